@@ -8,13 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from ampmon_server.alerting.delivery import Outcome
 from ampmon_server.alerting.machine import Alert
 from ampmon_server.alerting.telling import Found, Subject
 from ampmon_server.store import alerts, engine, mutes, outbox, runs
 from ampmon_server.store.alerts import Restless
+from ampmon_server.store.calls import Calls, reads
 from ampmon_server.store.changes import Change, move_on
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.mutes import Mute
@@ -30,10 +31,11 @@ class Standings:
     mutes: list[Mute]
 
 
-class Alarms:
-    """Each call is one transaction; times are us since the epoch. Every call may raise Busy."""
+class Alarms(Calls):
+    """Each call is one transaction; times are us since the epoch."""
 
-    _engine: Engine
+    firing = reads(alerts.firing)
+    find_mute = reads(mutes.find)
 
     def alerts(self, run_id: UUID) -> Standings:
         """Raises NotFound."""
@@ -62,11 +64,6 @@ class Alarms:
             stand = Standings({rule: (alert, of)}, deliveries.get(run_id.bytes, []), holding)
             told.append((subject, stand))
         return told
-
-    def firing(self) -> int:
-        """How many alerts of all runs fire that nobody has acknowledged."""
-        with engine.reading(self._engine) as connection:
-            return alerts.firing(connection)
 
     def restless(self, *, tells: bool = True) -> list[Restless]:
         """Runs that want to be looked at though nothing of them arrives, by a server that ``tells`` somebody or not."""
@@ -102,11 +99,6 @@ class Alarms:
             return mutes.keep(connection, replace(made, project=project)), moved
 
         return engine.write(self._engine, work)
-
-    def find_mute(self, mute_id: UUID) -> Mute:
-        """Raises NotFound."""
-        with engine.reading(self._engine) as connection:
-            return mutes.find(connection, mute_id)
 
     def lift(self, mute: Mute) -> Change | None:
         """Have told of it again; where its run stands, if it is of one that is there."""

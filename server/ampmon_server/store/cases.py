@@ -37,7 +37,7 @@ from ampmon_server.store import (
 )
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.scalars import Logged
-from ampmon_server.store.scalers import Scaler, scalers_of
+from ampmon_server.store.scalers import Scaler, find, scalers_of
 from ampmon_server.store.streams import newest_header
 from ampmon_server.store.updates import read_cells, read_rows
 from ampmon_server.store.windows import Stretch
@@ -122,8 +122,11 @@ def _growth_tracker(connection: Connection, scaler: Scaler, whole: Cells) -> int
     return int(rows["growth_tracker"][-1]) if len(rows) else None
 
 
-def samples_of(connection: Connection, scaler: Scaler) -> GradientSeries:
-    """The newest samples of a scaler, and those beside older changes of its scale."""
+def samples_of(
+    connection: Connection, run_id: UUID, *, stream: int | None = None
+) -> GradientSeries:
+    """The newest samples of a scaler, and those beside older changes of its scale. Raises NotFound."""
+    scaler = find(connection, run_id, stream)
     if not scaler.sources:
         return empty_gradients()
     whole = rollups.window(connection, scaler, Stretch(), COLUMNS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -18,23 +18,26 @@ Change: TypeAlias = tuple[UUID, int, int | None]
 PAGE = 1000
 
 
-def since(connection: Connection, changed: int) -> Iterator[Change]:
+def since(connection: Connection, changed: int) -> list[Change]:
     """The runs whose version moved on at ``changed``, in us since the epoch, or later."""
     key = (runs.c.changed, runs.c.run_id)
     last: tuple[int, bytes] = (changed, b"")
+    found: list[Change] = []
     while True:
         rows = _read(connection, tuple_(*key) > tuple_(*last), PAGE)
-        yield from map(_change, rows)
+        found += map(_change, rows)
         if len(rows) < PAGE:
-            return
+            return found
         last = (rows[-1].changed, rows[-1].run_id)
 
 
-def of(connection: Connection, run_ids: Sequence[UUID]) -> Iterator[Change]:
+def of(connection: Connection, run_ids: Sequence[UUID]) -> list[Change]:
     """Those of the runs asked for that there are, or were."""
+    found: list[Change] = []
     for first in range(0, len(run_ids), PAGE):
         some = [run_id.bytes for run_id in run_ids[first : first + PAGE]]
-        yield from map(_change, _read(connection, runs.c.run_id.in_(some), PAGE))
+        found += map(_change, _read(connection, runs.c.run_id.in_(some), PAGE))
+    return found
 
 
 def held(connection: Connection, run_id: UUID) -> tuple[Any, ...] | None:

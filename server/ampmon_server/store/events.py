@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import Connection, Row, Select, select
 
 from ampmon_server.case import Happening
-from ampmon_server.store import paging
+from ampmon_server.store import paging, runs
 from ampmon_server.store.paging import Paged
 from ampmon_server.tables import events, streams
 
@@ -18,9 +18,15 @@ _KEY = (events.c.time, events.c.stream, events.c.attempt, events.c.seq)
 
 
 def read(
-    connection: Connection, run_id: UUID, *, stream: int | None, limit: int, cursor: str | None
+    connection: Connection,
+    run_id: UUID,
+    *,
+    stream: int | None = None,
+    limit: int = 100,
+    cursor: str | None = None,
 ) -> Paged[Happening]:
-    """Events, newest first."""
+    """Events, newest first. Raises NotFound, BadQuery."""
+    runs.find(connection, run_id)
     statement = _of(run_id.bytes)
     if stream is not None:
         statement = statement.where(events.c.stream == stream)

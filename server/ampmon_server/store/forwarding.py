@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, and_, insert, select
+from sqlalchemy import Connection, and_, insert, select
 
 from ampmon_server.store import engine, postgresql, runs
+from ampmon_server.store.calls import Calls
 from ampmon_server.store.inserting import insert_rows
 from ampmon_server.store.portions import Portion, next_portion
 from ampmon_server.tables import destinations, forwarded
@@ -24,10 +25,8 @@ class Behind(NamedTuple):
     changed: int
 
 
-class Forwarding:
-    """Each call is one transaction. Every call may raise Busy."""
-
-    _engine: Engine
+class Forwarding(Calls):
+    """Each call is one transaction."""
 
     @contextmanager
     def forwarding_alone(self, destination: str) -> Iterator[bool]:

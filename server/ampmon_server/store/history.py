@@ -16,7 +16,7 @@ from ampmon_server.store.updates import read_rows, with_skips
 from ampmon_server.tables import skips
 
 
-def read(connection: Connection, run_id: UUID, stream: int | None) -> History:
+def read(connection: Connection, run_id: UUID, *, stream: int | None = None) -> History:
     """The newest updates of a scaler over all ranks. Raises NotFound, for one without an update too."""
     scaler = scalers.find(connection, run_id, stream)
     last = max(

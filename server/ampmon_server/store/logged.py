@@ -72,8 +72,8 @@ class _Source:
     scaler: str
 
 
-def names(connection: Connection, run_id: UUID, stream: int | None) -> list[Name]:
-    """The names of a run in order, of one stream or of all. Raises NotFound."""
+def names(connection: Connection, run_id: UUID, *, stream: int | None = None) -> list[Name]:
+    """The names that were logged in order, each with its newest value, of one stream or of all. Raises NotFound."""
     found = [
         _name(source, name, cells)
         for source in _sources(connection, run_id, stream)
@@ -138,8 +138,8 @@ def cells(
     wanted: Sequence[str],
     stretch: Stretch,
     *,
-    stream: int | None,
-    columns: int,
+    stream: int | None = None,
+    columns: int = 1000,
 ) -> dict[str, Cells]:
     """The cells of some names, each of the lowest rank that has it. Raises NotFound for one that is not there."""
     return {

@@ -174,17 +174,17 @@ def summary(row: Row[Any], now: int) -> Summary:
 
 def read_versions(
     connection: Connection,
-    run_ids: list[UUID] | None,
-    limit: int,
-    projects: Collection[str] | None = None,
+    run_ids: list[UUID] | None = None,
+    limit: int = 1000,
+    within: Collection[str] | None = None,
 ) -> list[Change]:
-    """(run, version, last step) of the runs asked for, or of the newest ``limit``; in ``projects`` only, if given."""
+    """(run, version, last step) of the runs asked for, or of the newest; ``within`` some projects, if given."""
     table = runs.c
     statement = select(table.run_id, table.version, table.last_step).where(table.deleted == 0)
     if run_ids is not None:
         statement = statement.where(table.run_id.in_([run_id.bytes for run_id in run_ids]))
-    if projects is not None:
-        statement = statement.where(table.project.in_(projects))
+    if within is not None:
+        statement = statement.where(table.project.in_(within))
     rows = connection.execute(statement.order_by(table.started.desc()).limit(limit))
     return [(UUID(bytes=run_id), version, step) for run_id, version, step in rows]
 

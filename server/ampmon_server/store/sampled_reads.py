@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Literal
 from uuid import UUID
 
-from sqlalchemy import Engine
-
 from ampmon_server.case import Policy
 from ampmon_server.series import ModuleSample, ParameterSample
 from ampmon_server.store import (
@@ -20,16 +18,15 @@ from ampmon_server.store import (
     samples,
     scalers,
 )
+from ampmon_server.store.calls import Calls
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.gathered import ALL, Page
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.parameter_rollups import ParameterSeries
 
 
-class SampledReads:
-    """Reads of a database, from any thread. Every call may raise Busy."""
-
-    _engine: Engine
+class SampledReads(Calls):
+    """Reads of a database, from any thread."""
 
     def policy(self, run_id: UUID, *, stream: int | None = None) -> Policy:
         """How a scaler moves its scale and how the script made it. Raises NotFound."""

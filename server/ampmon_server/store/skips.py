@@ -12,10 +12,10 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, false, or_, selec
 
 from ampmon import wire
 from ampmon_server.case import Culprit, Skip
-from ampmon_server.store import paging
+from ampmon_server.store import paging, scalers
 from ampmon_server.store.numbers import KINDS, kinds_of_pair
 from ampmon_server.store.paging import Paged
-from ampmon_server.store.scalers import Scaler, not_superseded
+from ampmon_server.store.scalers import not_superseded
 from ampmon_server.store.streams import unpack_modules, unpack_parameters
 from ampmon_server.tables import headers, skips, streams
 
@@ -35,15 +35,16 @@ def read(
     connection: Connection,
     run_id: UUID,
     *,
-    stream: int | None,
-    limit: int,
-    cursor: str | None,
+    stream: int | None = None,
+    limit: int = 100,
+    cursor: str | None = None,
     parameter: str | None = None,
 ) -> Paged[Skip]:
     """Skips that no later attempt has done over, newest first.
 
-    With a ``parameter``, those that name it among their culprits.
+    With a ``parameter``, those that name it among their culprits. Raises NotFound, BadQuery.
     """
+    scalers.find(connection, run_id, stream)
     statement = _of(run_id)
     if parameter is not None:
         statement = statement.where(_blames(connection, run_id, parameter))
@@ -54,9 +55,18 @@ def read(
 
 
 def nearest(
-    connection: Connection, scaler: Scaler, step: int | None, *, after: bool
+    connection: Connection,
+    run_id: UUID,
+    step: int | None,
+    *,
+    after: bool,
+    stream: int | None = None,
 ) -> Landmark | None:
-    """A scaler's skip that is nearest to ``step``, after or before it; without a step its first, or its last."""
+    """A scaler's skip that is nearest to ``step``, after or before it; without a step its first, or its last.
+
+    Raises NotFound.
+    """
+    scaler = scalers.find(connection, run_id, stream)
     table = skips.c
     statement = select(table.step, table.time).where(
         table.run_id == scaler.run_id,

@@ -21,15 +21,15 @@ CELLS = 16
 
 
 def read(
-    connection: Connection, run_ids: Sequence[UUID], projects: Collection[str] | None = None
+    connection: Connection, run_ids: Sequence[UUID], within: Collection[str] | None = None
 ) -> dict[UUID, Cells]:
     """Cells of the updates of each run's first scaler, none of a run that has none.
 
-    Runs that are gone are left out, and so are those of other ``projects``, if some are given.
+    Runs that are gone are left out, and with ``within`` those of other projects.
     """
     ids = [run_id.bytes for run_id in run_ids]
     found: dict[bytes, _Place] = {}
-    for run_id, number, first, last in _scalers(connection, ids, projects):
+    for run_id, number, first, last in _scalers(connection, ids, within):
         found.setdefault(run_id, _Place(number, first, last))
     rolled = _pages(connection, rollups, {run_id: each.cells for run_id, each in found.items()})
     newest = _pages(connection, update_pages, {run_id: each.rows for run_id, each in found.items()})

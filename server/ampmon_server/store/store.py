@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Literal
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 
 from ampmon import wire
+from ampmon_server import migrations
 from ampmon_server.alerting.targets import Alerts
-from ampmon_server.case import Case, Happening, Skip
+from ampmon_server.case import Case
 from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty
-from ampmon_server.policy import History
-from ampmon_server.series import GradientSeries, RankRows, Resume, UserSteps
+from ampmon_server.series import RankRows, Resume, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
     axes,
@@ -32,6 +33,7 @@ from ampmon_server.store import (
     judgements,
     listing,
     logged,
+    logins,
     opening,
     prune,
     ranks,
@@ -39,31 +41,30 @@ from ampmon_server.store import (
     rollups,
     runs,
     scalers,
+    sessions,
     skips,
     sparklines,
+    tokens,
     verify,
 )
 from ampmon_server.store.alarms import Alarms
+from ampmon_server.store.calls import reads, writes
 from ampmon_server.store.changes import Change
 from ampmon_server.store.checks import Finding
-from ampmon_server.store.entry import Entry
+from ampmon_server.store.errors import Unusable
 from ampmon_server.store.forwarding import Forwarding
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.ingest import ANYONE, Receipt, Sender
 from ampmon_server.store.judgements import Judgement, Kept
-from ampmon_server.store.listing import Groups, Listed, Wanted
+from ampmon_server.store.listing import Listed, Wanted
 from ampmon_server.store.notices import Notices
 from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.paging import Paged
 from ampmon_server.store.prune import Due, Keep
 from ampmon_server.store.recent import Recent
 from ampmon_server.store.remembered import Memory
-from ampmon_server.store.runs import Belonging, Edit, Summary
+from ampmon_server.store.runs import Edit, Summary
 from ampmon_server.store.sampled_reads import SampledReads
-from ampmon_server.store.skips import Landmark
-from ampmon_server.store.standing import Standing
 from ampmon_server.store.together import Asked, Outcome, ingest_together
-from ampmon_server.store.windows import Stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +81,13 @@ class Series:
     """The starts that went on with it, in the whole run."""
 
 
-class Store(SampledReads, Standing, Entry, Alarms, Forwarding):
+class Store(SampledReads, Alarms, Forwarding):
     """A database at its newest schema. Reads may come from any thread, writes from one at a time.
 
     Every call may raise Busy.
     """
+
+    left = reads(prune.left)
 
     def __init__(self, database: Engine, exclusive: IO[bytes] | None) -> None:
         self._engine = database
@@ -112,6 +115,24 @@ class Store(SampledReads, Standing, Entry, Alarms, Forwarding):
     def notices(self) -> Notices | None:
         """What tells the other server processes of changes; None where there can be none."""
         return Notices(self._engine) if self.shared else None
+
+    def check(self) -> None:
+        """Raise Busy unless the database answers, and Unusable where its schema is not this version's any more."""
+        with engine.reading(self._engine) as connection:
+            found = migrations.schema(connection)
+        if found.age != "current":
+            raise Unusable(
+                f"The schema of the database is {found.revision} now: start this server anew."
+            )
+
+    def file_bytes(self) -> int | None:
+        """The size of an SQLite file; None of another database, and where the file is gone. Asks no question."""
+        if self._engine.dialect.name != "sqlite":
+            return None
+        try:
+            return Path(self._engine.url.database or "").stat().st_size
+        except OSError:
+            return None
 
     # -- writes -----------------------------------------------------------------------------------------------------
 
@@ -161,11 +182,6 @@ class Store(SampledReads, Standing, Entry, Alarms, Forwarding):
         with engine.reading(self._engine) as connection:
             return prune.due(connection, keep, _now())
 
-    def left(self, due: Due) -> bool:
-        """Whether more of a run is held than is to be kept."""
-        with engine.reading(self._engine) as connection:
-            return prune.left(connection, due)
-
     def unsound(self, due: Due) -> Finding | None:
         """What is wrong with what is rolled up of a run: it is all that pruning would leave. Reads all of it."""
         return verify.unsound(self._engine, due.run_id)
@@ -174,7 +190,33 @@ class Store(SampledReads, Standing, Entry, Alarms, Forwarding):
         """Prune a run, a short transaction with each step; how many rows it removed."""
         return prune.prune(self._engine, due)
 
+    keep_login = writes(logins.keep)
+    use_login = writes(logins.use_up)
+    revoke_session = writes(sessions.revoke)
+    keep_token = writes(tokens.keep)
+    revoke_token = writes(tokens.revoke)
+    mark_token_used = writes(tokens.mark_used)
+
     # -- reads ------------------------------------------------------------------------------------------------------
+
+    logins = reads(logins.read_all)
+    is_session_revoked = reads(sessions.is_revoked)
+    token = reads(tokens.find)
+    tokens = reads(tokens.read_all)
+    scales = reads(sparklines.read)
+    groups = reads(listing.read_groups)
+    belonging = reads(runs.belonging)
+    versions = reads(runs.read_versions)
+    changes_since = reads(changes.since)
+    changes_of = reads(changes.of)
+    history = reads(history.read)
+    gradient_samples = reads(cases.samples_of)
+    nearest_skip = reads(skips.nearest)
+    scalar_names = reads(logged.names)
+    scalars = reads(logged.values)
+    scalar_series = reads(logged.cells)
+    skips = reads(skips.read)
+    events = reads(events.read)
 
     def runs(
         self,
@@ -190,23 +232,6 @@ class Store(SampledReads, Standing, Entry, Alarms, Forwarding):
                 connection, _now(), wanted or Wanted(), limit=limit, offset=offset, cursor=cursor
             )
 
-    def scales(
-        self, run_ids: Sequence[UUID], within: Collection[str] | None = None
-    ) -> dict[UUID, Cells]:
-        """Of each of these runs that is there, a bounded number of cells of its updates."""
-        with engine.reading(self._engine) as connection:
-            return sparklines.read(connection, run_ids, within)
-
-    def groups(self, *, archived: bool = False, within: Collection[str] | None = None) -> Groups:
-        """The projects and tags that runs have; of those ``within`` some projects, if they are given."""
-        with engine.reading(self._engine) as connection:
-            return listing.read_groups(connection, archived=archived, within=within)
-
-    def belonging(self, run_id: UUID) -> Belonging:
-        """Whose a run is, and of which project. Raises NotFound."""
-        with engine.reading(self._engine) as connection:
-            return runs.belonging(connection, run_id)
-
     def run(self, run_id: UUID) -> tuple[Summary, Identity]:
         """Raises NotFound."""
         with engine.reading(self._engine) as connection:
@@ -216,36 +241,6 @@ class Store(SampledReads, Standing, Entry, Alarms, Forwarding):
         """What the run is judged by; its cost does not depend on the run's length. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             return cases.read(connection, run_id, _now())
-
-    def gradient_samples(self, run_id: UUID, *, stream: int | None = None) -> GradientSeries:
-        """A scaler's newest samples, and those beside older changes of its scale. Raises NotFound."""
-        with engine.reading(self._engine) as connection:
-            return cases.samples_of(connection, scalers.find(connection, run_id, stream))
-
-    def history(self, run_id: UUID, *, stream: int | None = None) -> History:
-        """A scaler's newest updates, to be replayed. Raises NotFound, for one without an update too."""
-        with engine.reading(self._engine) as connection:
-            return history.read(connection, run_id, stream)
-
-    def versions(
-        self,
-        run_ids: list[UUID] | None = None,
-        limit: int = 1000,
-        within: Collection[str] | None = None,
-    ) -> list[Change]:
-        """(run, version, last step) of the runs asked for that exist, or of the newest; ``within`` some projects."""
-        with engine.reading(self._engine) as connection:
-            return runs.read_versions(connection, run_ids, limit, within)
-
-    def changes_since(self, changed: int) -> list[Change]:
-        """The runs that moved on at ``changed``, in us since the epoch, or later, deleted ones included."""
-        with engine.reading(self._engine) as connection:
-            return list(changes.since(connection, changed))
-
-    def changes_of(self, run_ids: Sequence[UUID]) -> list[Change]:
-        """Where these runs stand, deleted ones included."""
-        with engine.reading(self._engine) as connection:
-            return list(changes.of(connection, run_ids))
 
     def updates(
         self, run_id: UUID, *, stream: int | None, start: int, stop: int, limit: int
@@ -325,75 +320,6 @@ class Store(SampledReads, Standing, Entry, Alarms, Forwarding):
             scaler = scalers.find(connection, run_id, stream)
             found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
             return () if found is None else ranks.beside(connection, scaler, found[0], columns)
-
-    def scalar_names(self, run_id: UUID, *, stream: int | None = None) -> list[logged.Name]:
-        """The names that were logged, each with its newest value. Raises NotFound."""
-        with engine.reading(self._engine) as connection:
-            return logged.names(connection, run_id, stream)
-
-    def scalars(
-        self, run_id: UUID, name: str, *, stream: int | None, start: int, stop: int, limit: int
-    ) -> logged.Values:
-        """The values of a name, from step ``start`` on to before ``stop``. Raises NotFound."""
-        with engine.reading(self._engine) as connection:
-            return logged.values(
-                connection, run_id, name, stream=stream, start=start, stop=stop, limit=limit
-            )
-
-    def scalar_series(
-        self,
-        run_id: UUID,
-        names: Sequence[str],
-        stretch: Stretch,
-        *,
-        stream: int | None = None,
-        columns: int = 1000,
-    ) -> dict[str, Cells]:
-        """The cells of ``names`` in a stretch, enough to fill ``columns`` columns. Raises NotFound."""
-        with engine.reading(self._engine) as connection:
-            return logged.cells(connection, run_id, names, stretch, stream=stream, columns=columns)
-
-    def skips(
-        self,
-        run_id: UUID,
-        *,
-        stream: int | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-        parameter: str | None = None,
-    ) -> Paged[Skip]:
-        """Skips, newest first; with a ``parameter`` those it is a culprit of. Raises NotFound, BadQuery."""
-        with engine.reading(self._engine) as connection:
-            scalers.find(connection, run_id, stream)
-            return skips.read(
-                connection,
-                run_id,
-                stream=stream,
-                limit=limit,
-                cursor=cursor,
-                parameter=parameter,
-            )
-
-    def nearest_skip(
-        self, run_id: UUID, step: int | None, *, after: bool, stream: int | None = None
-    ) -> Landmark | None:
-        """The skip of a scaler nearest to ``step``, after or before it; see `skips.nearest`. Raises NotFound."""
-        with engine.reading(self._engine) as connection:
-            scaler = scalers.find(connection, run_id, stream)
-            return skips.nearest(connection, scaler, step, after=after)
-
-    def events(
-        self,
-        run_id: UUID,
-        *,
-        stream: int | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Paged[Happening]:
-        """Events, newest first. Raises NotFound, BadQuery."""
-        with engine.reading(self._engine) as connection:
-            runs.read_one(connection, run_id, 0)
-            return events.read(connection, run_id, stream=stream, limit=limit, cursor=cursor)
 
 
 def _now() -> int:
