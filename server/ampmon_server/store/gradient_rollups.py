@@ -14,11 +14,11 @@ from sqlalchemy import Connection, func, select
 
 from ampmon_server.cells.gradients import LAYOUT, empty, of_series
 from ampmon_server.cells.merging import Cells
-from ampmon_server.store import pyramid, sparse
+from ampmon_server.store import sparse
 from ampmon_server.store.attempts import Attempt, world_sizes
 from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.pages import unsealed, with_rows
-from ampmon_server.store.pyramid import BITS, THIN, Pyramid
+from ampmon_server.store.pages import unsealed
+from ampmon_server.store.pyramid import Pyramid
 from ampmon_server.store.ranges import Range
 from ampmon_server.store.roster import Roster
 from ampmon_server.store.samples import read_series
@@ -72,14 +72,14 @@ def note(
     """
     scaler = roster.scaler(stream.scaler)
     if change.begins and _changes_all(scaler, stream):
-        refresh(connection, scaler, 0, scaler.edge - 1)
+        series(connection, scaler).roll_up(0, scaler.edge - 1)
         return
     changed = change.redone or (
         change.sampled and _is_last(connection, scaler, stream, attempt, change.first)
     )
     rolls = change.rolls(change.edges.scaler, scaler.edge, changed=changed)
     if rolls is not None and (changed or _some(connection, scaler, *rolls)):
-        refresh(connection, scaler, *rolls)
+        series(connection, scaler).roll_up(*rolls)
 
 
 def _some(connection: Connection, scaler: Scaler, first: int, last: int) -> bool:
@@ -111,27 +111,6 @@ def _is_last(
     return any(source.number == stream.number for source in scaler.sampled)
 
 
-def refresh(connection: Connection, scaler: Scaler, first: int, last: int) -> None:
-    """Make the cells of the steps from ``first`` to ``last`` that are before the edge anew from their rows.
-
-    Steps whose rows are no longer all held stay as they are.
-    """
-    first, last = max(first, whole_from(scaler.samples_from)), min(last, scaler.edge - 1)
-    if last < first:
-        return
-    rows = partial(read_cells, connection, scaler)
-    key = scaler.run_id, scaler.number
-    edges = partial(sparse.edges, GRADIENTS, pyramid.before(scaler.edge, rows))
-    pyramid.put(connection, GRADIENTS, key, rows, (first, last), edges)
-
-
-def rebuild(connection: Connection, scaler: Scaler) -> None:
-    """Make all cells anew from the rows that are held."""
-    following = partial(next_step, connection, scaler)
-    for steps in with_rows(following, whole_from(scaler.samples_from), scaler.edge):
-        refresh(connection, scaler, *steps)
-
-
 def next_step(connection: Connection, scaler: Scaler, first: int) -> int | None:
     """The first step from ``first`` on at which there may be a sample."""
     table = gradient_totals.c
@@ -145,25 +124,22 @@ def next_step(connection: Connection, scaler: Scaler, first: int) -> int | None:
     return None if found is None else max(found, first)
 
 
-def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: int) -> Cells:
-    """The cells of a scaler's samples in a stretch, as `windows.Series.window` finds them."""
-    if not scaler.sampled:
-        return empty()
-    series = sparse.Series(
+def series(connection: Connection, scaler: Scaler) -> sparse.Series:
+    """A scaler's samples; of a scaler with streams."""
+    return sparse.Series(
         connection,
         GRADIENTS,
         (scaler.run_id, scaler.number),
         partial(read_cells, connection, scaler),
         scaler.samples_from,
         scaler.edge,
+        partial(next_step, connection, scaler),
     )
-    return series.window(stretch, columns)
 
 
-def whole_from(samples_from: int) -> int:
-    """The first step from which on all cells of the levels that are always kept have all of their rows."""
-    span = 1 << BITS * THIN.stop
-    return -(-samples_from // span) * span
+def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: int) -> Cells:
+    """The cells of a scaler's samples in a stretch, as `windows.Series.window` finds them."""
+    return series(connection, scaler).window(stretch, columns) if scaler.sampled else empty()
 
 
 def read_cells(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:

@@ -57,20 +57,6 @@ def unsealed(first: int, last: int, before: int, after: int, rows_from: int = 0)
     return (low, high) if low <= high else None
 
 
-def with_rows(
-    following: Callable[[int], int | None], first: int, edge: int, at_once: int = STEPS_AT_ONCE
-) -> Iterator[Range]:
-    """The steps from ``first`` to before ``edge`` that may have rows, so many ``at_once`` as may be in memory.
-
-    ``following`` is the first such step from a step on.
-    """
-    start = following(first)
-    while start is not None and start < edge:
-        stop = min((start >> PAGE_BITS << PAGE_BITS) + at_once, edge)
-        yield start, stop - 1
-        start = following(stop)
-
-
 def pack(rows: Rows) -> bytes:
     """Rows as bytes: each field as differences from row to row, byte plane by byte plane, compressed."""
     words = np.ascontiguousarray(rows.view("<i8").reshape(len(rows), -1).T)

@@ -19,13 +19,12 @@ from sqlalchemy import Connection, bindparam, delete, func, select
 from ampmon_server.cells import parameters as of_parameters
 from ampmon_server.cells.merging import Cells, joined
 from ampmon_server.series import Ints
-from ampmon_server.store import packing, pyramid, sparse
+from ampmon_server.store import packing, sparse
 from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.errors import Damaged
-from ampmon_server.store.gradient_rollups import Change, whole_from
+from ampmon_server.store.gradient_rollups import Change
 from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.pages import with_rows
-from ampmon_server.store.pyramid import BITS, VERSION, Key, Pyramid
+from ampmon_server.store.pyramid import BITS, VERSION, Pyramid
 from ampmon_server.store.roster import Roster
 from ampmon_server.store.samples import reading
 from ampmon_server.store.scalers import Scaler, Source, current
@@ -92,8 +91,16 @@ class Told:
     names: tuple[str, ...]
 
     @property
-    def key(self) -> Key:
-        return self.run_id, self.source.number
+    def series(self) -> sparse.Series:
+        return sparse.Series(
+            self.connection,
+            self.pyramid,
+            (self.run_id, self.source.number),
+            self.rows,
+            self.source.samples_from,
+            self.source.edge,
+            partial(next_step, self.connection, self.run_id, self.source),
+        )
 
     @property
     def pyramid(self) -> Parameters:
@@ -186,7 +193,7 @@ def note(
             changed = change.redone or change.sampled
             rolls = change.rolls(change.edges.stream, source.edge, changed=changed)
             if rolls is not None:
-                refresh(told(connection, scaler.run_id, source), *rolls)
+                told(connection, scaler.run_id, source).series.roll_up(*rolls)
 
 
 def _drop_others(connection: Connection, scaler: Scaler) -> None:
@@ -199,18 +206,6 @@ def _drop_others(connection: Connection, scaler: Scaler) -> None:
         connection.execute(delete(parameter_rollups).where(gone))
 
 
-def refresh(of: Told, first: int, last: int) -> None:
-    """Make the cells of the steps from ``first`` to ``last`` that are before the edge anew.
-
-    Steps whose samples are pruned stay as they are.
-    """
-    first, last = max(first, whole_from(of.source.samples_from)), min(last, of.source.edge - 1)
-    if last < first:
-        return
-    edges = partial(sparse.edges, of.pyramid, pyramid.before(of.source.edge, of.rows))
-    pyramid.put(of.connection, of.pyramid, of.key, of.rows, (first, last), edges)
-
-
 def rebuild(connection: Connection, run_id: bytes, sources: Sequence[Source]) -> None:
     """Make all cells of streams anew from the samples that are held."""
     told_of = headers.c
@@ -221,11 +216,8 @@ def rebuild(connection: Connection, run_id: bytes, sources: Sequence[Source]) ->
             .order_by(told_of.attempt)
         ).all()
         for attempt in attempts:
-            held = _told_more(connection, run_id, source, attempt)
-        following = partial(next_step, connection, run_id, source)
-        spans = with_rows(following, whole_from(source.samples_from), source.edge, _REBUILT)
-        for steps in spans if attempts else ():
-            refresh(held, *steps)
+            _told_more(connection, run_id, source, attempt)
+        told(connection, run_id, source).series.rebuild(_REBUILT)
 
 
 def next_step(connection: Connection, run_id: bytes, source: Source, step: int) -> int | None:
@@ -270,11 +262,8 @@ def read(
     if not sources or stretch is None:
         return ParameterSeries((), of_parameters.empty(), None, np.zeros(0, np.int64), None)
     of = told(connection, scaler.run_id, sources[0])
-    series = sparse.Series(
-        connection, of.pyramid, of.key, of.rows, of.source.samples_from, of.source.edge
-    )
     room = max(VALUES_MAX // (8 * max(len(of.names), 1)), 2)
-    cells = series.window(stretch, min(columns, room))
+    cells = of.series.window(stretch, min(columns, room))
     held = sizes(connection, scaler.run_id, of.source.number)
     shard = of.source.rank if scaler.is_sharded else None
     return ParameterSeries(of.names, cells, shard, held.of(of.names), held.sample)

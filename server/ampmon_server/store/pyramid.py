@@ -66,6 +66,11 @@ class Pyramid:
     merge: Callable[[Cells, Ints], Cells]
     rows_per_cell: int = 0
 
+    @property
+    def lowest(self) -> int:
+        """The lowest level whose pages are all kept."""
+        return THIN.stop if self.rows_per_cell else 1
+
     def roll(self, cells: Cells, level: int) -> Cells:
         """Cells of ``level``, of cells or rows of any level below in order of step."""
         return self.merge(cells, starts_of(cells["first"] >> BITS * level))
@@ -107,11 +112,6 @@ def _unversioned(page: bytes) -> bytes:
     return page[1:]
 
 
-def before(edge: int, rows: Rows) -> Rows:
-    """Reads the rows of steps before ``edge`` only."""
-    return lambda first, last: rows(first, min(last, edge - 1))
-
-
 def cells_of(first: int, last: int) -> Range:
     """The cells of level 1 that cover the steps from ``first`` to ``last``."""
     return first >> BITS, last >> BITS
@@ -149,9 +149,9 @@ def put(
         left, right = np.searchsorted(before["first"] >> BITS * level, [low, high + 1])
         after = joined([before[:left], cells, before[right:]])
         low, high = low >> BITS, high >> BITS
-        pages = _paged(pyramid, after, level)
-        made += [(*key, level, bucket, data) for bucket, data in pages.items()]
-        _drop(connection, pyramid, key, level, _buckets(held[level], level) - set(pages))
+        pages = paged(pyramid, after, level)
+        made += [(*key, level, bucket, pyramid.pack(page)) for bucket, page in pages.items()]
+        drop(connection, pyramid, key, level, _buckets(held[level], level) - set(pages))
         if level < TOP:
             cells = pyramid.roll(after, level + 1)
     insert_rows(connection, pyramid.table, made, replace=True)
@@ -187,21 +187,20 @@ def _buckets(cells: Cells, level: int) -> set[int]:
     return set((cells["first"] >> BITS * (level + 1)).tolist())
 
 
-def _paged(pyramid: Pyramid, cells: Cells, level: int) -> dict[int, bytes]:
-    """Cells of ``level`` as pages, by bucket."""
+def paged(pyramid: Pyramid, cells: Cells, level: int) -> dict[int, Cells]:
+    """Cells of ``level`` in the pages that are kept, by bucket."""
     buckets = cells["first"] >> BITS * (level + 1)
     starts = starts_of(buckets)
     parts = np.split(cells, starts[1:]) if len(cells) else []
     return {
-        int(buckets[start]): pyramid.pack(part)
+        int(buckets[start]): part
         for start, part in zip(starts, parts, strict=True)
         if pyramid.keeps(part, level)
     }
 
 
-def _drop(
-    connection: Connection, pyramid: Pyramid, key: Key, level: int, buckets: set[int]
-) -> None:
+def drop(connection: Connection, pyramid: Pyramid, key: Key, level: int, buckets: set[int]) -> None:
+    """Delete pages of a level."""
     if buckets:
         table = pyramid.table
         gone = delete(table).where(

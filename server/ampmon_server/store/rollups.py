@@ -13,10 +13,9 @@ from sqlalchemy import Connection, update
 
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import LAYOUT, Counts, count, empty
-from ampmon_server.store import gradient_rollups, parameter_rollups, pyramid
-from ampmon_server.store.pages import unsealed, with_rows
-from ampmon_server.store.pyramid import Key, Pyramid
-from ampmon_server.store.ranges import Range
+from ampmon_server.store import gradient_rollups, parameter_rollups
+from ampmon_server.store.pages import unsealed
+from ampmon_server.store.pyramid import Pyramid
 from ampmon_server.store.scalers import Scaler, scalers_of
 from ampmon_server.store.updates import next_step, read_cells
 from ampmon_server.store.windows import Series, Stretch
@@ -34,22 +33,16 @@ def refresh(connection: Connection, scaler: Scaler, first: int, last: int, edge:
     """
     steps = unsealed(first, last, edge, scaler.edge, scaler.rows_from)
     if steps is not None:
-        _roll_up(connection, scaler, steps)
-
-
-def _roll_up(connection: Connection, scaler: Scaler, steps: Range) -> None:
-    rows = partial(read_cells, connection, scaler)
-    pyramid.put(connection, UPDATES, _key(scaler), rows, steps)
+        series(connection, scaler).roll_up(*steps)
 
 
 def rebuild(connection: Connection, run_id: bytes) -> None:
     """Make all cells of a run's updates anew from the rows that are held, and its totals from those."""
     total = Counts()
     for scaler in scalers_of(connection, run_id):
-        following = partial(next_step, connection, scaler)
-        for steps in with_rows(following, scaler.rows_from, scaler.edge):
-            _roll_up(connection, scaler, steps)
-        gradient_rollups.rebuild(connection, scaler)
+        if scaler.sources:
+            series(connection, scaler).rebuild()
+            gradient_rollups.series(connection, scaler).rebuild()
         parameter_rollups.rebuild(connection, run_id, scaler.sampled)
         total = total.plus(totals(connection, scaler))
     changed = {"updates": total.updates, "skipped": total.skipped, "sampled": total.sampled}
@@ -61,23 +54,22 @@ def totals(connection: Connection, scaler: Scaler) -> Counts:
     return count(window(connection, scaler, Stretch(), columns=0))
 
 
-def _key(scaler: Scaler) -> Key:
-    return scaler.run_id, scaler.number
+def series(connection: Connection, scaler: Scaler) -> Series:
+    """A scaler's updates; of a scaler with streams."""
+    return Series(
+        connection,
+        UPDATES,
+        (scaler.run_id, scaler.number),
+        partial(read_cells, connection, scaler),
+        scaler.rows_from,
+        scaler.edge,
+        partial(next_step, connection, scaler),
+    )
 
 
 def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: int) -> Cells:
     """The cells of a scaler's updates in a stretch, as `windows.Series.window` finds them."""
-    if not scaler.sources:
-        return empty()
-    series = Series(
-        connection,
-        UPDATES,
-        _key(scaler),
-        partial(read_cells, connection, scaler),
-        scaler.rows_from,
-        scaler.edge,
-    )
-    return series.window(stretch, columns)
+    return series(connection, scaler).window(stretch, columns) if scaler.sources else empty()
 
 
 def steps(connection: Connection, scaler: Scaler, stretch: Stretch) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from ampmon.wire import SCALAR_NAMES_MAX
 from ampmon_server.cells import scalars as cells_of
 from ampmon_server.cells.merging import Cells, joined
 from ampmon_server.cells.scalars import LAYOUT, ROWS, Rows
-from ampmon_server.store import pages, pyramid
+from ampmon_server.store import pyramid
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.numbers import INTEGER_MAX, split
 from ampmon_server.store.pages import PAGE_BITS, Paged, Tails, last_of_each_step, unsealed
@@ -122,28 +122,25 @@ def rebuild(connection: Connection, run_id: bytes) -> None:
     ).all():
         of = Logged(run_id, stream, rows_from)
         for name in names_of(connection, of):
-            span = span_of(connection, of, name)
-            following = partial(next_step, connection, of, name)
-            for steps in pages.with_rows(following, span.rows_from, span.edge):
-                _roll_up(connection, of, of.key(name), steps)
+            series(connection, of, name).rebuild()
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-class Span(NamedTuple):
-    """Of a name: cells only before step ``rows_from``, and rows only from step ``edge`` on."""
-
-    rows_from: int
-    edge: int
-
-
-def span_of(connection: Connection, of: Logged, name: str) -> Span:
-    """Where a name's rows and cells are; of one without a page, cells only before the stream's ``rows_from``."""
+def series(connection: Connection, of: Logged, name: str) -> Series:
+    """The values of a name; of one without a page, cells only before the stream's ``rows_from``."""
     newest = PAGES.preceding(connection, of.key(name), INTEGER_MAX + 1)
-    if newest is None:
-        return Span(of.rows_from, of.rows_from)
-    return Span(min(of.rows_from, newest << PAGE_BITS), newest << PAGE_BITS)
+    edge = of.rows_from if newest is None else newest << PAGE_BITS
+    return Series(
+        connection,
+        SCALARS,
+        of.key(name),
+        partial(read_cells, connection, of, name),
+        min(of.rows_from, edge),
+        edge,
+        partial(next_step, connection, of, name),
+    )
 
 
 def next_step(connection: Connection, of: Logged, name: str, step: int) -> int | None:
@@ -180,9 +177,7 @@ def _current(connection: Connection, of: Logged, rows: Rows) -> Rows:
 
 def window(connection: Connection, of: Logged, name: str, stretch: Stretch, columns: int) -> Cells:
     """The cells of a name in a stretch, as `windows.Series.window` finds them."""
-    rows = partial(read_cells, connection, of, name)
-    span = span_of(connection, of, name)
-    return Series(connection, SCALARS, of.key(name), rows, *span).window(stretch, columns)
+    return series(connection, of, name).window(stretch, columns)
 
 
 def has(connection: Connection, of: Logged, name: str) -> bool:

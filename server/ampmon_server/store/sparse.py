@@ -14,40 +14,27 @@ import numpy as np
 from ampmon_server.cells.merging import Cells, joined
 from ampmon_server.store import pyramid as levels
 from ampmon_server.store import ranges, windows
-from ampmon_server.store.pyramid import BITS, THIN, Pyramid, Rows
+from ampmon_server.store.pyramid import BITS, THIN
 from ampmon_server.store.ranges import Range
-
-
-def edges(pyramid: Pyramid, rows: Rows, kept: Cells, level: int, within: Range) -> Cells:
-    """The cells of ``level`` in the pages at both ends of ``within``, but for those in it, and all ``kept``."""
-    low, high = within
-    bits = BITS * level
-    start, stop = low >> BITS << BITS, (high >> BITS) + 1 << BITS
-    beside = [(start << bits, (low << bits) - 1), ((high + 1) << bits, (stop << bits) - 1)]
-    return _with(pyramid, rows, kept, level, beside)
-
-
-def _with(
-    pyramid: Pyramid, rows: Rows, kept: Cells, level: int, stretches: Sequence[Range]
-) -> Cells:
-    """The cells of ``level`` that are ``kept``, and of pages that are not, those within stretches, from their rows."""
-    bits = BITS * (level + 1)
-    held = set((kept["first"] >> bits).tolist())
-    parts = [kept]
-    for first, last in stretches:
-        for low, high in ranges.gaps(sorted(held), first >> bits, last >> bits):
-            within = max(first, low << bits), min(last, ((high + 1) << bits) - 1)
-            if within[0] <= within[1]:
-                parts.append(pyramid.roll(rows(*within), level))
-    if len(parts) == 1:
-        return kept
-    found = joined(parts)
-    return found[np.argsort(found["first"], kind="stable")]
 
 
 @dataclass(frozen=True, slots=True)
 class Series(windows.Series):
     """One series of which pages may not be kept. What has no rows any more and no page is shown by what is above it."""
+
+    def roll_up(self, first: int, last: int) -> None:
+        """Make those of these cells anew that are before the edge and whose rows are all held."""
+        first, last = max(first, self.whole_from), min(last, self.edge - 1)
+        if first <= last:
+            levels.put(*self._of, self.rows, (first, last), self._complete)
+
+    def _complete(self, kept: Cells, level: int, within: Range) -> Cells:
+        """The cells of ``level`` in the pages at both ends of ``within``, but for those in it, and all ``kept``."""
+        low, high = within
+        bits = BITS * level
+        start, stop = low >> BITS << BITS, (high >> BITS) + 1 << BITS
+        beside = [(start << bits, (low << bits) - 1), ((high + 1) << bits, (stop << bits) - 1)]
+        return self._with(kept, level, beside)
 
     def _held(self, level: int, low: int, high: int) -> Cells:
         kept = levels.read(*self._of, level, (low, high))
@@ -55,7 +42,7 @@ class Series(windows.Series):
             return kept
         start = max(low << BITS * level, self.rows_from)
         stop = min((high + 1) << BITS * level, self.edge) - 1
-        found = _with(self.pyramid, self.rows, kept, level, [(start, stop)])
+        found = self._with(kept, level, [(start, stop)])
         left, right = np.searchsorted(found["first"] >> BITS * level, [low, high + 1])
         return found[left:right]
 
@@ -70,3 +57,21 @@ class Series(windows.Series):
             return found
         both = joined([found[whole[of]], cells[~whole]])
         return both[np.argsort(both["first"], kind="stable")]
+
+    def _with(self, kept: Cells, level: int, stretches: Sequence[Range]) -> Cells:
+        """The cells of ``level`` that are ``kept``, and those within stretches of pages that are not."""
+        bits = BITS * (level + 1)
+        held = set((kept["first"] >> bits).tolist())
+        parts = [kept]
+        for first, last in stretches:
+            for low, high in ranges.gaps(sorted(held), first >> bits, last >> bits):
+                start, stop = (
+                    max(first, low << bits),
+                    min(last, ((high + 1) << bits) - 1, self.edge - 1),
+                )
+                if start <= stop:
+                    parts.append(self.pyramid.roll(self.rows(start, stop), level))
+        if len(parts) == 1:
+            return kept
+        found = joined(parts)
+        return found[np.argsort(found["first"], kind="stable")]

@@ -139,8 +139,8 @@ def rolled_up(
     """What is wrong with the cells of a run; ``mending``, what was, as far as rows tell."""
     for kind in KINDS:
         try:
-            for series in kind.series(connection, run_id):
-                yield from _compare(Comparison(connection, series, mending), where)
+            for name, series in kind.series(connection, run_id):
+                yield from _compare(Comparison(name, series, mending), where)
         except Damaged as error:
             yield Finding(f"{where}, {kind.table.name}", str(error), RESTORE)
 
@@ -150,7 +150,7 @@ def _compare(comparison: Comparison, where: str) -> Iterator[Finding]:
         comparison.run()
     except Damaged as error:
         yield Finding(
-            f"{where}, {comparison.series.name}", f"a block of it cannot be read: {error}", RESTORE
+            f"{where}, {comparison.name}", f"a block of it cannot be read: {error}", RESTORE
         )
     yield from comparison.findings(where)
 

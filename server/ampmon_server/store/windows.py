@@ -5,7 +5,7 @@ So every count over what is found is exact, and how much is read does not depend
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from ampmon_server.cells.merging import Cells, joined
 from ampmon_server.store import pyramid as levels
 from ampmon_server.store import ranges
 from ampmon_server.store.numbers import INTEGER_MAX
+from ampmon_server.store.pages import PAGE_BITS, STEPS_AT_ONCE
 from ampmon_server.store.pyramid import BITS, TOP, Key, Pyramid, Rows
 from ampmon_server.store.ranges import Range
 
@@ -64,7 +65,10 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series and its cells: cells only before step ``rows_from``, and rows only from step ``edge`` on."""
+    """One series and its cells: cells only before step ``rows_from``, and rows only from step ``edge`` on.
+
+    ``following`` gives the first step from a step on that may have a row.
+    """
 
     connection: Connection
     pyramid: Pyramid
@@ -72,6 +76,25 @@ class Series:
     rows: Rows
     rows_from: int = 0
     edge: int = INTEGER_MAX + 1
+    following: Callable[[int], int | None] = lambda step: step
+
+    @property
+    def whole_from(self) -> int:
+        """The first step from which on all cells of the levels that are always kept have all of their rows."""
+        bits = BITS * self.pyramid.lowest
+        return -(-self.rows_from >> bits) << bits
+
+    def roll_up(self, first: int, last: int) -> None:
+        """Make the cells of the steps from ``first`` to ``last`` anew, and those above them."""
+        levels.put(*self._of, self.rows, (first, last))
+
+    def rebuild(self, at_once: int = STEPS_AT_ONCE) -> None:
+        """Make all cells anew of which all rows are held, so many steps ``at_once`` as may be in memory."""
+        start = self.following(self.whole_from)
+        while start is not None and start < self.edge:
+            stop = min((start >> PAGE_BITS << PAGE_BITS) + at_once, self.edge)
+            self.roll_up(start, stop - 1)
+            start = self.following(stop)
 
     def window(self, stretch: Stretch, columns: int) -> Cells:
         """The cells of a stretch, in order of step: a quarter of ``columns`` to four times as many, or all of its rows.

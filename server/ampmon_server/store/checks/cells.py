@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy import bindparam, select
 
-from ampmon_server.cells.merging import Cells, joined, starts_of
+from ampmon_server.cells.merging import Cells, joined
 from ampmon_server.store import pyramid as levels
 from ampmon_server.store.checks.finding import REPAIR, RESTORE, Finding
 from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.errors import Damaged
-from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.pyramid import BITS, THIN, TOP, Key, Pyramid, Rows
+from ampmon_server.store.pyramid import BITS, TOP
 from ampmon_server.store.ranges import Range
+from ampmon_server.store.windows import Series
 
 
 _CHUNK = 4
@@ -25,34 +25,6 @@ _ROUNDING = 1e-9
 
 Pages = dict[int, Cells | None]
 """Cells by the number of the cell above them; None for a page that cannot be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One series that is rolled up. ``name`` says which of the run's.
-
-    ``rows`` gives the rows of a stretch of steps as cells of one; ``next_row`` the first step from a step on that may
-    have one. Of the steps before ``rows_from`` there may be cells only, and from ``edge`` on there are none.
-    """
-
-    name: str
-    pyramid: Pyramid
-    key: Key
-    rows: Rows
-    next_row: Callable[[int], int | None]
-    rows_from: int = 0
-    edge: int = INTEGER_MAX + 1
-
-    @property
-    def base(self) -> int:
-        """The lowest level whose pages are all kept."""
-        return THIN.stop if self.pyramid.rows_per_cell else 1
-
-    @property
-    def whole_from(self) -> int:
-        """The first step from which on all cells of the level ``base`` have all of their rows."""
-        span = 1 << BITS * self.base
-        return -(-self.rows_from // span) * span
 
 
 @dataclass(slots=True)
@@ -75,12 +47,12 @@ class _Fault:
 
 @dataclass(slots=True)
 class Comparison:
-    """A series' pages against what they are made of; `findings` when all of them were held to it.
+    """The pages of a series, of this ``name``, against what they are made of; then `findings`.
 
     ``mending``: a page that is not what it must be is replaced, unless that would lose what no row has any more.
     """
 
-    connection: Connection
+    name: str
     series: Series
     mending: bool = False
     _lost: bool = False
@@ -99,7 +71,7 @@ class Comparison:
     def findings(self, where: str) -> Iterator[Finding]:
         """What was found wrong, a finding for each level and kind."""
         for (kind, level), fault in sorted(self._faults.items()):
-            place = f"{where}, {self.series.name}, steps {fault.first} to {fault.last}"
+            place = f"{where}, {self.name}, steps {fault.first} to {fault.last}"
             pages = f"{fault.pages} page{'s' * (fault.pages != 1)} of level {level}"
             if kind != "wrong":
                 remedy = RESTORE if kind == "lost" else REPAIR
@@ -114,10 +86,10 @@ class Comparison:
     def _chunks(self) -> list[int]:
         """The cells of level 4 under which there is anything."""
         found = set(self._pages(_CHUNK - 1, contents=False))
-        step = self.series.next_row(0)
+        step = self.series.following(0)
         while step is not None and step < self.series.edge:
             found.add(step >> BITS * _CHUNK)
-            step = self.series.next_row(((step >> BITS * _CHUNK) + 1) << BITS * _CHUNK)
+            step = self.series.following(((step >> BITS * _CHUNK) + 1) << BITS * _CHUNK)
         return sorted(found)
 
     def _chunk(self, number: int) -> Cells:
@@ -130,14 +102,16 @@ class Comparison:
         }
         first, last = max(low, series.whole_from), min(high, series.edge - 1)
         rows = series.rows(first, last) if first <= last else np.zeros(0, pyramid.dtype)
-        for level in range(1, series.base):
+        for level in range(1, series.pyramid.lowest):
             span = BITS * (level + 1)
             pages = {at: page for at, page in held[level].items() if at << span >= first}
             self._compare(level, pyramid.roll(rows, level), pages)
-        cells = joined([self._pruned(held[series.base]), pyramid.roll(rows, series.base)])
-        if self._loses(held[series.base]):
+        cells = joined(
+            [self._pruned(held[series.pyramid.lowest]), pyramid.roll(rows, series.pyramid.lowest)]
+        )
+        if self._loses(held[series.pyramid.lowest]):
             return cells[:0]
-        for level in range(series.base, _CHUNK):
+        for level in range(series.pyramid.lowest, _CHUNK):
             self._compare(level, cells, held[level])
             cells = pyramid.roll(cells, level + 1)
         return cells
@@ -150,19 +124,19 @@ class Comparison:
 
     def _loses(self, pages: Pages) -> bool:
         """Note pages that cannot be read and have no rows any more: nothing above them can be held to anything."""
-        span = BITS * (self.series.base + 1)
+        span = BITS * (self.series.pyramid.lowest + 1)
         lost = [
             at for at, page in pages.items() if page is None and at << span < self.series.whole_from
         ]
         for at in lost:
-            steps = levels.steps_of((at, at), self.series.base + 1)
-            self._fault("lost", self.series.base).add(steps, 0, 0)
+            steps = levels.steps_of((at, at), self.series.pyramid.lowest + 1)
+            self._fault("lost", self.series.pyramid.lowest).add(steps, 0, 0)
         self._lost = self._lost or bool(lost)
         return bool(lost)
 
     def _compare(self, level: int, cells: Cells, held: Pages) -> None:
         pyramid = self.series.pyramid
-        made = {at: page for at, page in _paged(cells, level) if pyramid.keeps(page, level)}
+        made = levels.paged(pyramid, cells, level)
         empty = cells[:0]
         for at in sorted(made.keys() | held.keys()):
             steps = levels.steps_of((at, at), level + 1)
@@ -178,16 +152,12 @@ class Comparison:
                 self._mend(level, at, made.get(at))
 
     def _mend(self, level: int, at: int, page: Cells | None) -> None:
-        pyramid, key = self.series.pyramid, self.series.key
-        table = pyramid.table
-        if page is not None:
-            row = (*key, level, at, pyramid.pack(page))
-            insert_rows(self.connection, table, [row], replace=True)
-            return
-        gone = delete(table).where(
-            levels.key_is(table), table.c.level == level, table.c.bucket == at
-        )
-        self.connection.execute(gone, levels.bound(table, key))
+        series = self.series
+        if page is None:
+            levels.drop(series.connection, series.pyramid, series.key, level, {at})
+        else:
+            row = (*series.key, level, at, series.pyramid.pack(page))
+            insert_rows(series.connection, series.pyramid.table, [row], replace=True)
 
     def _fault(self, kind: str, level: int) -> _Fault:
         return self._faults.setdefault((kind, level), _Fault())
@@ -200,7 +170,7 @@ class Comparison:
         wanted = {**levels.bound(table, self.series.key), "level": level}
         if buckets is not None:
             statement = statement.where(table.c.bucket.between(*buckets))
-        rows = fetch(self.connection, statement.order_by(table.c.bucket), wanted)
+        rows = fetch(self.series.connection, statement.order_by(table.c.bucket), wanted)
         return {bucket: self._cells(*data) for bucket, *data in rows}
 
     def _cells(self, *data: bytes) -> Cells | None:
@@ -208,13 +178,6 @@ class Comparison:
             return self.series.pyramid.unpack(data)
         except Damaged:
             return None
-
-
-def _paged(cells: Cells, level: int) -> Iterator[tuple[int, Cells]]:
-    buckets = cells["first"] >> BITS * (level + 1)
-    starts = starts_of(buckets)
-    for start, part in zip(starts, np.split(cells, starts[1:]), strict=False):
-        yield int(buckets[start]), part
 
 
 def same(one: Cells, other: Cells) -> bool:

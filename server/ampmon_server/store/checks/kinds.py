@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 from sqlalchemy import Connection, Table, select
 
 from ampmon_server.store import gradient_rollups, parameter_rollups, rollups, scalars
-from ampmon_server.store.checks.cells import Series
 from ampmon_server.store.errors import Damaged
 from ampmon_server.store.scalars import Logged
 from ampmon_server.store.scalers import scalers_of
-from ampmon_server.store.updates import next_step, read_cells
+from ampmon_server.store.windows import Series
 from ampmon_server.tables import parameter_rollups as parameter_pages
 from ampmon_server.tables import scalar_pages, scalar_rollups, streams
 
@@ -23,56 +21,36 @@ class Kind(NamedTuple):
 
     table: Table
     """Its pages."""
-    series: Callable[[Connection, bytes], Iterator[Series]]
+    series: Callable[[Connection, bytes], Iterator[tuple[str, Series]]]
+    """The series of a run, each with what it is called."""
 
 
-def _updates(connection: Connection, run_id: bytes) -> Iterator[Series]:
+def _updates(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Series]]:
     for scaler in scalers_of(connection, run_id):
         if scaler.sources:
-            yield Series(
-                f"updates of scaler {scaler.name!r}",
-                rollups.UPDATES,
-                (run_id, scaler.number),
-                partial(read_cells, connection, scaler),
-                partial(next_step, connection, scaler),
-                scaler.rows_from,
-                scaler.edge,
-            )
+            yield f"updates of scaler {scaler.name!r}", rollups.series(connection, scaler)
 
 
-def _gradients(connection: Connection, run_id: bytes) -> Iterator[Series]:
+def _gradients(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Series]]:
     for scaler in scalers_of(connection, run_id):
         if scaler.sampled:
-            yield Series(
+            yield (
                 f"gradients of scaler {scaler.name!r}",
-                gradient_rollups.GRADIENTS,
-                (run_id, scaler.number),
-                partial(gradient_rollups.read_cells, connection, scaler),
-                partial(gradient_rollups.next_step, connection, scaler),
-                scaler.samples_from,
-                scaler.edge,
+                gradient_rollups.series(connection, scaler),
             )
 
 
-def _parameters(connection: Connection, run_id: bytes) -> Iterator[Series]:
+def _parameters(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Series]]:
     for scaler in scalers_of(connection, run_id):
         for source in scaler.sampled:
             if source.sampled:
                 told = parameter_rollups.told(connection, run_id, source)
                 if not told.names:
                     raise Damaged(f"the names of stream {source.number}'s parameters are not held")
-                yield Series(
-                    f"parameters of stream {source.number}",
-                    told.pyramid,
-                    told.key,
-                    told.rows,
-                    partial(parameter_rollups.next_step, connection, run_id, source),
-                    source.samples_from,
-                    source.edge,
-                )
+                yield f"parameters of stream {source.number}", told.series
 
 
-def _scalars(connection: Connection, run_id: bytes) -> Iterator[Series]:
+def _scalars(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Series]]:
     table = streams.c
     told = select(table.stream, table.rows_from).where(table.run_id == run_id)
     rows_from = dict(connection.execute(told).all())
@@ -84,17 +62,9 @@ def _scalars(connection: Connection, run_id: bytes) -> Iterator[Series]:
         )
     }
     for stream, name in sorted(named):
-        if stream not in rows_from:  # which is a finding of its own
-            continue
-        of = Logged(run_id, stream, rows_from[stream])
-        yield Series(
-            f"scalar {name!r} of stream {stream}",
-            scalars.SCALARS,
-            of.key(name),
-            partial(scalars.read_cells, connection, of, name),
-            partial(scalars.next_step, connection, of, name),
-            *scalars.span_of(connection, of, name),
-        )
+        if stream in rows_from:  # else that is a finding of its own
+            of = Logged(run_id, stream, rows_from[stream])
+            yield f"scalar {name!r} of stream {stream}", scalars.series(connection, of, name)
 
 
 KINDS = (

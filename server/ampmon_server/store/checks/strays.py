@@ -80,7 +80,7 @@ def _streams(connection: Connection, run_id: bytes) -> Iterator[tuple[Table, set
 
 
 def _rolled(kind: Kind, connection: Connection, run_id: bytes) -> set[int]:
-    return {series.key[1] for series in kind.series(connection, run_id)}
+    return {series.key[1] for _, series in kind.series(connection, run_id)}
 
 
 def sweep(connection: Connection, run_id: bytes) -> None:
