@@ -28,9 +28,6 @@ _WIDE = {"histogram": (BINS,), "run_squares": (SMALL,)}
 VERSION = b"\x02"
 """Stands before what is packed."""
 
-_BINS_OUTERMOST = b"\x01"
-"""An older version, which is still read: its columns are by bin, parameter and sample."""
-
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -232,13 +229,13 @@ def _from_planes(column: _Column) -> npt.NDArray[Any]:
 def stack_from_bytes(data: bytes) -> Stack:
     """The samples of a block; statistics that it does not have are taken for not known. Raises Damaged."""
     version = data[:1]
-    if version not in {VERSION, _BINS_OUTERMOST}:
+    if version != VERSION:
         raise Damaged(f"packed as version {version.hex()}: this is {VERSION.hex()}")
     block = _decoded(data)
     steps, parameters = np.frombuffer(block.steps, "<i8"), np.frombuffer(block.parameters, "<i4")
     shape = len(parameters), len(steps)
     columns = {
-        name: _unpack(column, (*shape, *_WIDE.get(name, ())), version)
+        name: _unpack(column, (*shape, *_WIDE.get(name, ())))
         for name, column in block.columns.items()
     }
     known = {name: columns.pop(name) for name in (*_COUNTS, *_FLOATS) if name in columns}
@@ -265,10 +262,7 @@ def _decoded(data: bytes) -> _Block:
         raise Damaged(f"what is packed is no block: {error}") from error
 
 
-def _unpack(column: _Column, shape: tuple[int, ...], version: bytes) -> npt.NDArray[Any]:
+def _unpack(column: _Column, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """A column as [m, n] or [m, n, bins]; ``shape`` is [n, m] or [n, m, bins]."""
-    array = _from_planes(column)
     parameters, samples, *bins = shape
-    if version == _BINS_OUTERMOST:
-        return array.reshape(*bins, parameters, samples).T
-    return np.moveaxis(array.reshape(parameters, *bins, samples), -1, 0)
+    return np.moveaxis(_from_planes(column).reshape(parameters, *bins, samples), -1, 0)

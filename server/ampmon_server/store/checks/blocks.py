@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection, Row, Table, select
@@ -19,16 +19,6 @@ from ampmon_server.tables import gradient_blocks, gradient_totals, headers, modu
 
 _AT_ONCE = 64
 """Blocks read by one statement: one may hold some megabytes."""
-
-
-class Block(NamedTuple):
-    """A block whose bytes are sound: its attempt, and the first and last step in its key."""
-
-    stream: int
-    attempt: int
-    first: int
-    last: int
-    steps: Ints
 
 
 def check(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding]:
