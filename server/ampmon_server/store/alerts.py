@@ -18,6 +18,7 @@ from ampmon_server.store import mutes, outbox
 from ampmon_server.store.changes import Change, move_on
 from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.errors import NotFound
+from ampmon_server.store.outbox import subject_of
 from ampmon_server.tables import alerts, runs
 
 
@@ -54,7 +55,7 @@ def advance(
     if not before and not there:
         return Advanced(False, 0, None)
     muted = mutes.rules_of(connection, run.run_id, run.project, now)
-    subject = Subject(str(UUID(bytes=run.run_id)), run.project, run.name, run.owner)
+    subject = subject_of(run.run_id, run)
     after: Kept = {}
     dues = []
     for rule in dict.fromkeys((*before, *there)):
@@ -163,14 +164,7 @@ def open_ones(
         .order_by(alerts.c.since.desc(), alerts.c.run_id, alerts.c.rule)
         .limit(limit)
     )
-    return [
-        (
-            Subject(str(UUID(bytes=row.run_id)), row.project, row.name, row.owner),
-            row.rule,
-            *_alert(row),
-        )
-        for row in rows
-    ]
+    return [(subject_of(row.run_id, row), row.rule, *_alert(row)) for row in rows]
 
 
 def subjects(connection: Connection, run_ids: Iterable[UUID]) -> dict[UUID, Subject]:
@@ -181,8 +175,7 @@ def subjects(connection: Connection, run_ids: Iterable[UUID]) -> dict[UUID, Subj
             runs.c.run_id.in_(ids), runs.c.deleted == 0
         )
     )
-    found = ((UUID(bytes=row.run_id), row) for row in rows)
-    return {run_id: Subject(str(run_id), row.project, row.name, row.owner) for run_id, row in found}
+    return {UUID(bytes=row.run_id): subject_of(row.run_id, row) for row in rows}
 
 
 class Restless(NamedTuple):

@@ -210,15 +210,13 @@ def of_runs(connection: Connection, run_ids: Collection[bytes]) -> dict[bytes, l
 
 def _delivery(row: Row[Any]) -> Delivery:
     return Delivery(
-        row.rule,
-        row.target,
-        row.made,
-        row.attempts,
-        row.due,
-        row.sent,
-        row.trouble,
-        row.status,
+        row.rule, row.target, row.made, row.attempts, row.due, row.sent, row.trouble, row.status
     )
+
+
+def subject_of(run_id: bytes, row: Any) -> Subject:
+    """The run that a row is of, which has its columns."""
+    return Subject(str(UUID(bytes=run_id)), row.project, row.name, row.owner)
 
 
 class Listed(NamedTuple):
@@ -245,14 +243,7 @@ def listed(
         .order_by(table.trouble.is_(None), func.coalesce(table.sent, table.made).desc())
         .limit(limit)
     )
-    found = [
-        (
-            Subject(str(UUID(bytes=row.of_run)), row.project, row.name, row.owner),
-            row.title,
-            _delivery(row),
-        )
-        for row in rows
-    ]
+    found = [(subject_of(row.of_run, row), row.title, _delivery(row)) for row in rows]
     return Listed(found, total or 0)
 
 

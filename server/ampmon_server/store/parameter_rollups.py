@@ -28,7 +28,7 @@ from ampmon_server.store.pyramid import BITS, VERSION, Pyramid
 from ampmon_server.store.roster import Roster
 from ampmon_server.store.samples import reading
 from ampmon_server.store.scalers import Scaler, Source, current
-from ampmon_server.store.streams import Stream, newest_header, unpack_parameters
+from ampmon_server.store.streams import Stream, newest_header, parameters_of, unpack_parameters
 from ampmon_server.store.windows import Stretch
 from ampmon_server.tables import gradient_blocks, headers, parameter_rollups
 
@@ -47,12 +47,6 @@ _NAMES = select(parameter_rollups.c.data).where(
     parameter_rollups.c.level == 0,
 )
 """The page that the names of a stream's parameters are on."""
-
-_PARAMETERS = select(headers.c.parameters).where(
-    headers.c.run_id == bindparam("of"),
-    headers.c.stream == bindparam("stream"),
-    headers.c.attempt == bindparam("attempt"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +140,8 @@ class Told:
     def _places(self, attempt: int) -> Ints:
         """Where the parameters of an attempt's header stand among all; -1 for those that were never sampled."""
         place = {name: index for index, name in enumerate(self.names)}
-        names = _names(self.connection, self.run_id, self.source.number, attempt)
-        return np.array([place.get(name, -1) for name in names], np.int64)
-
-
-def _names(connection: Connection, run_id: bytes, stream: int, attempt: int) -> list[str]:
-    of = {"of": run_id, "stream": stream, "attempt": attempt}
-    told = fetch(connection, _PARAMETERS, of)
-    return [each.name for each in unpack_parameters(told[0][0])] if told else []
+        told = parameters_of(self.connection, self.run_id, self.source.number, attempt)
+        return np.array([place.get(each.name, -1) for each in told], np.int64)
 
 
 def told(connection: Connection, run_id: bytes, source: Source) -> Told:
@@ -166,7 +154,8 @@ def told(connection: Connection, run_id: bytes, source: Source) -> Told:
 def _told_more(connection: Connection, run_id: bytes, source: Source, attempt: int) -> Told:
     """The same, with what an attempt's header has told of."""
     held = told(connection, run_id, source)
-    names = dict.fromkeys((*held.names, *_names(connection, run_id, source.number, attempt)))
+    more = parameters_of(connection, run_id, source.number, attempt)
+    names = dict.fromkeys((*held.names, *(each.name for each in more)))
     if len(names) == len(held.names):
         return held
     page = packing.compress(msgspec.msgpack.encode(list(names)))

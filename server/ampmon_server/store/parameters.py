@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ampmon import estimates, histogram, wire
-from ampmon.histogram import ON_GRID_SHARE, SMALL_CLASSES, Floats, Ints, Statistics
+from ampmon.histogram import ON_GRID_SHARE, SMALL_CLASSES, Floats, Statistics
 from ampmon_server.series import ParameterSample
 from ampmon_server.store.gathered import ALL, Gathered, Page
 from ampmon_server.store.numbers import KINDS, split
@@ -123,7 +122,7 @@ def sample_of(shards: Sequence[Shard], name: str) -> ParameterSample | None:
     parts = _parts(shards, every, every.names.index(name))
     elements = sum(part.elements for part in parts)
     first = shards[0].sample
-    together = _added([part.statistics for part in parts])
+    together = _added(parts)
     return ParameterSample(first.step, first.time, first.scale, elements, together)
 
 
@@ -138,7 +137,7 @@ class _Part(NamedTuple):
 def _row(parts: Sequence[_Part], scale: float) -> ParameterRow:
     parameter, one, _ = parts[0]
     if len(parts) > 1:
-        one = _added([part.statistics for part in parts])
+        one = _added(parts)
     classes = one.classes()
     looked = int(one.looked[0])
     amax, amax_kind = split(float(one.amax[0]))
@@ -204,22 +203,7 @@ def _fractions(parts: Sequence[_Part]) -> dict[str, float | None]:
     }
 
 
-def _added(parts: Sequence[Statistics]) -> Statistics:
-    def together(name: str) -> Ints:
-        return np.asarray(np.sum([getattr(part, name) for part in parts], axis=0))
-
-    squares = [float(part.sum_squares[0]) for part in parts]
-    return Statistics(
-        parameters=parts[0].parameters,
-        looked=together("looked"),
-        zeros=together("zeros"),
-        on_grid=together("on_grid"),
-        inf=together("inf"),
-        nan=together("nan"),
-        amax=np.max([part.amax for part in parts], axis=0),
-        sum_squares=np.array(
-            [math.fsum(squares) if all(map(math.isfinite, squares)) else sum(squares)]
-        ),
-        histogram=together("histogram"),
-        run_squares=together("run_squares"),
-    )
+def _added(parts: Sequence[_Part]) -> Statistics:
+    """The shards of one parameter, whose places in their headers may differ, as one."""
+    same = np.zeros(1, np.int64)
+    return Statistics.added([part.statistics.renumbered(same) for part in parts])

@@ -14,8 +14,8 @@ from ampmon_server.store import engine, packing, scalers
 from ampmon_server.store.packing import Sample
 from ampmon_server.store.scalers import Source
 from ampmon_server.store.store import Store
-from ampmon_server.store.streams import unpack_parameters
-from ampmon_server.tables import gradient_blocks, headers
+from ampmon_server.store.streams import parameters_of
+from ampmon_server.tables import gradient_blocks
 
 
 _BLOCKS = 4
@@ -53,7 +53,9 @@ def read_samples(store: Store, run_id: UUID) -> Iterator[Sampled]:
                 for row in rows:
                     if row.attempt not in known:
                         known = {
-                            row.attempt: _parameters(connection, run_id.bytes, source, row.attempt)
+                            row.attempt: parameters_of(
+                                connection, run_id.bytes, source.number, row.attempt
+                            )
                         } | known
             for row, kept in zip(rows, held, strict=True):
                 for sample in kept:
@@ -87,15 +89,3 @@ def _current(
     attempts = np.full(len(stack), row.attempt)
     keep = scalers.current(connection, run_id, source.number, stack.steps, attempts)
     return [each for each, kept in zip(stack.samples(), keep.tolist(), strict=True) if kept]
-
-
-def _parameters(
-    connection: Connection, run_id: bytes, source: Source, attempt: int
-) -> Sequence[wire.Parameter]:
-    told = headers.c
-    held = connection.scalar(
-        select(told.parameters).where(
-            told.run_id == run_id, told.stream == source.number, told.attempt == attempt
-        )
-    )
-    return () if held is None else unpack_parameters(held)

@@ -17,6 +17,7 @@ from ampmon_server.store.remembered import Remembered
 from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import (
+    COLUMNS,
     Header,
     Stream,
     pack,
@@ -29,22 +30,7 @@ from ampmon_server.tables import headers, streams
 STREAMS_MAX = 16_384
 """Of a run, on all ranks. They are listed in its row, which is read and written with each batch."""
 
-_LOADED = (
-    select(
-        streams.c.stream,
-        streams.c.rank,
-        streams.c.scaler,
-        streams.c.layout,
-        streams.c.updates,
-        streams.c.sampled,
-        streams.c.first_step,
-        streams.c.last_step,
-        streams.c.rows_from,
-        streams.c.samples_from,
-    )
-    .where(streams.c.run_id == bindparam("of"))
-    .order_by(streams.c.stream)
-)
+_LOADED = select(*COLUMNS).where(streams.c.run_id == bindparam("of")).order_by(streams.c.stream)
 _MINE = _LOADED.where(
     streams.c.rank == bindparam("by"), streams.c.scaler.in_(bindparam("names", expanding=True))
 )

@@ -15,6 +15,7 @@ from ampmon_server.series import Flags, Ints
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.pages import edge_of
+from ampmon_server.store.streams import COLUMNS
 from ampmon_server.tables import headers, ledger, runs, streams
 
 
@@ -124,35 +125,24 @@ def _name(connection: Connection, run_id: bytes, stream: int | None) -> str | No
 def sources(connection: Connection, run_id: bytes, name: str) -> tuple[Source, ...]:
     """The streams of a scaler, the lowest rank first."""
     rows = fetch(connection, _sources(alone=True), {"of": run_id, "name": name})
-    return tuple(_source(told) for _, *told in rows)
+    return tuple(map(_source, rows))
 
 
-def _source(told: Sequence[Any]) -> Source:
-    return Source(*[*told[:-2], *map(bool, told[-2:])])
+def _source(row: Sequence[Any]) -> Source:
+    number, rank, _, *told, overlaid, exact = row
+    return Source(number, rank, *[*told, bool(overlaid), bool(exact)])
 
 
 @lru_cache
 def _sources(*, alone: bool) -> Select[Any]:
-    """A scaler's name and the fields of `Source`, in their order; of one scaler ``alone``, or of all of a run."""
+    """`COLUMNS`, and the last fields of `Source`; of one scaler ``alone``, or of all of a run."""
     table, told = streams.c, headers.c
-    described = (
-        table.scaler,
-        table.stream,
-        table.rank,
-        table.layout,
-        table.updates,
-        table.sampled,
-        table.first_step,
-        table.last_step,
-        table.rows_from,
-        table.samples_from,
-    )
     which = table.scaler == bindparam("name") if alone else table.scaler != ""
     return (
-        select(*described, func.count() > 1, func.min(told.exact) == 1)
+        select(*COLUMNS, func.count() > 1, func.min(told.exact) == 1)
         .join(headers, (told.run_id == table.run_id) & (told.stream == table.stream))
         .where(table.run_id == bindparam("of"), which)
-        .group_by(*described)
+        .group_by(*COLUMNS)
         .order_by(table.rank)
     )
 
@@ -207,8 +197,8 @@ def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
     table = streams.c
     named = select(table.scaler).distinct().where(table.run_id == run_id, table.scaler != "")
     found: dict[str, list[Source]] = {name: [] for name in connection.scalars(named)}
-    for name, *told in fetch(connection, _sources(alone=False), {"of": run_id}):
-        found[name].append(_source(told))
+    for row in fetch(connection, _sources(alone=False), {"of": run_id}):
+        found[row[2]].append(_source(row))
     return [
         Scaler(run_id, name, tuple(found[name]), disabled=False)
         for name in sorted(found)  # a database may sort by its language

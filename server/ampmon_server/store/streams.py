@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, select
 
 from ampmon import wire
 from ampmon_server.series import Ints
+from ampmon_server.store.engine import fetch
 from ampmon_server.store.packing import compress, decompress
-from ampmon_server.tables import headers
+from ampmon_server.tables import headers, streams
 
 
 _parameters_decoder = msgspec.msgpack.Decoder(tuple[wire.Parameter, ...])
@@ -42,6 +43,22 @@ def numel(parameters: bytes) -> Ints:
     )
 
 
+_PARAMETERS = select(headers.c.parameters).where(
+    headers.c.run_id == bindparam("of"),
+    headers.c.stream == bindparam("stream"),
+    headers.c.attempt == bindparam("attempt"),
+)
+
+
+def parameters_of(
+    connection: Connection, run_id: bytes, stream: int, attempt: int
+) -> tuple[wire.Parameter, ...]:
+    """What an attempt said of its parameters; none where no header of it is held."""
+    of = {"of": run_id, "stream": stream, "attempt": attempt}
+    held = fetch(connection, _PARAMETERS, of)
+    return unpack_parameters(held[0][0]) if held else ()
+
+
 def newest_header(run_id: bytes, stream: int, *columns: ColumnElement[Any]) -> Select[Any]:
     """What the newest attempt said of a stream."""
     told = headers.c
@@ -51,6 +68,21 @@ def newest_header(run_id: bytes, stream: int, *columns: ColumnElement[Any]) -> S
         .order_by(told.attempt.desc())
         .limit(1)
     )
+
+
+COLUMNS = (
+    streams.c.stream,
+    streams.c.rank,
+    streams.c.scaler,
+    streams.c.layout,
+    streams.c.updates,
+    streams.c.sampled,
+    streams.c.first_step,
+    streams.c.last_step,
+    streams.c.rows_from,
+    streams.c.samples_from,
+)
+"""What is told of a stream: the first fields of `Stream`, in their order."""
 
 
 class Header(NamedTuple):
