@@ -24,6 +24,7 @@ from ampmon_server.store.ingest import ANYONE, Receipt, Sender
 from ampmon_server.store.judgements import Judgement, Kept
 from ampmon_server.store.listing import Groups, Listed, Sort, Wanted
 from ampmon_server.store.mutes import Mute
+from ampmon_server.store.opening import upgrade
 from ampmon_server.store.outbox import Delivery, Taken
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.parameter_rollups import ParameterSeries
@@ -34,7 +35,6 @@ from ampmon_server.store.runs import Belonging, Edit, Status, Summary
 from ampmon_server.store.store import Series, Store
 from ampmon_server.store.together import Outcome
 from ampmon_server.store.tokens import Token
-from ampmon_server.store.upgrading import upgrade
 from ampmon_server.store.verify import Verification
 from ampmon_server.store.windows import Stretch
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ampmon_server.migrations import VERSION_TABLE
 from ampmon_server.settings import Settings
-from ampmon_server.store import engine, looking, postgresql
+from ampmon_server.store import engine, opening, postgresql
 from ampmon_server.store.errors import Unusable
 from ampmon_server.store.opening import Opened
 from ampmon_server.tables import metadata, runs
@@ -66,7 +66,7 @@ class Distribution:
                 f"{make_url(settings.url).database} is an SQLite file, on one machine: to distribute "
                 f"runs, keep them in PostgreSQL with Citus, --database-url {postgresql.DRIVER}://..."
             )
-        opened = looking.open_to_read(settings)
+        opened = opening.open_to_read(settings)
         try:
             with engine.reading(opened.engine) as connection:
                 _check_extension(connection, opened.name)

@@ -1,12 +1,13 @@
-"""Opens a database for a server: alone where it must be, sound, at the present schema; or says what to do instead."""
+"""Opens a database for a server, for a reader or to upgrade it; or says what to do instead."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import DBAPIError
@@ -59,6 +60,57 @@ def open_database(settings: Settings, *, upgrading: bool = False) -> Opened:
         Opened(_named(url), database, exclusive, None).close()
         raise
     return Opened(_named(url), database, exclusive, before.revision)
+
+
+def open_to_read(settings: Settings) -> Opened:
+    """The database of the settings, beside whoever uses it, without a lock, and without making or changing anything.
+
+    Raises Unusable for one that is not there, or has not this version's schema.
+    """
+    url = make_url(settings.url)
+    name = _named(url)
+    if _is_sqlite(url) and not Path(url.database or "").exists():
+        raise Unusable(f"There is no database at {name}: name another --data-dir")
+    opened = Opened(name, engine.open_engine(settings.url), None, None)
+    try:
+        with engine.reading(opened.engine) as connection:
+            stands = migrations.schema(connection)
+    except (Busy, DBAPIError) as error:
+        opened.close()
+        raise Unusable(_unreadable(error, url)) from error
+    if stands.age != "current":
+        opened.close()
+        raise Unusable(
+            f"{name} has another schema than this version's ({stands.revision or 'none'}): "
+            "run ampmon db upgrade, which says what to do"
+        )
+    return opened
+
+
+def open_beside(settings: Settings, *, alone: bool) -> Opened:
+    """The database, beside whoever uses it; to be ``alone`` with an SQLite file, as a server is. Raises Unusable."""
+    return open_database(settings) if alone else open_to_read(settings)
+
+
+class Upgrade(NamedTuple):
+    """What was done to a database. ``before`` is the schema that it had, None for an empty database."""
+
+    database: str
+    before: str | None
+    after: str | None
+
+
+def upgrade(settings: Settings) -> Upgrade:
+    """Upgrade the schema, in one transaction. Raises Unusable or Busy, with nothing changed.
+
+    On SQLite nobody else may use the file until the end; on PostgreSQL servers should be stopped, and another upgrade
+    that is at work is waited for.
+    """
+    with (
+        closing(open_database(settings, upgrading=True)) as opened,
+        engine.reading(opened.engine) as connection,
+    ):
+        return Upgrade(opened.name, opened.before, migrations.schema(connection).revision)
 
 
 def _set_up(database: Engine, url: URL, work: Callable[[Connection, URL], Schema]) -> Schema:
@@ -178,6 +230,13 @@ def _exclusively(url: URL) -> IO[bytes]:
             f"{file} cannot be used ({error.strerror}): name another --data-dir"
         ) from None
     return held
+
+
+def _unreadable(error: Busy | DBAPIError, url: URL) -> str:
+    cause = error.__cause__ if isinstance(error, Busy) else error
+    if not _is_sqlite(url) and isinstance(cause, DBAPIError):
+        return postgresql.refusal(cause, url)
+    return f"{_named(url)} cannot be used: {cause or error}"
 
 
 def _refusal(error: DBAPIError, url: URL) -> str:

@@ -147,6 +147,8 @@ def take_alone(connection: Connection, what: str) -> bool:
 
 def take_time(connection: Connection) -> None:
     """Let this transaction take as long as it needs; locks are still not waited for longer than usual."""
+    if connection.dialect.name != "postgresql":
+        return
     for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
         connection.execute(text(f"SET LOCAL {name} = 0"))
 

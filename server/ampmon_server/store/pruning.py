@@ -5,74 +5,71 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 
 from ampmon_server.settings import Settings
-from ampmon_server.store import engine, looking, prune, space, verify
+from ampmon_server.store import engine, opening, postgresql, prune, space, verify
+from ampmon_server.store.calls import Calls, reads
 from ampmon_server.store.checks import Finding
 from ampmon_server.store.opening import Opened
 from ampmon_server.store.prune import Due, Keep, Size
 
 
-@dataclass(frozen=True, slots=True)
-class Pruning:
-    """Every call may raise Busy."""
+class Prunes(Calls):
+    """What prunes old runs, by hand or by itself."""
 
-    _opened: Opened
+    left = reads(prune.left)
+
+    def due(self, keep: Keep) -> list[Due]:
+        """The runs of which no more than so much is to be kept, the oldest first."""
+        with engine.reading(self._engine) as connection:
+            return prune.due(connection, keep, time.time_ns() // 1000)
+
+    def unsound(self, due: Due) -> Finding | None:
+        """What is wrong with what is rolled up of a run: it is all that pruning would leave. Reads all of it."""
+        return verify.unsound(self._engine, due.run_id)
+
+    def prune(self, due: Due) -> Iterator[int]:
+        """Prune a run, a short transaction with each step; how many rows it removed."""
+        return prune.prune(self._engine, due)
+
+
+class Pruning(Prunes):
+    """A database that is pruned by hand. ``database`` says which it is, without any secret."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._engine = opened.engine
+        self.database = opened.name
 
     @classmethod
     @contextmanager
     def begin(cls, settings: Settings, *, alone: bool = False) -> Iterator[Pruning]:
         """Open the database. Raises Unusable; with ``alone`` also where a server uses an SQLite file."""
-        with closing(looking.open_beside(settings, alone=alone)) as opened:
+        with closing(opening.open_beside(settings, alone=alone)) as opened:
             yield cls(opened)
 
     @property
-    def database(self) -> str:
-        """Which database it is, without any secret."""
-        return self._opened.name
-
-    @property
     def is_sqlite(self) -> bool:
-        return self._opened.engine.dialect.name == "sqlite"
-
-    def due(self, keep: Keep) -> list[Due]:
-        """The runs of which no more than so much is to be kept, the oldest first."""
-        with engine.reading(self._opened.engine) as connection:
-            return prune.due(connection, keep, time.time_ns() // 1000)
-
-    def left(self, due: Due) -> bool:
-        """Whether more of a run is held than is to be kept."""
-        with engine.reading(self._opened.engine) as connection:
-            return prune.left(connection, due)
+        return self._engine.dialect.name == "sqlite"
 
     def size(self, due: Due) -> Size:
         """How much pruning a run removes. Counts all of it."""
-        with engine.reading(self._opened.engine) as connection:
-            looking.take_time(connection)
+        with engine.reading(self._engine) as connection:
+            postgresql.take_time(connection)
             return prune.size(connection, due)
-
-    def unsound(self, due: Due) -> Finding | None:
-        """What is wrong with what is rolled up of a run: it is all that pruning would leave. Reads all of it."""
-        return verify.unsound(self._opened.engine, due.run_id)
-
-    def prune(self, due: Due) -> Iterator[int]:
-        """Prune a run, a short transaction with each step; how many rows it removed."""
-        return prune.prune(self._opened.engine, due)
 
     def used(self) -> int:
         """Bytes that the database takes."""
-        return space.used(self._opened.engine)
+        return space.used(self._engine)
 
     def give_back(self) -> Iterator[int]:
         """Give free space back as far as it can be beside those who use it; bytes with each step."""
-        return space.give_back(self._opened.engine)
+        return space.give_back(self._engine)
 
     @property
     def cuts(self) -> bool:
         """Whether free space goes back to the disk, and does not only wait for what comes."""
-        return space.cuts(self._opened.engine)
+        return space.cuts(self._engine)
 
     def rewrite(self) -> str | None:
         """Write an SQLite file anew, as small as it can be; why it cannot be, or None."""
-        return space.rewrite(self._opened.engine)
+        return space.rewrite(self._engine)

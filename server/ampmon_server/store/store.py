@@ -45,12 +45,10 @@ from ampmon_server.store import (
     skips,
     sparklines,
     tokens,
-    verify,
 )
 from ampmon_server.store.alarms import Alarms
 from ampmon_server.store.calls import reads, writes
 from ampmon_server.store.changes import Change
-from ampmon_server.store.checks import Finding
 from ampmon_server.store.errors import Unusable
 from ampmon_server.store.forwarding import Forwarding
 from ampmon_server.store.identity import Identity
@@ -59,7 +57,8 @@ from ampmon_server.store.judgements import Judgement, Kept
 from ampmon_server.store.listing import Listed, Wanted
 from ampmon_server.store.notices import Notices
 from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.prune import Due, Keep
+from ampmon_server.store.prune import Due
+from ampmon_server.store.pruning import Prunes
 from ampmon_server.store.recent import Recent
 from ampmon_server.store.remembered import Memory
 from ampmon_server.store.runs import Edit, Summary
@@ -81,13 +80,11 @@ class Series:
     """The starts that went on with it, in the whole run."""
 
 
-class Store(SampledReads, Alarms, Forwarding):
+class Store(SampledReads, Alarms, Forwarding, Prunes):
     """A database at its newest schema. Reads may come from any thread, writes from one at a time.
 
     Every call may raise Busy.
     """
-
-    left = reads(prune.left)
 
     def __init__(self, database: Engine, exclusive: IO[bytes] | None) -> None:
         self._engine = database
@@ -176,19 +173,6 @@ class Store(SampledReads, Alarms, Forwarding):
             self._engine,
             lambda connection: judgements.keep(connection, run_id, judgement, _now(), to),
         )
-
-    def due(self, keep: Keep) -> list[Due]:
-        """The runs of which no more than so much is to be kept."""
-        with engine.reading(self._engine) as connection:
-            return prune.due(connection, keep, _now())
-
-    def unsound(self, due: Due) -> Finding | None:
-        """What is wrong with what is rolled up of a run: it is all that pruning would leave. Reads all of it."""
-        return verify.unsound(self._engine, due.run_id)
-
-    def prune(self, due: Due) -> Iterator[int]:
-        """Prune a run, a short transaction with each step; how many rows it removed."""
-        return prune.prune(self._engine, due)
 
     keep_login = writes(logins.keep)
     use_login = writes(logins.use_up)

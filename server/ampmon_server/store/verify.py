@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Row, select
 from sqlalchemy.exc import DatabaseError
 
 from ampmon_server.settings import Settings
-from ampmon_server.store import engine, looking, removing
+from ampmon_server.store import engine, opening, postgresql, removing
 from ampmon_server.store import state as run_state
 from ampmon_server.store.checks import Finding, blocks, pages, records, strays
 from ampmon_server.store.checks.cells import Comparison
@@ -36,7 +36,7 @@ class Verification:
 
         To ``repair`` an SQLite file no server may use it until the end.
         """
-        with closing(looking.open_beside(settings, alone=repair)) as opened:
+        with closing(opening.open_beside(settings, alone=repair)) as opened:
             yield cls(opened)
 
     @property
@@ -80,7 +80,7 @@ class Verification:
         """Make anew what rows tell: cells, totals and counts. Nothing that was recorded is changed. Raises Busy."""
 
         def work(connection: Connection) -> None:
-            looking.take_time(connection)
+            postgresql.take_time(connection)
             row = _row(connection, run_id, held=True)
             if row is None:
                 return
@@ -106,7 +106,7 @@ class Verification:
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         with engine.reading(self._opened.engine) as connection:
-            looking.take_time(connection)
+            postgresql.take_time(connection)
             yield connection
 
 
@@ -127,7 +127,7 @@ def _check(connection: Connection, run_id: UUID) -> Iterator[Finding]:
 def unsound(database: Engine, run_id: UUID) -> Finding | None:
     """What is wrong with the cells of a run, first found; nothing of one that is deleted. Raises Busy."""
     with engine.reading(database) as connection:
-        looking.take_time(connection)
+        postgresql.take_time(connection)
         if _row(connection, run_id) is None:
             return None
         return next(rolled_up(connection, run_id.bytes, f"run {run_id}"), None)

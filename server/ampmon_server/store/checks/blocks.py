@@ -10,8 +10,7 @@ from sqlalchemy import Connection, Row, Table, select
 
 from ampmon_server.series import Ints
 from ampmon_server.store import packing, totals
-from ampmon_server.store.checks.finding import RESTORE, Finding
-from ampmon_server.store.checks.reading import in_order
+from ampmon_server.store.checks.finding import RESTORE, Finding, in_order
 from ampmon_server.store.errors import Damaged
 from ampmon_server.store.streams import unpack_modules, unpack_parameters
 from ampmon_server.tables import gradient_blocks, gradient_totals, headers, module_blocks

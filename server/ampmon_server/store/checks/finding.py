@@ -1,8 +1,11 @@
-"""What a check has found: where, what, and what to do about it."""
+"""What all checks share: what one has found, and how it reads rows, which may be more than memory holds."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, Table, select, tuple_
 
 
 REPAIR = "ampmon db verify --repair makes it anew from the rows"
@@ -18,3 +21,16 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}; {self.remedy}"
+
+
+def in_order(
+    connection: Connection, table: Table, run_id: bytes, at_once: int
+) -> Iterator[Row[Any]]:
+    """The rows of a run in order of the table's key."""
+    _, *key = table.primary_key
+    statement = select(table).where(table.c.run_id == run_id).order_by(*key).limit(at_once)
+    following = statement
+    while rows := connection.execute(following).all():
+        yield from rows
+        last = (getattr(rows[-1], column.name) for column in key)
+        following = statement.where(tuple_(*key) > tuple_(*last))

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from sqlalchemy import Connection, Row, and_, update
 
 from ampmon_server.store import scalars, updates
-from ampmon_server.store.checks.finding import REPAIR, RESTORE, Finding
-from ampmon_server.store.checks.reading import in_order
+from ampmon_server.store.checks.finding import REPAIR, RESTORE, Finding, in_order
 from ampmon_server.store.errors import Damaged
 from ampmon_server.store.pages import AT_ONCE, PAGE_BITS, Paged, Rows, last_of_each_step
 
