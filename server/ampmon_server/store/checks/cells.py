@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 from sqlalchemy import bindparam, select
@@ -27,22 +30,15 @@ Pages = dict[int, Cells | None]
 """Cells by the number of the cell above them; None for a page that cannot be read."""
 
 
-@dataclass(slots=True)
-class _Fault:
-    """Pages of one level that have the same wrong with them."""
+class _Fault(NamedTuple):
+    """What is wrong with a page, its level and its steps; how many rows it counts, and how many there are."""
 
-    pages: int = 0
-    first: int = 0
-    last: int = 0
+    kind: str
+    level: int
+    first: int
+    last: int
     held: int = 0
     found: int = 0
-
-    def add(self, steps: Range, held: int, found: int) -> None:
-        self.first = min(self.first, steps[0]) if self.pages else steps[0]
-        self.last = max(self.last, steps[1])
-        self.pages += 1
-        self.held += held
-        self.found += found
 
 
 @dataclass(slots=True)
@@ -56,7 +52,7 @@ class Comparison:
     series: Series
     mending: bool = False
     _lost: bool = False
-    _faults: dict[tuple[str, int], _Fault] = field(default_factory=dict)
+    _faults: list[_Fault] = field(default_factory=list)
 
     def run(self) -> None:
         """Compare all of them. What lies under a cell of level 4 is in memory at a time."""
@@ -70,17 +66,18 @@ class Comparison:
 
     def findings(self, where: str) -> Iterator[Finding]:
         """What was found wrong, a finding for each level and kind."""
-        for (kind, level), fault in sorted(self._faults.items()):
-            place = f"{where}, {self.name}, steps {fault.first} to {fault.last}"
-            pages = f"{fault.pages} page{'s' * (fault.pages != 1)} of level {level}"
+        for (kind, level), alike in groupby(sorted(self._faults), attrgetter("kind", "level")):
+            _, _, firsts, lasts, held, found = zip(*alike, strict=True)
+            place = f"{where}, {self.name}, steps {firsts[0]} to {max(lasts)}"
+            pages = f"{len(lasts)} page{'s' * (len(lasts) != 1)} of level {level}"
             if kind != "wrong":
                 remedy = RESTORE if kind == "lost" else REPAIR
                 yield Finding(place, f"{pages} cannot be read", remedy)
-            elif fault.held == fault.found:
+            elif sum(held) == sum(found):
                 yield Finding(place, f"{pages} say other than what is under them", REPAIR)
             else:
-                counts = "counts" if fault.pages == 1 else "count"
-                what = f"{pages} {counts} {fault.held} rows where there are {fault.found}"
+                counts = "counts" if len(lasts) == 1 else "count"
+                what = f"{pages} {counts} {sum(held)} rows where there are {sum(found)}"
                 yield Finding(place, what, REPAIR)
 
     def _chunks(self) -> list[int]:
@@ -102,16 +99,15 @@ class Comparison:
         }
         first, last = max(low, series.whole_from), min(high, series.edge - 1)
         rows = series.rows(first, last) if first <= last else np.zeros(0, pyramid.dtype)
-        for level in range(1, series.pyramid.lowest):
+        lowest = pyramid.lowest
+        for level in range(1, lowest):
             span = BITS * (level + 1)
             pages = {at: page for at, page in held[level].items() if at << span >= first}
             self._compare(level, pyramid.roll(rows, level), pages)
-        cells = joined(
-            [self._pruned(held[series.pyramid.lowest]), pyramid.roll(rows, series.pyramid.lowest)]
-        )
-        if self._loses(held[series.pyramid.lowest]):
+        cells = joined([self._pruned(held[lowest]), pyramid.roll(rows, lowest)])
+        if self._loses(held[lowest]):
             return cells[:0]
-        for level in range(series.pyramid.lowest, _CHUNK):
+        for level in range(lowest, _CHUNK):
             self._compare(level, cells, held[level])
             cells = pyramid.roll(cells, level + 1)
         return cells
@@ -124,13 +120,10 @@ class Comparison:
 
     def _loses(self, pages: Pages) -> bool:
         """Note pages that cannot be read and have no rows any more: nothing above them can be held to anything."""
-        span = BITS * (self.series.pyramid.lowest + 1)
-        lost = [
-            at for at, page in pages.items() if page is None and at << span < self.series.whole_from
-        ]
-        for at in lost:
-            steps = levels.steps_of((at, at), self.series.pyramid.lowest + 1)
-            self._fault("lost", self.series.pyramid.lowest).add(steps, 0, 0)
+        lowest, whole_from = self.series.pyramid.lowest, self.series.whole_from
+        unread = [levels.steps_of((at, at), lowest + 1) for at in pages if pages[at] is None]
+        lost = [_Fault("lost", lowest, *steps) for steps in unread if steps[0] < whole_from]
+        self._faults += lost
         self._lost = self._lost or bool(lost)
         return bool(lost)
 
@@ -142,10 +135,10 @@ class Comparison:
             steps = levels.steps_of((at, at), level + 1)
             expected, found = made.get(at, empty), held.get(at, empty)
             if found is None:
-                self._fault("damaged", level).add(steps, 0, 0)
+                self._faults.append(_Fault("damaged", level, *steps))
             elif not same(expected, found):
                 counts = int(found["n"].sum()), int(expected["n"].sum())
-                self._fault("wrong", level).add(steps, *counts)
+                self._faults.append(_Fault("wrong", level, *steps, *counts))
             else:
                 continue
             if self.mending:
@@ -158,9 +151,6 @@ class Comparison:
         else:
             row = (*series.key, level, at, series.pyramid.pack(page))
             insert_rows(series.connection, series.pyramid.table, [row], replace=True)
-
-    def _fault(self, kind: str, level: int) -> _Fault:
-        return self._faults.setdefault((kind, level), _Fault())
 
     def _pages(self, level: int, buckets: Range | None = None, *, contents: bool = True) -> Pages:
         table = self.series.pyramid.table
