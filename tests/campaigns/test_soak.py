@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import create_engine, select
 
 from ampmon_server.store import scalars, updates
-from ampmon_server.store.inserting import insert_rows
+from ampmon_server.store.engine import insert_rows
 from campaigns.soak.comparison import compare
 from campaigns.soak.nursery import Nursery
 from campaigns.soak.round import Plan, Round

@@ -17,9 +17,8 @@ from ampmon.histogram import BINS, Statistics, no_runs
 from ampmon_server.drawing import Asked, draw
 from ampmon_server.figures import View
 from ampmon_server.store import Store
-from ampmon_server.store.gathered import Page
 from ampmon_server.store.packing import Sample
-from ampmon_server.store.parameters import rows_of
+from ampmon_server.store.parameters import Page, rows_of
 from ampmon_server.store.samples import Shard
 from batches import PARAMETERS, Trainer
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from ampmon.spool.layout import sync_directory
 from ampmon_server import migrations
 from ampmon_server.migrations import Schema
-from ampmon_server.store import engine, lock, sqlite
+from ampmon_server.store import engine, sqlite
 from ampmon_server.store.errors import Busy, Unusable
 
 
@@ -51,7 +51,7 @@ def restore(copy: Path, target: Path, aside: Path, tell: Tell) -> Path | None:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise Unusable(f"{target.parent} cannot be made ({error.strerror})") from None
-    with lock.acquire(target.with_name(target.name + ".lock")), beside(target) as draft:
+    with sqlite.lock(target.with_name(target.name + ".lock")), beside(target) as draft:
         _copy(copy, draft, tell)
         found = _unsound(draft)
         if found is not None:

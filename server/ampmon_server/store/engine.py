@@ -1,4 +1,4 @@
-"""Transactions on the database, whichever engine it is: when each begins, when it is tried again, what is busy."""
+"""Transactions on the database, whichever engine it is, and how rows go in and come out fastest."""
 
 from __future__ import annotations
 
@@ -6,20 +6,33 @@ import random
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, Select, make_url
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    Column,
+    Connection,
+    Dialect,
+    Double,
+    Engine,
+    LargeBinary,
+    Select,
+    SmallInteger,
+    Table,
+    make_url,
+)
+from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ampmon_server.store import postgresql, sqlite
 from ampmon_server.store.errors import Busy, Conflict, Damaged, Unusable
-from ampmon_server.store.inserting import insert_rows
 
-
-__all__ = ["fetch", "insert_rows", "open_engine", "reading", "write", "writing"]
 
 RETRY_S = 5.0
 """For so long a transaction that met another is tried again."""
@@ -31,6 +44,16 @@ _SERVER = re.compile(r"connection to server (at|on) .*? failed: ")
 _ENGINES = {"sqlite": sqlite, "postgresql": postgresql}
 
 Result = TypeVar("Result")
+
+Row = tuple[Any, ...]
+
+_ARRAYS: dict[type, str] = {
+    BigInteger: "bigint[]",
+    SmallInteger: "smallint[]",
+    Double: "double precision[]",
+    LargeBinary: "bytea[]",
+}
+"""Types of a column's values on their way to PostgreSQL; what is not here is text, which no cast would cut short."""
 
 
 def _parse(url: str) -> URL:
@@ -144,3 +167,67 @@ def fetch(
     """All rows as the driver gives them: plain tuples, several times faster than rows with names."""
     cursor = connection.execute(statement, parameters).cursor
     return [] if cursor is None else cursor.fetchall()  # type: ignore[return-value]
+
+
+def insert_rows(
+    connection: Connection, table: Table, rows: Sequence[Row], *, replace: bool = False
+) -> None:
+    """Insert whole rows of one run, ``run_id`` first; a row whose key is there stays, or is replaced.
+
+    Where rows have one key, the first of them stays, or the last replaces it. Tuples go to the driver as they are:
+    building a dict for each would halve the rate of ingest.
+    """
+    if not rows:
+        return
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql(_row_by_row(table, replace), list(rows))
+        return
+    if replace:
+        rows = _last_of_each_key(table, rows)
+    _, *columns = zip(*rows, strict=True)
+    statement = _all_at_once(table, replace, connection.dialect)
+    connection.exec_driver_sql(statement, (rows[0][0], *map(list, columns)))
+
+
+@lru_cache(maxsize=64)
+def _row_by_row(table: Table, replace: bool) -> str:
+    keys = [column.name for column in table.primary_key]
+    statement = sqlite_insert(table)
+    if not replace:
+        statement = statement.on_conflict_do_nothing(index_elements=keys)
+    else:
+        changed = {column.name: statement.excluded[column.name] for column in _values(table)}
+        statement = statement.on_conflict_do_update(index_elements=keys, set_=changed)
+    return str(statement.compile(dialect=sqlite_dialect()))
+
+
+@lru_cache(maxsize=64)
+def _all_at_once(table: Table, replace: bool, dialect: Dialect) -> str:
+    """A statement with an array per column: twice as fast as a statement per row, and bound to one run.
+
+    COPY into a temporary table is faster still from some 1000 rows on, and slower for fewer, as most batches are.
+    """
+    quote = dialect.identifier_preparer.quote
+    columns = [quote(column.name) for column in table.columns]
+    arrays = ", ".join(f"%b::{_array(column)}" for column in list(table.columns)[1:])
+    keys = ", ".join(quote(column.name) for column in table.primary_key)
+    changed = ", ".join(f"{quote(c.name)} = excluded.{quote(c.name)}" for c in _values(table))
+    return (
+        f"INSERT INTO {quote(table.name)} ({', '.join(columns)}) "
+        f"SELECT %b::bytea, told.* FROM unnest({arrays}) AS told "
+        f"ON CONFLICT ({keys}) DO " + (f"UPDATE SET {changed}" if replace else "NOTHING")
+    )
+
+
+def _array(column: Column[Any]) -> str:
+    return next((name for kind, name in _ARRAYS.items() if isinstance(column.type, kind)), "text[]")
+
+
+def _values(table: Table) -> list[Column[Any]]:
+    return [column for column in table.columns if not column.primary_key]
+
+
+def _last_of_each_key(table: Table, rows: Sequence[Row]) -> list[Row]:
+    """PostgreSQL changes no row twice in a statement."""
+    places = [place for place, column in enumerate(table.columns) if column.primary_key]
+    return list({tuple(row[place] for place in places): row for row in rows}.values())

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, and_, insert, select
 
 from ampmon_server.store import engine, postgresql, runs
 from ampmon_server.store.calls import Calls
-from ampmon_server.store.inserting import insert_rows
+from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.portions import Portion, next_portion
 from ampmon_server.tables import destinations, forwarded
 from ampmon_server.tables import runs as of_runs

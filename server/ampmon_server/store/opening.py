@@ -16,7 +16,7 @@ from ampmon import mounts, private
 from ampmon_server import migrations
 from ampmon_server.migrations import Schema
 from ampmon_server.settings import Settings
-from ampmon_server.store import engine, lock, postgresql
+from ampmon_server.store import engine, postgresql, sqlite
 from ampmon_server.store.errors import Busy, Unusable
 
 
@@ -220,7 +220,7 @@ def _exclusively(url: URL) -> IO[bytes]:
         raise Unusable(
             f"{file.parent} cannot be made ({error.strerror}): name another --data-dir"
         ) from None
-    held = lock.acquire(file.with_name(file.name + ".lock"))
+    held = sqlite.lock(file.with_name(file.name + ".lock"))
     try:
         # SQLite would make it readable by all, and its log takes over the mode.
         os.close(private.open_file(file, os.O_RDONLY | os.O_CREAT))

@@ -20,9 +20,9 @@ from ampmon_server.store import (
 )
 from ampmon_server.store.calls import Calls
 from ampmon_server.store.errors import NotFound
-from ampmon_server.store.gathered import ALL, Page
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.parameter_rollups import ParameterSeries
+from ampmon_server.store.parameters import ALL, Page
 
 
 class SampledReads(Calls):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from typing import Any
+import sys
+from pathlib import Path
+from typing import IO, Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from ampmon import private
 from ampmon_server.store.errors import Unusable
 
 
@@ -99,3 +102,38 @@ def _prepare(connection: Any, _: ConnectionPoolEntry) -> None:
 def _begin(connection: Connection) -> None:
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def lock(path: Path) -> IO[bytes]:
+    """Lock the file at ``path``, made if need be, for one server. Raises Unusable where another process has it.
+
+    Closing it lets go, and so does the end of the process, however it ends.
+    """
+    try:
+        handle = os.fdopen(private.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
+    except OSError as error:
+        raise Unusable(
+            f"{path.parent} cannot be used ({error.strerror}): name another --data-dir"
+        ) from None
+    try:
+        _lock(handle)
+    except OSError:
+        handle.close()
+        raise Unusable(
+            f"Another ampmon serve uses {path.parent}: stop it, or name another --data-dir"
+        ) from None
+    return handle
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(handle: IO[bytes]) -> None:
+        msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(handle: IO[bytes]) -> None:
+        fcntl.flock(handle.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.set_inheritable(handle.fileno(), False)

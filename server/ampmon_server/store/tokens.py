@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
@@ -51,15 +51,11 @@ def keep(connection: Connection, token: Token) -> None:
         raise NameTaken(f"There is a token called {token.name!r}: revoke it, or take another name.")
     connection.execute(
         insert(tokens).values(
-            digest=token.digest,
-            name=token.name,
-            owner=token.owner,
-            scopes=_text(token.scopes),
-            projects=None if token.projects is None else _text(token.projects),
-            made=token.made,
-            expires=token.expires,
-            last_used=token.last_used,
-            revoked=token.revoked,
+            **asdict(token)
+            | {
+                "scopes": _text(token.scopes),
+                "projects": None if token.projects is None else _text(token.projects),
+            }
         )
     )
 
