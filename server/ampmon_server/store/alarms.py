@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import UUID
 
 from sqlalchemy import Connection
 
-from ampmon_server.alerting.delivery import Outcome
 from ampmon_server.alerting.machine import Alert
 from ampmon_server.alerting.telling import Found, Subject
 from ampmon_server.store import alerts, engine, mutes, outbox, runs
 from ampmon_server.store.alerts import Restless
-from ampmon_server.store.calls import Calls, reads
+from ampmon_server.store.calls import Calls, reads, writes
 from ampmon_server.store.changes import Change, move_on
+from ampmon_server.store.engine import now_us
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.mutes import Mute
-from ampmon_server.store.outbox import Delivery, Listed, Standing, Taken
+from ampmon_server.store.outbox import Delivery
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,13 @@ class Alarms(Calls):
     """Each call is one transaction; times are us since the epoch."""
 
     firing = reads(alerts.firing)
+    acknowledge = writes(alerts.acknowledge)
     find_mute = reads(mutes.find)
+    messages_due = reads(outbox.due)
+    take = writes(outbox.take)
+    settle = writes(outbox.settle)
+    messages = reads(outbox.listed)
+    standings = reads(outbox.standings)
 
     def alerts(self, run_id: UUID) -> Standings:
         """Raises NotFound."""
@@ -44,14 +49,14 @@ class Alarms(Calls):
             return Standings(
                 alerts.read(connection, run_id.bytes),
                 outbox.of_runs(connection, [run_id.bytes]).get(run_id.bytes, []),
-                mutes.of_run(connection, run_id.bytes, project, _now()),
+                mutes.of_run(connection, run_id.bytes, project, now_us()),
             )
 
     def open_alerts(
         self, limit: int, within: Collection[str] | None = None
     ) -> list[tuple[Subject, Standings]]:
         """The alerts of all runs that are pending or fire, the newest first, each by itself with its run."""
-        now = _now()
+        now = now_us()
         with engine.reading(self._engine) as connection:
             found = alerts.open_ones(connection, limit, within)
             ids = {UUID(subject.run_id) for subject, *_ in found}
@@ -68,15 +73,8 @@ class Alarms(Calls):
     def restless(self, *, tells: bool = True) -> list[Restless]:
         """Runs that want to be looked at though nothing of them arrives, by a server that ``tells`` somebody or not."""
         with engine.reading(self._engine) as connection:
-            found = alerts.restless(connection, _now())
-            return [*found, *alerts.unheard(connection, _now())] if tells else found
-
-    def acknowledge(self, run_id: UUID, rule: str, who: str) -> Change:
-        """Note who has taken an alert upon themselves. Raises NotFound where the rule has none that is open."""
-        return engine.write(
-            self._engine,
-            lambda connection: alerts.acknowledge(connection, run_id, rule, who, _now()),
-        )
+            found = alerts.restless(connection, now_us())
+            return [*found, *alerts.unheard(connection, now_us())] if tells else found
 
     # -- mutes ------------------------------------------------------------------------------------------------------
 
@@ -89,7 +87,7 @@ class Alarms(Calls):
 
     def mute(self, wanted: Mute, who: str) -> tuple[Mute, Change | None]:
         """Keep a mute; as it is kept, and where its run stands, if it is of one. Raises NotFound."""
-        made = replace(wanted, made=_now(), made_by=who)
+        made = replace(wanted, made=now_us(), made_by=who)
 
         def work(connection: Connection) -> tuple[Mute, Change | None]:
             if made.run_id is None:
@@ -107,7 +105,7 @@ class Alarms(Calls):
             moved = None
             if mute.run_id is not None:
                 with suppress(NotFound):
-                    moved = move_on(connection, mute.run_id, _now())
+                    moved = move_on(connection, mute.run_id, now_us())
             mutes.lift(connection, mute.mute_id)
             return moved
 
@@ -115,44 +113,11 @@ class Alarms(Calls):
 
     # -- messages ---------------------------------------------------------------------------------------------------
 
-    def messages_due(self) -> set[str]:
-        """The targets that something is to be sent to now."""
-        with engine.reading(self._engine) as connection:
-            return outbox.due(connection, _now())
-
-    def take(self, target: str, hourly: int, public_url: str | None) -> Taken | None:
-        """Take what is to be sent to a target next, as nobody else will for some time; None where nothing is."""
-        return engine.write(
-            self._engine,
-            lambda connection: outbox.take(connection, target, _now(), hourly, public_url),
-        )
-
-    def settle(self, taken: Taken, outcome: Outcome) -> Sequence[Change]:
-        """Note how a delivery went; where the runs stand that have moved on by it."""
-        return engine.write(
-            self._engine,
-            lambda connection: outbox.settle(connection, taken.ids, outcome, _now()),
-        )
-
-    def messages(self, limit: int, within: Collection[str] | None = None, *, sent: bool) -> Listed:
-        """The newest messages that were sent, or were not, of these projects or of all."""
-        with engine.reading(self._engine) as connection:
-            return outbox.listed(connection, limit, within, sent=sent)
-
-    def standings(self) -> dict[str, Standing]:
-        """How each target does that anything was to be sent to of late."""
-        with engine.reading(self._engine) as connection:
-            return outbox.standings(connection, _now())
-
     def tidy_messages(self, targets: Collection[str]) -> None:
         """Forget what is long done with, and what is for other targets than these."""
 
         def work(connection: Connection) -> None:
-            outbox.tidy(connection, targets, _now())
-            mutes.tidy(connection, _now())
+            outbox.tidy(connection, targets, now_us())
+            mutes.tidy(connection, now_us())
 
         engine.write(self._engine, work)
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

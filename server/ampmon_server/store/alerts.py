@@ -16,7 +16,7 @@ from ampmon_server.alerting.targets import Alerts
 from ampmon_server.alerting.telling import Found, Subject, message
 from ampmon_server.store import mutes, outbox
 from ampmon_server.store.changes import Change, move_on
-from ampmon_server.store.engine import insert_rows
+from ampmon_server.store.engine import insert_rows, now_us
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.outbox import subject_of
 from ampmon_server.tables import alerts, runs
@@ -132,8 +132,9 @@ def _firing(stand: Iterable[Alert]) -> int:
     return sum(each.state == "firing" and each.acknowledged is None for each in stand)
 
 
-def acknowledge(connection: Connection, run_id: UUID, rule: str, who: str, now: int) -> Change:
+def acknowledge(connection: Connection, run_id: UUID, rule: str, who: str) -> Change:
     """Note who has taken an alert upon themselves. Raises NotFound where none of the rule is pending or fires."""
+    now = now_us()
     moved = move_on(connection, run_id, now)
     stand = read(connection, run_id.bytes)
     kept = stand.get(rule)

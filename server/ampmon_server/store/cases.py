@@ -35,6 +35,7 @@ from ampmon_server.store import (
     skips,
     state,
 )
+from ampmon_server.store.engine import now_us
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.scalars import Logged
 from ampmon_server.store.scalers import Scaler, find, scalers_of
@@ -61,8 +62,9 @@ MOVES, BESIDE = 16, 256
 """Older changes of the scale beside which samples are looked for, and within how many steps: one in 200 is sampled."""
 
 
-def read(connection: Connection, run_id: UUID, now: int) -> Case:
-    """The case of a run as it stands at ``now``. Raises NotFound."""
+def read(connection: Connection, run_id: UUID) -> Case:
+    """What a run is judged by; its cost does not depend on the run's length. Raises NotFound."""
+    now = now_us()
     row = runs.find(connection, run_id)
     found = [each for each in scalers_of(connection, row.run_id) if each.sources]
     found = sorted(found, key=lambda each: each.number)[:SCALERS]

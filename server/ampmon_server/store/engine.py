@@ -56,6 +56,11 @@ _ARRAYS: dict[type, str] = {
 """Types of a column's values on their way to PostgreSQL; what is not here is text, which no cast would cut short."""
 
 
+def now_us() -> int:
+    """The server's time, in us since the epoch."""
+    return time.time_ns() // 1000
+
+
 def _parse(url: str) -> URL:
     """Raises Unusable, without telling what stands in the URL: it may hold a password."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -40,7 +39,7 @@ class Forwarding(Calls):
     def begin_forwarding(self, destination: str) -> None:
         """Forward from now on, unless that was begun before. Call it within `forwarding_alone`."""
         known = select(destinations).where(destinations.c.destination == destination)
-        begun = {"destination": destination, "since": time.time_ns() // 1000}
+        begun = {"destination": destination, "since": engine.now_us()}
 
         def work(connection: Connection) -> None:
             if connection.execute(known).first() is None:

@@ -15,6 +15,7 @@ from ampmon import wire
 from ampmon_server.alerting.targets import Alerts
 from ampmon_server.store import alerts
 from ampmon_server.store.changes import Change
+from ampmon_server.store.engine import now_us
 from ampmon_server.tables import runs
 
 
@@ -59,9 +60,10 @@ class Kept(NamedTuple):
 
 
 def keep(
-    connection: Connection, run_id: UUID, judgement: Judgement, now: int, to: Alerts | None = None
+    connection: Connection, run_id: UUID, judgement: Judgement, to: Alerts | None = None
 ) -> Kept:
     """Keep it, where it is another than is kept and the run is there; and take its alerts on, where anybody is told."""
+    now = now_us()
     held = connection.execute(
         select(*_HELD).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0).with_for_update()
     ).one_or_none()

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import orjson
 from sqlalchemy import ColumnElement, Connection, and_, case, cast, func, or_, select, tuple_
 
+from ampmon_server.store.engine import now_us
 from ampmon_server.store.errors import BadQuery
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.runs import TOLD, Status, Summary, summary
@@ -86,14 +87,14 @@ class Groups:
 
 def read_page(
     connection: Connection,
-    now: int,
-    wanted: Wanted,
+    wanted: Wanted | None = None,
     *,
     limit: int = 100,
     offset: int = 0,
     cursor: str | None = None,
 ) -> Listed:
-    """Some of the runs that are wanted. Raises BadQuery for a cursor where it does not apply."""
+    """Runs, newest first unless ``wanted`` says otherwise; a cursor is for those. Raises BadQuery."""
+    now, wanted = now_us(), wanted or Wanted()
     table, conditions = runs.c, _conditions(wanted, now)
     total = connection.scalar(select(func.count()).select_from(runs).where(*conditions)) or 0
     if cursor is not None:

@@ -25,6 +25,7 @@ from ampmon_server.alerting.delivery import Outcome, Trouble
 from ampmon_server.alerting.targets import Target
 from ampmon_server.alerting.telling import Message, Subject, together
 from ampmon_server.store.changes import Change, move_on
+from ampmon_server.store.engine import now_us
 from ampmon_server.store.errors import NotFound
 from ampmon_server.tables import messages, runs
 
@@ -108,17 +109,18 @@ def _drop_overtaken(connection: Connection, *which: ColumnElement[bool]) -> None
     connection.execute(delete(messages).where(old.sent.is_(None), overtaken, *which))
 
 
-def due(connection: Connection, now: int) -> set[str]:
-    """The targets that something is due for."""
-    return set(
-        connection.scalars(select(messages.c.target).where(messages.c.due <= now).distinct())
-    )
+def due(connection: Connection) -> set[str]:
+    """The targets that something is to be sent to now."""
+    targets = select(messages.c.target).where(messages.c.due <= now_us()).distinct()
+    return set(connection.scalars(targets))
 
 
-def take(
-    connection: Connection, target: str, now: int, hourly: int, public_url: str | None
-) -> Taken | None:
-    """Take what is to be sent to a target next; None where nothing is, or too much was sent within the hour."""
+def take(connection: Connection, target: str, hourly: int, public_url: str | None) -> Taken | None:
+    """Take what is to be sent to a target next, as nobody else will for some time.
+
+    None where nothing is to be sent, or too much was sent within the hour.
+    """
+    now = now_us()
     to_send = (messages.c.target == target, messages.c.due <= now)
     _drop_overtaken(connection, *to_send)
     rows = connection.execute(
@@ -163,10 +165,9 @@ def _change(connection: Connection, rows: Sequence[Row[Any]], **values: Any) -> 
     connection.execute(update(messages).where(messages.c.message_id.in_(ids)).values(values))
 
 
-def settle(
-    connection: Connection, ids: Sequence[bytes], outcome: Outcome, now: int
-) -> list[Change]:
+def settle(connection: Connection, taken: Taken, outcome: Outcome) -> list[Change]:
     """Note how a delivery went; where the runs stand of whose alerts there is something new to say."""
+    ids, now = taken.ids, now_us()
     rows = connection.execute(select(messages).where(messages.c.message_id.in_(ids))).all()
     news = {
         UUID(bytes=row.of_run)
@@ -227,7 +228,7 @@ class Listed(NamedTuple):
 
 
 def listed(
-    connection: Connection, limit: int, within: Collection[str] | None, *, sent: bool
+    connection: Connection, limit: int, within: Collection[str] | None = None, *, sent: bool
 ) -> Listed:
     """The newest messages that were sent, or were not, failed ones first; of some projects, if they are given."""
     table = messages.c
@@ -262,11 +263,11 @@ class Standing:
     status: int | None
 
 
-def standings(connection: Connection, now: int) -> dict[str, Standing]:
+def standings(connection: Connection) -> dict[str, Standing]:
     """Of each target that anything was to be sent to in the last days."""
     table = messages.c
     waiting = func.count(table.due)
-    late = waiting.filter(or_(table.due <= now, table.trouble.is_not(None)))
+    late = waiting.filter(or_(table.due <= now_us(), table.trouble.is_not(None)))
     sent = func.max(table.sent)
     counted = connection.execute(
         select(table.target, waiting.label("waiting"), late.label("late"), sent.label("sent"))

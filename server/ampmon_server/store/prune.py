@@ -129,9 +129,9 @@ class Failures:
             self._in_a_row = 0
 
 
-def due(connection: Connection, keep: Keep, now: int) -> list[Due]:
+def due(connection: Connection, keep: Keep) -> list[Due]:
     """The runs that are old, the oldest first, and those that are deleted of which something is held."""
-    rows_before, samples_before = keep.before(now)
+    rows_before, samples_before = keep.before(engine.now_us())
     table = runs.c
     old = select(table.run_id, table.name, table.silent_after, table.update_us).where(
         table.deleted == 0, run_state.heard_before(max(rows_before, samples_before))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -11,18 +10,14 @@ from ampmon_server.store import engine, opening, postgresql, prune, space, verif
 from ampmon_server.store.calls import Calls, reads
 from ampmon_server.store.checks import Finding
 from ampmon_server.store.opening import Opened
-from ampmon_server.store.prune import Due, Keep, Size
+from ampmon_server.store.prune import Due, Size
 
 
 class Prunes(Calls):
     """What prunes old runs, by hand or by itself."""
 
+    due = reads(prune.due)
     left = reads(prune.left)
-
-    def due(self, keep: Keep) -> list[Due]:
-        """The runs of which no more than so much is to be kept, the oldest first."""
-        with engine.reading(self._engine) as connection:
-            return prune.due(connection, keep, time.time_ns() // 1000)
 
     def unsound(self, due: Due) -> Finding | None:
         """What is wrong with what is rolled up of a run: it is all that pruning would leave. Reads all of it."""

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, select, update
 
 from ampmon_server.store import mutes, outbox
 from ampmon_server.store.changes import Change
+from ampmon_server.store.engine import now_us
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.numbers import KINDS
 from ampmon_server.tables import runs
@@ -90,9 +91,9 @@ class Edit:
     archived: bool | None = None
 
 
-def read_one(connection: Connection, run_id: UUID, now: int) -> Summary:
+def read_one(connection: Connection, run_id: UUID) -> Summary:
     """Raises NotFound for a run that is not there."""
-    return summary(find(connection, run_id), now)
+    return summary(find(connection, run_id), now_us())
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +190,10 @@ def read_versions(
     return [(UUID(bytes=run_id), version, step) for run_id, version, step in rows]
 
 
-def change(connection: Connection, run_id: UUID, edit: Edit, now: int) -> None:
+def change(connection: Connection, run_id: UUID, edit: Edit) -> Summary:
     """Change what a user may change. Raises NotFound."""
     row = find(connection, run_id, held=True)
-    values: dict[str, Any] = {"version": row.version + 1, "changed": now}
+    values: dict[str, Any] = {"version": row.version + 1, "changed": now_us()}
     if edit.name is not None:
         values["name"] = edit.name
     if edit.tags is not None:
@@ -200,9 +201,10 @@ def change(connection: Connection, run_id: UUID, edit: Edit, now: int) -> None:
     if edit.archived is not None:
         values["archived"] = int(edit.archived)
     connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
+    return read_one(connection, run_id)
 
 
-def bury(connection: Connection, run_id: UUID, now: int) -> Change:
+def bury(connection: Connection, run_id: UUID) -> Change:
     """Delete a run and leave a stone, so that records that come late do not bring it back. Raises NotFound.
 
     What is held of it is not to be seen any more, and is still to be removed: see `store.removing`.
@@ -216,7 +218,7 @@ def bury(connection: Connection, run_id: UUID, now: int) -> Change:
             firing=0,
             alerts_due=None,
             version=row.version + 1,
-            changed=now,
+            changed=now_us(),
             name="",
             project="",
             owner="",

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from ampmon import wire
 from ampmon_server import migrations
-from ampmon_server.alerting.targets import Alerts
-from ampmon_server.case import Case
 from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty
@@ -48,20 +45,17 @@ from ampmon_server.store import (
 )
 from ampmon_server.store.alarms import Alarms
 from ampmon_server.store.calls import reads, writes
-from ampmon_server.store.changes import Change
 from ampmon_server.store.errors import Unusable
 from ampmon_server.store.forwarding import Forwarding
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.ingest import ANYONE, Receipt, Sender
-from ampmon_server.store.judgements import Judgement, Kept
-from ampmon_server.store.listing import Listed, Wanted
 from ampmon_server.store.notices import Notices
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.prune import Due
 from ampmon_server.store.pruning import Prunes
 from ampmon_server.store.recent import Recent
 from ampmon_server.store.remembered import Memory
-from ampmon_server.store.runs import Edit, Summary
+from ampmon_server.store.runs import Summary
 from ampmon_server.store.sampled_reads import SampledReads
 from ampmon_server.store.together import Asked, Outcome, ingest_together
 
@@ -147,33 +141,13 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
         """Store batches in one transaction, each once or not at all; its receipt, or why it is not stored."""
         return ingest_together(self._engine, self._memory, asked)
 
-    def edit(self, run_id: UUID, edit: Edit) -> Summary:
-        """Raises NotFound."""
-
-        def work(connection: Connection) -> Summary:
-            runs.change(connection, run_id, edit, _now())
-            return runs.read_one(connection, run_id, _now())
-
-        return engine.write(self._engine, work)
-
-    def delete(self, run_id: UUID) -> Change:
-        """Delete a run for good: what is sent of it later is not stored. Raises NotFound.
-
-        It is gone at once; `clear` removes what is held of it.
-        """
-        return engine.write(self._engine, lambda connection: runs.bury(connection, run_id, _now()))
-
     def clear(self, run_id: UUID) -> Iterator[int]:
         """Remove what is held of a deleted run, a short transaction with each step; how many rows it removed."""
         return prune.prune(self._engine, Due(run_id, "", deleted=True))
 
-    def keep(self, run_id: UUID, judgement: Judgement, to: Alerts | None = None) -> Kept:
-        """Keep what a run was found to have, and how its alerts stand, where anybody is told ``to``."""
-        return engine.write(
-            self._engine,
-            lambda connection: judgements.keep(connection, run_id, judgement, _now(), to),
-        )
-
+    edit = writes(runs.change)
+    delete = writes(runs.bury)
+    keep = writes(judgements.keep)
     keep_login = writes(logins.keep)
     use_login = writes(logins.use_up)
     revoke_session = writes(sessions.revoke)
@@ -191,6 +165,8 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
     groups = reads(listing.read_groups)
     belonging = reads(runs.belonging)
     versions = reads(runs.read_versions)
+    runs = reads(listing.read_page)
+    case = reads(cases.read)
     changes_since = reads(changes.since)
     changes_of = reads(changes.of)
     history = reads(history.read)
@@ -202,29 +178,10 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
     skips = reads(skips.read)
     events = reads(events.read)
 
-    def runs(
-        self,
-        wanted: Wanted | None = None,
-        *,
-        limit: int = 100,
-        offset: int = 0,
-        cursor: str | None = None,
-    ) -> Listed:
-        """Runs, newest first unless ``wanted`` says otherwise; a cursor is for those. Raises BadQuery."""
-        with engine.reading(self._engine) as connection:
-            return listing.read_page(
-                connection, _now(), wanted or Wanted(), limit=limit, offset=offset, cursor=cursor
-            )
-
     def run(self, run_id: UUID) -> tuple[Summary, Identity]:
         """Raises NotFound."""
         with engine.reading(self._engine) as connection:
-            return runs.read_one(connection, run_id, _now()), identity.read(connection, run_id)
-
-    def case(self, run_id: UUID) -> Case:
-        """What the run is judged by; its cost does not depend on the run's length. Raises NotFound."""
-        with engine.reading(self._engine) as connection:
-            return cases.read(connection, run_id, _now())
+            return runs.read_one(connection, run_id), identity.read(connection, run_id)
 
     def updates(
         self, run_id: UUID, *, stream: int | None, start: int, stop: int, limit: int
@@ -304,7 +261,3 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
             scaler = scalers.find(connection, run_id, stream)
             found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
             return () if found is None else ranks.beside(connection, scaler, found[0], columns)
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TypeAlias
@@ -71,7 +70,7 @@ def _one(
     """Store a batch; ``runs`` are those written in this transaction, with what is remembered of them."""
     batch, sender = asked
     remembered = runs.pop(batch.run_id, None) or memory.take(batch.run_id)
-    now = time.time_ns() // 1000
+    now = engine.now_us()
     try:
         with nullcontext() if alone else connection.begin_nested():
             receipt = ingest(connection, batch, now, sender, remembered)
