@@ -16,7 +16,7 @@ from ampmon_server.store.errors import (
     StoreError,
     Unusable,
 )
-from ampmon_server.store.forwarding import Behind
+from ampmon_server.store.forwarding import Behind, Piece, Point, Portion
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.ingest import ANYONE, Receipt, Sender
 from ampmon_server.store.judgements import Judgement, Kept
@@ -28,7 +28,6 @@ from ampmon_server.store.paging import Paged
 from ampmon_server.store.parameter_rollups import ParameterSeries
 from ampmon_server.store.parameters import Page as ParameterPage
 from ampmon_server.store.parameters import Sort as ParameterSort
-from ampmon_server.store.portions import Piece, Point, Portion
 from ampmon_server.store.prune import Due, Failures, Keep, Size
 from ampmon_server.store.pruning import Pruning
 from ampmon_server.store.runs import Belonging, Edit, Status, Summary

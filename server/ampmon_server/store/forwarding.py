@@ -1,20 +1,106 @@
-"""What a store keeps of forwarding: since when each destination is, and how much it has of each run."""
+"""What a destination has of each run, and the next rows to forward to it, in pieces of bounded size.
+
+The ledger says which steps of each attempt are stored; the cursor says which of them were forwarded. The difference is
+what is left, whatever order the records came in, and a step that a later attempt has done again is forwarded as that
+attempt's. All of it is read in one transaction, so that rows and ledger agree.
+
+- Updates are a scaler's, over all ranks: while the run goes on, a step waits until every rank of the attempt has it.
+- Logged values are each rank's. More may be logged at a step until the update after it, so its values wait for that
+  update, or for the end of the run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, insert, select
+import orjson
+from sqlalchemy import Connection, Row, and_, insert, select
 
-from ampmon_server.store import engine, postgresql, runs
+from ampmon_server.cells.updates import count
+from ampmon_server.store import columns, engine, postgresql, ranges, rollups, runs, scalars
 from ampmon_server.store.calls import Calls
-from ampmon_server.store.engine import insert_rows
-from ampmon_server.store.portions import Portion, next_portion
-from ampmon_server.tables import destinations, forwarded
+from ampmon_server.store.engine import fetch, insert_rows
+from ampmon_server.store.numbers import KINDS, join
+from ampmon_server.store.ranges import Range
+from ampmon_server.store.scalars import Logged
+from ampmon_server.store.scalers import Scaler, scalers_of
+from ampmon_server.store.windows import Stretch
+from ampmon_server.tables import attempts, destinations, forwarded, ledger
 from ampmon_server.tables import runs as of_runs
+
+
+STEPS_MAX = 1024
+"""Updates that are read at once, and points of a portion after which no more are read."""
+VALUES_MAX = 16_384
+"""Logged values that are read at once, unless a single step has more."""
+
+Held: TypeAlias = dict[int, list[Range]]
+"""Steps by attempt."""
+
+_SAMPLED = {
+    "zero_share": "zero_fraction",
+    "subnormal_share": "subnormal_fraction",
+    "headroom_bits": "headroom_bits",
+}
+
+
+class Point(NamedTuple):
+    """Values of a step, by tag; its time in us since the epoch."""
+
+    step: int
+    time: int
+    values: dict[str, float]
+
+
+class Piece(NamedTuple):
+    """Points in order of step; ``resumed`` where they are the first of an attempt that went on with the run."""
+
+    points: list[Point]
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What to forward of a run next; ``position`` is what its destination noted last, empty at first.
+
+    ``ended`` is how the run ended, if it has. ``version`` is the run's where nothing is left after this, else 0;
+    ``ranges`` is the cursor once it is forwarded.
+    """
+
+    destination: str
+    run_id: UUID
+    project: str
+    name: str
+    started: int
+    ended: str | None
+    pieces: list[Piece]
+    position: str
+    version: int
+    ranges: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """``ready``: the steps that may be forwarded. ``stored``: all that there are."""
+
+    key: str
+    ready: Held
+    stored: Held
+    read: Callable[[int, Range], tuple[list[Point], int]]
+    """The first points of an attempt in a range, and the last step that was looked at."""
+
+    def left(self, attempt: int, done: Sequence[Range]) -> list[Range]:
+        """The steps of an attempt that are to be forwarded, as no later one has done them again."""
+        later = ranges.merge(
+            each for number, held in self.stored.items() if number > attempt for each in held
+        )
+        return ranges.without(ranges.without(self.ready.get(attempt, ()), later), done)
 
 
 class Behind(NamedTuple):
@@ -90,3 +176,157 @@ class Forwarding(Calls):
             insert_rows(connection, forwarded, [row], replace=True)
 
         engine.write(self._engine, work)
+
+
+def next_portion(
+    connection: Connection, destination: str, run: Row[Any], done: str, position: str
+) -> Portion:
+    """The next points of a run, given the cursor ``done``. It may hold none, where nothing is left."""
+    cursor: dict[str, list[Range]] = {
+        key: [(first, last) for first, last in steps]
+        for key, steps in orjson.loads(done or "{}").items()
+    }
+    pieces: list[Piece] = []
+    points, whole = 0, True
+    for key, attempt, series in _in_order(connection, run):
+        for left in series.left(attempt, cursor.get(key, ())):
+            if points >= STEPS_MAX:
+                whole = False
+                break
+            first, last = left
+            while first <= last and points < STEPS_MAX:
+                found, through = series.read(attempt, (first, last))
+                if found:
+                    known = any(each.endswith(f":{attempt}") for each in cursor)
+                    pieces.append(Piece(found, resumed=attempt > 0 and not known))
+                points += len(found)
+                cursor[key] = ranges.merge([*cursor.get(key, ()), (first, through)])
+                first = through + 1
+            whole = whole and first > last
+    return Portion(
+        destination,
+        UUID(bytes=run.run_id),
+        run.project,
+        run.name,
+        run.started,
+        None if run.state == "running" else run.state,
+        pieces,
+        position,
+        run.version if whole else 0,
+        orjson.dumps(cursor).decode(),
+    )
+
+
+def _in_order(connection: Connection, run: Row[Any]) -> Iterator[tuple[str, int, _Series]]:
+    """Every series of each attempt, with its key in the cursor: earlier attempts first."""
+    found = _series(connection, run)
+    for attempt in sorted({number for each in found for number in each.ready}):
+        for series in found:
+            yield f"{series.key}:{attempt}", attempt, series
+
+
+def _series(connection: Connection, run: Row[Any]) -> list[_Series]:
+    over = run.state != "running"
+    stored = _stored(connection, run.run_id)
+    start = attempts.c
+    begun = select(start.rank, start.attempt, start.origin).where(start.run_id == run.run_id)
+    origins = {(rank, number): origin for rank, number, origin in fetch(connection, begun)}
+    scalers = [each for each in scalers_of(connection, run.run_id) if each.sources]
+    scalers.sort(key=attrgetter("number"))
+    lowest = min((source.rank for scaler in scalers for source in scaler.sources), default=0)
+    found = []
+    for place, scaler in enumerate(scalers):
+        prefix = f"amp/{scaler.name}/" if place else "amp/"
+        of = [stored.get(source.number, {}) for source in scaler.sources]
+        ready = {attempt: _agreed(of, attempt, over=over) for each in of for attempt in each}
+        together = {
+            attempt: ranges.merge(r for each in of for r in each.get(attempt, ()))
+            for attempt in ready
+        }
+        read = partial(_updates, connection, scaler, prefix)
+        found.append(_Series(f"updates {scaler.number}", ready, together, read))
+        for source, held in zip(scaler.sources, of, strict=True):
+            logged = Logged(scaler.run_id, source.number, source.rows_from)
+            first = {number: origins.get((source.rank, number), 0) for number in held}
+            before = "" if source.rank == lowest else f"rank{source.rank}/"
+            values = _Series(
+                f"scalars {source.number}",
+                {
+                    number: _logged(steps, first[number], over=over)
+                    for number, steps in held.items()
+                },
+                held,
+                partial(_values, connection, logged, before),
+            )
+            found.append(values)
+    return found
+
+
+def _stored(connection: Connection, run_id: bytes) -> Mapping[int, Held]:
+    """By stream, the steps of each attempt; steps with no record missing between them are one range."""
+    of = ledger.c
+    statement = (
+        select(of.stream, of.attempt, of.first_step, of.last_step)
+        .where(of.run_id == run_id, of.first_step.is_not(None))
+        .order_by(of.stream, of.attempt, of.first_step)
+    )
+    found: dict[int, Held] = {}
+    for stream, attempt, first, last in fetch(connection, statement):
+        found.setdefault(stream, {}).setdefault(attempt, []).append((first, last))
+    return found
+
+
+def _agreed(of: Sequence[Held], attempt: int, *, over: bool) -> list[Range]:
+    """The steps that every rank of an attempt has come to; of a run that is ``over``, all that any has."""
+    ranks = [each[attempt] for each in of if attempt in each]
+    stored = ranges.merge(each for rank in ranks for each in rank)
+    last = max(rank[-1][1] for rank in ranks) if over else min(rank[-1][1] for rank in ranks)
+    return [(low, min(high, last)) for low, high in stored if low <= last]
+
+
+def _logged(steps: Sequence[Range], origin: int, *, over: bool) -> list[Range]:
+    """The steps at which no more will be logged. Updates may be lost that were logged at, and the last only begun."""
+    if over:
+        return [(origin, steps[-1][1] + 1)]
+    return ranges.merge((first, last - 1) for first, last in steps if first < last)
+
+
+def _updates(
+    connection: Connection, scaler: Scaler, prefix: str, attempt: int, within: Range
+) -> tuple[list[Point], int]:
+    first, last = within[0], min(within[1], within[0] + STEPS_MAX - 1)
+    page = columns.read(connection, scaler, start=first, stop=last + 1, limit=STEPS_MAX)
+    total = count(rollups.window(connection, scaler, Stretch(0, first), columns=0)).skipped
+    steps = page.columns["step"] or []
+    points = []
+    for place, step in enumerate(steps):
+        row: dict[str, Any] = {
+            name: None if of is None else of[place] for name, of in page.columns.items()
+        }
+        total += row["skipped"]
+        told = {"scale": _number(row, "scale"), "skipped": row["skipped"], "skipped_total": total}
+        told |= {name: _number(row, of) for name, of in _SAMPLED.items()}
+        known = {prefix + name: float(value) for name, value in told.items() if value is not None}
+        points.append(Point(step, row["time"], known))
+    return points, last
+
+
+def _number(row: Mapping[str, Any], name: str) -> float | None:
+    return join(row[name], KINDS.index(row.get(f"{name}_kind")))
+
+
+def _values(
+    connection: Connection, of: Logged, prefix: str, attempt: int, within: Range
+) -> tuple[list[Point], int]:
+    names = scalars.names_of(connection, of)
+    first = within[0]
+    last = min(within[1], first + max(VALUES_MAX // max(len(names), 1), 1) - 1)
+    found: dict[tuple[int, int], dict[str, float]] = {}
+    for name in names:
+        rows = scalars.PAGES.read(connection, of.key(name), first, last)
+        rows = rows[rows["attempt"] == attempt]
+        columns = (rows[field].tolist() for field in ("step", "time", "value"))
+        for step, time, value in zip(*columns, strict=True):
+            found.setdefault((step, time), {})[prefix + name] = value
+    points = [Point(step, time, values) for (step, time), values in sorted(found.items())]
+    return points, last if names else within[1]

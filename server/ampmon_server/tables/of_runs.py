@@ -265,7 +265,7 @@ alerts = of_run(
 )
 
 # What a destination holds of a run: all of its ``version``, or else what ``ranges`` and ``position`` say; see
-# store.portions and the destination.
+# store.forwarding and the destination.
 forwarded = of_run(
     "forwarded",
     key("destination", key_text()),
