@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ampmon_server.store.alarms import Standings
 from ampmon_server.store.changes import Change
-from ampmon_server.store.checks import Finding
+from ampmon_server.store.checks.finding import Finding
 from ampmon_server.store.distributing import Distribution
 from ampmon_server.store.errors import (
     BadBatch,

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from ampmon_server.settings import Settings
 from ampmon_server.store import engine, opening, postgresql, prune, space, verify
 from ampmon_server.store.calls import Calls, reads
-from ampmon_server.store.checks import Finding
+from ampmon_server.store.checks.finding import Finding
 from ampmon_server.store.opening import Opened
 from ampmon_server.store.prune import Due, Size
 

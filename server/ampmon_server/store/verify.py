@@ -14,9 +14,9 @@ from sqlalchemy.exc import DatabaseError
 from ampmon_server.settings import Settings
 from ampmon_server.store import engine, opening, postgresql, removing
 from ampmon_server.store import state as run_state
-from ampmon_server.store.checks import Finding, blocks, pages, records, strays
+from ampmon_server.store.checks import blocks, pages, records, strays
 from ampmon_server.store.checks.cells import Comparison
-from ampmon_server.store.checks.finding import RESTORE
+from ampmon_server.store.checks.finding import RESTORE, Finding
 from ampmon_server.store.checks.kinds import KINDS
 from ampmon_server.store.errors import Busy, Damaged, NotFound
 from ampmon_server.store.opening import Opened
