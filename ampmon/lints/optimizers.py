@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """The parameters of all its groups."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def state_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Mapping[str, Any]:
+    """What it keeps for a parameter. Nothing where it has no state, as fastai's callback."""
+    state = getattr(optimizer, "state", None)
+    return state.get(parameter, {}) if isinstance(state, Mapping) else {}
 
 
 def constructor_of(optimizer: torch.optim.Optimizer) -> str:
@@ -22,5 +31,5 @@ def begins_with_leftovers(optimizer: torch.optim.Optimizer) -> bool:
     if not isinstance(optimizer, torch.optim.SGD):
         return False
     groups = [group for group in optimizer.param_groups if group["fused"] and group["momentum"]]
-    states = (optimizer.state.get(each, {}) for group in groups for each in group["params"])
+    states = (state_of(optimizer, each) for group in groups for each in group["params"])
     return bool(groups) and not any(state.get("momentum_buffer") is not None for state in states)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ampmon.lints.optimizers import state_of
 from ampmon.lints.teller import Teller
 from ampmon.probe.gradients import local_elements
 from ampmon.probe.ring import Readback
@@ -58,6 +59,6 @@ def _held(optimizer: torch.optim.Optimizer, name_of: NameOf) -> Iterator[tuple[s
             name = name_of(parameter)
             # Of a sharded tensor this rank's part: to ask for all of it would be a collective.
             yield name, local_elements(parameter)
-            for value in optimizer.state.get(parameter, {}).values():
+            for value in state_of(optimizer, parameter).values():
                 if isinstance(value, torch.Tensor) and value.is_floating_point():
                     yield name, local_elements(value)

@@ -6,7 +6,7 @@ import weakref
 
 import torch
 
-from ampmon.lints.optimizers import parameters_of
+from ampmon.lints.optimizers import parameters_of, state_of
 from ampmon.lints.teller import ENOUGH
 
 
@@ -41,7 +41,7 @@ class Steps:
 def _state(optimizer: torch.optim.Optimizer) -> State | None:
     """The versions of the tensors, and the numbers, that it keeps for the first parameter that has any."""
     for parameter in parameters_of(optimizer):
-        if state := optimizer.state.get(parameter):
+        if state := state_of(optimizer, parameter):
             return tuple(
                 each._version if isinstance(each, torch.Tensor) else each
                 for each in state.values()

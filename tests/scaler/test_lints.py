@@ -90,6 +90,28 @@ def test_a_right_loop_is_told_nothing(data_directory: Path, to_none: bool) -> No
     assert told(data_directory) == {}
 
 
+def test_what_is_stepped_may_be_no_optimizer(data_directory: Path) -> None:
+    """An object with groups and a `step()`, as fastai's callback, is looked at like an optimizer without a state."""
+
+    class Callback:
+        def __init__(self, optimizer: SGD) -> None:
+            self.param_groups, self.step = optimizer.param_groups, optimizer.step
+
+    loop = Loop()
+    optimizer, loop.optimizer = loop.optimizer, Callback(loop.optimizer)
+    for update in range(12):
+        loop.backward()
+        if 2 < update < 6:
+            loop.spoil(float("nan"))
+        loop.finish(clear=False)
+        optimizer.zero_grad()
+    assert told(data_directory) == {}
+    assert [each.optimizers[0].skipped for each in recording(data_directory).updates].count(
+        True
+    ) == 3
+    assert recording(data_directory).events("error") == []
+
+
 def test_gradients_of_a_turn_that_is_another_s_are_no_lint(data_directory: Path) -> None:
     """Of two models that train each other in turn, each gathers gradients in the other's turn, and clears its own."""
     first, second = nn.Linear(4, 4), nn.Linear(4, 4)
