@@ -38,7 +38,7 @@ def environment_of(folder: Path, shim: str) -> dict[str, str]:
 def run(script: str, *arguments: str) -> str:
     """What a script beside this file prints. Raises AssertionError, with what it printed, where it fails."""
     command = [PYTHON, HERE / script, *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (SHIM, ROOT)))}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

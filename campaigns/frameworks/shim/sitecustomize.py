@@ -1,9 +1,9 @@
 """For tests only: fp16 without CUDA, and an independent count. A training finds it as its own `sitecustomize`.
 
-Accelerate, Lightning and MMEngine refuse fp16 on a CPU, Ignite and MONAI name CUDA in their autocast. Here their path
-for CUDA runs on CPU tensors, with torch's own `GradScaler("cpu")` and autocast. `FRAMEWORKS_SHIM` names what is
-replaced for which framework. `FRAMEWORKS_COUNT` names a folder in which each process leaves how many optimizer steps it
-made, counted by torch's own hook, without ampmon.
+Accelerate, Lightning and MMEngine refuse fp16 on a CPU, Ultralytics and nnU-Net leave it out there, Ignite, MONAI and
+fastai name CUDA in their autocast. Here their path for CUDA runs on CPU tensors, with torch's own `GradScaler("cpu")`
+and autocast. `FRAMEWORKS_SHIM` names what is replaced for which framework. `FRAMEWORKS_COUNT` names a folder in which
+each process leaves how many optimizer steps it made, counted by torch's own hook, without ampmon.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -107,6 +108,25 @@ def count() -> None:
     atexit.register(leave)
 
 
+def declare_operators() -> None:
+    """Let torchvision be imported beside a torch without CUDA, for which its package has no build.
+
+    Its compiled operators do not load there. Its import describes two of them to torch, and fails if they are missing.
+    No training here calls them.
+    """
+    import torch
+
+    found = find_spec("torchvision")
+    try:
+        if found is not None:
+            torch.ops.load_library(Path(found.origin).with_name("_C.so"))
+    except OSError:
+        for name in ("nms", "qnms"):
+            schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            torch.library.define(f"torchvision::{name}", schema)
+
+
+declare_operators()
 if "FRAMEWORKS_COUNT" in os.environ:
     if "FRAMEWORKS_SHIM" in os.environ:
         PATCHES[os.environ["FRAMEWORKS_SHIM"]]()
