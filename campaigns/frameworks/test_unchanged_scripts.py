@@ -31,6 +31,7 @@ TRAININGS: dict[str, tuple[str, int, str]] = {
     "monai": ("cuda", 12, "model.0.conv.weight"),
     "mmengine": ("mmengine", 24, "net.0.weight"),
     "timm": ("", 12, "conv1.1.weight"),
+    "fastai": ("fastai", 24, "0.weight"),
 }
 """For each what the shim replaces, how many updates it makes, and what its first parameter is called."""
 MADE_BY = {
@@ -116,7 +117,7 @@ def test_torchrun_s_ranks_are_one_run(tmp_path: Path) -> None:
 
 def test_the_environment_has_the_versions_that_are_pinned() -> None:
     """What is tested are the versions that pyproject.toml names, beside the torch of the other tests."""
-    names = "transformers accelerate lightning pytorch-ignite monai mmengine timm torch"
+    names = "transformers accelerate lightning pytorch-ignite monai mmengine timm fastai torch"
     script = f"from importlib.metadata import version; print(*map(version, '{names}'.split()))"
     installed = subprocess.check_output([PYTHON, "-c", script], text=True).split()
     text = (frameworks.ROOT / "pyproject.toml").read_text()

@@ -15,6 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 
+STEPS: list[int] = []
+
+
 def patch_accelerate() -> None:
     import torch
     from accelerate import Accelerator
@@ -76,33 +79,46 @@ def patch_mmengine() -> None:
     amp_optimizer_wrapper.is_cuda_available = lambda: True
 
 
+def patch_fastai() -> None:
+    """Count its own optimizers' steps too, for they are none of torch's."""
+    patch_cuda()
+    from fastai.optimizer import Optimizer
+
+    step = Optimizer.step
+
+    def of_fastai(self, *args):
+        STEPS.append(1)
+        step(self, *args)
+
+    Optimizer.step = of_fastai
+
+
 PATCHES = {
     "accelerate": patch_accelerate,
     "lightning": patch_lightning,
     "cuda": patch_cuda,
     "mmengine": patch_mmengine,
+    "fastai": patch_fastai,
 }
 
 
 def count() -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    steps = []
-
     def see(optimizer, *_) -> None:
         overflow = getattr(
             optimizer, "found_inf", None
         )  # a fused optimizer is called, and skips by itself
         if overflow is None or not overflow.item():
-            steps.append(1)
+            STEPS.append(1)
 
     register_optimizer_step_post_hook(see)
 
     def leave() -> None:
-        if steps:
+        if STEPS:
             rank = os.environ.get("RANK", "0")
             Path(os.environ["FRAMEWORKS_COUNT"], f"steps-{rank}.json").write_text(
-                json.dumps(len(steps))
+                json.dumps(len(STEPS))
             )
 
     atexit.register(leave)
