@@ -31,6 +31,9 @@ def environment_of(folder: Path, shim: str) -> dict[str, str]:
         "PATH": f"{PYTHON.parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(map(str, (SHIM, ROOT, ROOT / "server"))),
         "HF_HUB_OFFLINE": "1",
+        "YOLO_AUTOINSTALL": "0",
+        "YOLO_CONFIG_DIR": str(folder),
+        "YOLO_OFFLINE": "1",
     }
     return {**os.environ, **mine, **({"FRAMEWORKS_SHIM": shim} if shim else {})}
 

@@ -33,6 +33,7 @@ TRAININGS: dict[str, tuple[str, int, str]] = {
     "timm": ("", 12, "conv1.1.weight"),
     "fastai": ("fastai", 24, "0.weight"),
     "trl": ("accelerate", 12, "model.embed_tokens.weight"),
+    "ultralytics": ("ultralytics", 12, "DetectionModel.model.0.conv.weight"),
 }
 """For each what the shim replaces, how many updates it makes, and what its first parameter is called."""
 MADE_BY = {
@@ -119,7 +120,10 @@ def test_torchrun_s_ranks_are_one_run(tmp_path: Path) -> None:
 
 def test_the_environment_has_the_versions_that_are_pinned() -> None:
     """What is tested are the versions that pyproject.toml names, beside the torch of the other tests."""
-    names = "transformers accelerate lightning pytorch-ignite monai mmengine timm fastai trl torch"
+    names = (
+        "transformers accelerate lightning pytorch-ignite monai mmengine timm fastai trl "
+        "ultralytics torch"
+    )
     script = f"from importlib.metadata import version; print(*map(version, '{names}'.split()))"
     installed = subprocess.check_output([PYTHON, "-c", script], text=True).split()
     text = (frameworks.ROOT / "pyproject.toml").read_text()

@@ -93,12 +93,29 @@ def patch_fastai() -> None:
     Optimizer.step = of_fastai
 
 
+def patch_ultralytics() -> None:
+    patch_cuda()
+    from types import SimpleNamespace
+
+    import torch
+    from ultralytics.data import utils
+    from ultralytics.engine import trainer
+    from ultralytics.utils import nms
+
+    torch.set_autocast_dtype("cpu", torch.float16)
+    trainer.check_amp = lambda model: True  # which compares detections of a model that it downloads
+    # Where torchvision was imported, its operator is taken, else Ultralytics' own.
+    nms.sys = SimpleNamespace(modules={})
+    utils.check_font = lambda font: None  # which downloads one
+
+
 PATCHES = {
     "accelerate": patch_accelerate,
     "lightning": patch_lightning,
     "cuda": patch_cuda,
     "mmengine": patch_mmengine,
     "fastai": patch_fastai,
+    "ultralytics": patch_ultralytics,
 }
 
 
