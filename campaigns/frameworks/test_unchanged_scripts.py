@@ -34,6 +34,7 @@ TRAININGS: dict[str, tuple[str, int, str]] = {
     "fastai": ("fastai", 24, "0.weight"),
     "trl": ("accelerate", 12, "model.embed_tokens.weight"),
     "ultralytics": ("ultralytics", 12, "DetectionModel.model.0.conv.weight"),
+    "nnunet": ("nnunet", 12, "encoder.stages.0.0.convs.0.conv.weight"),
 }
 """For each what the shim replaces, how many updates it makes, and what its first parameter is called."""
 MADE_BY = {
@@ -122,7 +123,7 @@ def test_the_environment_has_the_versions_that_are_pinned() -> None:
     """What is tested are the versions that pyproject.toml names, beside the torch of the other tests."""
     names = (
         "transformers accelerate lightning pytorch-ignite monai mmengine timm fastai trl "
-        "ultralytics torch"
+        "ultralytics nnunetv2 torch"
     )
     script = f"from importlib.metadata import version; print(*map(version, '{names}'.split()))"
     installed = subprocess.check_output([PYTHON, "-c", script], text=True).split()

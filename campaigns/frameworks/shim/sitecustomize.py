@@ -109,6 +109,24 @@ def patch_ultralytics() -> None:
     utils.check_font = lambda font: None  # which downloads one
 
 
+def patch_nnunet() -> None:
+    from functools import partial
+
+    import torch
+    from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as module
+
+    init = module.nnUNetTrainer.__init__
+
+    def __init__(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        self.grad_scaler = torch.amp.GradScaler("cpu")
+
+    # Its signature is read, and the names in it looked up where it is called.
+    __init__.__wrapped__ = init
+    module.nnUNetTrainer.__init__ = __init__
+    module.dummy_context = partial(torch.autocast, "cpu", torch.float16)
+
+
 PATCHES = {
     "accelerate": patch_accelerate,
     "lightning": patch_lightning,
@@ -116,6 +134,7 @@ PATCHES = {
     "mmengine": patch_mmengine,
     "fastai": patch_fastai,
     "ultralytics": patch_ultralytics,
+    "nnunet": patch_nnunet,
 }
 
 
