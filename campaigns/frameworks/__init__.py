@@ -31,6 +31,8 @@ def environment_of(folder: Path, shim: str) -> dict[str, str]:
         "PATH": f"{PYTHON.parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(map(str, (SHIM, ROOT, ROOT / "server"))),
         "HF_HUB_OFFLINE": "1",
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_USAGE_STATS_ENABLED": "0",
         "YOLO_AUTOINSTALL": "0",
         "YOLO_CONFIG_DIR": str(folder),
         "YOLO_OFFLINE": "1",

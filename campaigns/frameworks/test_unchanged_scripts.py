@@ -119,11 +119,28 @@ def test_torchrun_s_ranks_are_one_run(tmp_path: Path) -> None:
     assert [0 < sum(skips(each)) == 12 - steps[0] for each in recorded] == [True, True]
 
 
+def test_a_ray_worker_is_watched_with_our_hook(tmp_path: Path) -> None:
+    """Ray calls `ampmon.auto` in the worker, which records the task's training and ends in the weights without it."""
+    ends = []
+    for hook in (["hook"], []):
+        folder = tmp_path / ("hook" if hook else "none")
+        script = str(HERE / "train_ray.py")
+        ends.append(train(folder, script, str(folder), *hook, shim="", watched=False)[0])
+    weights, stock = ends
+    assert_same(weights, stock)
+    (recorded,) = recordings(tmp_path / "hook" / "ampmon")
+    assert len(recorded.updates) == 24
+    assert 0 < sum(skips(recorded)) == 24 - weights["steps"]
+    assert recorded.header().parameters[0].name == "0.weight"
+    assert recorded.events("error") == []
+    assert not (tmp_path / "none" / "ampmon").exists()
+
+
 def test_the_environment_has_the_versions_that_are_pinned() -> None:
     """What is tested are the versions that pyproject.toml names, beside the torch of the other tests."""
     names = (
         "transformers accelerate lightning pytorch-ignite monai mmengine timm fastai trl "
-        "ultralytics nnunetv2 torch"
+        "ultralytics nnunetv2 ray torch"
     )
     script = f"from importlib.metadata import version; print(*map(version, '{names}'.split()))"
     installed = subprocess.check_output([PYTHON, "-c", script], text=True).split()
