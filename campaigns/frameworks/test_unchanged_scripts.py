@@ -133,6 +133,7 @@ def test_a_ray_worker_is_watched_with_our_hook(tmp_path: Path) -> None:
     assert 0 < sum(skips(recorded)) == 24 - weights["steps"]
     assert recorded.header().parameters[0].name == "0.weight"
     assert recorded.events("error") == []
+    assert len(recorded.events("finish")) == 1
     assert not (tmp_path / "none" / "ampmon").exists()
 
 

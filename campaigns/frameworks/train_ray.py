@@ -1,4 +1,4 @@
-"""A Ray task that trains in fp16. With "hook" its worker calls `ampmon.auto` when it starts."""
+"""A Ray task that trains in fp16. With "hook" its worker calls `ampmon.auto` when it starts, and the task `finish`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import sys
 import ray
 import torch
 
+import ampmon
+
 
 @ray.remote
-def train() -> tuple[dict[str, torch.Tensor], int]:
+def train(watched: bool) -> tuple[dict[str, torch.Tensor], int]:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -24,10 +26,12 @@ def train() -> tuple[dict[str, torch.Tensor], int]:
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
+    if watched:
+        ampmon.finish()  # Ray kills its workers
     return model.state_dict(), len(steps)
 
 
 hook = {"worker_process_setup_hook": "ampmon.auto"} if "hook" in sys.argv else {}
 ray.init(num_cpus=1, include_dashboard=False, runtime_env=hook)
-weights, steps = ray.get(train.remote())
+weights, steps = ray.get(train.remote(bool(hook)))
 torch.save({**weights, "steps": torch.tensor(steps)}, f"{sys.argv[1]}/weights.pt")
