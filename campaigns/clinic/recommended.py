@@ -24,7 +24,7 @@ from threaded_server import ThreadedServer
 CHARTS = ("whatif", "simulated")
 """Those that show a setting."""
 _CODES = """
-[...document.querySelectorAll(".finding .code, .part .code")].map((each) => each.textContent.startsWith("Alternative")
+[...document.querySelectorAll(".finding .code, .part .code")].map((each) => each.textContent.trim().startsWith("Alternative")
   ? "" : each.querySelector("pre").textContent).filter(Boolean)
 """
 _IN_A_REPORT = re.compile(
