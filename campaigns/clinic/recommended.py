@@ -24,8 +24,9 @@ from threaded_server import ThreadedServer
 CHARTS = ("whatif", "simulated")
 """Those that show a setting."""
 _CODES = """
-[...document.querySelectorAll(".finding .code, .part .code")].map((each) => each.textContent.trim().startsWith("Alternative")
-  ? "" : each.querySelector("pre").textContent).filter(Boolean)
+[...document.querySelectorAll(".finding .code, .part .code")]
+  .filter((each) => !each.textContent.trim().startsWith("Alternative"))
+  .map((each) => each.querySelector("pre").textContent).filter(Boolean)
 """
 _IN_A_REPORT = re.compile(
     r"(?:<p class='caption'>([^<]*)</p>)?<pre><code>(.*?)</code></pre>", re.DOTALL
