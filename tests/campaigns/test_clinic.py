@@ -44,7 +44,9 @@ def test_patients_are_judged_cured_and_recommended_the_same_everywhere(session: 
     with pytest.raises(ValueError, match="no place"):
         places_of("optimizer.step()")
 
-    advised = session.recommended(patients)
+    with_alternatives = find("scaled twice")
+    assert session.run([with_alternatives])[0].right
+    advised = session.recommended([*patients, with_alternatives])
     assert [name for name, each in advised.items() if not each.agree] == []
     assert [name for name, each in advised.items() if not each.page] == ["typical"]
     assert "growth_interval=2000" in advised["growth too eager"].page[0]
@@ -52,7 +54,8 @@ def test_patients_are_judged_cured_and_recommended_the_same_everywhere(session: 
     assert not Recommendations(("a",), ("a",), ()).agree
 
     told = tables(Examined(verdicts, [], "", 0.0)).splitlines()
-    rows = {name: next(row for row in told if row.startswith(f"| {name} ")) for name in advised}
+    names = (each.name for each in patients)
+    rows = {name: next(row for row in told if row.startswith(f"| {name} ")) for name in names}
     assert rows["growth too eager"].endswith("| yes |")
     assert "look at: `Compute module mine in fp32" in rows["overflow in backward only"]
 
