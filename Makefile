@@ -44,7 +44,7 @@ busy: $(VENV)/.dev ## run the suite five times beside eight busy loops (an hour;
 test-campaigns: $(VENV)/.dev ## run the tests of the campaigns and benchmarks (ARGS="campaigns/clinic"; minutes)
 	@$(BIN)/python -m pytest --numprocesses logical --dist loadfile $(or $(ARGS),campaigns)
 
-test-frameworks: $(FRAMEWORKS)/.installed ## train with Hugging Face, Lightning, DeepSpeed and others, watched, and compare (a quarter of an hour)
+test-frameworks: $(FRAMEWORKS)/.installed ## train with Hugging Face, Lightning, DeepSpeed and others, watched, and compare (five minutes)
 	@FRAMEWORKS_PYTHON=$(CURDIR)/$(FRAMEWORKS)/bin/python \
 	  $(BIN)/python -m pytest --numprocesses logical campaigns/frameworks $(ARGS)
 
