@@ -99,8 +99,8 @@ class Bench:
 
     def name(self, place: int) -> tuple[str, str]:
         """A module's name and its class."""
-        told = self._activations.modules[place]
-        return told.name, told.kind
+        module = self._activations.modules[place]
+        return module.name, module.kind
 
     def run(self, dtype: torch.dtype, scale: float = 1.0, kept: Places = ()) -> Pass:
         """A pass in fp32, or under autocast to another ``dtype``, its loss multiplied by ``scale``."""
@@ -124,9 +124,9 @@ class Bench:
                 self._activations.drop()
         assert gathered is not None
         self._truth = self._truth or (gradients, gathered)
-        return self._told(scale, kept, loss.item(), gathered, gradients)
+        return self._compared(scale, kept, loss.item(), gathered, gradients)
 
-    def _told(
+    def _compared(
         self, scale: float, kept: Places, loss: float, gathered: Gathered, gradients: Tensors
     ) -> Pass:
         record = gathered.result()

@@ -78,6 +78,10 @@ class Happening:
     detail: dict[str, Any]
 
 
+INIT_SCALE = 65536.0
+"""Torch's own first scale."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """How a scaler moves its scale, as its newest attempt said, and the script's own ``arguments`` for it, as code."""
@@ -85,7 +89,7 @@ class Policy:
     scaler_type: str = "ampmon.scaler.GradScaler"
     device: str = "cuda"
     layout: str = "replicated"
-    init_scale: float = 65536.0
+    init_scale: float = INIT_SCALE
     growth_factor: float = 2.0
     backoff_factor: float = 0.5
     growth_interval: int = 2000

@@ -54,7 +54,7 @@ _META = {
 class _Line:
     """What is drawn of a run: ``value`` [p] at ``x`` [p], of these steps, and the window with its own x.
 
-    Smoothed, it is drawn over ``beneath``, which it smooths.
+    Smoothed, and among few, it is drawn over ``beneath``, which it smooths.
     """
 
     run: Compared
@@ -82,7 +82,7 @@ def logged(runs: Sequence[Compared], view: View) -> Figure:
     drawn, frame = _lines(runs, name, view)
     if not drawn:
         return empty(meta, nothing_of(runs, view, "value", "None of these runs has logged it yet."))
-    beneath = [line.beneath for line in drawn if line.beneath] if len(runs) <= COLOURS else []
+    beneath = [line.beneath for line in drawn if line.beneath]
     axis = reaching(np.concatenate([line.value for line in (*beneath, *drawn)]), view)
     height = tall(len(drawn), 360)
     of_runs = [line.run for line in drawn]
@@ -115,20 +115,21 @@ def _lines(runs: Sequence[Compared], name: str, view: View) -> tuple[list[_Line]
     high = max((each[3][1] for each in found), default=0)
     span = aligned_span(low, high, view.columns)
     frame = Window(low, high, span, no_updates(), no_gradients(), XAxis(view.x))
-    lines = [_line(run, cells, replace(frame, x=x), view) for run, cells, x, _ in found]
+    few = len(runs) <= COLOURS
+    lines = [_line(run, cells, replace(frame, x=x), view, few) for run, cells, x, _ in found]
     return lines, frame
 
 
-def _line(run: Compared, cells: Cells, window: Window, view: View) -> _Line:
+def _line(run: Compared, cells: Cells, window: Window, view: View, few: bool) -> _Line:
     columns = columns_of(cells, window)
-    line = _Line(run, *points_of(columns, window), window)
     if not view.smooth:
-        return line
+        return _Line(run, *points_of(columns, window), window)
+    beneath = _Line(run, *points_of(columns, window), window) if few else None
     value = mean(columns)
     known = np.isfinite(value)
     value[known] = smoothed(value[known], view.smooth)
     x = window.x.of(columns["first"], columns["time_first"])
-    return _Line(run, x, columns["first"], value, window, line)
+    return _Line(run, x, columns["first"], value, window, beneath)
 
 
 def _faint(line: _Line, view: View) -> Trace:
@@ -248,7 +249,7 @@ def _choices(names: Sequence[str], name: str, view: View) -> list[dict[str, Any]
 
 
 def _caption(drawn: Sequence[_Line], view: View) -> str:
-    over = ", over what was logged" if view.smooth and len(drawn) <= COLOURS else ""
+    over = ", over what was logged" if any(line.beneath for line in drawn) else ""
     smooth = (
         f"Each line is the running median of {view.smooth} columns{over}. " if view.smooth else ""
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ampmon.wire import Finding
-from ampmon_server.case import ScalerCase
+from ampmon_server.case import INIT_SCALE, ScalerCase
 from ampmon_server.diagnosis.calibration import calibrated_from
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.updates import is_alive, newest_scale
@@ -19,9 +19,6 @@ EXPLANATION = (
     "the scaler's state."
 )
 FIX = "scaler = ampmon.GradScaler(init_scale={init_scale})"
-
-STOCK = 65536.0
-"""Torch's own first scale, with which a search that is not over may as well begin."""
 
 
 @each_scaler
@@ -50,7 +47,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         severity="notice",
         title=title,
         explanation=EXPLANATION,
-        fix=FIX.format(init_scale=in_code(first_scale if over else min(first_scale, STOCK))),
+        fix=FIX.format(init_scale=in_code(first_scale if over else min(first_scale, INIT_SCALE))),
         scaler=scaler.name,
         first_step=int(first["first"][0]),
         last_step=int(search["last"][-1]),

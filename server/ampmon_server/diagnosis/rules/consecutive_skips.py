@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ampmon.wire import Finding
-from ampmon_server.case import Case, ScalerCase
+from ampmon_server.case import ScalerCase
 from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.calibration import calibrated_from
 from ampmon_server.diagnosis.outliers import HEAVY, loss_over
-from ampmon_server.diagnosis.rules.each import fitted
+from ampmon_server.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.diagnosis.rules.skip_rate import LIMIT
 from ampmon_server.diagnosis.updates import Streak, skips_to_death, streaks
 from ampmon_server.thresholds import Thresholds
@@ -29,15 +29,8 @@ FIX = (
 )
 
 
-def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-    """The longest streak of each scaler. Logged values have the steps of the first."""
-    for place, scaler in enumerate(case.scalers):
-        if len(scaler.recent):
-            for finding in _of_scaler(scaler, {} if place else case.logged, thresholds):
-                yield fitted(finding, scaler.policy)
-
-
-def _of_scaler(
+@each_scaler_with_logged
+def examine(
     scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
 ) -> Iterator[Finding]:
     """The longest of the newest updates. The search for the first scale counts only while it goes on below 1."""

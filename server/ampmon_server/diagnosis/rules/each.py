@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 
 import msgspec
 
 from ampmon.wire import Finding
 from ampmon_server.case import Case, Policy, ScalerCase
+from ampmon_server.cells.merging import Cells
 from ampmon_server.policy.languages import in_settings_of, settings_in
 from ampmon_server.thresholds import Thresholds
+
+
+def each_scaler_with_logged(
+    rule: Callable[[ScalerCase, Mapping[str, Cells], Thresholds], Iterator[Finding]],
+) -> Callable[[Case, Thresholds], Iterator[Finding]]:
+    """The rule of a scaler and of what was logged as one of a run: of all its scalers that have updates."""
+
+    @wraps(rule)  # where one fails, its module says which
+    def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
+        for place, scaler in enumerate(case.scalers):
+            if len(scaler.recent):
+                # Logged values have the steps of the first scaler.
+                for finding in rule(scaler, {} if place else case.logged, thresholds):
+                    yield fitted(finding, scaler.policy)
+
+    return examine
 
 
 def each_scaler(
@@ -18,14 +35,13 @@ def each_scaler(
 ) -> Callable[[Case, Thresholds], Iterator[Finding]]:
     """The rule of a scaler as one of a run: of all its scalers that have updates."""
 
-    @wraps(rule)  # where one fails, its module says which
-    def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-        for scaler in case.scalers:
-            if len(scaler.recent):
-                for finding in rule(scaler, thresholds):
-                    yield fitted(finding, scaler.policy)
+    @wraps(rule)
+    def without_logged(
+        scaler: ScalerCase, _: Mapping[str, Cells], thresholds: Thresholds
+    ) -> Iterator[Finding]:
+        return rule(scaler, thresholds)
 
-    return examine
+    return each_scaler_with_logged(without_logged)
 
 
 def fitted(finding: Finding, policy: Policy) -> Finding:

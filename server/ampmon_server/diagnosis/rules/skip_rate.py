@@ -9,13 +9,13 @@ import numpy as np
 
 from ampmon import estimates
 from ampmon.wire import Finding, Severity
-from ampmon_server.case import Case, ScalerCase
+from ampmon_server.case import ScalerCase
 from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.calibration import calibrated_from
 from ampmon_server.diagnosis.growth import follows_growth
 from ampmon_server.diagnosis.outliers import HEAVY as HEAVY_LOSS
 from ampmon_server.diagnosis.outliers import Common, common_of
-from ampmon_server.diagnosis.rules.each import fitted
+from ampmon_server.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count, in_code, magnitude_of, percent
 
@@ -112,17 +112,15 @@ class _Told:
     evidence: Mapping[str, float | None] = field(default_factory=dict)
 
 
-def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
+@each_scaler_with_logged
+def examine(
+    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
+) -> Iterator[Finding]:
     """As bad as all skips; the fix is of those that would be a finding alone."""
-    for place, scaler in enumerate(case.scalers):
-        if not len(scaler.recent):
-            continue
-        skips = _Skips.of(scaler, thresholds)
-        severity = skips.severity(skips.window)
-        if severity is not None:
-            # Logged values have the steps of the first scaler.
-            finding = _finding(skips, severity, {} if place else case.logged)
-            yield fitted(finding, scaler.policy)
+    skips = _Skips.of(scaler, thresholds)
+    severity = skips.severity(skips.window)
+    if severity is not None:
+        yield _finding(skips, severity, logged)
 
 
 def _finding(skips: _Skips, severity: Severity, logged: Mapping[str, Cells]) -> Finding:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.case import ScalerCase
+from ampmon_server.case import INIT_SCALE, ScalerCase
 from ampmon_server.diagnosis.growth import BITS_MAX, bits_to_cure, is_climbing
 from ampmon_server.diagnosis.rules import bf16
 from ampmon_server.diagnosis.rules.each import each_scaler
@@ -31,8 +31,6 @@ HIGHER = (
 NO_ROOM = (
     f"# A larger scale would overflow: fp16 is too narrow for this model. bf16 is not:\n{bf16.FIX}"
 )
-STOCK = 65536.0
-"""Torch's own first scale."""
 SPARE = 2
 """So many bits are left between the largest gradient that was sampled and the largest fp16 number."""
 FLOOR = 6e-4
@@ -77,7 +75,7 @@ def cost(seen: Underflow) -> str:
     return COSTS.format(low=percent(low), high=percent(high))
 
 
-def fix(seen: Underflow, thresholds: Thresholds, most: float = STOCK) -> str:
+def fix(seen: Underflow, thresholds: Thresholds, most: float = INIT_SCALE) -> str:
     """A scale that cures it, where there is one; up to ``most``, since what was flushed may need a larger one."""
     bits = bits_to_cure(seen, thresholds)
     if bits is None:
