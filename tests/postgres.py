@@ -98,6 +98,14 @@ class Postgres:
             cursor = connection.execute(statement)  # type: ignore[call-overload]
             return list(cursor.fetchall()) if cursor.description else []
 
+    def lets_in(self) -> bool:
+        """Whether it has a place for one more connection. It frees a place some time after the client has closed."""
+        try:
+            self.connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
     def connect(self, database: str = "postgres") -> psycopg.Connection[Any]:
         """A connection of its own, each statement a transaction."""
         return psycopg.connect(self.url(database, driver="postgresql"), autocommit=True)
@@ -163,13 +171,9 @@ def _initialise(programs: Path, folder: Path, user: str | None) -> None:
 
 
 def _answers(server: Postgres, process: subprocess.Popen[bytes]) -> bool:
-    try:
-        server.connect().close()
-    except psycopg.OperationalError:
-        if process.poll() is None:
-            return False
-        raise RuntimeError(f"PostgreSQL ended: {(server.folder / 'log').read_text()}") from None
-    return True
+    if process.poll() is not None:
+        raise RuntimeError(f"PostgreSQL ended: {(server.folder / 'log').read_text()}")
+    return server.lets_in()
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -173,6 +173,7 @@ def test_a_database_that_lets_nobody_in_is_a_503(
         finally:
             for each in taken:
                 each.close()
+        wait_for(postgres.lets_in, "a free connection")
         postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         app.state.service.store._engine.dispose()
         read_only = post()
