@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ampmon.checking import Preflight, preflight
     from ampmon.config import Config
     from ampmon.feed import Policy, stream
+    from ampmon.measuring import measure_on_request
     from ampmon.notebook import show
     from ampmon.process import finish
     from ampmon.run import init, log, metrics
@@ -33,6 +34,7 @@ __all__ = [
     "finish",
     "init",
     "log",
+    "measure_on_request",
     "metrics",
     "preflight",
     "show",
@@ -50,6 +52,7 @@ _HOMES = {
     "finish": "ampmon.process",
     "init": "ampmon.run",
     "log": "ampmon.run",
+    "measure_on_request": "ampmon.measuring",
     "metrics": "ampmon.run",
     "preflight": "ampmon.checking",
     "show": "ampmon.notebook",

@@ -16,7 +16,7 @@ import msgspec
 from ampmon import wire
 from ampmon.plain import RULE, plain_finding
 from ampmon.reader import Reader
-from ampmon.spool import AnswersReader
+from ampmon.spool import AnswersReader, requested
 
 
 FINDINGS_MAX, WARNINGS_MAX = 100, 32
@@ -61,6 +61,8 @@ class Findings:
     def restart(self) -> None:
         """Begin anew, as in the child of a fork, which no thread has followed."""
         self.newest = ()
+        self.request: int | None = None
+        """When somebody last asked for a measurement, by the server's clock."""
         self._answers = AnswersReader()
         self._caller = Reader(self._failed, thread="ampmon-findings", doing="on_finding")
 
@@ -70,6 +72,7 @@ class Findings:
 
     def look(self, path: Path) -> None:
         """See what the sender has left in the spool at ``path``. Raises OSError."""
+        self.request = requested(path)
         news = self._answers.news(path)
         if news is not None:
             understood = map(_understood, news[:FINDINGS_MAX])

@@ -18,7 +18,6 @@ from ampmon.activations import Activations, Lost
 from ampmon.call import Call
 from ampmon.config import Config
 from ampmon.description import Description
-from ampmon.findings import Listener
 from ampmon.following import Follower
 from ampmon.gear import PlainGear
 from ampmon.guard import guarded
@@ -33,6 +32,7 @@ from ampmon.iteration import (
 )
 from ampmon.lints import Linter
 from ampmon.measurement import Measurer, fusable
+from ampmon.measuring import Measuring
 from ampmon.outcome import Reading
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
 from ampmon.probe.account import Account
@@ -49,9 +49,9 @@ class Monitor(Shown):
     """What `scaler.monitor` shows: how many updates and skips it saw, what it cost, dropped and found.
 
     ``updates``; ``skips``, of optimizers; ``samples``, updates whose gradients were measured; ``captured``, updates
-    that went into a CUDA graph, whose replays it cannot see; ``last_skip``, the names of the parameters that were not
-    finite when a step was last skipped, the first to overflow first; and what `Shown` has. On CUDA the newest updates
-    may still be on their way. Reading any of them neither syncs nor blocks.
+    that went into a CUDA graph, whose replays it cannot see; ``last_skip``, the parameters that were not finite in the
+    last skip, the first to overflow first; and what `Shown` has. Reading neither syncs nor blocks: on CUDA the newest
+    updates may still be on their way.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Monitor(Shown):
         self.last_skip: tuple[str, ...] = ()
         self._name = name
         self._on_finding = on_finding
-        self._listener: Listener | None = None
+        self.measuring: Measuring | None = None
         model = list(model) if isinstance(model, Iterator) else model
         self._registry = ParameterRegistry(model)
         self._activations = Activations(model, config, self.failed)
@@ -82,8 +82,9 @@ class Monitor(Shown):
         )
         self._measurer = Measurer(self._registry, config, self.failed)
         self._account = Account(self._budget, self._measurer.timer)
-        places = self._optimizers, self._registry
-        self.sampler = Sampler(config, *places, self._measurer, self._account)
+        self.sampler = Sampler(
+            config, self._optimizers, self._registry, self._measurer, self._account
+        )
         self._fused = fusable(type(scaler))
         self.follower = Follower(scaler, self.failed)
         self._scale = 0.0
@@ -257,8 +258,7 @@ class Monitor(Shown):
             stream.submit(PendingMove(stream, stream.ordinal, before, after, manual))
             return
         duration = self._account.lap(started)
-        sampled = bool(iteration.samples)
-        self.samples += sampled
+        self.samples += (sampled := bool(iteration.samples))
         iteration.activations, beside = self._activations.end()
         infers = not outcome.keeps_found(scaler)
         self._measurer.ask_losses(iteration, infers=infers)
@@ -289,6 +289,8 @@ class Monitor(Shown):
         if self._description.is_old(scaler, stream.ordinal):
             self._describe(scaler)
         self._account.handed_over(started, sampled=sampled)
+        if self.measuring is not None:
+            self.measuring.look(duration)
         self._plain.engage(scaler, pending)
         if self._activations.begin(stream.ordinal, self.sampler.here()):
             self._describe(scaler)
@@ -352,9 +354,8 @@ class Monitor(Shown):
         self._sample = gradients or self._sample
         if skips:
             culprits = [culprit.parameter for step in steps for culprit in step.culprits]
-            self.last_skip = (
-                tuple(self._registry.parameters[index].name for index in culprits) or self.last_skip
-            )
+            met = self._registry.parameters
+            self.last_skip = tuple(met[index].name for index in culprits) or self.last_skip
         if skips or self._linter.early or self._linter.streak:
             self._linter.written(steps, skips, after.scale)
         self._scale = after.scale
@@ -373,10 +374,9 @@ class Monitor(Shown):
         self._optimizers.restart()
         self._linter.connect(self._stream, run.warn if run is not None else None)
         if run is not None and self._stream is not None:
-            if self._on_finding is not None:
-                self._listener = Listener(self._stream.name, self._on_finding)
-                run.findings.listen(self._listener)
-            run.shown[self._stream.name] = self
+            self._listen(run, self._stream)
+            if self.measuring is not None:
+                self.measuring.announce()
             self._activations.begin(0, self.sampler.here())
             self._describe(scaler)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ampmon import wire
 from ampmon.config import Config
 from ampmon.estimates import elements_of
-from ampmon.findings import of_scaler
+from ampmon.findings import Listener, of_scaler
 from ampmon.histogram import Statistics, headroom_bits
 from ampmon.parameters import ParameterRegistry
 from ampmon.probe.account import Account
@@ -80,6 +80,15 @@ class Shown(Reporting):
     _registry: ParameterRegistry
     _account: Account
     _budget: Budget
+    _on_finding: Callable[[wire.Finding], object] | None
+    _listener: Listener | None = None
+
+    def _listen(self, run: Recorder, stream: Stream) -> None:
+        """Show this in the run, and have it call back with what is found wrong."""
+        if self._on_finding is not None:
+            self._listener = Listener(stream.name, self._on_finding)
+            run.findings.listen(self._listener)
+        run.shown[stream.name] = self
 
     @property
     def overhead(self) -> float:

@@ -19,7 +19,7 @@ class MemoryTransport:
 
     Set ``down`` to be unreachable, ``lose_acks`` to a number of batches that are to be stored but not answered,
     ``bytes_max`` to refuse larger batches, ``refuse`` to a function that tells records to refuse a batch for. `forget`
-    loses the headers. Set ``findings`` to what the acknowledgements are to tell. Usable from several threads.
+    loses the headers. Acknowledgements tell what ``findings`` and ``request`` are set to. Usable from several threads.
     """
 
     def __init__(self) -> None:
@@ -28,6 +28,7 @@ class MemoryTransport:
         self.bytes_max: int | None = None
         self.refuse: Callable[[wire.Record], bool] = lambda record: False
         self.findings: tuple[dict[str, Any], ...] | None = None
+        self.request: int | None = None
         self.attempts = 0
         """Requests made, answered or not."""
         self.batches: list[wire.Batch] = []
@@ -97,7 +98,9 @@ class MemoryTransport:
         acked: dict[str, int] = {}
         for record in batch.records:
             acked[record.stream] = max(record.seq, acked.get(record.stream, 0))
-        return wire.Ack(acked=acked, version=len(self.batches), findings=self.findings)
+        return wire.Ack(
+            acked=acked, version=len(self.batches), findings=self.findings, request=self.request
+        )
 
 
 def _key(header: wire.Header) -> str:

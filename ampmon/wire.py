@@ -353,12 +353,14 @@ class Ack(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     """The server's answer after commit: the last seq it holds of each stream in the batch, and the run's version.
 
     ``findings`` are what it last found wrong with the run, the worst first, each a `Finding` in plain data, for one of
-    a newer server may be otherwise; None where it has not looked.
+    a newer server may be otherwise; None where it has not looked. ``request`` is when somebody last asked for a
+    measurement that has not been made yet.
     """
 
     acked: dict[str, int]
     version: int = 0
     findings: tuple[dict[str, Any], ...] | None = None
+    request: Time | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

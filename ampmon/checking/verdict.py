@@ -67,9 +67,9 @@ def compared(bench: Bench, first: Pass, bf16: Pass, cured: Pass | None) -> Prefl
         device=bench.device,
         init_scale=first.scale,
         scale=cured.scale if cured else None,
-        error=_known(first.error),
-        fixed_error=_known(cured.error) if cured and fix else None,
-        bf16_error=_known(bf16.error),
+        error=known(first.error),
+        fixed_error=known(cured.error) if cured and fix else None,
+        bf16_error=known(bf16.error),
         modules=tuple(sorted(_modules(bench, first, bf16, cured), key=_goodness)),
     )
 
@@ -123,9 +123,9 @@ def _modules(bench: Bench, first: Pass, bf16: Pass, cured: Pass | None) -> Itera
             kind=kind,
             finite=math.isfinite(first.loss) and math.isfinite(first.largest.get(place, 0.0)),
             overflows=origin if place == began and origin in ("forward", "backward") else None,
-            error=_known(first.errors.get(place)),
-            fixed_error=None if last is first else _known(last.errors.get(place)),
-            bf16_error=_known(bf16.errors.get(place)),
+            error=known(first.errors.get(place)),
+            fixed_error=None if last is first else known(last.errors.get(place)),
+            bf16_error=known(bf16.errors.get(place)),
             largest_scale=last.fits(place),
             keep_fp32=place in last.kept,
         )
@@ -145,7 +145,8 @@ def _labels(bench: Bench, places: Places) -> str:
     return ", ".join("module {} ({})".format(*bench.name(place)) for place in places)
 
 
-def _known(number: float | None) -> float | None:
+def known(number: float | None) -> float | None:
+    """None for what is not finite: JSON has no other word for it."""
     return number if number is not None and math.isfinite(number) else None
 
 

@@ -234,6 +234,7 @@ class Delivery:
         self._bytes_at_once = min(2 * self._bytes_at_once, self._bytes_max)
         self._known.update(headers)
         self._answers.keep(ack.findings)
+        self._answers.ask(ack.request)
 
 
 def _without_samples(entry: Entry) -> Entry | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ampmon.spool.answers import Answers, AnswersReader
+from ampmon.spool.answers import Answers, AnswersReader, requested
 from ampmon.spool.claim import claim, claimant_of, is_mine
 from ampmon.spool.destination import Destination
 from ampmon.spool.layout import (
@@ -47,6 +47,7 @@ __all__ = [
     "last_changed",
     "last_written",
     "remove",
+    "requested",
     "segments",
     "spools",
     "spools_in",

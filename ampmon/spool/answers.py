@@ -1,7 +1,11 @@
-"""What the server found wrong with a run: the sender leaves it in the spool, in the file `findings`, for its writer."""
+"""What the server has to say to a run: the sender leaves it in the spool, for its writer.
+
+The file `findings` has what is wrong with the run, and `request` says when somebody asked for a measurement.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,15 +15,16 @@ import msgspec
 from ampmon import private
 
 
-_NAME = "findings"
+_NAME, _REQUEST = "findings", "request"
 
 
 class Answers:
     """The sender's side: writes what is new into the spool at ``path``."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path / _NAME
+        self._path, self._request = path / _NAME, path / _REQUEST
         self._written: tuple[dict[str, Any], ...] | None = None
+        self._asked: int | None = None
 
     def keep(self, findings: tuple[dict[str, Any], ...] | None) -> None:
         """Leave what was found, where it is known and not there yet. Does not raise: it comes with the next answer."""
@@ -30,6 +35,13 @@ class Answers:
         except OSError:
             return  # the disk is full, or the spool was taken over or sent to its end
         self._written = findings
+
+    def ask(self, request: int | None) -> None:
+        """Leave a request where it is not there yet. One that was served stays: the next is another. Does not raise."""
+        if request not in {None, self._asked}:
+            with contextlib.suppress(OSError):
+                private.replace(self._request, str(request).encode(), durable=False)
+                self._asked = request
 
 
 class AnswersReader:
@@ -52,3 +64,10 @@ class AnswersReader:
             return msgspec.msgpack.decode(content, type=list[Any])
         except msgspec.DecodeError:
             return None
+
+
+def requested(path: Path) -> int | None:
+    """The newest request in the spool at ``path``, if there is one. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        return int((path / _REQUEST).read_bytes()[:32])
+    return None

@@ -21,7 +21,7 @@ import ampmon
 from ampmon import wire
 from ampmon.findings import Findings, Listener
 from ampmon.sender import drain
-from ampmon.spool import Answers
+from ampmon.spool import Answers, requested
 from ampmon.testing import MemoryTransport
 from attempts import Attempt, end_sender
 from serving import Server
@@ -66,19 +66,19 @@ def known(tmp_path: Path) -> Iterator[Known]:
 
 
 def test_the_sender_leaves_what_was_found_in_the_spool(tmp_path: Path) -> None:
-    """What an acknowledgement tells lies in the file `findings`; one that tells nothing leaves it as it is."""
+    """What an acknowledgement tells lies in `findings` and `request`; one that tells nothing leaves both."""
     server = MemoryTransport()
     attempt = Attempt(tmp_path)
-    for told, expected in [
-        ((found(),), [found()]),
-        (None, [found()]),
-        ((found("dead_scale"), found()), [found("dead_scale"), found()]),
-        ((), []),
+    for told, expected, asked, request in [
+        ((found(),), [found()], None, None),
+        (None, [found()], 5, 5),
+        ((found("dead_scale"), found()), [found("dead_scale"), found()], None, 5),
+        ((), [], 7, 7),
     ]:
-        server.findings = told
+        server.findings, server.request = told, asked
         attempt.events(1)
         drain(tmp_path, lambda destination: server)
-        assert kept(attempt.spool.path) == expected
+        assert (kept(attempt.spool.path), requested(attempt.spool.path)) == (expected, request)
     attempt.spool.close()
 
 

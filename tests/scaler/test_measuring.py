@@ -1,0 +1,188 @@
+"""`ampmon.measure_on_request`: what fp16 does to gradients is measured while a model trains, which does not notice."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ampmon
+from ampmon import process
+from ampmon.errors import ConfigurationError
+from ampmon.measuring import EVERY_S, UPDATES, Measuring
+from ampmon.spool import Answers, attempt_directory
+from recording import Recording, recording
+from scaler.test_parity import bits
+
+
+SCALE = 2.0**8
+ALWAYS = ampmon.Config(budget=1.0)
+Batch = tuple[Tensor, Tensor]
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Linear(32, 32, bias=False), nn.Linear(32, 4)
+    )
+
+
+def batch(size: int = 64) -> Batch:
+    torch.manual_seed(1)
+    return torch.randn(size, 16), torch.randn(size, 4)
+
+
+def loss_of(model: nn.Module, given: Batch) -> Tensor:
+    """So small that fp16 loses part of its gradients. Draws from torch's generator."""
+    inputs, targets = given
+    noise = torch.randn(inputs.shape).to(inputs.dtype)
+    outputs = model(inputs + 0.1 * noise)
+    return 3e-6 * nn.functional.mse_loss(outputs.to(targets.dtype), targets)
+
+
+def train(
+    scaler: torch.amp.GradScaler, model: nn.Module, given: Batch, updates: int
+) -> Iterator[int]:
+    """Train, and stop before each `zero_grad()`."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for update in range(updates):
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = loss_of(model, given)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        yield update
+        optimizer.zero_grad()
+
+
+def ask(directory: Path, request: int) -> None:
+    """Leave a request in the spool, as the sender does, and have it seen."""
+    run = process.current()
+    assert run is not None
+    path = attempt_directory(directory, run.attempt_id)
+    Answers(path).ask(request)
+    run.findings.look(path)
+
+
+def measured(directory: Path) -> list[dict[str, Any]]:
+    return [event.detail for event in recording(directory).events("measured")]
+
+
+def errors_of(model: nn.Module, given: Batch, random: Tensor) -> dict[str, float]:
+    """The relative errors of fp16 gradients at `SCALE`, by module, beside those in fp64."""
+    half, exact = copy.deepcopy(model), copy.deepcopy(model).double()
+    torch.set_rng_state(random)
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = loss_of(half, given)
+    half.zero_grad()
+    (loss * SCALE).backward()
+    torch.set_rng_state(random)
+    exact.zero_grad()
+    loss_of(exact, (given[0].double(), given[1].double())).backward()
+    errors = {}
+    for name, weight in exact.named_parameters():
+        ours, theirs = half.get_parameter(name).grad, weight.grad
+        if name.endswith("weight") and ours is not None and theirs is not None:
+            wrong = (ours.double() / SCALE - theirs).norm() / theirs.norm()
+            errors[name.removesuffix(".weight")] = float(wrong)
+    return errors
+
+
+def test_the_error_is_that_beside_fp64_and_training_does_not_notice(data_directory: Path) -> None:
+    """A request has each module's error measured, as it is beside fp64; all that training leaves is torch's own."""
+    given, left = batch(), []
+    seen: list[tuple[nn.Module, Tensor]] = []
+
+    def loss_fn(model: nn.Module, given: Batch) -> Tensor:
+        seen.append((copy.deepcopy(model), torch.get_rng_state()))
+        return loss_of(model, given)
+
+    for scaler in (
+        torch.amp.GradScaler("cpu", init_scale=SCALE),
+        ampmon.GradScaler("cpu", init_scale=SCALE, monitor=ALWAYS),
+    ):
+        model = network()
+        ampmon.measure_on_request(scaler, model, given, loss_fn)
+        for update in train(scaler, model, given, 200):
+            if update == 40 and scaler.__class__ is ampmon.GradScaler:
+                ask(data_directory, request=1)
+        gradients = [each.grad for each in model.parameters()]
+        left.append((model.state_dict(), gradients, scaler.state_dict(), torch.get_rng_state()))
+
+    (detail,) = measured(data_directory)
+    assert bits(*left)
+    assert len(seen) == 2
+    expected = errors_of(seen[0][0], given, seen[0][1])
+    assert detail["modules"] == pytest.approx(expected, rel=1e-3)
+    assert max(expected.values()) > 0.01
+    assert list(detail["modules"].values()) == sorted(detail["modules"].values(), reverse=True)
+    assert 0 < detail["error"] <= max(expected.values())
+    assert detail["scale"] == SCALE
+
+
+def test_what_cannot_be_measured_is_told_and_harms_nothing(data_directory: Path) -> None:
+    """An error of the loss, an overflow in fp16 and NaN in fp32 are told in the event, and training goes on."""
+    scaler = ampmon.GradScaler("cpu", init_scale=SCALE, growth_interval=2, monitor=ALWAYS)
+    model, given = network(), batch()
+    factors = iter([ZeroDivisionError("no batch"), 1e12, float("nan")])
+
+    def loss_fn(model: nn.Module, factor: list[Any]) -> Tensor:
+        if isinstance(factor[0], Exception):
+            raise factor[0]
+        return loss_of(model, given) * factor[0]
+
+    factor: list[Any] = [None]
+    for update in train(scaler, model, given, 96):
+        if update % 32 == 1:
+            factor[0] = next(factors)
+            ampmon.measure_on_request(scaler, model, factor, loss_fn)
+        if update % 32 == 16:
+            ask(data_directory, request=update)
+
+    words = [detail["failed"] for detail in measured(data_directory)]
+    assert words == [
+        "ZeroDivisionError: no batch",
+        "fp16 overflowed on the batch.",
+        "The gradient is not finite in fp32 either.",
+    ]
+    assert scaler.monitor is not None
+    assert (scaler.monitor.updates, scaler.monitor.errors) == (96, 0)
+
+
+def test_it_rests_an_hour_and_keeps_within_the_budget(data_directory: Path) -> None:
+    """A second request waits until an hour after the first, and the first until the budget has room for it."""
+    scaler = ampmon.GradScaler("cpu", growth_interval=2, monitor=ampmon.Config(budget=0.02))
+    model, given, now = network(), batch(8), [0.0]
+    assert scaler.monitor is not None
+    measuring = Measuring(scaler.monitor, model, given, loss_of, clock=lambda: now[0])
+    scaler.monitor.measuring = measuring
+    made = []
+    for update in train(scaler, model, given, 8):
+        if update == 0:
+            ask(data_directory, request=1)
+        made.append(measuring._served)
+        # Passes of the time before an update: none, enough for the first, none, and the hour in two parts.
+        now[0] += (0.0, UPDATES * 60.0 / 0.02, 0.0, EVERY_S - 1, 1.0)[min(update, 4)]
+        if update == 2:
+            ask(data_directory, request=2)
+
+    assert made == [None, None, 1, 1, 1, 2, 2, 2]
+    assert len(measured(data_directory)) == 2
+
+
+def test_where_nothing_can_be_measured_nothing_is_said(data_directory: Path) -> None:
+    """A scaler that ampmon does not watch is let through; a model that autocast cannot take is refused at once."""
+    ampmon.measure_on_request(torch.amp.GradScaler("cpu"), network(), batch(), loss_of)
+    scaler = ampmon.GradScaler("cpu")
+    with pytest.raises(ConfigurationError, match="call model"):
+        ampmon.measure_on_request(scaler, network().half(), batch(), loss_of)
+    with pytest.raises(ConfigurationError, match="loss_fn: a function"):
+        ampmon.measure_on_request(scaler, network(), batch(), None)  # type: ignore[arg-type]
+
+    told: Recording = recording(data_directory)
+    assert told.events("measurable") == []
