@@ -170,7 +170,8 @@ class Case:
     server heard of it. ``events`` are the newest, the newest first, the lints all of them. ``logged`` are cells, as
     `ampmon_server.cells.scalars` has them, of the first few names that were logged. ``config`` is what the newest
     attempt was given as its configuration. ``scheduled`` counts the skipped updates after which the learning rate was
-    changed all the same.
+    changed all the same. ``measurement`` is when somebody asked for one that is still to come: 0 where nobody has, None
+    where the script names nothing to measure.
     """
 
     run_id: str
@@ -193,3 +194,4 @@ class Case:
     events: tuple[Happening, ...] = ()
     logged: Mapping[str, Cells] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    measurement: int | None = None

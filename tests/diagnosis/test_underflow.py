@@ -9,7 +9,9 @@ import pytest
 
 from ampmon_server.case import Policy
 from made_cases import (
+    case,
     cells_of,
+    event,
     found,
     joined_samples,
     no_parameters,
@@ -253,3 +255,29 @@ def test_zeros_that_move_with_the_data_are_not_flushed():
     ]
     run = trained(lambda step, scale: False, 300, samples=joined_samples(parts))
     assert "flushed" not in rules_of(run)
+
+
+def _measured(**detail):
+    """What was found in two parameters that underflow, after a measurement."""
+    parameters = parameters_of({"a.weight": 0.9, "b.weight": 0.01})
+    run = trained(lambda step, scale: False, 300, parameters=parameters)
+    measured = replace(event("measured", scale=256.0, **detail), scaler=run.name, step=4000)
+    (finding,) = found(case(run, events=(measured,)))
+    return finding
+
+
+def test_a_measured_error_is_told_of_the_layer_that_is_named():
+    """The finding has the error of its parameter's module and that of all; a failure and nonsense change no number."""
+    errors = {"error": 0.031, "modules": {"b": 0.5, "a": 0.123, "c": None}}
+    named = _measured(**errors)
+    other = _measured(**{**errors, "modules": {"c": 0.01, "b": 0.5}})
+    failed = _measured(failed="no batch")
+    assert named.explanation.endswith(
+        " Measured at step 4\u202f000, scale 256 = 2⁸: fp16 changed the gradient of module a by "
+        "12.3\u202f%, and the whole gradient by 3.1\u202f%."
+    )
+    assert named.evidence["measured_error"] == 0.123
+    assert "gradient of module b by 50" in other.explanation
+    assert failed.explanation.endswith(" A measurement at step 4\u202f000 failed: no batch")
+    assert "measured_error" not in failed.evidence
+    assert "easure" not in _measured(error="much").explanation

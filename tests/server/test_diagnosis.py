@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 import ampmon
 from ampmon import wire
 from ampmon_server.diagnosis import diagnose
+from ampmon_server.diagnosis.measured import RULES
 from ampmon_server.store import Store
 from ampmon_server.thresholds import Thresholds
 from batches import Trainer
@@ -42,6 +43,36 @@ def test_a_healthy_run_is_told_so(client: TestClient, send) -> None:
     told = client.get(f"/api/v1/runs/{trainer.run_id}/diagnosis").json()
     assert (told["verdict"], told["severity"], told["findings"]) == ("healthy", None, [])
     assert client.get(f"/api/v1/runs/{Trainer().run_id}/diagnosis").status_code == 404
+
+
+@pytest.mark.engines
+def test_a_trainer_is_told_of_a_request_until_it_has_measured(client: TestClient, send) -> None:
+    """Who may change a run asks for a measurement where its script allows one; a new process has to allow it anew."""
+    trainer = Trainer()
+    path = f"/api/v1/runs/{trainer.run_id}"
+
+    def asked() -> object:
+        return client.get(f"{path}/diagnosis").json()["measurement"]
+
+    send(trainer.batch(trainer.updates(3)))
+    assert asked() is None
+    refused = client.post(f"{path}/measurement")
+    assert (refused.status_code, "measure_on_request" in refused.text) == (404, True)
+    assert "request" not in send(trainer.batch([trainer.event("measurable", stream="scaler")]))
+    assert asked() == {"asked": None, "rules": sorted(RULES)}
+    version = client.get(path).json()["version"]
+    assert client.post(f"{path}/measurement").status_code == 204
+    request = asked()["asked"]  # type: ignore[index]
+    assert client.get(path).json()["version"] == version + 1
+
+    assert send(trainer.batch(trainer.updates(1)))["request"] == request
+    answer = send(trainer.batch([trainer.event("measured", stream="scaler", scale=1.0)]))
+    assert "request" not in answer
+    assert asked() == {"asked": None, "rules": sorted(RULES)}
+    client.post(f"{path}/measurement")
+    later = Trainer(run_id=trainer.run_id)
+    assert "request" not in send(later.batch(later.updates(1)))
+    assert asked() is None
 
 
 def test_an_interval_set_below_the_tracker_is_found_and_mended(

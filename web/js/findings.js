@@ -1,14 +1,15 @@
 // What is wrong with a run, in a line that opens: each finding with its reason, the code to write instead, and the steps
 // that show it.
 
-import { alertLine, wordOf } from "./alerts.js";
-import { get } from "./api.js";
+import { alertLine, clock, wordOf } from "./alerts.js";
+import { get, send } from "./api.js";
 import { verdictBadge } from "./badge.js";
 import { codeBlock, copyButton } from "./code.js";
 import { dotted, h, keyed, mark, withCode } from "./dom.js";
 import { plural, steps } from "./format.js";
 import { html, nothing, render } from "./lit-html.js";
 import { at } from "./root.js";
+import { tried } from "./toast.js";
 
 /** @import { Alert, Diagnosis, Finding, Range } from "../types/page.js" */
 
@@ -25,6 +26,7 @@ export class Findings {
   #going = true;
   #any = false;
   #several = false;
+  #may = false;
 
   /**
    * @param {string} run
@@ -61,9 +63,11 @@ export class Findings {
   /**
    * Shows how the alerts stand: each with the first finding of its rule, and by itself where there is none.
    * @param {Alert[]} alerts
+   * @param {boolean} may whether the reader may change the run
    */
-  heed(alerts) {
+  heed(alerts, may) {
     this.#alerts = alerts;
+    this.#may = may;
     this.#draw();
   }
 
@@ -118,8 +122,27 @@ export class Findings {
         ${copyButton(fix)}
         ${range && html`<button type="button" @click=${() => this.onSteps(finding, range)}>Show ${steps(range.start, range.stop - 1)}</button>`}
         <a href=${at(`findings/${encodeURIComponent(rule)}`)}>Learn more</a>
+        ${this.#measuring(rule)}
       </p>
     `;
+  }
+
+  /**
+   * Asks the trainer how far fp16 changes the gradient, or says since when it is asked.
+   * @param {string} rule
+   */
+  #measuring(rule) {
+    const newest = this.#newest;
+    if (!newest?.measurement?.rules.includes(rule) || !this.#going) return nothing;
+    const { asked, rules } = newest.measurement;
+    if (asked !== null) return html`<span class="caption">Measurement requested at ${clock(asked)}. The trainer measures at most once an hour.</span>`;
+    if (!this.#may) return nothing;
+    const ask = async () => {
+      if (!(await tried(() => send("POST", `/runs/${encodeURIComponent(this.run)}/measurement`)))) return;
+      this.#newest = { ...newest, measurement: { asked: Date.now() * 1000, rules } };
+      this.#draw();
+    };
+    return html`<button type="button" title="Have the trainer compare fp16 with fp32 gradients on one batch" @click=${ask}>Measure the error</button>`;
   }
 }
 

@@ -22,6 +22,7 @@ import { toast } from "./toast.js";
 import { Simulate } from "./simulate.js";
 import { Tabs } from "./tabs.js";
 import { WhatIf } from "./whatif.js";
+import { mayChange } from "./who.js";
 
 /** @import { Command } from "./keyboard.js" */
 /** @import { Advance } from "./live.js" */
@@ -142,7 +143,7 @@ export class Run {
       throw error;
     });
     this.#run = /** @type {Detail} */ (summary);
-    this.findings.heed(this.#run.alerts ?? []);
+    this.findings.heed(this.#run.alerts ?? [], mayChange(this.#run));
     this.tick();
     this.charts.refresh();
     this.readDrawer();

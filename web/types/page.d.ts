@@ -361,6 +361,8 @@ export interface Diagnosis {
   findings: Finding[];
   notices: string[];
   training?: { sentence?: string };
+  /** Null where the script allows none; when one was asked for (us since the epoch) and is still to come. */
+  measurement?: { asked: number | null; rules: string[] } | null;
 }
 
 /** What of a simulation's answer the page uses. */

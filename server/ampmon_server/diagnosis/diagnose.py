@@ -9,6 +9,7 @@ from ampmon.plain import plain_finding
 from ampmon.wire import Finding, Severity
 from ampmon_server.case import Case
 from ampmon_server.diagnosis.explaining import explained
+from ampmon_server.diagnosis.measured import measured
 from ampmon_server.diagnosis.recommending import recommend
 from ampmon_server.diagnosis.rules import RULES
 from ampmon_server.severities import RANKS
@@ -36,7 +37,8 @@ class Diagnosis:
 def diagnose(case: Case, thresholds: Thresholds) -> Diagnosis:
     """Judge a run. Of equal severity the finding of the rule that stands first in `rules.RULES` comes first."""
     failed: dict[str, Exception] = {}
-    found = explained(list(_found(case, thresholds, failed)))
+    told = explained(list(_found(case, thresholds, failed)))
+    found = [plain_finding(measured(each, case)) for each in told]
     found.sort(key=lambda each: RANKS[each.severity])
     try:
         found = list(recommend(found, case.scalers))

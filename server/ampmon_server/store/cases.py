@@ -87,9 +87,10 @@ def read(connection: Connection, run_id: UUID) -> Case:
         attempts=row.attempts,
         ranks=row.ranks,
         scalers=tuple(_scaler(connection, run_id, each) for each in found),
-        events=tuple(events.newest(connection, run_id, EVENTS, always="lint")),
+        events=tuple(events.newest(connection, run_id, EVENTS, always=("lint", "measured"))),
         logged=_logged(connection, found[0]) if found else {},
         config=_config(connection, row.run_id),
+        measurement=row.measurement,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
@@ -34,9 +35,11 @@ def read(
     return Paged([_happening(row) for row in rows], following)
 
 
-def newest(connection: Connection, run_id: UUID, limit: int, always: str) -> list[Happening]:
-    """The newest ``limit`` events, and as many of the kind ``always`` however many others came later, newest first."""
-    of_kind = _of(run_id.bytes).where(events.c.kind == always)
+def newest(
+    connection: Connection, run_id: UUID, limit: int, always: Collection[str]
+) -> list[Happening]:
+    """The newest ``limit`` events, and as many of the kinds ``always`` however many others came later, newest first."""
+    of_kind = _of(run_id.bytes).where(events.c.kind.in_(always))
     found: dict[tuple[int, ...], Happening] = {}
     for statement in (_of(run_id.bytes), of_kind):
         rows, _ = paging.newest(connection, statement, _KEY, limit=limit, cursor=None)

@@ -22,6 +22,8 @@ from ampmon_server.store.writing import Writer
 
 ENDS = {"finish": "finished", "exception": "crashed"}
 """Events with which a process says itself how it ended."""
+MEASURING = "measurable", "measured"
+"""Events of a scaler after which somebody may ask for a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,18 @@ def ingest(
         state.rivals += attempts.went_on(connection, state.run_id, attempt, now)
     if (new and state.window_ms is not None) or _says(stored, keeping.KIND):
         state.window_ms, state.window_why = keeping.window(connection, state.run_id)
+    state.measurement = _measurement(state, stored, new=new)
     changed = bool(new or told or stored or state != before)
     if changed:
         state.advance(now)
         run_state.save(connection, state)
     remembered.version = state.version
-    ack = wire.Ack(acked=acked, version=state.version, findings=judgements.listed(state.findings))
+    ack = wire.Ack(
+        acked=acked,
+        version=state.version,
+        findings=judgements.listed(state.findings),
+        request=_request(state),
+    )
     return Receipt(ack, changed, state.last_step)
 
 
@@ -135,14 +143,25 @@ def _trains(stored: list[Share]) -> bool:
     return any(type(record) is wire.Update for share in stored for record in share.records)
 
 
-def _says(stored: list[Share], kind: str) -> bool:
-    """Whether there is a new event of the process itself that is of this kind."""
+def _says(stored: list[Share], *kinds: str, process: bool = True) -> bool:
+    """Whether there is a new event of one of these kinds, of the process itself or else of a scaler."""
     return any(
-        type(record) is wire.Event and record.kind == kind
+        type(record) is wire.Event and record.kind in kinds
         for share in stored
-        if not share.name
+        if process is not bool(share.name)
         for record in share.records
     )
+
+
+def _measurement(state: RunState, stored: list[Share], *, new: bool) -> int | None:
+    """`RunState.measurement` after new records: a new process has to say for itself that it can be measured."""
+    if _says(stored, *MEASURING, process=False):
+        return 0
+    return None if new else state.measurement
+
+
+def _request(state: RunState) -> int | None:
+    return state.measurement or None
 
 
 def _ends(

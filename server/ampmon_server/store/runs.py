@@ -11,12 +11,14 @@ import orjson
 from sqlalchemy import Connection, Row, select, update
 
 from ampmon_server.store import mutes, outbox
-from ampmon_server.store.changes import Change
+from ampmon_server.store.changes import Change, move_on
 from ampmon_server.store.engine import now_us
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.numbers import KINDS
 from ampmon_server.tables import runs
 
+
+NOT_MEASURABLE = "its script does not call ampmon.measure_on_request(), or has several ranks"
 
 Status = Literal["running", "finished", "crashed", "silent"]
 
@@ -202,6 +204,15 @@ def change(connection: Connection, run_id: UUID, edit: Edit) -> Summary:
         values["archived"] = int(edit.archived)
     connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
     return read_one(connection, run_id)
+
+
+def ask(connection: Connection, run_id: UUID) -> Change:
+    """Ask the trainer for a measurement. Raises NotFound, also where the script names nothing to measure."""
+    moved = move_on(connection, run_id, now := now_us())
+    can = (runs.c.run_id == run_id.bytes, runs.c.measurement.is_not(None))
+    if not connection.execute(update(runs).where(*can).values(measurement=now)).rowcount:
+        raise NotFound(f"Run {run_id} cannot be measured: {NOT_MEASURABLE}.")
+    return moved
 
 
 def bury(connection: Connection, run_id: UUID) -> Change:

@@ -76,6 +76,7 @@ class RunState:
     findings: str | None = None
     firing: int = 0
     alerts_due: int | None = None
+    measurement: int | None = None
 
     @classmethod
     def of(cls, header: wire.AttemptHeader, owner: str | None = None) -> RunState:

@@ -146,6 +146,7 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
         return prune.prune(self._engine, Due(run_id, "", deleted=True))
 
     edit = writes(runs.change)
+    ask = writes(runs.ask)
     delete = writes(runs.bury)
     keep = writes(judgements.keep)
     keep_login = writes(logins.keep)

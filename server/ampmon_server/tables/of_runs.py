@@ -82,6 +82,8 @@ runs = Table(
     # one that is pending may fire, or as it has ended; null where neither is so.
     count("firing"),
     Column("alerts_due", BigInteger),
+    # When somebody asked for a measurement that is still to come; 0 if nobody has, null if the script allows none.
+    Column("measurement", BigInteger),
     sqlite_with_rowid=False,
 )
 # With what tells whether the list shows a run, so that to count and to skip over runs no row is read.
