@@ -58,7 +58,7 @@ def measure_on_request(
 
     Raises ConfigurationError for arguments that cannot be checked. Errors of ``loss_fn`` are shown on the page.
     """
-    monitor: Any = getattr(scaler, "monitor", None)
+    monitor: Monitor | None = getattr(scaler, "_ampmon_monitor", None)
     if monitor is None:
         return
     checked_model(model)

@@ -100,13 +100,7 @@ def ingest(
         state.advance(now)
         run_state.save(connection, state)
     remembered.version = state.version
-    ack = wire.Ack(
-        acked=acked,
-        version=state.version,
-        findings=judgements.listed(state.findings),
-        request=_request(state),
-    )
-    return Receipt(ack, changed, state.last_step)
+    return Receipt(_ack(acked, state), changed, state.last_step)
 
 
 def _check(state: RunState, batch: wire.Batch, sender: Sender) -> None:
@@ -160,8 +154,13 @@ def _measurement(state: RunState, stored: list[Share], *, new: bool) -> int | No
     return None if new else state.measurement
 
 
-def _request(state: RunState) -> int | None:
-    return state.measurement or None
+def _ack(acked: dict[str, int], state: RunState) -> wire.Ack:
+    return wire.Ack(
+        acked=acked,
+        version=state.version,
+        findings=judgements.listed(state.findings),
+        request=state.measurement or None,
+    )
 
 
 def _ends(
