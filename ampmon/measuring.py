@@ -116,7 +116,8 @@ class Measuring:
             detail = self._measured(model, scale)
         except Exception as error:
             signals.let_through(error)
-            detail = {"failed": f"{type(error).__name__}: {error}"[:500]}
+            words = f"{type(error).__name__}: {error}"
+            detail = {"failed": words.splitlines()[0][:500]}  # torch may add frames of C++
         self._ended = self._clock()
         self._took = self._ended - started
         self._spent += self._took

@@ -45,6 +45,7 @@ ROUTES = {
     "GET /api/v1/alerts/messages": ("read", ""),
     "GET /api/v1/alerts/targets": ("admin", "all"),
     "POST /api/v1/runs/{run_id}/alerts/{rule}/acknowledge": ("ingest", "run"),
+    "POST /api/v1/runs/{run_id}/measurement": ("ingest", "run"),
     "GET /api/v1/mutes": ("read", ""),
     "POST /api/v1/mutes": ("ingest", "run"),
     "DELETE /api/v1/mutes/{mute_id}": ("ingest", "run"),
@@ -121,6 +122,7 @@ def trained(store: Store, project: str = "vision", owner: str = "ada") -> UUID:
     records = [
         *trainer.updates(40, skipped=[3], sampled=[0, 20]),
         trainer.scalars({"loss": 1.0}),
+        trainer.event("measurable", stream=trainer.scaler),
     ]
     store.ingest(trainer.batch(records), Sender(owner))
     return trainer.run_id
@@ -187,7 +189,8 @@ class Walk:
         name = f"new-{self._made}"
         if call == "POST /api/v1/ingest":
             trainer = Trainer(run_id, project="vision", resume_step=40)
-            content = wire.encode(trainer.batch(trainer.updates(1)))
+            records = [*trainer.updates(1), trainer.event("measurable", stream=trainer.scaler)]
+            content = wire.encode(trainer.batch(records))
             return {"content": content, "headers": {"Content-Type": "application/msgpack"}}
         given: Mapping[str, dict[str, Any]] = {
             "POST /api/v1/tokens": {"json": {"name": name, "owner": "ada", "scopes": ["read"]}},
