@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -155,14 +156,15 @@ def test_what_cannot_be_measured_is_told_and_harms_nothing(data_directory: Path)
 
 
 def test_it_rests_an_hour_and_keeps_within_the_budget(data_directory: Path) -> None:
-    """A second request waits until an hour after the first, and the first until the budget has room for it."""
+    """Requests wait for an hour to pass since the last, for room in the budget, and for the end of an autocast."""
     scaler = ampmon.GradScaler("cpu", growth_interval=2, monitor=ampmon.Config(budget=0.02))
     model, given, now = network(), batch(8), [0.0]
     assert scaler.monitor is not None
     measuring = Measuring(scaler.monitor, model, given, loss_of, clock=lambda: now[0])
     scaler.monitor.measuring = measuring
     made = []
-    for update in train(scaler, model, given, 8):
+    training = train(scaler, model, given, 10)
+    for update in itertools.islice(training, 8):
         if update == 0:
             ask(data_directory, request=1)
         made.append(measuring._served)
@@ -172,17 +174,28 @@ def test_it_rests_an_hour_and_keeps_within_the_budget(data_directory: Path) -> N
             ask(data_directory, request=2)
 
     assert made == [None, None, 1, 1, 1, 2, 2, 2]
-    assert len(measured(data_directory)) == 2
+    now[0] += EVERY_S
+    ask(data_directory, request=3)
+    with torch.autocast("cpu", dtype=torch.float16):
+        next(training)
+    assert measuring._served == 2
+    next(training)
+    assert len(measured(data_directory)) == 3
 
 
 def test_where_nothing_can_be_measured_nothing_is_said(data_directory: Path) -> None:
-    """A scaler that ampmon does not watch is let through; a model that autocast cannot take is refused at once."""
+    """A scaler that is not watched is let through, several ranks are warned, and bad arguments refused at once."""
     ampmon.measure_on_request(torch.amp.GradScaler("cpu"), network(), batch(), loss_of)
     scaler = ampmon.GradScaler("cpu")
     with pytest.raises(ConfigurationError, match="call model"):
         ampmon.measure_on_request(scaler, network().half(), batch(), loss_of)
     with pytest.raises(ConfigurationError, match="loss_fn: a function"):
         ampmon.measure_on_request(scaler, network(), batch(), None)  # type: ignore[arg-type]
+    run = process.current()
+    assert run is not None
+    run.world_size = 2
+    with pytest.warns(ampmon.AmpmonWarning, match="several ranks"):
+        ampmon.measure_on_request(scaler, network(), batch(), loss_of)
 
     told: Recording = recording(data_directory)
     assert told.events("measurable") == []

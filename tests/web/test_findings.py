@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+import ampmon
 from batches import Trainer
 from posted import PostedRun, post
+from scaler.test_measuring import ALWAYS, SCALE, batch, loss_of, network, train
+from training import stored
+from waiting import wait_for
 from web.reader import Reader
 
 
@@ -77,6 +86,37 @@ def test_a_finding_says_of_which_scaler_it_is(reader: Reader) -> None:
     reader.wait("the finding", lambda: reader.page.locator(FIRST).count())
     reader.page.click(".answer")
     reader.wait("whose it is", lambda: "Scaler critic" in reader.text(FIRST))
+
+
+def test_a_reader_has_the_gradient_error_measured(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A click beside a finding of underflow has a trainer elsewhere measure; the finding then tells a layer's error."""
+    reported = {"URL": reader.server.url, "TOKEN": reader.server.token, "MODE": "online"}
+    for name, value in reported.items():
+        monkeypatch.setenv(f"AMPMON_{name}", value)
+    run_id = ampmon.init("tests", "measured")
+    scaler = ampmon.GradScaler("cpu", init_scale=SCALE, monitor=ALWAYS)
+    model, given = network(), batch()
+    ampmon.measure_on_request(scaler, model, given, loss_of)
+    training = train(scaler, model, given, 10**6)
+
+    def goes_on(seen: Callable[[], object]) -> Callable[[], object]:
+        return lambda: seen() or (list(itertools.islice(training, 20)) and None)
+
+    button = ".finding button:text('Measure the error')"
+    wait_for(goes_on(lambda: stored(reader.server, str(run_id))))
+    reader.open(f"#/runs/{run_id}")
+    reader.wait("the button", goes_on(reader.page.locator(button).count))
+    reader.page.locator(".findings > summary").click()
+    reader.page.locator(button).first.click()
+    reader.wait("word of it", lambda: "Measurement requested at" in reader.text(".findings"))
+    words = "fp16 changed the gradient of"
+    reader.wait("the error", goes_on(lambda: words in reader.text(".findings")))
+
+    told = reader.server.get(f"/runs/{run_id}/diagnosis")
+    assert 0.01 < told["findings"][0]["evidence"]["measured_error"] < 1
+    assert told["measurement"]["asked"] is None
 
 
 def test_an_error_message_is_read_on_a_phone(reader: Reader) -> None:
