@@ -375,10 +375,10 @@ class Monitor(Shown):
         self._linter.connect(self._stream, run.warn if run is not None else None)
         if run is not None and self._stream is not None:
             self._listen(run, self._stream)
-            if self.measuring is not None:
-                self.measuring.announce()
             self._activations.begin(0, self.sampler.here())
             self._describe(scaler)
+            if self.measuring is not None:
+                self.measuring.announce()
 
     def _describe(self, scaler: Any) -> None:
         if (run := self._recorder) is not None and (stream := self._stream) is not None:

@@ -17,7 +17,7 @@ from ampmon import process
 from ampmon.errors import ConfigurationError
 from ampmon.measuring import EVERY_S, UPDATES, Measuring
 from ampmon.spool import Answers, attempt_directory
-from recording import Recording, recording
+from recording import Recording, recording, recordings
 from scaler.test_parity import bits
 
 
@@ -181,6 +181,16 @@ def test_it_rests_an_hour_and_keeps_within_the_budget(data_directory: Path) -> N
     assert measuring._served == 2
     next(training)
     assert len(measured(data_directory)) == 3
+
+
+def test_each_run_is_told_that_it_can_be_measured(data_directory: Path) -> None:
+    """The event is in the run that the script began with, and in the one that it goes on with."""
+    scaler, model, given = ampmon.GradScaler("cpu"), network(), batch(8)
+    ampmon.measure_on_request(scaler, model, given, loss_of)
+    ampmon.init("tests", "another")
+    assert list(train(scaler, model, given, 2)) == [0, 1]
+    told = recordings(data_directory)
+    assert [len(each.events("measurable")) for each in told] == [1, 1]
 
 
 def test_where_nothing_can_be_measured_nothing_is_said(data_directory: Path) -> None:
