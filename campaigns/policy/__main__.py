@@ -17,7 +17,7 @@ import torch
 
 from benchmarks import machine, report
 from campaigns.policy.reruns import RECORDED, SETTINGS, Row, compare, record, rerun
-from campaigns.policy.tasks import TASKS
+from campaigns.policy.tasks import ALL, OUTLIERS
 
 
 UPDATES = 1000
@@ -28,6 +28,7 @@ Each task is trained in fp16 on the CPU for {UPDATES} updates, once under each o
 (monitored, stored, and read back), and once under each of the others with the same seeds. A row is a simulation of the
 recorded run, with the band that it gave, beside the skips of the real training. *known* says whether the band is
 narrow enough (3 skips, or 30 % of what is expected); where it is not, the answer is that the run cannot tell.
+Of trainings with outliers, single batches overflow at every scale above a low one, and no growth causes that.
 """
 
 
@@ -35,13 +36,13 @@ def main() -> int:
     """The exit code: 0 where every band that is narrow enough holds what was trained."""
     parser = argparse.ArgumentParser(prog="python -m campaigns.policy", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "simulate")
-    parser.add_argument("--only", nargs="*", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--only", nargs="*", choices=ALL, default=list(ALL))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     rows = [row for task in arguments.only for row in check(task, arguments.folder)]
     print(_words(rows))
-    if set(arguments.only) == set(TASKS):
+    if set(arguments.only) == set(ALL):
         _write(rows)
     return 0 if all(row.inside for row in rows if row.known) else 1
 
@@ -50,14 +51,14 @@ def check(task: str, folder: Path) -> list[Row]:
     """All simulations of a task beside its trainings, of which those that are not in ``folder`` are made now."""
     real = {}
     for place, (name, setting) in enumerate(SETTINGS.items()):
-        held = folder / f"{task}-{place}.json"
+        held = folder / f"{task.replace(' ', '_')}-{place}.json"
         if not held.exists():
             _say(f"{task}: training with {name}")
             held.write_text(json.dumps(rerun(task, setting, UPDATES)))
         real[name] = json.loads(held.read_text())
     rows = []
     for name, policy in RECORDED.items():
-        held = folder / f"{task}-{name.replace(' ', '_')}.history"
+        held = folder / f"{task}-{name}.history".replace(" ", "_")
         if not held.exists():
             _say(f"{task}: recording ({name})")
             with tempfile.TemporaryDirectory() as work:
@@ -72,6 +73,16 @@ def _say(words: str) -> None:
 
 
 def _words(rows: list[Row]) -> str:
+    outliers = [row for row in rows if row.task in OUTLIERS]
+    parts = {
+        "All": rows,
+        "Of trainings with outliers": outliers,
+        "Of the others": [row for row in rows if row not in outliers],
+    }
+    return "\n".join(f"- {name}: {_counts(some)}" for name, some in parts.items() if some)
+
+
+def _counts(rows: list[Row]) -> str:
     known = [row for row in rows if row.known]
     inside = sum(row.inside for row in known)
     return (

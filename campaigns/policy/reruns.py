@@ -15,7 +15,7 @@ from ampmon import wire
 from ampmon_server.policy import History, Setting, Simulator
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
-from campaigns.policy.tasks import TASKS, train
+from campaigns.policy.tasks import ALL, train
 from recording import recordings
 
 
@@ -58,7 +58,7 @@ def record(task: str, updates: int, folder: Path, policy: Mapping[str, float]) -
     os.environ.update(AMPMON_DIR=str(folder / "spool"), AMPMON_MODE="offline")
     ampmon.init("policy", task)
     scaler = ampmon.GradScaler("cpu", monitor=ampmon.Config(every=20), **policy)  # type: ignore[arg-type]
-    told = train(TASKS[task], scaler, updates)
+    told = train(ALL[task], scaler, updates)
     (recording,) = recordings(folder / "spool")
     store = Store.open(Settings(data_directory=folder / "server"))
     try:
@@ -101,7 +101,7 @@ def rerun(task: str, setting: Setting, updates: int) -> int:
             backoff_factor=setting.backoff_factor or 0.5,
             growth_interval=setting.growth_interval or 2000,
         )
-        return sum(skipped for _, skipped in train(TASKS[task], scaler, updates))
+        return sum(skipped for _, skipped in train(ALL[task], scaler, updates))
     machine = setting.machine()
 
     def move(skipped: bool) -> float:
@@ -112,7 +112,7 @@ def rerun(task: str, setting: Setting, updates: int) -> int:
         return machine.scale
 
     scaler = torch.amp.GradScaler("cpu", init_scale=setting.init_scale)
-    return sum(skipped for _, skipped in train(TASKS[task], scaler, updates, move))
+    return sum(skipped for _, skipped in train(ALL[task], scaler, updates, move))
 
 
 def compare(task: str, recorded: str, history: History, real: Mapping[str, int]) -> list[Row]:

@@ -20,12 +20,13 @@ Batch: TypeAlias = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Task:
-    """A model, where its batches come from, its loss and its optimizer."""
+    """A model, where its batches come from, its loss and its optimizer; ``weight`` multiplies the loss of an update."""
 
     model: Callable[[], nn.Module]
     batch: Callable[[torch.Generator], Batch]
     loss: Callable[[Tensor, Tensor], Tensor]
     optimizer: Callable[[nn.Module], torch.optim.Optimizer]
+    weight: Callable[[int], float] = lambda update: 1.0
 
 
 def train(
@@ -46,7 +47,8 @@ def train(
         inputs, wanted = task.batch(torch.Generator().manual_seed(1000 + update))
         with torch.autocast("cpu", dtype=torch.float16):
             found = model(inputs)
-        scaler.scale(task.loss(found.float(), wanted)).backward()
+        loss = task.loss(found.float(), wanted) * task.weight(update)
+        scaler.scale(loss).backward()
         scale = float(scaler.get_scale())
         scaler.unscale_(optimizer)
         states = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
@@ -194,3 +196,54 @@ TASKS: Mapping[str, Task] = {
     ),
     "convolution": Task(_convolution, _images, _cross_entropy(32.0), _sgd(1e-4)),
 }
+
+
+def _every(period: int, times: float, batches: int = 1) -> Callable[[int], float]:
+    """So many batches in a row weigh ``times`` as much as the others, once in a period."""
+    return lambda update: times if update % period >= period - batches else 1.0
+
+
+def _drawn(update: int) -> float:
+    return float(torch.rand((), generator=torch.Generator().manual_seed(update)))
+
+
+OUTLIERS: Mapping[str, Task] = {
+    "every 90th x 4096": Task(
+        _mlp(32, 64, 8, activation=nn.Tanh),
+        _labels(64, 32, 8),
+        _cross_entropy(1.0),
+        _adam(1e-3),
+        _every(90, 4096.0),
+    ),
+    "1 in 25 x 1000": Task(
+        _mlp(32, 64, 8, activation=nn.Tanh),
+        _labels(64, 32, 8),
+        _cross_entropy(16.0),
+        _sgd(1e-5),
+        lambda update: 1000.0 if _drawn(update) < 0.04 else 1.0,
+    ),
+    "heavy tail": Task(
+        _mlp(20, 64, 1),
+        _noisy,
+        _squares(1.0),
+        _adam(1e-4),
+        lambda update: (1e-4 + _drawn(update)) ** -1.0,
+    ),
+    "every 90th NaN": Task(
+        _mlp(32, 64, 64, 64, 8),
+        _labels(128, 32, 8),
+        _cross_entropy(1.0),
+        _adam(1e-3),
+        _every(90, 2.0**15),
+    ),
+    "bursts of 3 x 256": Task(
+        _mlp(64, 64, 10),
+        _labels(64, 64, 10),
+        _cross_entropy(8.0),
+        _sgd(1e-5),
+        _every(120, 256.0, 3),
+    ),
+}
+"""Trainings of which some updates overflow at every scale above a low one: no growth causes those skips."""
+
+ALL: Mapping[str, Task] = {**TASKS, **OUTLIERS}

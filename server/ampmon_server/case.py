@@ -24,6 +24,10 @@ SAMPLES = 2000
 """At most so many sampled updates are given one by one."""
 
 
+LOST = "not_finite"
+"""A skip's loss that was inf or NaN before any scale touched it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Culprit:
     """A parameter whose gradient was not finite; None where its elements were not counted."""
@@ -61,6 +65,11 @@ class Skip:
     origin: str | None
     origin_module: str | None
     loss: str | None
+
+    @property
+    def beyond_scale(self) -> bool:
+        """Whether no scale would have prevented it, as far as its own row tells: the loss, or without it NaN alone."""
+        return self.loss == LOST or (self.loss is None and self.cause == "nan")
 
 
 @dataclass(frozen=True, slots=True)

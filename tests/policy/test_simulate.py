@@ -60,12 +60,13 @@ def test_the_path_of_the_scale_is_told_at_places() -> None:
 
 @pytest.mark.parametrize("interval", [20, 100, 400])
 def test_the_skips_of_another_interval_are_in_the_band(interval: int) -> None:
-    """Where updates overflow by chance, the real count under another interval is in a band of at most 30 %."""
+    """Where updates overflow by chance, another interval's real count is in a band of at most 30 % or 7 skips."""
     run = history(record(3000, _noisy, growth_interval=50), growth_interval=50)
     skips = Simulator(run).run(_torch(interval)).skips
     real = sum(skipped for _, skipped in record(3000, _noisy, growth_interval=interval))
     assert skips.low <= real <= skips.high
-    assert skips.known
+    # Late overflows may be outliers', so few skips do not make an answer.
+    assert skips.known or skips.high - skips.low <= 7
 
 
 def test_a_scale_never_tried_is_a_band() -> None:

@@ -74,15 +74,20 @@ def test_what_cannot_be_simulated_is_said(client: TestClient, send) -> None:
     assert client.get(f"/api/v1/runs/{empty.run_id}/simulate").status_code == 404
 
 
-def test_nan_is_told_from_overflow(client: TestClient, send) -> None:
-    """Skips for NaN without inf are skipped at the smallest scale too; overflows are not."""
+@pytest.mark.parametrize(("loss", "expected"), [(None, 10), ("not_finite", 10), ("finite", 0)])
+def test_nan_is_told_from_overflow(
+    client: TestClient, send, loss: str | None, expected: int
+) -> None:
+    """Skips for NaN without inf are skipped at the smallest scale too; overflows, whose loss was finite, are not."""
     trainer = Trainer()
     culprits = (wire.Culprit(0, 0, 3),)
     step = wire.OptimizerStep(
         optimizer="SGD", path="plain", skipped=True, culprits=culprits, culprit_parameters=1
     )
     records = [
-        trainer.update(skipped=True, optimizers=(step,)) if place % 10 == 9 else trainer.update()
+        trainer.update(skipped=True, optimizers=(step,), loss=loss)
+        if place % 10 == 9
+        else trainer.update()
         for place in range(100)
     ]
     send(trainer.batch(records))
@@ -90,8 +95,8 @@ def test_nan_is_told_from_overflow(client: TestClient, send) -> None:
     skips = client.get(path, params={"policy": "fixed", "init_scale": 1}).json()["simulated"][
         "skips"
     ]
-    assert skips["low"] == skips["expected"] == 10
-    assert skips["known"]
+    assert skips["low"] == expected
+    assert loss == "finite" or (skips["expected"], skips["known"]) == (expected, True)
 
 
 def test_a_resumed_run_on_two_ranks_is_one(client: TestClient, send) -> None:

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ampmon_server.case import ScalerCase, Skip
+from ampmon_server.case import LOST, ScalerCase, Skip
 
 
-LOST = "not_finite"
-"""A skip's loss that was inf or NaN before any scale touched it."""
 UNSCALED = 1.0
 """At this scale and below, no gradient is made larger."""
 _WORST = (LOST, "overflowed", "finite")

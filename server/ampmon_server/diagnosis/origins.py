@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ampmon_server.case import ScalerCase
+from ampmon_server.case import LOST, ScalerCase
 from ampmon_server.diagnosis.calibration import calibrated_from
-from ampmon_server.diagnosis.ledger import LOST, SkippedUpdate, skipped_updates
+from ampmon_server.diagnosis.ledger import SkippedUpdate, skipped_updates
 
 
 def of_origin(scaler: ScalerCase, origin: str) -> tuple[Sequence[SkippedUpdate], str | None]:

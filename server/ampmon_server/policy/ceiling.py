@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ampmon_server.policy.history import SPANS, History
+from ampmon_server.policy.history import SAME, SPANS, History
+from ampmon_server.policy.outliers import NOTHING, Drawn, Outliers
 from ampmon_server.series import Floats, Ints
 
 
@@ -27,10 +28,6 @@ LEAST = 0.1
 SLACK_MORE = 0.5
 """Added to what samples leave open: they are few."""
 SAMPLES_LEAST = 3
-NOTHING = 1e-3
-"""What is known of a risk before anything was tried, for the better or the worse: as good as nothing."""
-SAME = 1e-6
-"""Levels so close, in powers of two, are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +59,9 @@ class Ceiling:
 
     def __init__(self, history: History) -> None:
         self.part = _parts(history)
+        self.outliers = Outliers(history)
         self.parts = int(self.part[-1]) + 1
-        levels, level = np.unique(np.round(history.level / SAME) * SAME, return_inverse=True)
+        levels, level = history.levels
         tried = np.zeros((self.parts, len(levels)))
         overflowed = np.zeros_like(tried)
         real = history.skipped & ~history.hopeless
@@ -81,11 +79,14 @@ class Ceiling:
     def _surely(self, history: History) -> list[list[float]]:
         stretch = np.searchsorted(history.ends, history.sample_at, side="right")
         part = self.part[np.minimum(stretch, len(self.part) - 1)]
-        return [sorted(history.surely[part == each].tolist()) for each in range(self.parts)]
+        clean = ~np.isin(history.sample_at, history.ends[history.skipped] - 1)
+        return [
+            sorted(history.surely[clean & (part == each)].tolist()) for each in range(self.parts)
+        ]
 
     def draw(self, worst: bool, random: np.random.Generator) -> Risk:
         """One of the ways it may be: risks drawn from what is known of each, the rest at its best or its worst."""
-        drawn = []
+        drawn, outliers = [], self.outliers.draw(worst, random.spawn(1)[0])
         for part in self._tried:
             hits, misses = part.tried * part.share, part.tried * (1 - part.share)
             if worst:
@@ -94,13 +95,16 @@ class Ceiling:
             else:
                 risks = random.beta(hits + NOTHING, misses + 1)
                 drawn.append(np.maximum.accumulate(risks).tolist())
-        return Risk(self._tried, drawn, worst)
+        return Risk(self._tried, drawn, outliers, worst)
 
 
 class Risk:
     """One way it may be: how likely an update of a part is to overflow at a level."""
 
-    def __init__(self, tried: list[Tried], drawn: list[list[float]], worst: bool) -> None:
+    def __init__(
+        self, tried: list[Tried], drawn: list[list[float]], outliers: Drawn, worst: bool
+    ) -> None:
+        self.outliers = outliers
         self._tried, self._drawn, self._worst = tried, drawn, worst
         self._levels = [part.levels.tolist() for part in tried]
         self._known: dict[tuple[int, float], float] = {}

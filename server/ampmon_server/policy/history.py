@@ -13,6 +13,9 @@ from ampmon_server.case import Policy, ScalerCase
 from ampmon_server.series import Flags, Floats, GradientSeries, Ints, take_samples
 
 
+SAME = 1e-6
+"""Levels so close, in powers of two, are the same."""
+
 SPANS = 8
 """No stretch goes on beyond so many parts of the history: trainings change."""
 
@@ -94,7 +97,7 @@ class History:
             return None
         scales, nan = (
             cells["scale_first"],
-            [each.step for each in scaler.skips if each.cause == "nan"],
+            [each.step for each in scaler.skips if each.beyond_scale],
         )
         return cls.of(
             cells["first"],
@@ -124,6 +127,12 @@ class History:
     def ends(self) -> Ints:
         """The place after the last update of each stretch, [s]."""
         return np.asarray(np.cumsum(self.length), np.int64)
+
+    @cached_property
+    def levels(self) -> tuple[Floats, Ints]:
+        """All levels, rising, and the place among them of that of each stretch, [s]."""
+        levels, place = np.unique(np.round(self.level / SAME) * SAME, return_inverse=True)
+        return levels, place
 
     def places(self, first: int, last: int, most: int) -> Ints:
         """At most so many places of updates, in order and evenly apart, from one step to another as far as these go."""

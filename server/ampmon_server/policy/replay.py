@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ampmon_server.policy.ceiling import SAME, Ceiling, Risk
-from ampmon_server.policy.history import History
+from ampmon_server.policy.ceiling import Ceiling, Risk
+from ampmon_server.policy.history import SAME, History
 from ampmon_server.policy.machines import FOREVER, Machine
 
 
@@ -48,6 +48,7 @@ class Replay:
                 (history.length - history.skipped).tolist(),
                 history.skipped.tolist(),
                 (history.nan if worst else history.hopeless).tolist(),
+                ceiling.outliers.steady.tolist(),
                 strict=True,
             )
         )
@@ -58,7 +59,7 @@ class Replay:
         """Drive ``machine`` through the whole history, noting its scale at some places, which are in order."""
         outcome = Outcome(places=places)
         uniform = _Uniform(random)
-        for part, recorded, calm, skipped, nan in self._stretches:
+        for part, recorded, calm, skipped, nan, steady in self._stretches:
             left = calm
             while left:
                 outcome.strides += 1
@@ -78,7 +79,7 @@ class Replay:
             if skipped:
                 outcome.strides += 1
                 level = _level(machine.scale)
-                if nan or uniform.next() < self._again(risk, part, recorded, level):
+                if nan or uniform.next() < self._again(risk, part, recorded, level, steady):
                     _overflow(outcome, machine, (part, level))
                     if machine.ended:
                         return outcome
@@ -96,14 +97,15 @@ class Replay:
         clean = 1.0 - risk.at(part, recorded)
         return (risk.at(part, level) - 1.0 + clean) / clean if clean > 0 else 1.0
 
-    def _again(self, risk: Risk, part: int, recorded: float, level: float) -> float:
+    def _again(self, risk: Risk, part: int, recorded: float, level: float, steady: bool) -> float:
         """How likely an update that overflowed at the recorded level does at another."""
         if not self._exact:
             return risk.at(part, level)
         if level >= recorded - SAME:
             return 1.0
         overflowed = risk.at(part, recorded)
-        return risk.at(part, level) / overflowed if overflowed > 0 else 1.0
+        usual = risk.at(part, level) / overflowed if overflowed > 0 else 1.0
+        return risk.outliers.again(recorded, level, usual) if steady else usual
 
 
 def _count(outcome: Outcome, place: tuple[int, float], updates: int) -> None:

@@ -20,8 +20,8 @@ REPLAYS = 32
 STRIDES_MAX = 100_000
 """Of one way of reading a run: after so many strides no further replay is made, beyond the second."""
 
-DRAWN = (0.05, 0.95)
-"""What is between these shares of the replays that draw each update is in the band."""
+KEPT, DRAWN = (0.03, 0.97), (0.05, 0.95)
+"""What is between these shares of the replays is in the band: of those that keep each update, or draw it."""
 
 FEWER, MORE = (0.1, -0.3), (0.05, 0.25)
 """Of the expected skips, rounded down, by what another training differs beyond its draws (docs/methods.md)."""
@@ -106,18 +106,18 @@ class Simulator:
             self._replays(kinds, setting, replays, at)
             for kinds in (self._exact, *([each] for each in self._drawn))
         )
-        counts = [outcome.skips for outcome in sure]
-        expected = float(np.mean(counts))
-        for outcomes in drawn:
+        expected = float(np.mean([outcome.skips for outcome in sure]))
+        ends: list[float] = []
+        for outcomes, within in _within(sure, drawn):
             skips = [outcome.skips for outcome in outcomes]
-            counts += np.quantile(skips, DRAWN, method="nearest").tolist()
+            ends += np.quantile(skips, within, method="nearest").tolist()
         lost = self._underflow.mean(sure)
         return Simulation(
             setting,
             self.history.first,
             self.history.last,
             self.history.replayed,
-            _band(counts, expected),
+            _band(ends, expected),
             _spent(sure),
             lost,
             _ended(sure),
@@ -154,12 +154,11 @@ class Simulator:
         return Path(self.history.steps_at(places), level, level, level)
 
     def _path(self, places: Ints, sure: list[Outcome], drawn: list[list[Outcome]]) -> Path:
-        """Bounded as skips are: by all that are sure, and most of those that draw."""
-        told = _levels(sure, len(places))
-        ends = [told.min(0), told.max(0)]
-        for outcomes in drawn:
-            ends.extend(np.quantile(_levels(outcomes, len(places)), DRAWN, 0, method="nearest"))
-        middle = np.quantile(told, 0.5, 0, method="nearest")
+        """Bounded as skips are: by most replays of each kind."""
+        ends: list[Floats] = []
+        for outcomes, within in _within(sure, drawn):
+            ends.extend(np.quantile(_levels(outcomes, len(places)), within, 0, method="nearest"))
+        middle = np.quantile(_levels(sure, len(places)), 0.5, 0, method="nearest")
         return Path(self.history.steps_at(places), np.min(ends, 0), middle, np.max(ends, 0))
 
     def _replays(
@@ -192,9 +191,15 @@ def _levels(outcomes: list[Outcome], places: int) -> Floats:
     )
 
 
-def _band(counts: list[int], expected: float) -> Skips:
+def _within(
+    sure: list[Outcome], drawn: list[list[Outcome]]
+) -> list[tuple[list[Outcome], tuple[float, float]]]:
+    return [(sure, KEPT), *((outcomes, DRAWN) for outcomes in drawn)]
+
+
+def _band(ends: list[float], expected: float) -> Skips:
     fewer, more = (max(int(share * expected + least), 0) for share, least in (FEWER, MORE))
-    return Skips(max(int(min(counts)) - fewer, 0), expected, int(max(counts)) + more)
+    return Skips(max(int(min(ends)) - fewer, 0), expected, int(max(ends)) + more)
 
 
 def _spent(outcomes: list[Outcome]) -> tuple[Spent, ...]:

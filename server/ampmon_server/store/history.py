@@ -7,6 +7,7 @@ from uuid import UUID
 import numpy as np
 from sqlalchemy import Connection, select
 
+from ampmon_server.case import LOST
 from ampmon_server.policy import UPDATES_MAX, History
 from ampmon_server.store import cases, samples, scalers
 from ampmon_server.store.engine import fetch
@@ -47,7 +48,7 @@ def _nan(connection: Connection, scaler: Scaler, within: tuple[int, int]) -> lis
         table.run_id == scaler.run_id,
         table.step.between(*within),
         table.stream.in_([each.number for each in scaler.sources]),
-        table.cause == "nan",
+        (table.loss == LOST) | (table.loss.is_(None) & (table.cause == "nan")),
         not_superseded(table.run_id, table.stream, table.step, table.attempt),
     )
     return [step for (step,) in fetch(connection, statement)]

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.case import Case, ScalerCase
+from ampmon_server.case import LOST, Case, ScalerCase
 from ampmon_server.cells.merging import Cells
-from ampmon_server.diagnosis.ledger import LOST, skipped_updates
+from ampmon_server.diagnosis.ledger import skipped_updates
 from ampmon_server.diagnosis.updates import Streak, streaks, whole_skips
 from ampmon_server.policy.languages import in_settings_of
 from ampmon_server.thresholds import Thresholds
