@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +21,8 @@ from ampmon.probe.ring import Readback
 
 UPDATES = 8
 """For so many updates of an optimizer a hook looks on: a loop that is wrong is so from the beginning."""
+MOST = 64
+"""For so many at most where gradients were written into and too few were finite yet, as while a scale is searched."""
 _SAME = 1e-4
 _SMALL = 1e-3
 """Who clips gradients divided by the scale does not clip them to less than this."""
@@ -78,6 +81,10 @@ class Passes:
         """Updates in a row over which nobody cleared the gradient."""
         self._filled: Readback | None = None
         self._magnitudes: list[Readback] = []
+        self._sizes: list[tuple[float, float]] = []
+        """The newest finite ones, norm and largest element: an overflow says nothing of clipping."""
+        self._is_written = False
+        """Whether somebody wrote into the scaled gradients."""
         self.autocast = False
         self._autocasts = torch.amp.is_autocast_available(parameter.device.type)
         self._handle: Any = parameter.register_post_accumulate_grad_hook(_Pass(self))
@@ -213,7 +220,8 @@ class Passes:
         self._count, self._version, self._scalings = 0, None, 0
         self._moved = self._unscaled = None
         self._updates += 1
-        if self._updates == UPDATES:
+        unsettled = self._is_written and len(self._sizes) < ENOUGH
+        if self._updates >= (MOST if unsettled else UPDATES):
             self.close()
 
     def close(self) -> None:
@@ -239,24 +247,22 @@ class Passes:
         sizes = _sizes(optimizer)
         if sizes is not None:
             self._magnitudes.append(sizes)
+            self._is_written = True
         return sizes
 
     def _judge(self, scale: float, teller: Teller) -> None:
         """Whether the scaled gradients are of the same size each time, as clipping alone makes them."""
-        if len(self._magnitudes) < ENOUGH or not scale:
+        while self._magnitudes and self._magnitudes[0].ready():
+            norm, peak = self._magnitudes.pop(0).result().tolist()
+            if 0 < norm < math.inf:
+                self._sizes = [*self._sizes, (norm, peak)][-ENOUGH:]
+        if len(self._sizes) < ENOUGH:
             return
-        if not all(each.ready() for each in self._magnitudes):
-            return
-        seen = [tuple(each.result().tolist()) for each in self._magnitudes]
-        self._magnitudes.clear()
         for measure, values in zip(
-            ("norm", "largest element"), zip(*seen, strict=True), strict=True
+            ("norm", "largest element"), zip(*self._sizes, strict=True), strict=True
         ):
-            finite = [value for value in values if 0 < value < float("inf")]
-            if len(finite) < ENOUGH or max(finite) > (1 + _SAME) * min(finite):
-                continue
-            if finite[0] < _SMALL * scale:
-                teller.say("clip_before_unscale", measure=measure, value=finite[0], scale=scale)
+            if max(values) <= (1 + _SAME) * min(values) and values[0] < _SMALL * scale:
+                teller.say("clip_before_unscale", measure=measure, value=values[0], scale=scale)
 
 
 def look_on(

@@ -18,6 +18,11 @@ class Lint:
     stop: bool = False
 
 
+_SCHEDULED = (
+    "before = scaler.get_scale()\nscaler.step(optimizer)\nscaler.update()\n"
+    "if scaler.get_scale() >= before:  # not after a skipped step\n    scheduler.step()"
+)
+
 LINTS: dict[str, Lint] = {
     "fused_sgd": Lint(
         "critical",
@@ -162,14 +167,13 @@ LINTS: dict[str, Lint] = {
         "The learning rate moves on where a step was skipped",
         "The scheduler counts batches, not updates: it runs ahead of the training by one for each step skipped, and "
         "ends its warm-up or decay too early.",
-        "before = scaler.get_scale()\nscaler.step(optimizer)\nscaler.update()\n"
-        "if scaler.get_scale() >= before:\n    scheduler.step()",
+        _SCHEDULED,
     ),
     "scheduler_frozen": Lint(
         "notice",
         "A scheduler holds {optimizer}, and its learning rate has not changed in {updates} updates",
         "Either the scheduler steps once an epoch, and then all is well, or nobody calls its `step()`.",
-        "scheduler.step()  # after scaler.update()",
+        _SCHEDULED,
     ),
     "no_update": Lint(
         "critical",

@@ -27,6 +27,12 @@ any scale passes that many with a chance of exp(-growth_interval / d), which is 
 """
 
 
+AT_CEILING = 0.4
+"""So many of the skips at a ceiling come soon after a growth. Those of every k-th batch of a loader hardly do."""
+ALIKE = 0.9
+"""Of the skips at a ceiling, so many are within a factor of two of the same scale: the one that is too large."""
+
+
 def bits_to_cure(seen: Underflow, thresholds: Thresholds) -> int | None:
     """By how many bits the scale must grow for less than a warning; None where there is no room for that."""
     bearable = thresholds.subnormal.warning or 0.0
@@ -59,15 +65,33 @@ def is_climbing(scaler: ScalerCase, seen: Underflow, thresholds: Thresholds) -> 
     return updates_to_grow(scaler, bits) <= thresholds.growth_patience
 
 
-def follows_growth(cells: Cells, policy: Policy) -> Flags:
-    """Which updates come soon after a growth and at a larger scale than the one before it, [n].
+def follows_growth(cells: Cells, policy: Policy, outlier: Flags | None = None) -> Flags:
+    """Which updates come after a growth that may have made them overflow, at a larger scale than before it, [n].
 
-    A growth that a skip has taken back, or after which the scale was set by hand, no longer counts.
+    They come soon after it. Where many skips do, and nearly all are at one ceiling, the later ones are its as well. A
+    growth that a skip has taken back, or after which the scale was set by hand, no longer counts; nor does an
+    ``outlier``, which overflows at any scale.
     """
     grew = cells["moves"][:, GROW] > 0
     moved = np.where(grew | (cells["moves"][:, MANUAL] > 0), np.arange(len(cells)), -1)
     latest = np.append(-1, np.maximum.accumulate(moved)[:-1]) if len(cells) else moved
     apart = cells["first"] - cells["last"][latest]
-    soon = apart <= max(policy.growth_interval / SOON, 1)
     larger = cells["scale_first"] > cells["scale_first"][latest]
-    return np.asarray((latest >= 0) & grew[latest] & soon & larger)
+    after = (latest >= 0) & grew[latest] & larger
+    if outlier is not None:
+        after &= ~outlier
+    soon = after & (apart <= max(policy.growth_interval / SOON, 1))
+    tries = after & (cells["skipped"] > 0)
+    if tries.any() and soon[tries].mean() >= AT_CEILING and has_ceiling(cells[tries]):
+        soon |= tries
+    return np.asarray(soon)
+
+
+def has_ceiling(skips: Cells) -> bool:
+    """Whether it is always about the same scale that is too large. Where single batches are heavy, any may be."""
+    scales = skips["scale_first"]
+    scales = scales[(scales > 0) & np.isfinite(scales)]
+    if not len(scales):
+        return False
+    octaves = np.log2(scales)
+    return bool(np.mean(np.abs(octaves - np.median(octaves)) <= 1) >= ALIKE)

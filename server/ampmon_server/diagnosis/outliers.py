@@ -18,11 +18,13 @@ from ampmon_server.series import Flags, Floats, Ints
 
 
 MOST = 0.75
-"""Of the gaps between skips, so many are multiples of a period."""
+"""Of the gaps between skips, so many are multiples of a period; of the losses that skip their updates, so many do."""
 GAPS = 3
 """Fewer gaps than this may be equal by chance."""
 HEAVY = 4
 """A loss this many times the usual one is an outlier: an ordinary batch's varies less."""
+FAR = 32
+"""A loss this many times the usual one overflows at scales far below those that fit the others."""
 BESIDE = 4
 """The usual loss is the median of a cell and so many on each side of it: losses fall during training."""
 NEAR = 10
@@ -102,6 +104,59 @@ def loss_at(logged: Mapping[str, Cells], steps: Ints, skips: Ints) -> Loss | Non
     A cell of several updates tells the step of its largest value alone, which speaks for all skips in the cell. A value
     that is logged before `scale()` is stored with the update before, so both steps are looked at.
     """
+    known = _known(logged)
+    if known is None:
+        return None
+    at_skip = known.is_times(HEAVY) & known.is_at(skips)
+    both = np.stack([steps - 1, steps])
+    place = known.place(both)
+    is_logged = _is_dense(known.cells)[place[1]] & (known.cells["first"][place[1]] <= steps)
+    ratios = known.cells["value_max"][at_skip] / known.usual[at_skip]
+    return Loss(
+        name=known.name,
+        ratio=float(np.median(ratios)) if len(ratios) else 1.0,
+        heavy=int(at_skip[place].any(0).sum()),
+        known=bool(is_logged.all()),
+    )
+
+
+def outlier_skips(cells: Cells, logged: Mapping[str, Cells]) -> Flags:
+    """Which updates were skipped with a loss so far from the usual one that nearly all such updates are, [n]."""
+    outlier = np.zeros(len(cells), bool)
+    skipped = np.flatnonzero(cells["skipped"])
+    known = _known(logged) if len(skipped) else None
+    if known is None:
+        return outlier
+    steps = cells["skip_first"][skipped]
+    far = known.is_times(FAR) & (known.cells["last"] >= cells["first"][0])
+    at_skip = far & known.is_at(steps)
+    if at_skip.sum() >= MOST * far.sum():
+        outlier[skipped] = at_skip[known.place(np.stack([steps - 1, steps]))].any(0)
+    return outlier
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The cells of the training loss with finite values, and the usual value around each."""
+
+    name: str
+    cells: Cells
+    usual: Floats
+
+    def is_times(self, ratio: float) -> Flags:
+        """Which cells have a value that is at least so many times the usual one, [n]."""
+        return (self.usual > 0) & (self.cells["value_max"] >= ratio * self.usual)
+
+    def is_at(self, skips: Ints) -> Flags:
+        """Which cells have their largest value at a skip, [n]."""
+        return np.isin(self.cells["value_max_step"], [*skips - 1, *skips])
+
+    def place(self, steps: Ints) -> Ints:
+        """The cells of these steps, or those that follow."""
+        return np.minimum(np.searchsorted(self.cells["last"], steps), len(self.cells) - 1)
+
+
+def _known(logged: Mapping[str, Cells]) -> _Known | None:
     name = training_loss(logged)
     if name is None:
         return None
@@ -110,19 +165,7 @@ def loss_at(logged: Mapping[str, Cells], steps: Ints, skips: Ints) -> Loss | Non
     cells, finite = cells[finite > 0], finite[finite > 0]
     if not len(cells):
         return None
-    usual = _usual(cells, finite)
-    outlier = (usual > 0) & (cells["value_max"] >= HEAVY * usual)
-    both = np.stack([steps - 1, steps])
-    at_skip = outlier & np.isin(cells["value_max_step"], [*skips - 1, *skips])
-    place = np.minimum(np.searchsorted(cells["last"], both), len(cells) - 1)
-    is_logged = _is_dense(cells)[place[1]] & (cells["first"][place[1]] <= steps)
-    ratios = cells["value_max"][at_skip] / usual[at_skip]
-    return Loss(
-        name=name,
-        ratio=float(np.median(ratios)) if len(ratios) else 1.0,
-        heavy=int(at_skip[place].any(0).sum()),
-        known=bool(is_logged.all()),
-    )
+    return _Known(name, cells, _usual(cells, finite))
 
 
 def loss_over(logged: Mapping[str, Cells], first: int, last: int) -> Loss | None:

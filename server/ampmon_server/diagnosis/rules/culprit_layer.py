@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
+from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.calibration import calibrated_from
+from ampmon_server.diagnosis.growth import follows_growth
 from ampmon_server.diagnosis.ledger import skipped_updates
-from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.diagnosis.outliers import outlier_skips
+from ampmon_server.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count
 
@@ -28,11 +31,25 @@ MOST = 0.6
 """Of the skips in which not every parameter is a culprit."""
 
 
-@each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """As bad as what it explains. Where most often every parameter overflows, the first is no culprit."""
-    since = max(int(scaler.recent["first"][0]), calibrated_from(scaler))
-    known = [each for each in skipped_updates(scaler) if each.first and each.step >= since]
+@each_scaler_with_logged
+def examine(
+    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
+) -> Iterator[Finding]:
+    """As bad as what it explains. Where most often every parameter overflows, the first is no culprit.
+
+    Nor is it at a scale that has grown too far, which some layer is always the first to overflow at, and in a batch
+    whose loss is an outlier.
+    """
+    cells = scaler.recent
+    outlier = outlier_skips(cells, logged)
+    others = outlier | follows_growth(cells, scaler.policy, outlier)
+    without = {*cells["skip_first"][others & (cells["skipped"] > 0)].tolist()}
+    since = max(int(cells["first"][0]), calibrated_from(scaler))
+    known = [
+        each
+        for each in skipped_updates(scaler)
+        if each.first and each.step >= since and each.step not in without
+    ]
     telling = Counter(each.first for each in known if not each.everywhere)
     if not telling:
         return
@@ -48,7 +65,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         fix=FIX.format(parameter=parameter),
         scaler=scaler.name,
         first_step=known[0].step,
-        last_step=int(scaler.recent["last"][-1]),
+        last_step=int(cells["last"][-1]),
         parameters=(parameter,),
         evidence={"skipped": times, "known": len(known)},
         figure="skips",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from ampmon.wire import Finding
 from ampmon_server.case import Policy, ScalerCase
 from ampmon_server.cells.merging import Cells
-from ampmon_server.diagnosis.growth import follows_growth
-from ampmon_server.diagnosis.outliers import period_of
-from ampmon_server.diagnosis.rules.each import each_scaler
-from ampmon_server.diagnosis.rules.skip_rate import at_least
+from ampmon_server.diagnosis.growth import AT_CEILING, follows_growth, has_ceiling
+from ampmon_server.diagnosis.outliers import outlier_skips, period_of
+from ampmon_server.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.diagnosis.rules.skip_rate import at_least, severity_of
 from ampmon_server.diagnosis.updates import GROW, whole_skips
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count, percent
@@ -24,18 +24,16 @@ EXPLANATION = (
     "shows: with torch's 2000 it would be one step in 2000."
 )
 FIX = "scaler = ampmon.GradScaler(growth_interval=2000)"
-ALIKE = 0.9
-"""Of the skips, so many are within a factor of two of the same scale: the one that is too large."""
 TRIES = 3
 """So many tries make a sawtooth."""
 MOST = 0.7
 """Of the skips, so many take back a growth."""
-SOON = 0.4
-"""So many of periodic skips come soon after a growth. Those of every k-th batch of a loader hardly do."""
 
 
-@each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+@each_scaler_with_logged
+def examine(
+    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
+) -> Iterator[Finding]:
     """As bad as the share of the updates that it costs, of those from the first growth on under the interval of now."""
     window = scaler.recent[-thresholds.skip_window :]
     interval = scaler.policy.growth_interval
@@ -48,10 +46,12 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     # A scaler with a hysteresis lets so many overflow before it takes a growth back.
     tries = min(_tries(window) * scaler.policy.hysteresis, skipped)
     severity = thresholds.skip_rate.severity(at_least(tries, updates, thresholds.skip_window))
-    if severity is None or tries < max(TRIES, MOST * skipped) or not _has_ceiling(window):
+    if severity is None or tries < max(TRIES, MOST * skipped):
         return
-    if _is_of_the_loader(window, scaler.policy):
+    if not has_ceiling(window[whole_skips(window)]) or _is_of_the_loader(window, scaler.policy):
         return
+    if severity_of(window[outlier_skips(window, logged)], window, thresholds) is not None:
+        return  # with them the skips have two causes, which `skip_rate` tells together
     yield Finding(
         rule="sawtooth",
         severity=severity,
@@ -70,7 +70,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 def _is_of_the_loader(cells: Cells, policy: Policy) -> bool:
     """Whether the skips have a period that is not that of the growths."""
     skipped = cells["skipped"] > 0
-    late = follows_growth(cells, policy)[skipped].mean() < SOON
+    late = follows_growth(cells, policy)[skipped].mean() < AT_CEILING
     return bool(late) and period_of(cells["skip_first"][skipped]) is not None
 
 
@@ -80,14 +80,3 @@ def _tries(cells: Cells) -> int:
     skipped = cells["first"][whole_skips(cells)]
     following = np.searchsorted(skipped, grown, side="right")
     return len(np.unique(following[following < len(skipped)]))
-
-
-def _has_ceiling(cells: Cells) -> bool:
-    """Whether it is always about the same scale that is too large. Where single batches are heavy, any may be."""
-    scales = cells["scale_first"][whole_skips(cells)]
-    scales = scales[(scales > 0) & np.isfinite(scales)]
-    if not len(scales):
-        return False
-    octaves = np.log2(scales)
-    near = np.abs(octaves - np.median(octaves)) <= 1
-    return bool(near.mean() >= ALIKE)

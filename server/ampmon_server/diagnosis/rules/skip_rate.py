@@ -14,7 +14,7 @@ from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.calibration import calibrated_from
 from ampmon_server.diagnosis.growth import follows_growth
 from ampmon_server.diagnosis.outliers import HEAVY as HEAVY_LOSS
-from ampmon_server.diagnosis.outliers import Common, common_of
+from ampmon_server.diagnosis.outliers import Common, common_of, outlier_skips
 from ampmon_server.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count, in_code, magnitude_of, percent
@@ -80,26 +80,35 @@ class _Skips:
     thresholds: Thresholds
 
     @classmethod
-    def of(cls, scaler: ScalerCase, thresholds: Thresholds) -> _Skips:
+    def of(cls, scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds) -> _Skips:
         calibrated = np.flatnonzero(scaler.recent["first"] >= calibrated_from(scaler))
         newest = calibrated[-thresholds.skip_window :]
         window = scaler.recent[newest]
         skipped = window["skipped"] > 0
-        grown = follows_growth(scaler.recent, scaler.policy)[newest]
+        outlier = outlier_skips(scaler.recent, logged)
+        grown = follows_growth(scaler.recent, scaler.policy, outlier)[newest]
         return cls(scaler, window, window[skipped & grown], window[skipped & ~grown], thresholds)
 
     def severity(self, skips: Cells) -> Severity | None:
-        """How bad some of the skips would be alone. Of a window that is not full, what the share is at least."""
-        skipped, updates = _count(skips), int(self.window["n"].sum())
-        full = updates >= self.thresholds.skip_window
-        if skipped < LEAST - full:
-            return None
-        share = at_least(skipped, updates, self.thresholds.skip_window)
-        return self.thresholds.skip_rate.severity(share)
+        """How bad some of the skips would be alone."""
+        return severity_of(skips, self.window, self.thresholds)
+
+
+def severity_of(skips: Cells, window: Cells, thresholds: Thresholds) -> Severity | None:
+    """How bad these skips of a window would be alone. Of one that is not full, what the share is at least."""
+    skipped, updates = _count(skips), _updates(window)
+    full = updates >= thresholds.skip_window
+    if skipped < LEAST - full:
+        return None
+    return thresholds.skip_rate.severity(at_least(skipped, updates, thresholds.skip_window))
 
 
 def _count(skips: Cells) -> int:
     return int(skips["skipped"].sum())
+
+
+def _updates(window: Cells) -> int:
+    return int(window["n"].sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +126,14 @@ def examine(
     scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
 ) -> Iterator[Finding]:
     """As bad as all skips; the fix is of those that would be a finding alone."""
-    skips = _Skips.of(scaler, thresholds)
+    skips = _Skips.of(scaler, logged, thresholds)
     severity = skips.severity(skips.window)
     if severity is not None:
         yield _finding(skips, severity, logged)
 
 
 def _finding(skips: _Skips, severity: Severity, logged: Mapping[str, Cells]) -> Finding:
-    skipped, updates = _count(skips.window), int(skips.window["n"].sum())
+    skipped, updates = _count(skips.window), _updates(skips.window)
     is_growth = skips.severity(skips.steady) is None
     told = _after_growth(skips) if is_growth else _at_steady_scale(skips, logged)
     return Finding(
@@ -167,13 +176,22 @@ def _at_steady_scale(skips: _Skips, logged: Mapping[str, Cells]) -> _Told:
     fix = _fix(common)
     if skips.severity(skips.grown) is not None and "growth_interval" not in fix:
         grown = _after_growth(skips)
-        why, fix = f"{why} {grown.why}", f"{fix}\n{grown.fix}"
+        why, fix = f"{why} {grown.why}", _with_one_scaler(fix, grown.fix)
     evidence = {
         "period": common.period,
         "loss_ratio": common.loss.ratio if common.loss else None,
         "norm_ratio": common.norm_ratio,
     }
     return _Told(f"{steady} at a steady scale{every}", why, fix, evidence)
+
+
+def _with_one_scaler(fix: str, change: str) -> str:
+    """Both codes; where both make a scaler, it is made once."""
+    begins = "scaler = ampmon.GradScaler("
+    if begins not in fix:
+        return f"{fix}\n{change}"
+    arguments = change.removeprefix(begins).partition(")")[0]
+    return fix.replace(begins, f"{begins}{arguments}, ")
 
 
 def _some(skips: Cells, window: Cells) -> str:
