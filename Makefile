@@ -116,7 +116,7 @@ soak: $(VENV)/.dev ## kill trainer, sender and server a thousand times each and 
 year: $(VENV)/.dev ## put a generated year of a team's runs through ingest (two hours; goes on where it stopped; ARGS="--scale 0.5")
 	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.year $(ARGS)
 
-clinic: $(VENV)/.dev ## diagnose small trainings, sick in known ways or healthy, and 200 drawn at random; run the sick ones again, cured (an hour)
+clinic: $(VENV)/.dev ## diagnose small trainings, sick in known ways or healthy, and 300 drawn at random; run the sick ones again, cured (an hour)
 	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.clinic $(ARGS)
 
 simulate-check: $(VENV)/.dev ## train small models under other policies and compare with what the simulator says (an hour; goes on where it stopped)

@@ -1,4 +1,4 @@
-"""`make clinic`: the patients that are always the same and 200 drawn by the commit that holds the rules.
+"""`make clinic`: the patients that are always the same and 300 drawn by the commit that holds the rules.
 
 Who was trained is kept in a folder, so that a clinic that was interrupted goes on where it stopped, and rules that were
 changed meanwhile are asked again without training anew.
@@ -32,7 +32,7 @@ TRAINS = ("training", "models", "healthy", "sick_code", "sick_numbers", "sick_ru
 
 
 def main() -> int:
-    """The exit code: 0 where all that are always the same are right, and of the drawn ones enough."""
+    """The exit code: 0 where all that are always the same are right and cured, and of the drawn ones enough."""
     arguments = _arguments()
     seed = arguments.seed or _git("log", "-1", "--format=%H", "--", *RULES)
     session = Session(arguments.folder / _source(), at_once=arguments.at_once, show=_show)

@@ -14,7 +14,7 @@ from campaigns.clinic.patients import PATIENTS
 from campaigns.clinic.training import Training
 
 
-COUNT = 200
+COUNT = 300
 _MARK = "drawn"
 
 Draw = Callable[[Random], dict[str, Any]]

@@ -16,7 +16,7 @@ import msgspec
 
 from browser import chromium
 from campaigns.clinic.patient import Patient
-from campaigns.clinic.verdict import Cure, Verdict, verdict
+from campaigns.clinic.verdict import SEEDS, Cure, Verdict, verdict
 from campaigns.clinic.ward import Ward, Way
 from campaigns.soak.nursery import Nursery
 from threaded_server import ThreadedServer
@@ -45,12 +45,15 @@ class _Order(NamedTuple):
     way: Way = "sick"
     fix: str = ""
     skipped: tuple[int, ...] = ()
+    further: int = 0
+    """Which of the seeds that follow the patient's own, which is 0."""
 
     @property
     def training(self) -> str:
         """All that it hangs on, beside the code."""
         how = "" if self.way == "sick" else f", {self.way} {self.skipped} {self.fix}"
-        return self.patient.training + how
+        seed = f", seed {self.further}" if self.further else ""
+        return self.patient.training + how + seed
 
 
 class Session:
@@ -87,16 +90,18 @@ class Session:
             if patient.sick and not patient.incurable and found.fix
         }
         with self.server() as server:
-            self._train([*orders.values()], server)
-            twins = {
-                name: _Order(order.patient, "twin", skipped=self._skipped(order, server))
-                for name, order in orders.items()
-                if len(order.patient.attempts) == 1
+            cures = dict(zip(orders, self._cures([*orders.values()], server), strict=True))
+            doubtful = {
+                name: [orders[name]._replace(further=seed) for seed in range(1, SEEDS)]
+                for name, cure in cures.items()
+                if cure.finite and not cure.left and not cure.near
             }
-            self._train([*twins.values()], server)
-            cures = {
-                name: self._cure(order, twins.get(name), server) for name, order in orders.items()
-            }
+            again = iter(
+                self._cures([each for seeds in doubtful.values() for each in seeds], server)
+            )
+            for name, seeds in doubtful.items():
+                pairs = tuple(next(again).pairs[0] for _ in seeds)
+                cures[name] = msgspec.structs.replace(cures[name], again=pairs)
         return [msgspec.structs.replace(found, cure=cures.get(found.patient)) for found in verdicts]
 
     def recommended(self, patients: Sequence[Patient]) -> dict[str, Recommendations]:
@@ -158,6 +163,18 @@ class Session:
         if patient.ends == "hung":
             self._wait_until_silent(run_id, server)
         return verdict(patient, run_id, _ask(server, f"/api/v1/runs/{run_id}/diagnosis"))
+
+    def _cures(self, orders: Sequence[_Order], server: ThreadedServer) -> list[Cure]:
+        """Train with the code, then the twins without what was skipped, and judge what is left."""
+        self._train(orders, server)
+        twins = [
+            order._replace(way="twin", fix="", skipped=self._skipped(order, server))
+            if len(order.patient.attempts) == 1
+            else None
+            for order in orders
+        ]
+        self._train([twin for twin in twins if twin], server)
+        return [self._cure(order, twin, server) for order, twin in zip(orders, twins, strict=True)]
 
     def _skipped(self, order: _Order, server: ThreadedServer) -> tuple[int, ...]:
         run_id = self._trained[order.training].run_id

@@ -12,24 +12,43 @@ from campaigns.clinic.patient import Patient
 
 NEAR = 1.05
 """A cured training's loss is at most so many times that of its healthy twin."""
+SEEDS = 5
+"""One final loss is noisy. Where it alone is wrong, pairs of so many seeds decide, the first among them."""
 
 
 class Cure(msgspec.Struct, frozen=True, kw_only=True):
     """What the run with the recommended code came to.
 
     ``left`` are the rules that still find its sickness, or find a warning or worse. ``twin`` is the healthy one's loss,
-    None where there is none. Without a ``run_id`` the code ended the training at once.
+    None where there is none; ``again`` are both losses for each further seed. Without a ``run_id`` the code ended the
+    training at once.
     """
 
     run_id: str = ""
     left: tuple[str, ...] = ()
     loss: float | None = None
     twin: float | None = None
+    again: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def pairs(self) -> tuple[tuple[float, float], ...]:
+        """Its loss and its twin's for each seed; infinite where there is no twin."""
+        loss = math.nan if self.loss is None else self.loss
+        return ((loss, math.inf if self.twin is None else self.twin), *self.again)
+
+    @property
+    def finite(self) -> bool:
+        return all(math.isfinite(loss) for loss, _ in self.pairs)
+
+    @property
+    def near(self) -> bool:
+        """Whether its loss is near its twin's, by the geometric mean of the ratios."""
+        losses, twins = zip(*self.pairs, strict=True)
+        return math.prod(losses) <= NEAR ** len(losses) * math.prod(twins)
 
     @property
     def worked(self) -> bool:
-        finite = self.loss is not None and math.isfinite(self.loss)
-        return finite and not self.left and (self.loss or 0.0) <= NEAR * (self.twin or math.inf)
+        return self.finite and not self.left and self.near
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import math
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -25,6 +25,7 @@ LOSS = "loss"
 """A file that a training which came to its end leaves in its folder."""
 LIMIT_S = 120.0
 """A training that takes longer is given up."""
+SEEDS_APART = 10_000
 _POLL_S = 0.01
 
 
@@ -39,18 +40,23 @@ def warm() -> None:
 
     digits()
     layer = torch.nn.Linear(8, 8)
+    optimizer, scaler = torch.optim.Adam(layer.parameters()), torch.amp.GradScaler("cpu")
     with torch.autocast("cpu", dtype=torch.float16):
         loss = layer(torch.ones(4, 8)).sum()
-    torch.amp.GradScaler("cpu").scale(loss).backward()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
 
 
-def train(name: str, attempt: int, folder: str, way: Way, fix: str, skipped: list[int]) -> None:
+def train(
+    name: str, attempt: int, folder: str, way: Way, fix: str, skipped: list[int], further: int
+) -> None:
     """In a child: one attempt of the patient, in its folder. Ends as the patient ends."""
     from campaigns.clinic.cure import cured, twin
     from campaigns.clinic.drawn import find
 
     patient = find(name)
     kind, plan = patient.attempts[attempt], patient.plan
+    plan = replace(plan, seed=plan.seed + further * SEEDS_APART)
     if way == "cured":
         kind = cured(kind, fix)
     elif way == "twin":
@@ -78,18 +84,31 @@ class Ward:
         self._nursery, self._server, self._folder = nursery, server, folder
 
     def treat(
-        self, patient: Patient, way: Way = "sick", fix: str = "", skipped: Sequence[int] = ()
+        self,
+        patient: Patient,
+        way: Way = "sick",
+        fix: str = "",
+        skipped: Sequence[int] = (),
+        further: int = 0,
     ) -> Trained:
-        """Train, a twin without the ``skipped`` updates, and deliver what was recorded.
+        """Train, a twin without the ``skipped`` updates, and deliver what was recorded. ``further`` seeds follow 0.
 
         Raises RuntimeError where a training does not end, or the server does not take all.
         """
-        name = patient.name if way == "sick" else f"{patient.name} {way}"
+        name = " ".join(
+            (patient.name, *([way] if way != "sick" else []), *([str(further)] if further else []))
+        )
         folder = self._folder / "".join(c if c.isalnum() else "-" for c in name)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         began, run_id = time.monotonic(), identity.uuid7()
-        order = {"name": patient.name, "way": way, "fix": fix, "skipped": [*skipped]}
+        order = {
+            "name": patient.name,
+            "way": way,
+            "fix": fix,
+            "skipped": [*skipped],
+            "further": further,
+        }
         children: list[Child] = []
         try:
             for attempt in range(len(patient.attempts)):
@@ -138,7 +157,7 @@ class Ward:
         url, token = f"http://127.0.0.1:{self._server.port}", self._server.directory / "token"
         report = drain(folder, lambda _: HttpTransport(url, token_file=token), modes=("offline",))
         if report.problems or report.rejected or not report.sent:
-            raise RuntimeError(f"{patient.name}: {report}; {(folder / 'log').read_text()[-2000:]}")
+            raise RuntimeError(f"{patient.name}: {report}; {(folder / 'log').read_text()[-4000:]}")
 
 
 def _launched(rank: int, ranks: int, port: str) -> Mapping[str, str]:
