@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from campaigns.clinic import drawn, report
 from campaigns.clinic.drawn import find
 from campaigns.clinic.patients import HEALTHY, PATIENTS, SICK
 from campaigns.clinic.session import Session
-from campaigns.clinic.verdict import Verdict, verdict
+from campaigns.clinic.verdict import Cure, Verdict, verdict
 
 
 pytestmark = pytest.mark.timeout(900)  # a third of a minute where nothing else goes on
@@ -69,6 +70,18 @@ def test_a_seed_draws_the_same_patients_and_another_others() -> None:
     assert [find(patient.name).plan for patient in patients] == [each.plan for each in patients]
     others = drawn.draw("another", 60)
     assert [each.plan for each in others] != [each.plan for each in patients]
+
+
+def test_one_loss_that_is_too_high_is_weighed_with_other_seeds() -> None:
+    """A cure's loss counts as the geometric mean over its seeds, and no mean makes up for one that is not finite."""
+    assert Cure(loss=1.05, twin=1.0).worked
+    assert not Cure(loss=1.06, twin=1.0).worked
+    assert Cure(loss=1.06, twin=1.0, again=((1.02, 1.0), (2.1, 2.0))).worked
+    assert not Cure(loss=1.06, twin=1.0, again=((1.05, 1.0), (2.1, 2.0))).worked
+    assert not Cure(loss=1.06, twin=1.0, again=((math.nan, 1.0),)).worked
+    assert not Cure(loss=1.0, twin=1.0, left=("skip_rate",)).worked
+    assert not Cure().worked
+    assert Cure(loss=3.0).worked
 
 
 def test_the_table_says_what_was_missed() -> None:

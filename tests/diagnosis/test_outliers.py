@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -189,6 +191,43 @@ def test_each_kind_of_skip_that_is_a_finding_alone_has_its_fix():
     fix = skip_rate(run, loss=loss).fix
     assert "torch.where(size > 4 * usual" in fix
     assert "growth_interval=2000" in fix
+
+
+def tried_and_spiked() -> ScalerCase:
+    """Every 10 updates a scale at which three batches in ten overflow, and every 41st at any: all in the same layer."""
+    draws = np.random.default_rng(0).random(1000)
+    run = trained(
+        lambda step, scale: step % 41 == 40 or (scale > 2.0**16 and draws[step] < 0.3),
+        1000,
+        policy=Policy(growth_interval=10),
+    )
+    return replace(run, skips=tuple(skip(each.step, culprits=2) for each in run.skips))
+
+
+def test_later_tries_and_outliers_are_told_apart_and_cured_by_one_code():
+    """With outliers in the loss beside a sawtooth, the layer is not to blame: a limit and a larger interval are."""
+    run = tried_and_spiked()
+    heavy = losses(1000, heavy=lambda step: step % 41 == 40, together=1)
+    (finding,) = found(case(run, logged={"loss": heavy}))
+    assert finding.rule == "skip_rate"
+    # 24 outliers, and one that comes when a growth has just been taken back.
+    assert finding.evidence["skipped"] - finding.evidence["after_growth"] == 25
+    assert "torch.where(size > 4 * usual" in finding.fix
+    assert "growth_interval=2000" in finding.fix
+    assert "activations" not in finding.fix
+
+
+def test_a_fix_for_two_causes_makes_one_scaler():
+    """Where the way to the cause and a larger interval are advised at once, the scaler is made once with both."""
+
+    def overflows(step, scale):
+        return climbing(step, scale) or step % 60 == 59
+
+    run = trained(overflows, 1000, policy=Policy(growth_interval=20), cause="unknown")
+    fix = skip_rate(run, loss=losses(1000)).fix
+    assert fix.count("scaler = ") == 1
+    assert "growth_interval=2000" in fix
+    assert "activations=1" in fix
 
 
 def test_a_layer_that_overflows_first_is_told():
