@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from ampmon.lints.clearing import Clearing
+from ampmon.lints.clipping import Clipping
 from ampmon.lints.losses import Losses
 from ampmon.lints.optimizers import parameters_of
 from ampmon.lints.teller import ENOUGH, Teller
@@ -22,10 +22,7 @@ from ampmon.probe.ring import Readback
 UPDATES = 8
 """For so many updates of an optimizer a hook looks on: a loop that is wrong is so from the beginning."""
 MOST = 64
-"""For so many at most where gradients were written into and too few were finite yet, as while a scale is searched."""
-_SAME = 1e-4
-_SMALL = 1e-3
-"""Who clips gradients divided by the scale does not clip them to less than this."""
+"""For so many at most where clipping is unsettled."""
 
 
 class Passes:
@@ -49,7 +46,7 @@ class Passes:
         self._losses, self._sure = losses, sure
         """Whether all losses of the update that is running were seen when they were scaled."""
         self._report = report
-        self._clearing, self._turns = Clearing(), Turns(losses)
+        self._clearing, self._clipping, self._turns = Clearing(), Clipping(), Turns(losses)
         self._updates = 0
         self._count = 0
         """Backward passes since the last update."""
@@ -80,11 +77,6 @@ class Passes:
         self._kept = 0
         """Updates in a row over which nobody cleared the gradient."""
         self._filled: Readback | None = None
-        self._magnitudes: list[Readback] = []
-        self._sizes: list[tuple[float, float]] = []
-        """The newest finite ones, norm and largest element: an overflow says nothing of clipping."""
-        self._is_written = False
-        """Whether somebody wrote into the scaled gradients."""
         self.autocast = False
         self._autocasts = torch.amp.is_autocast_available(parameter.device.type)
         self._handle: Any = parameter.register_post_accumulate_grad_hook(_Pass(self))
@@ -207,7 +199,7 @@ class Passes:
 
     def updated(self, scale: float, teller: Teller, *, alone: bool) -> None:
         """An update has ended; ``scale`` is the newest one known, or 0, ``alone`` if the scaler has one optimizer."""
-        self._judge(scale, teller)
+        self._clipping.updated(scale, teller)
         gradient = self._gradient()
         kept = gradient is None or gradient.data_ptr() == self._place
         self._clearing.updated(
@@ -220,8 +212,7 @@ class Passes:
         self._count, self._version, self._scalings = 0, None, 0
         self._moved = self._unscaled = None
         self._updates += 1
-        unsettled = self._is_written and len(self._sizes) < ENOUGH
-        if self._updates >= (MOST if unsettled else UPDATES):
+        if self._updates >= (MOST if self._clipping.unsettled else UPDATES):
             self.close()
 
     def close(self) -> None:
@@ -245,24 +236,8 @@ class Passes:
     def _measure(self, optimizer: torch.optim.Optimizer) -> Readback | None:
         """Somebody wrote into the scaled gradients: see how large they are now."""
         sizes = _sizes(optimizer)
-        if sizes is not None:
-            self._magnitudes.append(sizes)
-            self._is_written = True
+        self._clipping.written(sizes)
         return sizes
-
-    def _judge(self, scale: float, teller: Teller) -> None:
-        """Whether the scaled gradients are of the same size each time, as clipping alone makes them."""
-        while self._magnitudes and self._magnitudes[0].ready():
-            norm, peak = self._magnitudes.pop(0).result().tolist()
-            if 0 < norm < math.inf:
-                self._sizes = [*self._sizes, (norm, peak)][-ENOUGH:]
-        if len(self._sizes) < ENOUGH:
-            return
-        for measure, values in zip(
-            ("norm", "largest element"), zip(*self._sizes, strict=True), strict=True
-        ):
-            if max(values) <= (1 + _SAME) * min(values) and values[0] < _SMALL * scale:
-                teller.say("clip_before_unscale", measure=measure, value=values[0], scale=scale)
 
 
 def look_on(

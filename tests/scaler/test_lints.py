@@ -459,7 +459,7 @@ def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
             passes.scaling()
         loop.optimizer.step()
     assert passes is not None
-    assert (passes._filled is not None, passes._is_written) == (True, True)
+    assert (passes._filled is not None, passes._clipping.is_written) == (True, True)
     with NoSync():
         pending = look([loop.optimizer], lambda parameter: "it", teller)
     assert pending.ready()

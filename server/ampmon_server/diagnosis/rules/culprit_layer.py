@@ -37,18 +37,16 @@ def examine(
 ) -> Iterator[Finding]:
     """As bad as what it explains. Where most often every parameter overflows, the first is no culprit.
 
-    Nor is it at a scale that has grown too far, which some layer is always the first to overflow at, and in a batch
-    whose loss is an outlier.
+    Nor is it at a scale that has grown too far: some layer is always the first to overflow there.
     """
     cells = scaler.recent
-    outlier = outlier_skips(cells, logged)
-    others = outlier | follows_growth(cells, scaler.policy, outlier)
-    without = {*cells["skip_first"][others & (cells["skipped"] > 0)].tolist()}
+    grown = follows_growth(cells, scaler.policy, outlier_skips(cells, logged))
+    tries = {*cells["skip_first"][grown & (cells["skipped"] > 0)].tolist()}
     since = max(int(cells["first"][0]), calibrated_from(scaler))
     known = [
         each
         for each in skipped_updates(scaler)
-        if each.first and each.step >= since and each.step not in without
+        if each.first and each.step >= since and each.step not in tries
     ]
     telling = Counter(each.first for each in known if not each.everywhere)
     if not telling:
