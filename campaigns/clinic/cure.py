@@ -91,10 +91,11 @@ def cured(kind: type[Training], fix: str) -> type[Training]:
 
 
 def twin(kind: type[Training], plan: Plan) -> tuple[type[Training], Plan]:
-    """The healthy training beside a sick one: in fp32, and without the mistake where that is in the code."""
+    """The healthy training beside a sick one: in fp32, and without the mistake where that is in code or batches."""
     if kind.__module__ in (sick_code.__name__, sick_runs.__name__):
         kind = cast("type[Training]", kind.__base__)
-    return kind, replace(plan, dtype="float32", enabled=False)
+    strength = plan.strength if kind.healthy is None else kind.healthy
+    return kind, replace(plan, dtype="float32", enabled=False, strength=strength)
 
 
 class _Cured(Training):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
@@ -210,6 +211,8 @@ class Held(Training):
 class Spikes(Training):
     """About one batch in ``strength`` weighs a thousandfold."""
 
+    healthy = math.inf
+
     def loss(self, number: int) -> Tensor:
         spike = torch.rand(()).item() < 1 / self.plan.strength and number > 100
         return super().loss(number) * (1000.0 if spike else 1.0)
@@ -218,12 +221,16 @@ class Spikes(Training):
 class Outliers(Training):
     """Every ninetieth batch weighs ``strength`` times as much as the others, as a damaged shard of a loader does."""
 
+    healthy = 1.0
+
     def loss(self, number: int) -> Tensor:
         return super().loss(number) * (self.plan.strength if number % 90 == 89 else 1.0)
 
 
 class Burst(Training):
     """From the middle on ``strength`` batches one after another weigh a millionfold."""
+
+    healthy = 0.0
 
     def loss(self, number: int) -> Tensor:
         middle = self.plan.updates // 2

@@ -31,6 +31,9 @@ def digits() -> tuple[Tensor, Tensor]:
 class Training:
     """Digits told apart. ``folder`` is the run's own, for what one attempt leaves to the next."""
 
+    healthy: float | None = None
+    """The strength at which a sickness of single batches is none. Other sicknesses in numbers are none in fp32."""
+
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan, self.folder = plan, folder
         torch.manual_seed(plan.seed)

@@ -168,6 +168,22 @@ def test_every_kth_batch_is_no_sawtooth():
     assert "sawtooth" not in [each.rule for each in found(run)]
 
 
+def test_weights_that_a_burst_of_outliers_damaged_are_blamed_on_it():
+    """An overflow on the way forward right after skips in a row is their consequence if their loss was an outlier."""
+    run = trained(lambda step, scale: 100 <= step < 110 or step >= 113, 200, cause="inf")
+    rows = (
+        replace(row, loss="finite" if row.step < 110 else "not_finite", origin=origin)
+        for row in run.skips
+        for origin in ["backward" if row.step < 110 else "forward"]
+    )
+    run = replace(run, skips=tuple(rows))
+    heavy = losses(200, heavy=lambda step: 100 <= step < 110, together=1)
+    first, ordinary = (found(case(run, logged={"loss": each}))[0] for each in (heavy, losses(200)))
+    assert (first.rule, first.severity) == ("consecutive_skips", "critical")
+    assert "torch.where(size > 4 * usual" in first.fix
+    assert ordinary.rule == "forward_overflow"
+
+
 def climbing(step, scale):
     """Gradients become smaller: each larger scale is tried a little too early."""
     return scale > 2.0 ** (16 + 3 * (step // 250))

@@ -37,7 +37,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "dead_scale": _FALLING | _UNDERFLOW,
     "forward_overflow": _SKIPPING
     | {"low_scale", "nan_not_overflow", "collapse_forecast", "dead_scale", "diverged"},
-    "nan_not_overflow": _SKIPPING | {"low_scale", "diverged"},
+    "nan_not_overflow": _SKIPPING | {"low_scale", "diverged", "dead_scale"},
     "diverged": _BEFORE_OR_AFTER,
     "ranks_disagree": frozenset({"telemetry_gaps"}),
     "forgotten_state": frozenset({"skip_rate", "consecutive_skips", "calibration"}),
@@ -46,7 +46,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "backward_overflow": _OVERFLOW | {"culprit_layer"},
     "culprit_layer": _OVERFLOW,
     "collapse_forecast": frozenset({"low_scale", "consecutive_skips", "skip_rate"}),
-    "consecutive_skips": frozenset({"skip_rate"}),
+    "consecutive_skips": frozenset({"skip_rate", "forward_overflow"}),
     "low_scale": frozenset({"calibration"}),
     "slow_growth": _UNDERFLOW | {"stuck_scale"},
     "stuck_scale": _UNDERFLOW,
@@ -60,7 +60,17 @@ CONSEQUENCES = frozenset({"dead_scale", "collapse_forecast", "diverged"})
 """Rules whose findings are more than a symptom: a cause that explains one says its title in the second sentence."""
 
 BEGAN = "began"
-"""The evidence of a dead scale: where most of the overflows began that killed it, "forward" or "backward"."""
+"""The evidence of a dead scale: where most of the skips began that killed it, "forward", "backward" or "input"."""
+_KILLING: Mapping[str, Sequence[str]] = {
+    "forward_overflow": ("forward",),
+    "nan_not_overflow": ("input", "loss"),
+}
+"""Causes of a dead scale, and where the skips of each begin."""
+
+OUTLIER = "loss_ratio"
+"""The evidence of skips in a row: how many times the usual one the loss was, if that was an outlier."""
+SOON = 10
+"""An outlier that a smaller scale has let through at last damages the weights: the forward pass overflows so soon."""
 
 ONLY_AS_CAUSES = frozenset({"backward_overflow", "culprit_layer"})
 """Rules whose findings are worth a word only where something is explained by them: some layer is always the first."""
@@ -89,12 +99,14 @@ def _is_symptom(finding: Finding, cause: Finding) -> bool:
     if finding.rule == "crashed" and finding.last_step is not None:
         # It had trained: what stood in its way earlier did not end it.
         return cause.first_step is not None and cause.first_step > finding.last_step
-    if finding.rule == "dead_scale" and cause.rule == "forward_overflow":
-        return finding.evidence.get(BEGAN) == "forward"
-    if cause.rule == "diverged":
-        return (finding.first_step or 0) > (cause.first_step or 0)
-    if finding.rule == "diverged" and cause.rule in _BEFORE_OR_AFTER:
-        return (cause.first_step or 0) <= (finding.first_step or 0)
+    if finding.rule == "dead_scale" and cause.rule in _KILLING:
+        return finding.evidence.get(BEGAN) in _KILLING[cause.rule]
+    if finding.rule == "forward_overflow" and cause.rule == "consecutive_skips":
+        after = (finding.first_step or 0) - (cause.last_step or 0)
+        return cause.evidence.get(OUTLIER) is not None and 0 < after <= SOON
+    later = (finding.first_step or 0) - (cause.first_step or 0)
+    if cause.rule == "diverged" or (finding.rule == "diverged" and cause.rule in _BEFORE_OR_AFTER):
+        return later > 0 or (later == 0 and finding.rule == "diverged")
     return _meet(finding, cause) and _accounts(cause, finding)
 
 

@@ -8,6 +8,7 @@ from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
 from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.calibration import calibrated_from
+from ampmon_server.diagnosis.explaining import OUTLIER
 from ampmon_server.diagnosis.outliers import HEAVY, loss_over
 from ampmon_server.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.diagnosis.rules.skip_rate import LIMIT
@@ -33,7 +34,10 @@ FIX = (
 def examine(
     scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
 ) -> Iterator[Finding]:
-    """The longest of the newest updates. The search for the first scale counts only while it goes on below 1."""
+    """The longest of the newest updates, of batches with an outlier in the loss if there is one.
+
+    The search for the first scale counts only while it goes on below 1.
+    """
     searching = calibrated_from(scaler)
     found = [
         each
@@ -42,11 +46,18 @@ def examine(
     ]
     if not found:
         return
-    longest = max(found, key=lambda each: each.updates)
-    severity = thresholds.consecutive_skips.severity(longest.updates)
+    levels = thresholds.consecutive_skips
+    heavies = {
+        each: heavy
+        for each in found
+        if levels.severity(each.updates) and not each.ongoing
+        if (heavy := loss_over(logged, each.first, each.last))
+    }
+    longest = max(heavies or found, key=lambda each: each.updates)
+    severity = levels.severity(longest.updates)
     if severity is None:
         return
-    heavy = None if longest.ongoing else loss_over(logged, longest.first, longest.last)
+    heavy = heavies.get(longest)
     left = skips_to_death(longest.after, scaler.policy) if longest.ongoing else None
     yield Finding(
         rule="consecutive_skips",
@@ -58,7 +69,11 @@ def examine(
         scaler=scaler.name,
         first_step=longest.first,
         last_step=longest.last,
-        evidence={"skipped": longest.updates, "scale_after": longest.after},
+        evidence={
+            "skipped": longest.updates,
+            "scale_after": longest.after,
+            **({OUTLIER: heavy.ratio} if heavy else {}),
+        },
         figure="skips",
         stop=longest.ongoing and severity == "critical",
     )
