@@ -40,6 +40,18 @@ def test_an_overflow_on_the_way_forward_is_named_before_the_scale_that_it_kills(
     assert not {each.rule for each in others} & {"dead_scale", "collapse_forecast"}
 
 
+def test_nan_in_the_input_is_named_before_the_scale_that_it_kills():
+    """What the input holds is the headline, what it did to the scale the second sentence, and both fixes are there."""
+    run = trained(lambda step, scale: step >= 50, 250, cause="nan")
+    rows = (replace(row, origin="input", loss="not_finite") for row in run.skips)
+    first, *others = found(replace(run, skips=tuple(rows)))
+    assert (first.rule, first.severity) == ("nan_not_overflow", "critical")
+    assert "The scale is dead" in first.explanation.partition(". ")[0]
+    assert first.fix.startswith("assert torch.isfinite(inputs)")
+    assert "saved before step" in first.fix
+    assert "dead_scale" not in {each.rule for each in others}
+
+
 def test_a_scale_that_died_of_something_else_stands_first():
     """A few overflows on the way forward, before the fall or after the death, did not kill the scale."""
     run = trained(lambda step, scale: step >= 100 or step in {20, 30}, 400)
