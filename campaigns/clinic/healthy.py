@@ -20,7 +20,8 @@ class OutliersLimited(Outliers):
         loss = super().loss(number)
         size = loss.detach().abs()
         usual = self.usual
-        self.usual = size if usual is None else usual.lerp(torch.fmin(size, 2 * usual), 0.05)
+        usual = size if usual is None else usual
+        self.usual = usual.lerp(torch.where(size <= 4 * usual, size, 1.2 * usual), 0.05)
         return loss * torch.where(size > 4 * self.usual, self.usual / size, 1.0)
 
 

@@ -45,7 +45,8 @@ LESS_OFTEN = (
 LIMIT = (
     "# Look at these batches. If they are correct, let none weigh more than the others, before backward():\n"
     "size = loss.detach().abs()\n"
-    "usual = size if usual is None else usual.lerp(torch.fmin(size, 2 * usual), 0.05)  # None before the loop\n"
+    "usual = size if usual is None else usual  # None before the loop\n"
+    "usual = usual.lerp(torch.where(size <= {most} * usual, size, 1.2 * usual), 0.05)\n"
     "loss = loss * torch.where(size > {most} * usual, usual / size, 1.0)"
 )
 SMALLER = (
