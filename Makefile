@@ -4,18 +4,24 @@
 PYTHON ?= python3
 # Any requirement that pip understands. Where pip is to look for it is pip's own setting (PIP_EXTRA_INDEX_URL and others).
 TORCH ?= torch==2.13.0
+# The oldest torch that is supported, and the newest.
+TORCHES ?= 2.4.0 2.15.0
+# The frameworks to train with: newest or oldest, which also takes the first of TORCHES.
+SET ?= newest
 ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 PEERS := $(VENV)/peers
-FRAMEWORKS := $(VENV)/frameworks
+OLDEST := $(filter oldest,$(SET))
+OLDEST_TORCH := $(VENV)/torch-$(firstword $(TORCHES))
+FRAMEWORKS := $(VENV)/frameworks$(OLDEST:%=-%)
 NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns test-frameworks faults docs lint web platforms format bench bench-probe kernels gpu bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots gallery audit lock wheel clean
+.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns test-frameworks test-torch faults docs lint web platforms format bench bench-probe kernels gpu bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots gallery audit lock wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,9 +50,14 @@ busy: $(VENV)/.dev ## run the suite five times beside eight busy loops (an hour;
 test-campaigns: $(VENV)/.dev ## run the tests of the campaigns and benchmarks (ARGS="campaigns/clinic"; minutes)
 	@$(BIN)/python -m pytest --numprocesses logical --dist loadfile $(or $(ARGS),campaigns)
 
-test-frameworks: $(FRAMEWORKS)/.installed ## train with Hugging Face, Lightning, DeepSpeed and others, watched, and compare (five minutes)
-	@FRAMEWORKS_PYTHON=$(CURDIR)/$(FRAMEWORKS)/bin/python \
+test-frameworks: $(FRAMEWORKS)/.installed ## train with Hugging Face, Lightning, DeepSpeed and others, watched, and compare (five minutes; SET=oldest)
+	@FRAMEWORKS_PYTHON=$(CURDIR)/$(FRAMEWORKS)/bin/python FRAMEWORKS_SET=$(SET) \
 	  $(BIN)/python -m pytest --numprocesses logical campaigns/frameworks $(ARGS)
+
+test-torch: $(TORCHES:%=$(VENV)/torch-%/.installed) ## run the training side's tests with the oldest and the newest torch (ten minutes; TORCHES=2.9.1)
+	@for torch in $(TORCHES); do echo "torch $$torch:"; \
+	  $(VENV)/torch-$$torch/bin/python -m pytest --numprocesses logical \
+	    $(or $(ARGS),tests/scaler tests/probe tests/core tests/transport tests/device tests/examples) || exit 1; done
 
 faults: $(VENV)/.dev ## fail each call of each part in each way (hours; goes on where it was interrupted; ARGS="--only 'sender/*'")
 	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.faults --all $(ARGS)
@@ -161,23 +172,32 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.server
 	@touch $@
 
 # Other tools bring versions of their own of what ampmon needs. So they get an environment above the other one, which
-# stays as the tests know it: what is not found in the upper one, pip itself for one, comes from the lower. What cannot be
-# installed is left out, and its rows in the report say so.
+# stays as the tests know it: what is not found in the upper one, pip itself for one, comes from the lower.
+define above
+@$(1)/bin/python -m venv --without-pip $(2)
+@$(1)/bin/python -c 'import site, sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+  > $$($(2)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth
+endef
+INSTALL := -m pip --disable-pip-version-check --quiet --quiet install
+
+# What cannot be installed is left out, and its rows in the report say so.
 $(PEERS)/.installed: pyproject.toml $(VENV)/.dev
 	@echo "Installing the tools that ampmon is measured beside into $(PEERS); the first time takes a minute."
-	@$(BIN)/python -m venv --without-pip $(PEERS)
-	@$(BIN)/python -c 'import site, sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-	  > $$($(PEERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth
-	@install="$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet --quiet install"; \
+	$(call above,$(VENV),$(PEERS))
+	@install="$(PEERS)/bin/python $(INSTALL)"; \
 	  peers=$$($(PEERS)/bin/python -m benchmarks.peers) && $$install $$peers || for peer in $$peers; do \
 	  $$install $$peer || echo "$$peer cannot be installed here." >&2; done
 	@touch $@
 
 # The same for the frameworks that train. What cannot be installed beside this torch is named in docs/frameworks.md.
-$(FRAMEWORKS)/.installed: pyproject.toml $(VENV)/.dev
+$(FRAMEWORKS)/.installed: pyproject.toml $(if $(OLDEST),$(OLDEST_TORCH)/.installed,$(VENV)/.dev)
 	@echo "Installing the frameworks into $(FRAMEWORKS); the first time takes some minutes."
-	@$(BIN)/python -m venv --without-pip $(FRAMEWORKS)
-	@$(BIN)/python -c 'import site, sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-	  > $$($(FRAMEWORKS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth
-	@$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check --quiet --quiet install '$(TORCH)' --editable '.[frameworks]'
+	$(call above,$(if $(OLDEST),$(OLDEST_TORCH),$(VENV)),$(FRAMEWORKS))
+	@$(FRAMEWORKS)/bin/python $(INSTALL) $(if $(OLDEST),,'$(TORCH)') --editable '.[frameworks$(OLDEST:%=-%)]'
+	@touch $@
+
+$(VENV)/torch-%/.installed: | $(VENV)/.dev
+	@echo "Installing torch $* into $(@D); a build for CUDA takes some gigabytes."
+	$(call above,$(VENV),$(@D))
+	@$(@D)/bin/python $(INSTALL) 'torch==$*'
 	@touch $@

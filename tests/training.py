@@ -15,8 +15,8 @@ import sys, time, torch, ampmon
 from ampmon import process
 ampmon.init("tests", "trainer")
 model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.named_parameters(), lr=1e-3)
-scaler = ampmon.GradScaler("cpu", init_scale=2.0, growth_interval=40, monitor=ampmon.Config(every=10))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+scaler = ampmon.GradScaler("cpu", init_scale=2.0, growth_interval=40, model=model, monitor=ampmon.Config(every=10))
 print(scaler.monitor.run_id, flush=True)
 update = 0
 for order in sys.stdin:

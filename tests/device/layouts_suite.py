@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 import ampmon
 from device.place import EMULATED, PLACE, Device, device
+from older_torch import FSDP2
 from scaler.test_parity import bits
 
 
@@ -100,6 +101,7 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+@FSDP2
 @pytest.mark.skipif(EMULATED, reason="no process group knows the emulated device")
 @pytest.mark.usefixtures("alone")
 def test_fsdp2_alone() -> None:

@@ -344,7 +344,8 @@ def test_a_model_that_is_compiled_elsewhere_is_not_cut(compiler: Any) -> None:
         step(compiled, scaler, optimizer)
 
     assert called == [2] * 6  # one graph, of two micro-batches
-    assert frames(compiler) <= 2
+    if torch.__version__ >= (2, 5):  # before, each new hook is another to the compiler
+        assert frames(compiler) <= 2
     assert scaler.monitor is not None
     assert scaler.monitor.errors == 0
 

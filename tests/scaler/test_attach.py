@@ -19,6 +19,7 @@ from torch.optim import SGD, AdamW
 import ampmon
 import scripts
 from ampmon import process, wire
+from older_torch import named
 from recording import recording, recordings
 from scaler.test_ledger import iterate
 
@@ -61,8 +62,8 @@ def test_a_number_for_the_device_is_refused() -> None:
 def test_parameters_are_named(data_directory: Path, models: str) -> None:
     """T10: names come from the model, else from the optimizer's `param_names`."""
     model = torch.nn.Linear(4, 3)
-    named = models == "param_names"
-    optimizer = SGD(model.named_parameters() if named else model.parameters(), lr=0.1)
+    pairs = model.named_parameters()
+    optimizer = SGD(named(pairs) if models == "param_names" else model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, model=model if models == "model" else None)
     iterate(scaler, model, optimizer)
     names = [parameter.name for parameter in recording(data_directory).header().parameters]
@@ -108,7 +109,7 @@ def test_names_come_from_living_models(data_directory: Path, way: str, place: st
 def test_the_model_knows_names_best(data_directory: Path) -> None:
     """T10: where the optimizer has names too, those of the model given are shown."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 3))
-    optimizer = SGD([("w", model[0].weight), ("b", model[0].bias)], lr=0.1)
+    optimizer = SGD(named([("w", model[0].weight), ("b", model[0].bias)]), lr=0.1)
     iterate(ampmon.GradScaler("cpu", init_scale=2.0, model=model), model, optimizer)
     assert [parameter.name for parameter in recording(data_directory).header().parameters] == [
         "0.weight",
@@ -337,7 +338,7 @@ def test_a_subclass_does_what_it_did(data_directory: Path) -> None:
 def test_nothing_keeps_gradients_or_models_alive(data_directory: Path) -> None:
     """T24: after the step, gradients, parameters and optimizer are freed though the scaler and its monitor live."""
     model = torch.nn.Linear(64, 64)
-    optimizer = AdamW(model.named_parameters())
+    optimizer = AdamW(named(model.named_parameters()))
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, model=model, monitor=ampmon.Config(every=1))
     for _ in range(3):
         scaler.scale(model(torch.ones(2, 64)).sum()).backward()
@@ -430,7 +431,7 @@ def test_odd_arguments_that_torch_takes_are_taken(
     """An interval for never and names of any kind record as well as any: a server takes what is written."""
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, **arguments)
     model = torch.nn.ModuleDict({"a\nb": torch.nn.Linear(4, 4)})
-    iterate(scaler, model["a\nb"], SGD(model.named_parameters(), lr=0.1))
+    iterate(scaler, model["a\nb"], SGD(named(model.named_parameters()), lr=0.1))
     recorded = recording(data_directory)
     assert len(recorded.updates) == 1
     assert recorded.events("error") == []

@@ -20,6 +20,7 @@ from torch import multiprocessing
 import ampmon
 import scripts
 from ampmon.histogram import Statistics
+from older_torch import FSDP2, named
 from recording import Recording, recordings
 from scaler.test_parity import bits
 from serving import free_port
@@ -37,15 +38,8 @@ def work(rank: int, directory: str, port: int) -> None:
     dist.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS
     )
-    for scenario in (
-        replicated,
-        averaged,
-        sharded,
-        sharded_on_rank_0,
-        collectives,
-        fsdp_scaler,
-        fused_sharded,
-    ):
+    sharded_by_fsdp2 = (sharded, sharded_on_rank_0, collectives) if not FSDP2.args[0] else ()
+    for scenario in (replicated, averaged, *sharded_by_fsdp2, fsdp_scaler, fused_sharded):
         ampmon.init(dir=f"{directory}/{scenario.__name__}", mode="offline")
         scenario(rank)
         ampmon.finish()
@@ -103,7 +97,7 @@ def train(
 def replicated(rank: int) -> None:
     """DDP, monitored."""
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2))
-    optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(named(model.named_parameters()), lr=0.1)
     train(
         ampmon.GradScaler("cpu", init_scale=4.0, monitor=ampmon.Config(every=1)), model, optimizer
     )
@@ -151,7 +145,7 @@ def averaged(rank: int) -> None:
             model = torch.nn.parallel.DistributedDataParallel(
                 torch.nn.Sequential(*layers), gradient_as_bucket_view=views
             )
-            optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+            optimizer = torch.optim.SGD(named(model.named_parameters()), lr=0.1)
             for update in range(4):
                 for number in range(passes):
                     last = number == passes - 1
@@ -188,7 +182,7 @@ def sharded(rank: int, ranks_sampled: tuple[int, ...] | None = None) -> None:
 
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))
     fully_shard(model, mesh=dist.init_device_mesh("cpu", (RANKS,)))
-    optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(named(model.named_parameters()), lr=0.1)
     scaler = ampmon.GradScaler(
         "cpu", init_scale=4.0, monitor=ampmon.Config(every=1, sample="all", ranks=ranks_sampled)
     )
@@ -200,6 +194,7 @@ def sharded_on_rank_0(rank: int) -> None:
     sharded(rank, ranks_sampled=(0,))
 
 
+@FSDP2
 def test_shards_are_measured_on_every_rank(directory: Path) -> None:
     """T12: with DTensors each rank measures its own elements, which add up to the whole, and says it holds a shard."""
     found = by_rank(directory / "sharded")
@@ -208,6 +203,7 @@ def test_shards_are_measured_on_every_rank(directory: Path) -> None:
     assert sum(looked) == 8 * 8 + 8 + 2 * 8 + 2
 
 
+@FSDP2
 def test_the_rank_that_overflowed_is_the_one_with_the_culprit(directory: Path) -> None:
     """T12: every rank skips, for torch reduces found_inf; only the one whose shard overflowed names a parameter."""
     found = by_rank(directory / "sharded")
@@ -218,6 +214,7 @@ def test_the_rank_that_overflowed_is_the_one_with_the_culprit(directory: Path) -
     assert found[1].names(found[1].updates[2].optimizers[0]) == ["0.weight"]
 
 
+@FSDP2
 def test_sampling_on_one_rank_only_does_not_hang(directory: Path) -> None:
     """T12: rank 0 samples and rank 1 does not: no rank waits for another, since the monitor communicates with none."""
     found = by_rank(directory / "sharded_on_rank_0")
@@ -235,7 +232,7 @@ def collectives(rank: int) -> None:
         torch.manual_seed(0)
         model = torch.nn.Linear(8, 8)
         fully_shard(model, mesh=dist.init_device_mesh("cpu", (RANKS,)))
-        optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+        optimizer = torch.optim.SGD(named(model.named_parameters()), lr=0.1)
         arguments = (
             {}
             if make is torch.amp.GradScaler
@@ -258,6 +255,7 @@ def collectives(rank: int) -> None:
     assert all(sum(count.values()) > 0 for _, count in stock)
 
 
+@FSDP2
 def test_the_monitor_issues_no_collective(directory: Path) -> None:
     """T12: the ranks counted as many collectives under ampmon's scaler as under torch's, or would not have ended."""
     assert all(len(recorded.updates) == 3 for recorded in recordings(directory / "collectives"))
@@ -273,7 +271,7 @@ def fsdp_scaler(rank: int) -> None:
         if watched:
             ampmon.watch(scaler, monitor=ampmon.Config(every=1))
         model = torch.nn.Linear(8, 2)
-        optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+        optimizer = torch.optim.SGD(named(model.named_parameters()), lr=0.1)
         trackers[watched] = []
         for update in range(4):
             scaler.scale(model(torch.ones(2, 8)).sum()).backward()

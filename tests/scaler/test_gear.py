@@ -28,6 +28,7 @@ from ampmon.gear import PlainGear
 from ampmon.monitor import Monitor
 from ampmon.probe import gradients
 from device.place import EMULATED, PLACE
+from older_torch import FSDP2
 from recording import recorded_so_far, recording
 from waiting import wait_for
 
@@ -301,6 +302,8 @@ def model(request: pytest.FixtureRequest) -> Iterator[torch.nn.Module]:
         return
     if EMULATED:
         pytest.skip("no process group knows the emulated device")
+    if parallel == "FSDP2" and FSDP2.args[0]:
+        pytest.skip(FSDP2.kwargs["reason"])
     backend = "nccl" if PLACE == "cuda" else "gloo"
     distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     if parallel == "DDP":

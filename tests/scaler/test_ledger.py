@@ -16,6 +16,7 @@ import ampmon
 from ampmon.description import RULES_EVERY
 from ampmon.gear import LOOK_EVERY
 from ampmon.spool import frame
+from older_torch import named
 from recording import recording
 
 
@@ -103,7 +104,7 @@ def test_the_scale_is_the_scalers_own_on_every_route(
 ) -> None:
     """T3, T4: the recorded scale is `_scale` whatever inverse torch passes, with one set of statistics an update."""
     model = torch.nn.Linear(4, 4)
-    optimizer = AdamW(model.named_parameters(), fused=fused)
+    optimizer = AdamW(named(model.named_parameters()), fused=fused)
     scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(every=1))
     for _ in range(3):
         iterate(scaler, model, optimizer, unscale=unscale)
@@ -205,7 +206,7 @@ def test_a_dead_scale_is_told_from_any_other(data_directory: Path) -> None:
 def test_a_skip_at_scale_zero_blames_the_gradient_that_was_nan(data_directory: Path) -> None:
     """With a dead scale unscaling makes NaN of every zero; the ledger names what was not finite before."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
-    optimizer = SGD(model.named_parameters(), lr=0.1)
+    optimizer = SGD(named(model.named_parameters()), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
     iterate(scaler, model, optimizer)
     scaler.update(0.0)
@@ -273,7 +274,7 @@ def test_an_optimizer_made_anew_is_another(data_directory: Path) -> None:
 def test_fp16_gradients_are_refused_as_ever_and_named(data_directory: Path) -> None:
     """T14: fp16 parameters raise torch's own error, and the event names the parameters."""
     model = torch.nn.Linear(4, 4).half()
-    optimizer = SGD(model.named_parameters(), lr=0.1)
+    optimizer = SGD(named(model.named_parameters()), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
     scaler.scale(torch.ones((), requires_grad=True)).backward()
     for parameter in model.parameters():
@@ -287,7 +288,7 @@ def test_fp16_gradients_are_refused_as_ever_and_named(data_directory: Path) -> N
 def test_statistics_and_culprits_are_taken_before_clipping(data_directory: Path) -> None:
     """T18: the largest gradient does not depend on the clip's threshold, nor are all parameters blamed for one inf."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
-    optimizer = SGD(model.named_parameters(), lr=0.0)
+    optimizer = SGD(named(model.named_parameters()), lr=0.0)
     scaler = ampmon.GradScaler("cpu", init_scale=4.0, monitor=ampmon.Config(every=1), model=model)
     for threshold, spoil in ((1e-3, None), (1e3, None), (1.0, OVERFLOW)):
         scaler.scale(model(torch.ones(2, 4)).sum()).backward()
@@ -309,7 +310,7 @@ def test_statistics_and_culprits_are_taken_before_clipping(data_directory: Path)
 def test_the_first_to_overflow_comes_first(data_directory: Path) -> None:
     """Culprits stand in the order of the backward pass, learned on two updates and called assumed before."""
     model = torch.nn.ModuleDict({"early": torch.nn.Linear(4, 4), "late": torch.nn.Linear(4, 4)})
-    optimizer = SGD(model.named_parameters(), lr=0.0)
+    optimizer = SGD(named(model.named_parameters()), lr=0.0)
     scaler = ampmon.GradScaler("cpu", init_scale=4.0)
     for spoil in (True, False, False, True, False, False, False, False):
         # Forward through late before early: backward reaches early first, against the order of the parameters.
@@ -420,7 +421,7 @@ def test_rules_that_change_at_each_update_fill_no_spool(data_directory: Path) ->
 def test_an_infinite_maximum_survives(data_directory: Path) -> None:
     """T25: an infinite and a NaN maximum are recorded as what they are, with counts beside them."""
     model = torch.nn.Linear(4, 4)
-    optimizer = SGD(model.named_parameters(), lr=0.1)
+    optimizer = SGD(named(model.named_parameters()), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=4.0, monitor=ampmon.Config(every=1))
     scaler.scale(model(torch.ones(2, 4)).sum()).backward()
     model.weight.grad[0, :2] = OVERFLOW

@@ -21,6 +21,7 @@ from ampmon.lints.passes import look_on
 from ampmon.lints.poison import look
 from ampmon.lints.teller import Teller
 from ampmon.lints.words import LINTS
+from older_torch import SEES_PRECISION, named
 from probe.test_no_sync import NoSync
 from recording import recording, recordings
 
@@ -44,7 +45,7 @@ class Loop:
     ) -> None:
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
-        self.optimizer = make(self.model.named_parameters(), lr=0.01, **options)
+        self.optimizer = make(named(self.model.named_parameters()), lr=0.01, **options)
         self.scaler = ampmon.GradScaler("cpu", init_scale=scale, model=self.model)
 
     def loss(self, dtype: torch.dtype = torch.float16) -> torch.Tensor:
@@ -142,6 +143,7 @@ def test_fused_sgd_whose_first_step_overflowed(data_directory: Path, spoilt: boo
         assert lints["fused_sgd"].detail["stop"]
 
 
+@SEES_PRECISION
 def test_a_scaler_under_bfloat16(data_directory: Path) -> None:
     """An enabled scaler whose first loss was computed in bfloat16 is told that it gains nothing."""
     loop = Loop()
@@ -150,6 +152,7 @@ def test_a_scaler_under_bfloat16(data_directory: Path) -> None:
     assert set(told(data_directory)) == {"scaler_under_bf16"}
 
 
+@SEES_PRECISION
 def test_fp16_with_a_disabled_scaler(data_directory: Path) -> None:
     """A disabled scaler is told when the first loss it is given was computed in fp16, in the call that enables it."""
     loop = Loop()
@@ -166,6 +169,7 @@ def test_fp16_with_a_disabled_scaler(data_directory: Path) -> None:
     assert len(warned) == 1
 
 
+@SEES_PRECISION
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the scaler is enabled where there is CUDA")
 @pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled")
 def test_a_scaler_for_cuda_on_a_cpu_is_told_one_thing(data_directory: Path) -> None:
@@ -186,6 +190,7 @@ def test_bfloat16_with_a_disabled_scaler_is_right(data_directory: Path) -> None:
     assert told(data_directory) == {}
 
 
+@SEES_PRECISION
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_losses_logged_without_a_scaler(data_directory: Path, dtype: torch.dtype) -> None:
     """`ampmon.log` alone, with losses of fp16: there is no scaler that ampmon knows of. Other losses need none."""
@@ -344,7 +349,7 @@ def test_the_optimizer_is_stepped_past_the_scaler(data_directory: Path) -> None:
 def test_two_optimizers_of_one_parameter(data_directory: Path) -> None:
     """Where both step in one update the gradient is unscaled twice; where they take turns all is well."""
     loop = Loop()
-    other = SGD(loop.model[2].named_parameters(), lr=0.1)
+    other = SGD(named(loop.model[2].named_parameters()), lr=0.1)
     for together in (False, True):
         loop.backward()
         loop.scaler.step(loop.optimizer)

@@ -14,6 +14,7 @@ import ampmon
 from ampmon import wire
 from ampmon.histogram import classify, headroom_bits
 from ampmon.shown import shares
+from older_torch import named
 from probe.test_no_sync import NoSync
 from recording import recording
 
@@ -32,7 +33,7 @@ KEYS = {
 def train(scaler: torch.amp.GradScaler, updates: int, overflows: set[int] = frozenset()) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
-    optimizer = SGD(model.named_parameters(), lr=1e-3)
+    optimizer = SGD(named(model.named_parameters()), lr=1e-3)
     for update in range(updates):
         with torch.autocast("cpu", torch.float16):
             loss = model(torch.randn(4, 8)).float().square().mean()

@@ -15,6 +15,7 @@ import torch
 from torch.optim import SGD
 
 import ampmon
+from older_torch import named
 from recording import recording
 
 
@@ -125,7 +126,7 @@ class Watched:
 
     def __init__(self, layer: type[torch.nn.Module] = torch.nn.Linear) -> None:
         self.model = layer(4, 4)
-        self.optimizer = SGD(self.model.named_parameters(), lr=0.1)
+        self.optimizer = SGD(named(self.model.named_parameters()), lr=0.1)
         self.scaler = ampmon.GradScaler(
             "cpu", init_scale=2.0, model=self.model, monitor=ampmon.Config(every=1, activations=1)
         )

@@ -24,6 +24,7 @@ from ampmon.sender import drain
 from ampmon.spool import Answers, requested
 from ampmon.testing import MemoryTransport
 from attempts import Attempt, end_sender
+from older_torch import named
 from serving import Server
 from waiting import DEADLINE_S, wait_for
 
@@ -197,7 +198,7 @@ def test_findings_of_a_real_run_reach_the_training(server: Server, data_director
     """
     heard: list[tuple[str, str]] = []
     model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(named(model.named_parameters()), lr=0.1)
     scaler = ampmon.GradScaler(
         "cpu",
         init_scale=2.0**-110,

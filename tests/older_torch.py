@@ -1,0 +1,23 @@
+"""What the oldest torch that is supported lacks, and what tests do there instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+
+
+SEES_PRECISION = pytest.mark.skipif(
+    torch.__version__ < (2, 5), reason="the graph tells no types before torch 2.5"
+)
+FSDP2 = pytest.mark.skipif(torch.__version__ < (2, 6), reason="FSDP2 needs a GPU before torch 2.6")
+
+
+def named(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> Any:
+    """Parameters with names, as an optimizer takes them from torch 2.6 on; before, a group that has the same."""
+    if torch.__version__ >= (2, 6):
+        return parameters
+    names, tensors = zip(*parameters, strict=True)
+    return [{"params": list(tensors), "param_names": list(names)}]
