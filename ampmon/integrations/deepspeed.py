@@ -31,8 +31,11 @@ def watch(engine: Any, *, name: str = "deepspeed") -> Feed:
 
 
 def _scaler(optimizer: Any) -> Any:
-    """What holds the scale: the optimizers of stage 0 keep it in a record, those of other stages in a loss scaler."""
-    return getattr(optimizer, "loss_scale_config", None) or getattr(optimizer, "loss_scaler", None)
+    """What holds the scale: in stage 0 a record of the optimizer, or the optimizer itself; else a loss scaler."""
+    for name in ("loss_scale_config", "loss_scaler"):
+        if hasattr(held := getattr(optimizer, name, None), "cur_scale"):
+            return held
+    return optimizer
 
 
 def _policy(scaler: Any) -> Policy:

@@ -16,6 +16,8 @@ from recording import Recording
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("FRAMEWORKS_PYTHON", ROOT / ".venv" / "frameworks" / "bin" / "python"))
 """It has torch and the frameworks, and what ampmon itself needs."""
+SET = os.environ.get("FRAMEWORKS_SET", "newest")
+"""Whether those are the newest or the oldest that are supported."""
 HERE = Path(__file__).parent
 SHIM = HERE / "shim"
 """A `sitecustomize` that has frameworks train in fp16 on a CPU, and counts steps without ampmon."""
@@ -36,6 +38,7 @@ def environment_of(folder: Path, shim: str) -> dict[str, str]:
         "YOLO_AUTOINSTALL": "0",
         "YOLO_CONFIG_DIR": str(folder),
         "YOLO_OFFLINE": "1",
+        **{f"nnUNet_{name}": str(folder / name) for name in ("raw", "preprocessed", "results")},
     }
     return {**os.environ, **mine, **({"FRAMEWORKS_SHIM": shim} if shim else {})}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from campaigns import frameworks
-from campaigns.frameworks import HERE, PYTHON, assert_same, skips, train
+from campaigns.frameworks import HERE, PYTHON, SET, assert_same, skips, train
 from recording import recordings
 from serving import free_port
 
@@ -30,7 +31,7 @@ TRAININGS: dict[str, tuple[str, int, str]] = {
     "ignite": ("cuda", 24, "0.weight"),
     "monai": ("cuda", 12, "model.0.conv.weight"),
     "mmengine": ("mmengine", 24, "net.0.weight"),
-    "timm": ("", 12, "conv1.1.weight"),
+    "timm": ("cuda", 12, "conv1.1.weight"),
     "fastai": ("fastai", 24, "0.weight"),
     "trl": ("accelerate", 12, "model.embed_tokens.weight"),
     "ultralytics": ("ultralytics", 12, "DetectionModel.model.0.conv.weight"),
@@ -72,6 +73,16 @@ def test_a_script_is_recorded_and_ends_in_the_same_weights(training: str, tmp_pa
     assert not (tmp_path / "False" / "ampmon").exists()
     if name == "accelerate":
         assert skips(recorded) == json.loads((tmp_path / "True" / "skipped.json").read_text())
+
+
+PROJECT = (frameworks.ROOT / "pyproject.toml").read_text()
+
+
+def pins() -> dict[str, str]:
+    """The versions of this set that pyproject.toml pins."""
+    extra = "frameworks-oldest" if SET == "oldest" else "frameworks"
+    (listed,) = re.findall(rf"^{extra} = \[\n(.*?)^\]", PROJECT, re.MULTILINE | re.DOTALL)
+    return dict(re.findall(r'"([\w-]+)==([\w.]+)"', listed))
 
 
 LAUNCH = [
@@ -132,21 +143,33 @@ def test_a_ray_worker_is_watched_with_our_hook(tmp_path: Path) -> None:
     assert len(recorded.updates) == 24
     assert 0 < sum(skips(recorded)) == 24 - weights["steps"]
     assert recorded.header().parameters[0].name == "0.weight"
+    assert recorded.attempt.name == {"newest": "train", "oldest": "ray"}[SET]
     assert recorded.events("error") == []
     assert len(recorded.events("finish")) == 1
     assert not (tmp_path / "none" / "ampmon").exists()
 
 
-def test_the_environment_has_the_versions_that_are_pinned() -> None:
-    """What is tested are the versions that pyproject.toml names, beside the torch of the other tests."""
-    names = (
-        "transformers accelerate lightning pytorch-ignite monai mmengine timm fastai trl "
-        "ultralytics nnunetv2 ray torch"
+def test_the_documentation_lists_the_scripts_and_the_versions() -> None:
+    """The measurements list each script and its updates, the page of frameworks the versions that are pinned."""
+    docs = frameworks.ROOT / "docs"
+    rows = re.findall(
+        r"^\| ([a-z ]+) \| (\d+) \|$", (docs / "measurements.md").read_text(), re.MULTILINE
     )
-    script = f"from importlib.metadata import version; print(*map(version, '{names}'.split()))"
-    installed = subprocess.check_output([PYTHON, "-c", script], text=True).split()
-    text = (frameworks.ROOT / "pyproject.toml").read_text()
-    for name, version in zip(names.split()[:-1], installed, strict=False):
-        assert f'"{name}=={version}"' in text, name
-    assert installed[-1].partition("+")[0] == torch.__version__.partition("+")[0]
+    assert rows == [(name, str(updates)) for name, (_, updates, _) in TRAININGS.items()]
+    page = (docs / "frameworks.md").read_text()
+    trackers = {"datasets", "pyarrow", "tensorboard", "torchvision", "wandb"}
+    assert [
+        name for name, version in pins().items() if version not in page and name not in trackers
+    ] == []
+
+
+def test_the_environment_has_the_versions_that_are_pinned() -> None:
+    """What is tested are the versions that pyproject.toml pins, beside the torch of the other tests or the oldest."""
+    pinned = pins()
+    script = f"from importlib.metadata import version; print(*map(version, {[*pinned, 'torch']}))"
+    *installed, of_torch = subprocess.check_output([PYTHON, "-c", script], text=True).split()
+    assert dict(zip(pinned, installed, strict=True)) == pinned
+    (oldest,) = re.findall(r'^torch = \["torch>=(.*)"\]', PROJECT, re.MULTILINE)
+    expected = oldest if SET == "oldest" else torch.__version__.partition("+")[0]
+    assert of_torch.startswith(expected)
     assert "FRAMEWORKS_SHIM" not in os.environ

@@ -21,6 +21,7 @@ trainer = SupervisedTrainer(
     device=torch.device("cpu"),
     max_epochs=1,
     train_data_loader=volumes,
+    epoch_length=len(volumes),
     network=model,
     optimizer=torch.optim.SGD(model.parameters(), lr=1e-2),
     loss_function=DiceLoss(sigmoid=True),

@@ -48,8 +48,6 @@ def shrink(plans: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    for name in ("raw", "preprocessed", "results"):
-        os.environ[f"nnUNet_{name}"] = str(folder / name)
     draw(folder / "raw" / "Dataset001_Discs")
     from nnunetv2.experiment_planning import plan_and_preprocess_api as planning
     from nnunetv2.run.run_training import get_trainer_from_args

@@ -25,7 +25,7 @@ for number in range(16):
     (folder / "squares" / "labels" / f"{number}.txt").write_text(label)
 data = {"path": str(folder / "squares"), "train": "images", "val": "images", "names": ["square"]}
 (folder / "squares.yaml").write_text(yaml.safe_dump(data))
-settings.update({"mlflow": False})
+settings.update({"mlflow": False, "wandb": False})
 model = YOLO("yolo11n.yaml")
 model.train(
     data=folder / "squares.yaml",

@@ -100,12 +100,14 @@ def patch_ultralytics() -> None:
     import torch
     from ultralytics.data import utils
     from ultralytics.engine import trainer
-    from ultralytics.utils import nms
 
     torch.set_autocast_dtype("cpu", torch.float16)
     trainer.check_amp = lambda model: True  # which compares detections of a model that it downloads
-    # Where torchvision was imported, its operator is taken, else Ultralytics' own.
-    nms.sys = SimpleNamespace(modules={})
+    if find_spec("ultralytics.utils.nms") is not None:
+        from ultralytics.utils import nms
+
+        # Where torchvision was imported, its operator is taken, else Ultralytics' own.
+        nms.sys = SimpleNamespace(modules={})
     utils.check_font = lambda font: None  # which downloads one
 
 
