@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from ampmon import private, wire
+from ampmon import private, signals, wire
 from ampmon.errors import ConfigurationError
 
 
@@ -238,4 +238,15 @@ def clean_name(name: object) -> str:
 
 def _script_name() -> str:
     script = Path(sys.argv[0] if sys.argv else "").stem
+    if script == "default_worker" and "ray" in sys.modules:
+        return _ray_task()
     return script if script not in {"", "-c", "-m"} else "python"
+
+
+def _ray_task() -> str:
+    """What a Ray worker is at, as `train` or `Trainer.fit`: Ray tells it no more of the script that started it."""
+    try:
+        return str(sys.modules["ray"].get_runtime_context().get_task_name() or "ray")
+    except Exception as error:  # a Ray without the method, or a worker without a task
+        signals.let_through(error)
+        return "ray"
