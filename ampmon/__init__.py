@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ampmon.checking import Preflight, preflight
+    from ampmon.client.feed import Policy, stream
+    from ampmon.client.measuring import measure_on_request
+    from ampmon.client.process import finish
+    from ampmon.client.run import init, log, metrics
+    from ampmon.client.scaler import GradScaler, watch
+    from ampmon.client.troubles import AmpmonWarning
+    from ampmon.client.unchanged import auto
     from ampmon.config import Config
-    from ampmon.feed import Policy, stream
-    from ampmon.measuring import measure_on_request
     from ampmon.notebook import show
-    from ampmon.process import finish
-    from ampmon.run import init, log, metrics
-    from ampmon.scaler import GradScaler, watch
-    from ampmon.troubles import AmpmonWarning
-    from ampmon.unchanged import auto
 
 __version__ = "0.1.0"
 
@@ -43,21 +43,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AmpmonWarning": "ampmon.troubles",
+    "AmpmonWarning": "ampmon.client.troubles",
     "Config": "ampmon.config",
-    "GradScaler": "ampmon.scaler",
-    "Policy": "ampmon.feed",
+    "GradScaler": "ampmon.client.scaler",
+    "Policy": "ampmon.client.feed",
     "Preflight": "ampmon.checking",
-    "auto": "ampmon.unchanged",
-    "finish": "ampmon.process",
-    "init": "ampmon.run",
-    "log": "ampmon.run",
-    "measure_on_request": "ampmon.measuring",
-    "metrics": "ampmon.run",
+    "auto": "ampmon.client.unchanged",
+    "finish": "ampmon.client.process",
+    "init": "ampmon.client.run",
+    "log": "ampmon.client.run",
+    "measure_on_request": "ampmon.client.measuring",
+    "metrics": "ampmon.client.run",
     "preflight": "ampmon.checking",
     "show": "ampmon.notebook",
-    "stream": "ampmon.feed",
-    "watch": "ampmon.scaler",
+    "stream": "ampmon.client.feed",
+    "watch": "ampmon.client.scaler",
 }
 
 
@@ -69,7 +69,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        from ampmon.installing import install
+        from ampmon.system.installing import install
 
         raise ModuleNotFoundError(
             f"ampmon.{name} needs PyTorch, which is not installed here: {install('torch')}",

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from ampmon import private, signals, wire
+from ampmon import wire
 from ampmon.errors import ConfigurationError
+from ampmon.system import private, signals
 
 
 DEFAULT_URL = "http://127.0.0.1:8267"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 
-from ampmon.built import STARTUP
+from ampmon.training.built import STARTUP
 
 
 USAGE = """\

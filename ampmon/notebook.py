@@ -6,8 +6,8 @@ import os
 from importlib import import_module
 from typing import Any
 
-from ampmon import process
-from ampmon.installing import install
+from ampmon.client import process
+from ampmon.system.installing import install
 
 
 WAIT_S = 10.0

@@ -10,8 +10,8 @@ from uuid import UUID
 import msgspec
 
 from ampmon import wire
-from ampmon.decoding import TooLarge, UnsupportedVersion, decode_batch
 from ampmon.errors import HeaderMissing, Refused, Unreachable
+from ampmon.wire.decoding import TooLarge, UnsupportedVersion, decode_batch
 
 
 class MemoryTransport:

@@ -14,7 +14,7 @@ import numpy as np
 import urllib3
 
 from ampmon import wire
-from ampmon.histogram import BINS, Statistics, no_runs
+from ampmon.numerics.histogram import BINS, Statistics, no_runs
 from ampmon.transport import HttpTransport
 from benchmarks.server import serving
 

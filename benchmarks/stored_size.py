@@ -15,7 +15,8 @@ from sqlalchemy import text
 from ampmon import wire
 from ampmon_server.demo.model import Size
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, engine
+from ampmon_server.store import Store
+from ampmon_server.store.engine import engine
 from benchmarks.paired import shown
 from benchmarks.store.real import SIZE, real
 from benchmarks.store.samples import SCALE, Real

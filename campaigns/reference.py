@@ -13,9 +13,9 @@ from typing import Any
 
 from starlette.routing import Route
 
-from ampmon_server.app import create_app
-from ampmon_server.auth.access import required_access
 from ampmon_server.cli.commands import commands_of, parser
+from ampmon_server.http.app import create_app
+from ampmon_server.http.auth.access import required_access
 from ampmon_server.settings import Settings
 
 

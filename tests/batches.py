@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ampmon import wire
-from ampmon.histogram import BINS, Statistics, no_runs
+from ampmon.numerics.histogram import BINS, Statistics, no_runs
 
 
 START = 1_790_000_000_000_000

@@ -15,10 +15,10 @@ import pytest
 from sqlalchemy import Connection, Engine, event, make_url
 from sqlalchemy.util import LRUCache
 
-from ampmon_server import migrations
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
-from ampmon_server.tables import metadata
+from ampmon_server.store.schema import migrations
+from ampmon_server.store.schema.tables import metadata
 from postgres import Postgres
 
 

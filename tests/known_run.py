@@ -23,11 +23,11 @@ import msgspec
 import numpy as np
 
 from ampmon import wire
-from ampmon.histogram import BINS, EXPONENT_MIN, Statistics
-from ampmon_server import comparing, drawing
-from ampmon_server.drawing import Asked
-from ampmon_server.figures import FIGURES, View
-from ampmon_server.figures.compared import COMPARED
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN, Statistics
+from ampmon_server.charts import FIGURES, View
+from ampmon_server.charts.compared import COMPARED
+from ampmon_server.queries import comparing, drawing
+from ampmon_server.queries.drawing import Asked
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from batches import START, Trainer, counted

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ampmon.histogram import BINS
+from ampmon.numerics.histogram import BINS
 from ampmon.wire import Finding
-from ampmon_server.case import (
+from ampmon_server.analysis.diagnosis import diagnose
+from ampmon_server.model.case import (
     RECENT,
     Case,
     Culprit,
@@ -20,12 +21,11 @@ from ampmon_server.case import (
     ScalerCase,
     Skip,
 )
-from ampmon_server.cells import parameters as parameter_cells
-from ampmon_server.cells import updates as update_cells
-from ampmon_server.cells.gradients import of_series
-from ampmon_server.cells.merging import Cells, starts_of
-from ampmon_server.diagnosis import diagnose
-from ampmon_server.series import (
+from ampmon_server.model.cells import parameters as parameter_cells
+from ampmon_server.model.cells import updates as update_cells
+from ampmon_server.model.cells.gradients import of_series
+from ampmon_server.model.cells.merging import Cells, starts_of
+from ampmon_server.model.series import (
     EVENTS,
     Floats,
     Forgotten,
@@ -33,7 +33,7 @@ from ampmon_server.series import (
     Totals,
     empty_gradients,
 )
-from ampmon_server.thresholds import Thresholds
+from ampmon_server.model.thresholds import Thresholds
 from made_series import START, parameters, rows
 
 

@@ -12,19 +12,20 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from ampmon.histogram import BINS
-from ampmon_server.cells import scalars as logged_cells
-from ampmon_server.cells.gradients import empty as no_gradients
-from ampmon_server.cells.gradients import of_series
-from ampmon_server.cells.merging import Cells, starts_of
-from ampmon_server.cells.parameters import of_samples
-from ampmon_server.cells.updates import LAYOUT, ROWS, empty, of_rows
-from ampmon_server.figures import STATISTICS, ParameterSource, ReplaySource, Source, View
-from ampmon_server.figures.rows import LEVELS
-from ampmon_server.policy import Path, Simulation
-from ampmon_server.policy.settings import TORCH
-from ampmon_server.policy.simulate import Skips
-from ampmon_server.series import (
+from ampmon.numerics.histogram import BINS
+from ampmon_server.analysis.policy import Path, Simulation
+from ampmon_server.analysis.policy.settings import TORCH
+from ampmon_server.analysis.policy.simulate import Skips
+from ampmon_server.analysis.whatif import flushed_in
+from ampmon_server.charts import STATISTICS, ParameterSource, ReplaySource, Source, View
+from ampmon_server.charts.parts.rows import LEVELS
+from ampmon_server.model.cells import scalars as logged_cells
+from ampmon_server.model.cells.gradients import empty as no_gradients
+from ampmon_server.model.cells.gradients import of_series
+from ampmon_server.model.cells.merging import Cells, starts_of
+from ampmon_server.model.cells.parameters import of_samples
+from ampmon_server.model.cells.updates import LAYOUT, ROWS, empty, of_rows
+from ampmon_server.model.series import (
     EVENTS,
     GradientSeries,
     ModuleSample,
@@ -33,7 +34,6 @@ from ampmon_server.series import (
     Resume,
     Totals,
 )
-from ampmon_server.whatif import flushed_in
 from batches import counted
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ampmon import wire
-from ampmon.histogram import BINS, EXPONENT_MIN
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN
 from batches import Trainer, counted
 from serving import Server
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from ampmon import process
+from ampmon.client import process
 from recording import Recording
 
 

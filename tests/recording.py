@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ampmon import process, wire
-from ampmon.histogram import Statistics
+from ampmon import wire
+from ampmon.client import process
+from ampmon.numerics.histogram import Statistics
 from ampmon.spool import Position, SpoolReader, spools
 from waiting import DEADLINE_S
 

@@ -15,8 +15,8 @@ import msgspec
 import zstandard
 
 from ampmon.errors import HeaderMissing, Refused
-from ampmon.proof import PROOF_PATH, digest_of, id_of, proof
 from ampmon.testing import MemoryTransport
+from ampmon.transport.proof import PROOF_PATH, digest_of, id_of, proof
 from attempts import TOKEN
 from waiting import DEADLINE_S
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ampmon_server.figures.together import COLOURS
+from ampmon_server.charts.together import COLOURS
 
 
 ROLES = json.loads((Path(__file__).parents[1] / "web" / "roles.json").read_text(encoding="utf-8"))

@@ -12,12 +12,12 @@ from typing import Any
 import psycopg
 from sqlalchemy import Engine, event
 
-from ampmon_server.tables import metadata
+from ampmon_server.store.schema.tables import metadata
 
 
 OF_RUNS = {table.name for table in metadata.tables.values() if "run_id" in table.c}
 _OURS = "ampmon_server."
-_HELPERS = {"store.engine", "store.inserting"}
+_HELPERS = {"store.engine.engine", "store.inserting"}
 """Modules that run what another has made."""
 _PLANNED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 _RUN = r"'\\x[0-9a-f]{32}'::bytea"

@@ -12,10 +12,10 @@ from typing import Any
 
 import uvicorn
 
-from ampmon_server.app import create_app
-from ampmon_server.service import Service
+from ampmon_server.http.app import create_app
+from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
-from ampmon_server.store.pages import Paged, Rows, unpack
+from ampmon_server.store.pages.pages import Paged, Rows, unpack
 from databases import provide
 
 

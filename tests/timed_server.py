@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from ampmon_server.connection import Crowd
-from ampmon_server.process import Process
-from ampmon_server.service import Service
+from ampmon_server.http.connection import Crowd
+from ampmon_server.http.process import Process
+from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from certificates import Authority
 from waiting import DEADLINE_S

@@ -12,7 +12,7 @@ from scripts import Script, run
 
 _IMPORTS = (
     "alembic.autogenerate",
-    "ampmon_server.app",
+    "ampmon_server.http.app",
     "ampmon_server.cli.serve",
     "anyio._backends._asyncio",
     "sqlalchemy.dialects.sqlite",

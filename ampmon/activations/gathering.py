@@ -16,7 +16,7 @@ import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ampmon import wire
-from ampmon.histogram import Statistics
+from ampmon.numerics.histogram import Statistics
 from ampmon.probe import eager, host
 from ampmon.probe.accelerator import current_stream, is_asynchronous, on
 from ampmon.probe.device import DeviceProbe

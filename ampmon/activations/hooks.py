@@ -18,9 +18,9 @@ from ampmon import wire
 from ampmon.activations.gathering import Gathered, Gathering, Lost
 from ampmon.activations.modules import ModuleRegistry
 from ampmon.config import Config
-from ampmon.parameters import Models
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.graphs import capturing, traceable
+from ampmon.training.parameters import Models
 
 
 WATCHED = 128

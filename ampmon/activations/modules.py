@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import torch
 
-from ampmon import built, wire
-from ampmon.built import strip_wrappers
+from ampmon import wire
 from ampmon.config import clean_name
-from ampmon.parameters import Models, named_models
+from ampmon.training import built
+from ampmon.training.built import strip_wrappers
+from ampmon.training.parameters import Models, named_models
 
 
 MODULES_MAX = 50_000

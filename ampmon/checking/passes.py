@@ -17,8 +17,8 @@ from ampmon.checking.refusals import checked_loss, checked_model
 from ampmon.checking.snapshot import gradients_aside, leaves, unchanged
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
-from ampmon.formats import FP16
-from ampmon.histogram import ON_GRID_SHARE, Statistics
+from ampmon.numerics.formats import FP16
+from ampmon.numerics.histogram import ON_GRID_SHARE, Statistics
 from ampmon.probe.eager import widest
 from ampmon.wire import ForwardOrigin
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from accelerate.tracking import GeneralTracker, on_main_process
 
-from ampmon import process, run
+from ampmon.client import process, run
+from ampmon.client.unchanged import auto
 from ampmon.integrations.proposal import Proposal, numbers
-from ampmon.unchanged import auto
 
 
 class AmpmonTracker(GeneralTracker):

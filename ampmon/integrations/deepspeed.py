@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ampmon.feed import Feed, Policy
+from ampmon.client.feed import Feed, Policy
 from ampmon.integrations.patching import feed_from
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ampmon import run
+from ampmon.client import run
+from ampmon.client.unchanged import auto
 from ampmon.integrations.proposal import Proposal, numbers, run_id
-from ampmon.unchanged import auto
 
 
 try:

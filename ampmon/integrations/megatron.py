@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ampmon.feed import Feed, Policy
+from ampmon.client.feed import Feed, Policy
 from ampmon.integrations.patching import feed_from
 
 

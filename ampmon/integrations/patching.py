@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ampmon.feed import Feed, Policy, Value, stream
+from ampmon.client.feed import Feed, Policy, Value, stream
 
 
 _FEED = "_ampmon_feed"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ampmon import config, process, signals
-from ampmon.scaler import watch
-from ampmon.troubles import warn
+from ampmon import config
+from ampmon.client import process
+from ampmon.client.scaler import watch
+from ampmon.client.troubles import warn
+from ampmon.system import signals
 
 
 class Proposal:

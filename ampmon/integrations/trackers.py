@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ampmon import run, signals
-from ampmon.troubles import warn
+from ampmon.client import run
+from ampmon.client.troubles import warn
+from ampmon.system import signals
 
 
 def log_metrics(tracker: Any, step: int | None = None) -> None:

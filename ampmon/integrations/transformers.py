@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from ampmon import run
+from ampmon.client import run
 from ampmon.integrations.proposal import Proposal, numbers, run_id
 from ampmon.integrations.trackers import log_metrics
 

@@ -25,9 +25,9 @@ from ampmon.lints.rates import FROZEN_AFTER, Rates, Schedule
 from ampmon.lints.refusals import has_no_scale, why_no_gradients
 from ampmon.lints.steps import Steps
 from ampmon.lints.teller import ENOUGH, Teller, Warn
-from ampmon.outcome import is_sharded_scaler
-from ampmon.parameters import Models, OptimizerNames, ParameterRegistry, named_models
-from ampmon.series import Stream
+from ampmon.training.outcome import is_sharded_scaler
+from ampmon.training.parameters import Models, OptimizerNames, ParameterRegistry, named_models
+from ampmon.training.series import Stream
 
 
 P = ParamSpec("P")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from ampmon.lints.words import LINTS
-from ampmon.series import Deferred, Stream
+from ampmon.training.series import Deferred, Stream
 
 
 NAMED_MAX = 64

@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from ampmon.call import Call
 from ampmon.lints.precision import computes_in
 from ampmon.lints.teller import Teller, Warn
-from ampmon.series import Stream
+from ampmon.training.call import Call
+from ampmon.training.series import Stream
 
 
-_NO_CALL = Call("ampmon.scaler.GradScaler", {})
+_NO_CALL = Call("ampmon.client.scaler.GradScaler", {})
 
 
 def say_unscaled(stream: Stream, warn: Warn, loss: Any, why: str, call: Call | None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ampmon.histogram import Statistics
+from ampmon.numerics.histogram import Statistics
 from ampmon.wire import Culprit
 
 

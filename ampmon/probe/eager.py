@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ampmon.histogram import BINS, EXPONENT_MIN, Statistics, no_runs
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN, Statistics, no_runs
 from ampmon.probe.ring import upload
 from ampmon.probe.sampling import flatten
 

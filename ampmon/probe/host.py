@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ampmon.histogram import BINS, EXPONENT_MIN, SMALL, Statistics
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN, SMALL, Statistics
 from ampmon.probe import passes
 from ampmon.probe.passes import Scratch
 from ampmon.probe.sampling import flatten, sample_runs

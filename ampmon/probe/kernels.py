@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from ampmon import signals
 from ampmon.probe.gradients import MEASURED
 from ampmon.probe.table import Table, Tables, Unsupported
 from ampmon.probe.warming import Warmer
+from ampmon.system import signals
 
 
 UNSCALED = frozenset({torch.float32, torch.float16})

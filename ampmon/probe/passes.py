@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ampmon.estimates import run_counts
-from ampmon.formats import FP16
-from ampmon.histogram import RUN
+from ampmon.numerics.estimates import run_counts
+from ampmon.numerics.formats import FP16
+from ampmon.numerics.histogram import RUN
 
 
 BIAS = 127

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ampmon.histogram import RUN
+from ampmon.numerics.histogram import RUN
 
 
 _BITS = {

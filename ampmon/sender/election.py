@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from ampmon import private
 from ampmon.identity import place
 from ampmon.spool import time_at
+from ampmon.system import private
 
 
 _TRIES = 5

@@ -10,8 +10,8 @@ import threading
 import time
 from pathlib import Path
 
-from ampmon import interpreter
 from ampmon.sender import election
+from ampmon.system import interpreter
 
 
 _STARTING_S = 5.0

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from ampmon import private
 from ampmon.config import server_address
 from ampmon.errors import AmpmonError
 from ampmon.sender.adoption import adopt
@@ -21,6 +20,7 @@ from ampmon.sender.delivery import BATCH_BYTES_MAX, Delivery
 from ampmon.sender.election import forget, home
 from ampmon.sender.statusfile import SenderStatus, clear_status
 from ampmon.spool import Destination, remove, segments, spools
+from ampmon.system import private
 from ampmon.transport import FollowingTransport, HttpTransport, Transport
 
 

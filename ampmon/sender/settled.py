@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from ampmon import private, wire
+from ampmon import wire
 from ampmon.spool import Chunk, Cursor, Entry, Position, discard_segments, remove, segments
+from ampmon.system import private
 
 
 _REJECTED = "rejected"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from ampmon import private
 from ampmon.sender.election import home
+from ampmon.system import private
 
 
 _NAME = "status"

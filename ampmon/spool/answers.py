@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ampmon import private
+from ampmon.system import private
 
 
 _NAME, _REQUEST = "findings", "request"

@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from ampmon import private
 from ampmon.config import RunOptions
 from ampmon.identity import Process, this_process
+from ampmon.system import private
 
 
 _NAME = "destination"

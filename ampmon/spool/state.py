@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from ampmon import private
 from ampmon.spool import layout
 from ampmon.spool.layout import Position
+from ampmon.system import private
 
 
 _NAME = "cursor"

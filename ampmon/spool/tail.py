@@ -9,9 +9,9 @@ from collections import deque
 from pathlib import Path
 from uuid import UUID
 
-from ampmon import private, signals
 from ampmon.spool import frame, layout
 from ampmon.spool.destination import Destination
+from ampmon.system import private, signals
 
 
 CLOSED = "closed"

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
-from ampmon import private, signals
 from ampmon.config import SPOOL_BYTES
 from ampmon.errors import SpoolError
-from ampmon.mounts import network_file_system
 from ampmon.spool import layout
 from ampmon.spool.destination import Destination
 from ampmon.spool.relay import POLL_S, RING_BYTES, SLOW_S, Relay, words
 from ampmon.spool.tail import Tail
+from ampmon.system import private, signals
+from ampmon.system.mounts import network_file_system
 
 
 _WINDOW_MS = round(2000 * POLL_S)

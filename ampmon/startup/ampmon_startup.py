@@ -44,7 +44,7 @@ def tell(words: str) -> None:
 
 
 def _fail(error: Exception) -> None:
-    signals = sys.modules.get("ampmon.signals")
+    signals = sys.modules.get("ampmon.system.signals")
     if signals is not None:
         signals.let_through(error)
     words = f"{type(error).__name__}: {error}"
@@ -196,7 +196,7 @@ def _waiting_class(kind: Any) -> type:
 def _watch(scaler: Any) -> None:
     _made["used"] += 1
     fresh = id(scaler) not in _restored
-    from ampmon.scaler import adopt
+    from ampmon.client.scaler import adopt
 
     adopt(scaler)
     monitor = scaler.__dict__.get("_ampmon_monitor")
@@ -231,7 +231,7 @@ def see_module(module: Any, *_: Any) -> None:
 
 def _conclude(_: Any) -> None:
     """Say why nothing was watched, on rank 0 of a training that ended well."""
-    used = _made["used"] or "ampmon.scaler" in sys.modules  # the script's own
+    used = _made["used"] or "ampmon.client.scaler" in sys.modules  # the script's own
     crashed = getattr(sys, "last_value", None) is not None
     ranks = [os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")]
     first = next(filter(None, ranks), "0") == "0"

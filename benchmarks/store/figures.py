@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ampmon_server.figures import FIGURES
+from ampmon_server.charts import FIGURES
 from ampmon_server.settings import Settings
 from benchmarks.server import serving
 from benchmarks.store.databases import postgresql

@@ -14,21 +14,26 @@ import numpy as np
 from sqlalchemy import Connection, Table, select, update
 
 from ampmon import wire
-from ampmon.histogram import Statistics
-from ampmon_server.cells.updates import ROWS, Rows
+from ampmon.numerics.histogram import Statistics
+from ampmon_server.model.cells.updates import ROWS, Rows
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, attempts, engine, gradients, ingest, rollups
-from ampmon_server.store import scalars as logged
-from ampmon_server.store import state as run_state
-from ampmon_server.store.attempts import Attempt
-from ampmon_server.store.engine import insert_rows
-from ampmon_server.store.packing import Sample
-from ampmon_server.store.remembered import Remembered
-from ampmon_server.store.roster import Roster
-from ampmon_server.store.state import RunState
-from ampmon_server.store.streams import Stream
-from ampmon_server.store.updates import PAGES
-from ampmon_server.tables import ledger, metadata, module_blocks, skips
+from ampmon_server.store import Store
+from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.engine import insert_rows
+from ampmon_server.store.ingest import ingest
+from ampmon_server.store.pages.packing import Sample
+from ampmon_server.store.samples import gradients
+from ampmon_server.store.schema.tables import ledger, metadata, module_blocks, skips
+from ampmon_server.store.streams import attempts
+from ampmon_server.store.streams import state as run_state
+from ampmon_server.store.streams.attempts import Attempt
+from ampmon_server.store.streams.remembered import Remembered
+from ampmon_server.store.streams.roster import Roster
+from ampmon_server.store.streams.state import RunState
+from ampmon_server.store.streams.streams import Stream
+from ampmon_server.store.updates import rollups
+from ampmon_server.store.updates import scalars as logged
+from ampmon_server.store.updates.updates import PAGES
 from benchmarks.paired import shown
 from benchmarks.store.samples import SCALE, Real, shifted
 from benchmarks.store.track import Track

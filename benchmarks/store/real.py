@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ampmon import wire
-from ampmon.histogram import Statistics
+from ampmon.numerics.histogram import Statistics
 from ampmon.probe.host import measure
 from ampmon_server.demo import text
 from ampmon_server.demo.model import Size

@@ -16,8 +16,8 @@ from uuid import uuid4
 from sqlalchemy import insert, select
 
 from ampmon_server.settings import Settings
-from ampmon_server.store import engine
-from ampmon_server.tables import runs
+from ampmon_server.store.engine import engine
+from ampmon_server.store.schema.tables import runs
 from benchmarks.server import serving
 from benchmarks.store.databases import postgresql
 from benchmarks.store.effort import FULL, Effort

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ampmon import wire
-from ampmon.histogram import Statistics
+from ampmon.numerics.histogram import Statistics
 
 
 SCALE = 2.0**16

@@ -12,9 +12,10 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
-from ampmon.decoding import decode_batch
+from ampmon.wire.decoding import decode_batch
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, engine
+from ampmon_server.store import Store
+from ampmon_server.store.engine import engine
 from benchmarks.paired import shown
 from benchmarks.store import load
 from benchmarks.store.databases import postgresql

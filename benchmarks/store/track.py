@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.series import EVENTS
+from ampmon_server.model.series import EVENTS
 
 
 INTERVAL = 2000

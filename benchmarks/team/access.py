@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from starlette.types import ASGIApp, Message
 
 from ampmon.transport import HttpTransport
-from ampmon_server.app import create_app
-from ampmon_server.service import Service
+from ampmon_server.http.app import create_app
+from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from benchmarks.paired import ratio, take_turns
 from benchmarks.server import started

@@ -13,9 +13,9 @@ from unittest.mock import patch
 from starlette.responses import Response
 from starlette.types import Scope
 
-from ampmon_server.auth.caller import OPERATOR
-from ampmon_server.auth.guard import Guard
 from ampmon_server.cli import main
+from ampmon_server.http.auth.caller import OPERATOR
+from ampmon_server.http.auth.guard import Guard
 
 
 async def _nobody(_: Guard, scope: Scope) -> Response | None:

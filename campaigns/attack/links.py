@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ampmon_server.auth.tokens import KNOWN_S
+from ampmon_server.http.auth.tokens import KNOWN_S
 from campaigns.attack.raw import Answer, Wire
 from campaigns.attack.tally import Tally
 

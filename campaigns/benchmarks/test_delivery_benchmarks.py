@@ -41,7 +41,7 @@ def same_columns(rows: list[dict[str, Any]]) -> bool:
     return len({tuple(row) for row in rows}) == 1
 
 
-@pytest.mark.filterwarnings("ignore::ampmon.troubles.AmpmonWarning")
+@pytest.mark.filterwarnings("ignore::ampmon.client.troubles.AmpmonWarning")
 def test_host_time_is_measured_in_every_situation(tmp_path: Path) -> None:
     """There is a row for each situation, caches and number of tensors, each against the offline one of its kind."""
     rows = host_time.measure(tmp_path, TINY)

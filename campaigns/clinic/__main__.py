@@ -20,8 +20,8 @@ from campaigns.clinic.session import Session
 
 
 RULES = (
-    "server/ampmon_server/diagnosis",
-    "server/ampmon_server/thresholds.py",
+    "server/ampmon_server/analysis/diagnosis",
+    "server/ampmon_server/model/thresholds.py",
     "ampmon/lints",
 )
 """Where the rules are: the commit that last changed them draws the patients."""

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from playwright.sync_api import Page, expect
 
-from ampmon_server.asking import answering
-from ampmon_server.asking.answers import RECOMMENDED
 from ampmon_server.cli import main
 from ampmon_server.cli.exits import CANNOT
+from ampmon_server.client import answering
+from ampmon_server.client.answers import RECOMMENDED
 from ampmon_server.report import page as report_of
 from ampmon_server.report import tell
 from campaigns.clinic.pictures import WAIT_MS, drawn, login_link

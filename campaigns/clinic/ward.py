@@ -35,7 +35,7 @@ def warm() -> None:
 
     torch.set_num_threads(1)
     importlib.import_module("campaigns.clinic.drawn")
-    importlib.import_module("ampmon.scaler")
+    importlib.import_module("ampmon.client.scaler")
     from campaigns.clinic.training import digits
 
     digits()

@@ -14,9 +14,9 @@ from uuid import UUID
 
 from ampmon import wire
 from ampmon.spool import Position, SpoolReader, spools
-from ampmon_server.cells import scalars
-from ampmon_server.cells.updates import ROWS
-from ampmon_server.store.pages import unpack
+from ampmon_server.model.cells import scalars
+from ampmon_server.model.cells.updates import ROWS
+from ampmon_server.store.pages.pages import unpack
 
 
 # What tells of a fault, and so is not in a training without one.

@@ -13,8 +13,9 @@ from ampmon import wire
 from ampmon.errors import Unreachable
 from ampmon.testing import MemoryTransport
 from ampmon.transport import HttpTransport, Transport
-from ampmon_server.store import Verification, scalars, updates
-from ampmon_server.store.pages import Paged
+from ampmon_server.store import Verification
+from ampmon_server.store.pages.pages import Paged
+from ampmon_server.store.updates import scalars, updates
 from campaigns.faults.life import Key
 from campaigns.soak.proxy import Fault, Proxy
 from threaded_server import ThreadedServer

@@ -20,21 +20,15 @@ import torch
 from alembic.script import ScriptDirectory
 
 import ampmon
-from ampmon import identity, private, wire
-from ampmon.decoding import decode_batch
+from ampmon import identity, wire
 from ampmon.sender import DestinationStatus, SenderStatus, drain, election
-from ampmon.spool import (
-    Destination,
-    Position,
-    SpoolReader,
-    SpoolWriter,
-    attempt_directory,
-    spools,
-)
-from ampmon_server import migrations
-from ampmon_server.process import Process
-from ampmon_server.service import Service
+from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter, attempt_directory, spools
+from ampmon.system import private
+from ampmon.wire.decoding import decode_batch
+from ampmon_server.http.process import Process
+from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
+from ampmon_server.store.schema import migrations
 from campaigns.faults import account, matrix, parts, workload
 from campaigns.faults.account import Account
 from campaigns.faults.matrix import Line

@@ -25,13 +25,13 @@ from hypothesis.stateful import (
 
 import ampmon
 from ampmon import identity, wire
-from ampmon.decoding import decode_batch
 from ampmon.sender import drain
 from ampmon.sender.courier import Courier
 from ampmon.sender.delivery import Delivery
 from ampmon.spool import Cursor, Destination, spools
 from ampmon.testing import ManualClock
 from ampmon.transport import Transport
+from ampmon.wire.decoding import decode_batch
 from campaigns.faults.backends import Backend, InMemory, Real
 from campaigns.faults.life import Key, Kind, Life, Refused
 

@@ -18,14 +18,15 @@ from typing import Any
 from uuid import UUID
 
 import ampmon
-from ampmon import process, wire
-from ampmon.decoding import decode_batch
+from ampmon import wire
+from ampmon.client import process
 from ampmon.sender import delivery
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, SpoolWriter
 from ampmon.transport import HttpTransport, Transport
-from ampmon_server.process import Process
-from ampmon_server.service import Service
+from ampmon.wire.decoding import decode_batch
+from ampmon_server.http.process import Process
+from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from campaigns.faults import account, seams, workload
 from campaigns.faults.hostile import Hostile

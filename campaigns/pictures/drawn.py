@@ -8,10 +8,10 @@ from html import escape
 
 import numpy as np
 
-from ampmon.formats import FP16
-from ampmon.histogram import EXPONENT_MIN, Statistics
-from ampmon_server.figures.histogram import ROLES
-from ampmon_server.words import count, magnitude_of, percent, power_of_two, two_to
+from ampmon.numerics.formats import FP16
+from ampmon.numerics.histogram import EXPONENT_MIN, Statistics
+from ampmon_server.charts.histogram import ROLES
+from ampmon_server.model.words import count, magnitude_of, percent, power_of_two, two_to
 from campaigns.pictures.measured import Measured, Update
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ampmon.histogram import Statistics
+from ampmon.numerics.histogram import Statistics
 from ampmon.probe.host import measure
 from ampmon_server.demo import text
 from ampmon_server.demo.model import GPT, SMALL

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ampmon.histogram import BINS, EXPONENT_MIN
-from ampmon_server.series import GradientSeries, Totals
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN
+from ampmon_server.model.series import GradientSeries, Totals
 
 
 def underflow_network(dtype: torch.dtype = torch.float16) -> Callable[[float], Tensor]:

@@ -12,7 +12,7 @@ import torch
 
 import ampmon
 from ampmon import wire
-from ampmon_server.policy import History, Setting, Simulator
+from ampmon_server.analysis.policy import History, Setting, Simulator
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from campaigns.policy.tasks import ALL, train

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ampmon.histogram import ON_GRID_SHARE, elsewhere
+from ampmon.numerics.histogram import ON_GRID_SHARE, elsewhere
 from campaigns.policy.gradients import histogram, underflow_network
 from campaigns.policy.tasks import TASKS, Task
 

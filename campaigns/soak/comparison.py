@@ -12,9 +12,8 @@ from uuid import UUID
 import numpy as np
 from sqlalchemy import Connection, Row, select
 
-from ampmon_server.store import scalars, updates
-from ampmon_server.store.pages import Paged, Rows, unpack
-from ampmon_server.tables import (
+from ampmon_server.store.pages.pages import Paged, Rows, unpack
+from ampmon_server.store.schema.tables import (
     attempts,
     gradient_blocks,
     gradient_totals,
@@ -22,6 +21,7 @@ from ampmon_server.tables import (
     runs,
     skips,
 )
+from ampmon_server.store.updates import scalars, updates
 from campaigns.soak.tally import Count
 from campaigns.soak.told import Told, Update
 

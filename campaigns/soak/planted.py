@@ -7,9 +7,9 @@ from collections.abc import Callable
 from uuid import UUID
 
 from ampmon import wire
+from ampmon_server.background.writer import Writer
 from ampmon_server.cli import main
 from ampmon_server.store import Receipt
-from ampmon_server.writer import Writer
 
 
 _EARLY_S = 0.5

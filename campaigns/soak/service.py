@@ -9,7 +9,11 @@ from ampmon_server.cli import main
 
 def warm() -> None:
     """Load what a server loads."""
-    for name in ("ampmon_server.cli.serve", "ampmon_server.app", "uvicorn.protocols.http.auto"):
+    for name in (
+        "ampmon_server.cli.serve",
+        "ampmon_server.http.app",
+        "uvicorn.protocols.http.auto",
+    ):
         importlib.import_module(name)
 
 

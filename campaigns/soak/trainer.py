@@ -11,7 +11,7 @@ import time
 import torch
 
 import ampmon
-from ampmon import process
+from ampmon.client import process
 from campaigns.soak.told import Teller
 
 
@@ -53,7 +53,7 @@ def warm() -> None:
     """Load what a first update loads, which takes seconds."""
     torch.set_num_threads(1)
     _Training(torch.amp.GradScaler("cpu")).update()
-    importlib.import_module("ampmon.scaler")
+    importlib.import_module("ampmon.client.scaler")
 
 
 class _Training:

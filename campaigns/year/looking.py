@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ampmon_server.figures import OF_A_RUN
+from ampmon_server.charts import OF_A_RUN
 from benchmarks.delivery.memory import held_now
 from benchmarks.store.timing import Client, in_turns
 

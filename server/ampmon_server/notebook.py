@@ -21,15 +21,15 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import plotly.graph_objects as go
 
-from ampmon.plain import plain, plain_finding
+from ampmon.system.plain import plain, plain_finding
 from ampmon.wire import Finding
-from ampmon_server import assets
-from ampmon_server.asking import LATEST, Asking, Unanswered, answering, choose
-from ampmon_server.asking.answers import RECOMMENDED, Diagnosed, Run, read
-from ampmon_server.asking.sketch import sketch
-from ampmon_server.figures import OF_A_RUN, resolve
-from ampmon_server.figures.layout import escaped
-from ampmon_server.words import plural
+from ampmon_server.charts import OF_A_RUN, resolve
+from ampmon_server.charts.parts.layout import escaped
+from ampmon_server.client import LATEST, Asking, Unanswered, answering, choose
+from ampmon_server.client.answers import RECOMMENDED, Diagnosed, Run, read
+from ampmon_server.client.sketch import sketch
+from ampmon_server.model.words import plural
+from ampmon_server.pages import assets
 
 
 Theme: TypeAlias = Literal["light", "dark"]
@@ -62,7 +62,7 @@ def figure(
 
     ``asked`` is what the chart can be asked for, as ``GET /api/v1/runs/{run_id}/figures/{name}`` has it: ``start``,
     ``stop``, ``x``, ``statistic`` and so on; ``logged`` is the name of a logged value. Where there is nothing to draw
-    the figure says why. Blocks until it is answered. Raises `ampmon_server.asking.Unanswered`, which says what to do.
+    the figure says why. Blocks until it is answered. Raises `ampmon_server.client.Unanswered`, which says what to do.
     """
     with _answering(url, data_dir, token_file) as server:
         return _drawn(server, choose(server, run).run_id, name, theme, asked)
@@ -77,7 +77,7 @@ def figures(
     token_file: Path | str | None = None,
     **asked: object,
 ) -> dict[str, go.Figure]:
-    """Every chart of a run by its name, as `figure` gives one. Blocks; raises `ampmon_server.asking.Unanswered`."""
+    """Every chart of a run by its name, as `figure` gives one. Blocks; raises `ampmon_server.client.Unanswered`."""
     with _answering(url, data_dir, token_file) as server:
         run_id = choose(server, run).run_id
         return {name: _drawn(server, run_id, name, theme, asked) for name in OF_A_RUN}
@@ -113,7 +113,7 @@ def page(
 
     ``url`` is where this process reaches it, ``browser_url`` where the browser does, if that is elsewhere: behind a
     proxy, or in Colab. The server has to allow the notebook's origin by ``--frame-ancestors``. ``height`` in pixels.
-    Blocks until it is answered. Raises `ampmon_server.asking.Unanswered`.
+    Blocks until it is answered. Raises `ampmon_server.client.Unanswered`.
     """
     ask = partial(_answering, url, data_dir, token_file)
     with ask() as server:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ampmon.config import DEFAULT_URL, address_file, data_directory
 from ampmon_server.alerting.targets import Alerts
-from ampmon_server.thresholds import Thresholds
+from ampmon_server.model.thresholds import Thresholds
 
 
 LogFormat = Literal["text", "json"]
@@ -21,7 +21,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Values for `ampmon_server.app.create_app`. Paths need not exist yet."""
+    """Values for `ampmon_server.http.app.create_app`. Paths need not exist yet."""
 
     data_directory: Path = field(default_factory=data_directory)
     database_url: str | None = None

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ampmon_server.alerting.machine import Alert, Patience, Step, step
-from ampmon_server.severities import RANKS
+from ampmon_server.model.severities import RANKS
 
 
 MINUTE = 60_000_000

@@ -16,8 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ampmon_server.connection import Connection
-from ampmon_server.process import Process
+from ampmon_server.http.connection import Connection
+from ampmon_server.http.process import Process
 
 
 ROOT = Path(__file__).parents[2]

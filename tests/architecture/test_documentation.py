@@ -16,8 +16,8 @@ from starlette.routing import Route
 import ampmon
 import scripts
 from ampmon import wire
-from ampmon_server.app import create_app
-from ampmon_server.figures import FIGURES
+from ampmon_server.charts import FIGURES
+from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from campaigns import reference
 from campaigns.gallery import exhibits

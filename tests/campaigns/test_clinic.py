@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from playwright.sync_api import expect
 
-from ampmon_server.assets import plotly_script
+from ampmon_server.pages.assets import plotly_script
 from browser import chromium
 from campaigns.clinic.cure import places_of
 from campaigns.clinic.drawn import find

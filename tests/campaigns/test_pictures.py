@@ -10,7 +10,7 @@ import pytest
 import torch
 from playwright.sync_api import Browser
 
-from ampmon_server.words import two_to
+from ampmon_server.model.words import two_to
 from campaigns.pictures.__main__ import IMAGES, THEMES, Photographer, draw
 from campaigns.pictures.drawn import DRAWN, LIMITS
 from campaigns.pictures.measured import Measured, train

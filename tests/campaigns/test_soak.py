@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, select
 
-from ampmon_server.store import scalars, updates
-from ampmon_server.store.engine import insert_rows
+from ampmon_server.store.engine.engine import insert_rows
+from ampmon_server.store.updates import scalars, updates
 from campaigns.soak.comparison import compare
 from campaigns.soak.nursery import Nursery
 from campaigns.soak.round import Plan, Round

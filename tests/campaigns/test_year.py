@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ampmon_server.cells.updates import ROWS
-from ampmon_server.store.pages import pack
+from ampmon_server.model.cells.updates import ROWS
+from ampmon_server.store.pages.pages import pack
 from batches import PARAMETERS, statistics
 from benchmarks.store.samples import Real
 from campaigns.year import campaign, senders

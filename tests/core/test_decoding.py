@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from ampmon import decoding, wire
-from ampmon.decoding import TooLarge, decode_batch
+from ampmon import wire
+from ampmon.wire import decoding
+from ampmon.wire.decoding import TooLarge, decode_batch
 from batches import Trainer
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon.estimates import (
+from ampmon.numerics.estimates import (
     elements_of,
     grain,
     interval,
@@ -17,7 +17,7 @@ from ampmon.estimates import (
     share_variance,
     standard_error,
 )
-from ampmon.histogram import RUN
+from ampmon.numerics.histogram import RUN
 
 
 @given(st.lists(st.integers(0, RUN), max_size=40), st.integers(0, 2**32))

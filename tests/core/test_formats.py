@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ampmon.formats import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
+from ampmon.numerics.formats import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
 
 
 TORCH = [

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 
-from ampmon.formats import BF16, E5M2
-from ampmon.histogram import (
+from ampmon.numerics.formats import BF16, E5M2
+from ampmon.numerics.histogram import (
     BINS,
     RUN,
     Statistics,

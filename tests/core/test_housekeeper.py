@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ampmon import housekeeper, mounts, process, wire
+from ampmon import wire
+from ampmon.client import housekeeper, process
+from ampmon.client.recorder import Recorder
+from ampmon.client.troubles import AmpmonWarning
 from ampmon.config import resolve
-from ampmon.recorder import Recorder
-from ampmon.troubles import AmpmonWarning
+from ampmon.system import mounts
 from recording import recordings
 from waiting import DEADLINE_S, wait_for
 

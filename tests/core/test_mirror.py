@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon.mirror import Mirror, moved
-from ampmon.outcome import Reading
+from ampmon.client.mirror import Mirror, moved
+from ampmon.training.outcome import Reading
 
 
 SCALES = st.floats(2.0**-140, 2.0**127, width=32) | st.just(math.inf)

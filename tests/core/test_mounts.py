@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ampmon.mounts import MOUNTS, network_file_system
+from ampmon.system.mounts import MOUNTS, network_file_system
 
 
 LISTED = r"""

@@ -107,8 +107,8 @@ def test_a_child_whose_threads_record_at_once_is_one_attempt(data_directory: Pat
 
 ON_A_DEVICE = """
 import gc, os, threading, ampmon
-from ampmon import process
-from ampmon.recorder import Recorder
+from ampmon.client import process
+from ampmon.client.recorder import Recorder
 
 class Record:
     # Stands for one with a CUDA event, whose destructor ends a forked process.

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ampmon import mounts, wire
+from ampmon import wire
+from ampmon.client.rationing import FULL, LIMIT, ONE_IN, SCARCE, Rationing
+from ampmon.client.recorder import Recorder
+from ampmon.client.troubles import AmpmonWarning
 from ampmon.config import SPOOL_BYTES, SPOOL_BYTES_MIN, resolve
 from ampmon.errors import ConfigurationError
-from ampmon.rationing import FULL, LIMIT, ONE_IN, SCARCE, Rationing
-from ampmon.recorder import Recorder
-from ampmon.series import Stream
-from ampmon.troubles import AmpmonWarning
+from ampmon.system import mounts
+from ampmon.training.series import Stream
 from recording import Recording, recordings
 from waiting import DEADLINE_S
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import ampmon
-from ampmon import process
-from ampmon.reader import Reader
-from ampmon.series import Stream
+from ampmon.client import process
+from ampmon.client.reader import Reader
+from ampmon.training.series import Stream
 from recording import Recording, recording
 from waiting import DEADLINE_S
 

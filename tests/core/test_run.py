@@ -14,10 +14,11 @@ import torch
 
 import ampmon
 import scripts
-from ampmon import process, wire
+from ampmon import wire
+from ampmon.client import process
+from ampmon.client.iteration import taken
 from ampmon.errors import ConfigurationError
-from ampmon.iteration import taken
-from ampmon.series import Stream
+from ampmon.training.series import Stream
 from recording import recording, recordings
 
 

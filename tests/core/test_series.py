@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from ampmon import outcome, wire
-from ampmon.iteration import (
+from ampmon import wire
+from ampmon.client.iteration import (
     CULPRITS_MAX,
     Culprits,
     Iteration,
@@ -21,12 +21,13 @@ from ampmon.iteration import (
     taken,
 )
 from ampmon.lints import Schedule
-from ampmon.outcome import Reading, ReadingOnDevice
 from ampmon.probe import attribution, eager
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.probe.ring import Readback
-from ampmon.series import Stream
 from ampmon.testing import ManualClock
+from ampmon.training import outcome
+from ampmon.training.outcome import Reading, ReadingOnDevice
+from ampmon.training.series import Stream
 
 
 class Paper:

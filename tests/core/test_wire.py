@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ampmon import wire
-from ampmon.decoding import UnsupportedVersion, decode_batch
+from ampmon.wire.decoding import UnsupportedVersion, decode_batch
 
 
 STEP = wire.OptimizerStep(

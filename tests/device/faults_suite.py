@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from ampmon import measurement, recorder
+from ampmon.client import measurement, recorder
 from ampmon.probe import graphs, ring, table
 from device.emulated import Device, device
 from device.place import PLACE

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import ampmon
-from ampmon.gear import LOOK_EVERY
+from ampmon.client.gear import LOOK_EVERY
 from device.place import EMULATED, PLACE, Device, device
 from recording import Recording, recording
 from scaler.test_parity import CASES, HALF, RARELY, STEADY, STEADY_UPDATES, Case, bits, train

@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ampmon.wire import Finding
-from ampmon_server.case import Policy, ScalerCase
-from ampmon_server.cells import scalars
-from ampmon_server.cells.merging import Cells, starts_of
-from ampmon_server.diagnosis.divergence import divergence
-from ampmon_server.series import Floats
+from ampmon_server.analysis.diagnosis.divergence import divergence
+from ampmon_server.model.case import Policy, ScalerCase
+from ampmon_server.model.cells import scalars
+from ampmon_server.model.cells.merging import Cells, starts_of
+from ampmon_server.model.series import Floats
 from made_cases import case, found, joined_samples, samples_of, trained
 from made_series import START
 

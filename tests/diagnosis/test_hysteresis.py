@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ampmon_server.case import Policy
-from ampmon_server.diagnosis.updates import skips_to_death
-from ampmon_server.policy.machines import Hysteresis
+from ampmon_server.analysis.diagnosis.updates import skips_to_death
+from ampmon_server.analysis.policy.machines import Hysteresis
+from ampmon_server.model.case import Policy
 from made_cases import case, cells_of, found, rules_of, scaler
 
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ampmon_server.case import Policy
-from ampmon_server.diagnosis.rules import (
-    bf16,
-    collapse_forecast,
-    forgotten_state,
-    ranks_disagree,
-    sawtooth,
-)
-from ampmon_server.policy.languages import in_settings_of
+from ampmon_server.analysis.diagnosis.rules import bf16, forgotten_state, ranks_disagree
+from ampmon_server.analysis.diagnosis.rules.scale import collapse_forecast, sawtooth
+from ampmon_server.analysis.policy.languages import in_settings_of
+from ampmon_server.model.case import Policy
 
 
-OWN = "ampmon.scaler.GradScaler"
+OWN = "ampmon.client.scaler.GradScaler"
 TORCH = "torch.amp.grad_scaler.GradScaler"
 TRAINER = f"{TORCH} (transformers.Trainer)"
 ACCELERATE = f"{TORCH} (accelerate.Accelerator)"

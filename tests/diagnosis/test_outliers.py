@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ampmon.wire import Finding
-from ampmon_server.case import Policy, ScalerCase
-from ampmon_server.cells import scalars
-from ampmon_server.cells.merging import Cells, starts_of
-from ampmon_server.diagnosis.growth import follows_growth
-from ampmon_server.diagnosis.outliers import period_of
+from ampmon_server.analysis.diagnosis.growth import follows_growth
+from ampmon_server.analysis.diagnosis.outliers import period_of
+from ampmon_server.model.case import Policy, ScalerCase
+from ampmon_server.model.cells import scalars
+from ampmon_server.model.cells.merging import Cells, starts_of
 from made_cases import (
     NAMES,
     case,

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from ampmon.lints.words import LINTS
-from ampmon_server.case import Policy
-from ampmon_server.diagnosis import effective
-from ampmon_server.diagnosis.rules.lints import STOPPING
-from ampmon_server.series import Forgotten
+from ampmon_server.analysis.diagnosis import effective
+from ampmon_server.analysis.diagnosis.rules.lints import STOPPING
+from ampmon_server.model.case import Policy
+from ampmon_server.model.series import Forgotten
 from made_cases import START, case, cells_of, event, found, rules_of, scaler, torch_scaler, trained
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 
 from ampmon.wire import Finding, Severity
-from ampmon_server.case import Case, Policy
-from ampmon_server.diagnosis.recommending import recommend
-from ampmon_server.policy import Recommended
+from ampmon_server.analysis.diagnosis.recommending import recommend
+from ampmon_server.analysis.policy import Recommended
+from ampmon_server.model.case import Case, Policy
 from made_cases import any_cases, found, trained
 
 

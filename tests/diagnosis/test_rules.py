@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ampmon_server.case import Case
-from ampmon_server.diagnosis import diagnose, effective, rules
-from ampmon_server.diagnosis.rules import RULES
-from ampmon_server.figures import FIGURES
-from ampmon_server.severities import RANKS
-from ampmon_server.thresholds import Levels, Thresholds
+from ampmon_server.analysis.diagnosis import diagnose, effective, rules
+from ampmon_server.analysis.diagnosis.rules import RULES
+from ampmon_server.charts import FIGURES
+from ampmon_server.model.case import Case
+from ampmon_server.model.severities import RANKS
+from ampmon_server.model.thresholds import Levels, Thresholds
 from made_cases import any_cases, found
 
 
@@ -106,8 +106,8 @@ def test_a_page_gives_the_thresholds_that_its_finding_goes_by(page: Path):
     text = page.read_text(encoding="utf-8")
     told = dict(ROW.findall(text))
     known = {each.name: getattr(Thresholds(), each.name) for each in fields(Thresholds)}
-    rule = Path(rules.__path__[0], page.name).with_suffix(".py")
-    read = re.findall(r"\bthresholds\.(\w+)", rule.read_text("utf-8")) if rule.exists() else ()
+    (rule,) = [*Path(rules.__path__[0]).rglob(f"{page.stem}.py")] or [None]
+    read = re.findall(r"\bthresholds\.(\w+)", rule.read_text("utf-8")) if rule else ()
     prose = " ".join(ROW.sub("", text).split())
     named = {name for name in known if f"`{name}`" in prose}
     assert {name for name in known if name in read} | named == set(told) & set(known)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ampmon_server.case import Policy
+from ampmon_server.model.case import Policy
 from made_cases import (
     NAMES,
     cells_of,

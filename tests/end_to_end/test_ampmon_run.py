@@ -19,8 +19,8 @@ import pytest
 
 import ampmon
 import scripts
-from ampmon.built import STARTUP
 from ampmon.config import server_address
+from ampmon.training.built import STARTUP
 from recording import recordings
 from serving import free_port
 from waiting import wait_for

@@ -18,7 +18,7 @@ import torch
 import ampmon
 from ampmon_server.cli import main
 from ampmon_server.cli.doctor.explaining import show
-from ampmon_server.messages import PARTS, Entry, entries
+from ampmon_server.pages.messages import PARTS, Entry, entries
 from pasted import PASTED, UNRELATED
 
 

@@ -16,8 +16,8 @@ import torch
 
 import ampmon
 import scripts
-from ampmon_server import assets
-from ampmon_server.messages import PARTS, Entry, entries
+from ampmon_server.pages import assets
+from ampmon_server.pages.messages import PARTS, Entry, entries
 
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ampmon_server.cli.doctor.matching import find
-from ampmon_server.messages import entries
+from ampmon_server.pages.messages import entries
 from pasted import PASTED, UNRELATED
 
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import ampmon
-from ampmon import process
+from ampmon.client import process
 from ampmon.sender import drain
 from ampmon.transport import HttpTransport
-from ampmon_server.store.updates import PAGES
+from ampmon_server.store.updates.updates import PAGES
 from recording import recording
 from threaded_server import ThreadedServer
 from waiting import DEADLINE_S

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import ampmon
-from ampmon import identity, process, wire
+from ampmon import identity, wire
+from ampmon.client import process
 from ampmon.sender import drain
 from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter, frame, segments, spools
 from ampmon.spool.layout import segment_path

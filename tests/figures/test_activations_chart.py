@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import made_series as made
-from ampmon_server.figures import Source, View
-from ampmon_server.figures.activations import ROWS_MAX, activations
+from ampmon_server.charts import Source, View
+from ampmon_server.charts.activations import ROWS_MAX, activations
 
 
 THREE = made.modules(

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import made_series as made
-from ampmon_server.cells.departure import Departure, band
-from ampmon_server.figures import Figure, Source, View
-from ampmon_server.figures.compared import COMPARED, fate, scale, skips
-from ampmon_server.figures.layout import NO_USER_STEPS
-from ampmon_server.figures.logged import LONG, logged
-from ampmon_server.figures.together import COLOURS, RUNS_MAX, Compared
-from ampmon_server.series import UserSteps
+from ampmon_server.charts import Figure, Source, View
+from ampmon_server.charts.compared import COMPARED, fate, scale, skips
+from ampmon_server.charts.logged import LONG, logged
+from ampmon_server.charts.parts.layout import NO_USER_STEPS
+from ampmon_server.charts.together import COLOURS, RUNS_MAX, Compared
+from ampmon_server.model.cells.departure import Departure, band
+from ampmon_server.model.series import UserSteps
 
 
 def runs(*scales: list[float], **keys: Any) -> list[Compared]:

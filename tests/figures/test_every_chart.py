@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, note
 
 import made_series as made
-from ampmon_server.figures import APART, FIGURES, Source, View, resolve
-from ampmon_server.figures.layout import MARGIN_LEFT, MARGIN_RIGHT
-from ampmon_server.figures.source import Position
+from ampmon_server.charts import APART, FIGURES, Source, View, resolve
+from ampmon_server.charts.parts.layout import MARGIN_LEFT, MARGIN_RIGHT
+from ampmon_server.charts.parts.source import Position
 from shared_roles import GROUNDS, ROLES, SHARED, named
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 
 import made_series as made
-from ampmon_server.figures import Source, View
-from ampmon_server.figures.exponents import exponents
-from ampmon_server.figures.gaps import Gaps, apart
-from ampmon_server.figures.judged import judge
-from ampmon_server.figures.layout import middles
-from ampmon_server.figures.source import cut
+from ampmon_server.charts import Source, View
+from ampmon_server.charts.exponents import exponents
+from ampmon_server.charts.parts.gaps import Gaps, apart
+from ampmon_server.charts.parts.judged import judge
+from ampmon_server.charts.parts.layout import middles
+from ampmon_server.charts.parts.source import cut
 
 
 def _map(figure: dict, word: str) -> dict:  # type: ignore[type-arg]

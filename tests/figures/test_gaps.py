@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import made_series as made
-from ampmon_server.figures import APART, FIGURES, Source, View
-from ampmon_server.figures.gaps import Gaps
-from ampmon_server.figures.source import cut
+from ampmon_server.charts import APART, FIGURES, Source, View
+from ampmon_server.charts.parts.gaps import Gaps
+from ampmon_server.charts.parts.source import cut
 
 
 HOLE = (40, 60)

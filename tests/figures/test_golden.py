@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ampmon_server.figures import FIGURES
-from ampmon_server.figures.compared import COMPARED
+from ampmon_server.charts import FIGURES
+from ampmon_server.charts.compared import COMPARED
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from known_run import GOLDEN, draw, plain, send

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import made_series as made
-from ampmon.histogram import BINS
-from ampmon_server.figures import ParameterSource, Source, View
-from ampmon_server.figures.histogram import histogram
-from ampmon_server.figures.parameter import parameter
-from ampmon_server.series import ParameterSample
+from ampmon.numerics.histogram import BINS
+from ampmon_server.charts import ParameterSource, Source, View
+from ampmon_server.charts.histogram import histogram
+from ampmon_server.charts.parameter import parameter
+from ampmon_server.model.series import ParameterSample
 
 
 NAME = "blocks.0.part.1.weight"

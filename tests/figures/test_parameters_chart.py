@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 
 import made_series as made
-from ampmon.histogram import BINS
-from ampmon_server.figures import STATISTICS, ParameterSource, Source, View
-from ampmon_server.figures.parameters import CELLS_MAX, FAR, parameters
-from ampmon_server.figures.rows import ROWS_MAX
+from ampmon.numerics.histogram import BINS
+from ampmon_server.charts import STATISTICS, ParameterSource, Source, View
+from ampmon_server.charts.parameters import CELLS_MAX, FAR, parameters
+from ampmon_server.charts.parts.rows import ROWS_MAX
 
 
 def _drawn(of: ParameterSource, view: View | None = None) -> dict:  # type: ignore[type-arg]

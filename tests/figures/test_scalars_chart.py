@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 import made_series as made
-from ampmon_server.figures import Source, View
-from ampmon_server.figures.scalars import scalars
-from ampmon_server.series import UserSteps
+from ampmon_server.charts import Source, View
+from ampmon_server.charts.scalars import scalars
+from ampmon_server.model.series import UserSteps
 
 
 def source(values: dict[str, np.ndarray], *, user: UserSteps | None = None) -> Source:

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import made_series as made
-from ampmon_server.cells.gradients import LAYOUT as GRADIENTS
-from ampmon_server.cells.merging import starts_of
-from ampmon_server.cells.updates import LAYOUT, MOVES
-from ampmon_server.figures import FIGURES, Source, View
-from ampmon_server.figures.layout import DEAD, log2_scale
-from ampmon_server.figures.scale import MARKS, scale
-from ampmon_server.figures.source import cut
-from ampmon_server.series import Resume
+from ampmon_server.charts import FIGURES, Source, View
+from ampmon_server.charts.parts.layout import DEAD, log2_scale
+from ampmon_server.charts.parts.source import cut
+from ampmon_server.charts.scale import MARKS, scale
+from ampmon_server.model.cells.gradients import LAYOUT as GRADIENTS
+from ampmon_server.model.cells.merging import starts_of
+from ampmon_server.model.cells.updates import LAYOUT, MOVES
+from ampmon_server.model.series import Resume
 
 
 def _line(figure: dict) -> dict:  # type: ignore[type-arg]

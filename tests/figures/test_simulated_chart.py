@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 import made_series as made
-from ampmon_server.figures import Source, View
-from ampmon_server.figures.simulated import META, simulated
-from ampmon_server.policy import Recommended
-from ampmon_server.policy.simulate import Skips
+from ampmon_server.analysis.policy import Recommended
+from ampmon_server.analysis.policy.simulate import Skips
+from ampmon_server.charts import Source, View
+from ampmon_server.charts.simulated import META, simulated
 
 
 def _source(**would: object) -> Source:

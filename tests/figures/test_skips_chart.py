@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 
 import made_series as made
-from ampmon_server.figures import Source, View
-from ampmon_server.figures.scale import scale
-from ampmon_server.figures.skips import skips
+from ampmon_server.charts import Source, View
+from ampmon_server.charts.scale import scale
+from ampmon_server.charts.skips import skips
 
 
 def test_the_caption_says_how_many_of_how_many() -> None:

@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import numpy as np
 
-from ampmon_server.cells.merging import Cells, joined
-from ampmon_server.cells.updates import LAYOUT, ROWS, empty, of_rows
-from ampmon_server.figures.sparkline import RUG_MAX, sparkline
+from ampmon_server.charts.sparkline import RUG_MAX, sparkline
+from ampmon_server.model.cells.merging import Cells, joined
+from ampmon_server.model.cells.updates import LAYOUT, ROWS, empty, of_rows
 
 
 def cells(scales: list[float], *, first: int = 0, skipped: tuple[int, ...] = ()) -> Cells:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 
 import made_series as made
-from ampmon_server.figures import Source, View
-from ampmon_server.figures.judged import judge
-from ampmon_server.figures.source import cut
-from ampmon_server.figures.underflow import FATES, underflow
-from ampmon_server.whatif import Flushed
+from ampmon_server.analysis.whatif import Flushed
+from ampmon_server.charts import Source, View
+from ampmon_server.charts.parts.judged import judge
+from ampmon_server.charts.parts.source import cut
+from ampmon_server.charts.underflow import FATES, underflow
 
 
 def _one(**counts: int) -> Source:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import made_series as made
-from ampmon.histogram import BINS, EXPONENT_MIN
-from ampmon_server.cells import gradients, updates
-from ampmon_server.figures import ScaleSource, Source, View
-from ampmon_server.figures.whatif import FLOOR, META, whatif
-from ampmon_server.policy import Recommended
-from ampmon_server.whatif import LEVELS, Gradient
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN
+from ampmon_server.analysis.policy import Recommended
+from ampmon_server.analysis.whatif import LEVELS, Gradient
+from ampmon_server.charts import ScaleSource, Source, View
+from ampmon_server.charts.whatif import FLOOR, META, whatif
+from ampmon_server.model.cells import gradients, updates
 
 
 def _gradient() -> Gradient:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ampmon_server import words
+from ampmon_server.model import words
 
 
 GOLDEN = json.loads(

@@ -38,7 +38,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Store
 @pytest.fixture
 def written(tmp_path: Path) -> Export:
     """Write a table of a run of a store, as its route would, and give the file."""
-    from ampmon_server.exporting import formats, pieces
+    from ampmon_server.exchange.exporting import formats, pieces
 
     def write(store: Store, what: str, kind: str, run_id: UUID = known_run.RUN) -> Path:
         file = tmp_path / f"{run_id}-{what}.{kind}"

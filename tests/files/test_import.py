@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from ampmon import wire
-from ampmon_server.exporting import TABLES
-from ampmon_server.importing.exported import Exported, NotAnExport, tables_of
+from ampmon_server.exchange.exporting import TABLES
+from ampmon_server.exchange.importing.exported import Exported, NotAnExport, tables_of
 from ampmon_server.store import Store
 from batches import Trainer
 

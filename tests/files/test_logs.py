@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
+from ampmon_server.analysis.diagnosis import diagnose
 from ampmon_server.cli import main
-from ampmon_server.diagnosis import diagnose
-from ampmon_server.importing import NoScale, log_batches, read_log
+from ampmon_server.exchange.importing import NoScale, log_batches, read_log
+from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Store
-from ampmon_server.thresholds import Thresholds
 from files.train_logs import HEALTHY, KNOWN, always, deepspeed, megatron
 
 

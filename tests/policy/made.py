@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from ampmon_server.case import Policy
-from ampmon_server.policy import History
-from ampmon_server.policy.machines import Torch
-from ampmon_server.series import empty_gradients
+from ampmon_server.analysis.policy import History
+from ampmon_server.analysis.policy.machines import Torch
+from ampmon_server.model.case import Policy
+from ampmon_server.model.series import empty_gradients
 
 
 def drive(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ampmon_server.series import take_samples
-from ampmon_server.whatif import flushed_in
+from ampmon_server.analysis.whatif import flushed_in
+from ampmon_server.model.series import take_samples
 from campaigns.policy.gradients import samples, sparse, underflow_network
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ampmon_server.policy.machines import FOREVER, Fairseq, Hysteresis, Machine, Torch
-from ampmon_server.policy.settings import KINDS, Kind, Setting
+from ampmon_server.analysis.policy.machines import FOREVER, Fairseq, Hysteresis, Machine, Torch
+from ampmon_server.analysis.policy.settings import KINDS, Kind, Setting
 from policy.made import drive
 
 

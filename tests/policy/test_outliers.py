@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ampmon_server.policy import History, Setting, Simulator
-from ampmon_server.policy.outliers import Outliers
-from ampmon_server.policy.simulate import Skips
+from ampmon_server.analysis.policy import History, Setting, Simulator
+from ampmon_server.analysis.policy.outliers import Outliers
+from ampmon_server.analysis.policy.simulate import Skips
 from made_cases import skip
 from policy.made import history
 from policy.made import recorded as record

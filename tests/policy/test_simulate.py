@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ampmon_server.case import Policy
-from ampmon_server.policy import History, Recommended, Setting, Simulator, advise, sentence
-from ampmon_server.policy.replay import Outcome, Replay
-from ampmon_server.policy.settings import DEFAULTS, TORCH, Kind, changed, recorded
-from ampmon_server.policy.simulate import STRIDES_MAX, Skips
-from ampmon_server.series import empty_gradients
+from ampmon_server.analysis.policy import History, Recommended, Setting, Simulator, advise, sentence
+from ampmon_server.analysis.policy.replay import Outcome, Replay
+from ampmon_server.analysis.policy.settings import DEFAULTS, TORCH, Kind, changed, recorded
+from ampmon_server.analysis.policy.simulate import STRIDES_MAX, Skips
+from ampmon_server.model.case import Policy
+from ampmon_server.model.series import empty_gradients
 from made_cases import samples_of
 from policy.made import history
 from policy.made import recorded as record

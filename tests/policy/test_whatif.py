@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ampmon.formats import BF16, E4M3, E5M2, FP16
-from ampmon_server.whatif import DOWN, LEVELS, best, curve, flushed_in, of_samples
+from ampmon.numerics.formats import BF16, E4M3, E5M2, FP16
+from ampmon_server.analysis.whatif import DOWN, LEVELS, best, curve, flushed_in, of_samples
 from campaigns.policy.gradients import samples, sparse, underflow_network
 from campaigns.policy.shifted import misses, trained
 from campaigns.policy.tasks import TASKS

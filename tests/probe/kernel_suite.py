@@ -16,7 +16,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ampmon.histogram import BINS, EXPONENT_MIN
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN
 from ampmon.probe import eager, kernels
 from ampmon.probe.table import CHUNK_MAX, Tables, Unsupported, extents
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon.estimates import grain, interval, run_counts, share_variance, standard_error
-from ampmon.histogram import RUN
+from ampmon.numerics.estimates import grain, interval, run_counts, share_variance, standard_error
+from ampmon.numerics.histogram import RUN
 from ampmon.probe.sampling import sample_runs
 
 

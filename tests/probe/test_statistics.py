@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ampmon.histogram import BINS, EXPONENT_MIN, Statistics, headroom_bits
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN, Statistics, headroom_bits
 from ampmon.probe import attribution, eager, host, passes
 from ampmon.probe.sampling import sample_runs
 from ampmon.probe.table import Tables

@@ -12,8 +12,8 @@ import torch
 from torch.optim import SGD, AdamW, Optimizer
 
 import ampmon
-from ampmon import measurement
 from ampmon.activations import gathering
+from ampmon.client import measurement
 from ampmon.probe import kernels
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.table import Tables

@@ -18,7 +18,8 @@ from torch.optim import SGD, AdamW
 
 import ampmon
 import scripts
-from ampmon import process, wire
+from ampmon import wire
+from ampmon.client import process
 from older_torch import named
 from recording import recording, recordings
 from scaler.test_ledger import iterate
@@ -119,7 +120,7 @@ def test_the_model_knows_names_best(data_directory: Path) -> None:
 
 def test_wrappers_leave_no_trace_in_names(data_directory: Path) -> None:
     """T10: what DataParallel, torch.compile and FSDP put before a name is taken away."""
-    from ampmon.built import strip_wrappers
+    from ampmon.training.built import strip_wrappers
 
     model = torch.nn.DataParallel(torch.nn.Sequential(torch.nn.Linear(4, 4)))
     iterate(

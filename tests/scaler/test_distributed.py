@@ -19,7 +19,7 @@ from torch import multiprocessing
 
 import ampmon
 import scripts
-from ampmon.histogram import Statistics
+from ampmon.numerics.histogram import Statistics
 from older_torch import FSDP2, named
 from recording import Recording, recordings
 from scaler.test_parity import bits

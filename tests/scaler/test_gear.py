@@ -23,9 +23,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam
 
 import ampmon
-from ampmon import gear, process
-from ampmon.gear import PlainGear
-from ampmon.monitor import Monitor
+from ampmon.client import gear, process
+from ampmon.client.gear import PlainGear
+from ampmon.client.monitor import Monitor
 from ampmon.probe import gradients
 from device.place import EMULATED, PLACE
 from older_torch import FSDP2
@@ -201,7 +201,7 @@ def told(directory: Path, schedule: list[str]) -> tuple[list[Any], dict[str, Any
     ampmon.init("gears", dir=directory, mode="offline")
     loop = Loop()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ampmon.gear.LOOK_EVERY", LOOK_EVERY)
+        patch.setattr("ampmon.client.gear.LOOK_EVERY", LOOK_EVERY)
         for name in schedule:
             getattr(loop, name)()
     monitor = loop.scaler.monitor
@@ -393,7 +393,7 @@ def test_a_signal_within_a_record_takes_no_seq_twice(
     before = signal.signal(signal.SIGUSR1, lambda *_: ampmon.log({"signal": 1.0}))
     try:
         clock = SimpleNamespace(time_ns=interrupted, monotonic=time.monotonic)
-        monkeypatch.setattr("ampmon.recorder.time", clock)
+        monkeypatch.setattr("ampmon.client.recorder.time", clock)
         assert engaged()
     finally:
         signal.signal(signal.SIGUSR1, before)

@@ -13,7 +13,7 @@ import torch
 from torch.optim import SGD
 
 import ampmon
-from ampmon.iteration import Sample
+from ampmon.client.iteration import Sample
 from ampmon.probe import graphs
 from ampmon.probe.ring import Readback
 from recording import recording

@@ -13,8 +13,8 @@ import torch
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 import ampmon
-from ampmon.description import RULES_EVERY
-from ampmon.gear import LOOK_EVERY
+from ampmon.client.description import RULES_EVERY
+from ampmon.client.gear import LOOK_EVERY
 from ampmon.spool import frame
 from older_torch import named
 from recording import recording

@@ -14,8 +14,9 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import LambdaLR
 
 import ampmon
-from ampmon import process, wire
-from ampmon.gear import LOOK_EVERY
+from ampmon import wire
+from ampmon.client import process
+from ampmon.client.gear import LOOK_EVERY
 from ampmon.lints.losses import Losses
 from ampmon.lints.passes import look_on
 from ampmon.lints.poison import look

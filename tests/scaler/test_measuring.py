@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import ampmon
-from ampmon import process
+from ampmon.client import process
+from ampmon.client.measuring import EVERY_S, UPDATES, Measuring
 from ampmon.errors import ConfigurationError
-from ampmon.measuring import EVERY_S, UPDATES, Measuring
 from ampmon.spool import Answers, attempt_directory
 from recording import Recording, recording, recordings
 from scaler.test_parity import bits

@@ -12,8 +12,8 @@ from torch.optim import SGD
 
 import ampmon
 from ampmon import wire
-from ampmon.histogram import classify, headroom_bits
-from ampmon.shown import shares
+from ampmon.client.shown import shares
+from ampmon.numerics.histogram import classify, headroom_bits
 from older_torch import named
 from probe.test_no_sync import NoSync
 from recording import recording

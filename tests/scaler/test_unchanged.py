@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import scripts
-from ampmon.built import STARTUP
+from ampmon.training.built import STARTUP
 from recording import recording
 
 

@@ -12,10 +12,10 @@ from sqlalchemy import make_url
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server import migrations
-from ampmon_server.app import create_app
+from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
+from ampmon_server.store.schema import migrations
 from databases import Databases, provide, shared_work
 from postgres import Postgres
 

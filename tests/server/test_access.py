@@ -17,12 +17,12 @@ from starlette.testclient import TestClient
 
 from ampmon import wire
 from ampmon_server.alerting.targets import Target
-from ampmon_server.auth import Keys
-from ampmon_server.auth.access import SCOPE_OF, required_access
-from ampmon_server.auth.caller import OWN, SCOPES, Scope
-from ampmon_server.auth.tokens import Tokens
+from ampmon_server.http.auth import Keys
+from ampmon_server.http.auth.access import SCOPE_OF, required_access
+from ampmon_server.http.auth.caller import OWN, SCOPES, Scope
+from ampmon_server.http.auth.tokens import Tokens
 from ampmon_server.store import Judgement, Mute, Sender, Store
-from ampmon_server.tables import runs
+from ampmon_server.store.schema.tables import runs
 from batches import Trainer
 from receiver import alerts_to
 from waiting import DEADLINE_S

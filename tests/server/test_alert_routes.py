@@ -16,11 +16,11 @@ from starlette.testclient import TestClient
 from ampmon import wire
 from ampmon_server.alerting.delivery import Outcome
 from ampmon_server.alerting.targets import After, Policy, Target
-from ampmon_server.app import create_app
 from ampmon_server.cli import main
+from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Judgement, Mute, Sender, Store
-from ampmon_server.tables import runs
+from ampmon_server.store.schema.tables import runs
 from batches import Trainer
 from receiver import alerts_to
 from serving import Server

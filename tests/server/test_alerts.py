@@ -12,8 +12,10 @@ from sqlalchemy import select, update
 from ampmon import wire
 from ampmon_server.alerting.delivery import Outcome
 from ampmon_server.alerting.targets import After, Policy, Target
-from ampmon_server.store import Judgement, Mute, NotFound, Store, engine, outbox
-from ampmon_server.tables import alerts, messages, runs
+from ampmon_server.store import Judgement, Mute, NotFound, Store
+from ampmon_server.store.alerts import outbox
+from ampmon_server.store.engine import engine
+from ampmon_server.store.schema.tables import alerts, messages, runs
 from batches import Trainer
 from receiver import alerts_to
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 from starlette.testclient import TestClient
 
-from ampmon_server import assets
 from ampmon_server.cli import main
+from ampmon_server.pages import assets
 
 
 LIT_HTML = ("3.3.3", "b878e7f95dec8a9b6e9b217faca6b6a11bad82ebc44c0caa77419ed83edd81f2")

@@ -22,10 +22,10 @@ from starlette.routing import BaseRoute
 from starlette.testclient import TestClient
 from starlette.types import Message
 
-from ampmon.proof import PROOF_PATH
 from ampmon.testing import ManualClock
-from ampmon_server.app import create_app
-from ampmon_server.auth import (
+from ampmon.transport.proof import PROOF_PATH
+from ampmon_server.http.app import create_app
+from ampmon_server.http.auth import (
     Caller,
     Callers,
     KeyProblem,
@@ -36,16 +36,16 @@ from ampmon_server.auth import (
     TooManyAttempts,
     guard,
 )
-from ampmon_server.auth.caller import OWN as OWN_TOKEN
-from ampmon_server.auth.headers import security_headers
-from ampmon_server.auth.keys import COOKIE_SECONDS, SESSION_SECONDS
-from ampmon_server.auth.logins import LISTED_S, PRINTED_SECONDS, WRONG_BURST, WRONG_PER_S
-from ampmon_server.auth.rates import Rate
-from ampmon_server.auth.tokens import KNOWN_S
+from ampmon_server.http.auth.caller import OWN as OWN_TOKEN
+from ampmon_server.http.auth.headers import security_headers
+from ampmon_server.http.auth.keys import COOKIE_SECONDS, SESSION_SECONDS
+from ampmon_server.http.auth.logins import LISTED_S, PRINTED_SECONDS, WRONG_BURST, WRONG_PER_S
+from ampmon_server.http.auth.rates import Rate
+from ampmon_server.http.auth.tokens import KNOWN_S
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
-from ampmon_server.store import logins as stored_logins
-from ampmon_server.store import sessions as stored_sessions
+from ampmon_server.store.access import logins as stored_logins
+from ampmon_server.store.access import sessions as stored_sessions
 from exact import ask, ask_each
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import made_series as made
-from ampmon_server.cells.gradients import empty
-from ampmon_server.drawing import Asked, draw
-from ampmon_server.figures import APART, FIGURES, Source, View
-from ampmon_server.series import UserSteps
+from ampmon_server.charts import APART, FIGURES, Source, View
+from ampmon_server.model.cells.gradients import empty
+from ampmon_server.model.series import UserSteps
+from ampmon_server.queries.drawing import Asked, draw
 from ampmon_server.store import Store
 from batches import PARAMETERS, Trainer
 

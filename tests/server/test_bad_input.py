@@ -14,9 +14,9 @@ import zstandard
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.app import create_app
-from ampmon_server.routes.bodies import Refused
-from ampmon_server.routes.ingest import unpacked
+from ampmon_server.http.app import create_app
+from ampmon_server.http.routes.bodies import Refused
+from ampmon_server.http.routes.ingest import unpacked
 from ampmon_server.settings import Settings
 from batches import Trainer, statistics
 

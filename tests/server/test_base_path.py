@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from ampmon_server.app import create_app
 from ampmon_server.cli.proxies import BadAddress, base_path, frame_ancestors
+from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 
 

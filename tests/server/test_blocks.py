@@ -16,10 +16,12 @@ from sqlalchemy import create_engine, text
 
 from ampmon import wire
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, packing, totals
-from ampmon_server.store.errors import Damaged
-from ampmon_server.store.packing import Sample, Stack
-from ampmon_server.store.tails import SAMPLES_MAX
+from ampmon_server.store import Store
+from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.pages import packing
+from ampmon_server.store.pages.packing import Sample, Stack
+from ampmon_server.store.samples import totals
+from ampmon_server.store.samples.tails import SAMPLES_MAX
 from batches import Trainer, activations, statistics
 from databases import provide
 

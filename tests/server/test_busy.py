@@ -19,12 +19,12 @@ from sqlalchemy import make_url
 
 from ampmon import wire
 from ampmon.testing import ManualClock
-from ampmon_server import writer as line
-from ampmon_server.app import create_app
-from ampmon_server.refusals import KEPT_S, WORDS_MAX, Refusals
+from ampmon_server.background import writer as line
+from ampmon_server.background.refusals import KEPT_S, WORDS_MAX, Refusals
+from ampmon_server.background.writer import LastWrite, Line, LineTooLong, Writer
+from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
-from ampmon_server.store import engine, sqlite
-from ampmon_server.writer import LastWrite, Line, LineTooLong, Writer
+from ampmon_server.store.engine import engine, sqlite
 from batches import Trainer
 from postgres import Postgres
 from serving import Server

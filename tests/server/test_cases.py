@@ -7,9 +7,10 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
-from ampmon_server.case import CULPRITS, RECENT
-from ampmon_server.series import EVENTS
-from ampmon_server.store import Keep, NotFound, Store, cases
+from ampmon_server.model.case import CULPRITS, RECENT
+from ampmon_server.model.series import EVENTS
+from ampmon_server.store import Keep, NotFound, Store
+from ampmon_server.store.runs import cases
 from batches import PARAMETERS, Trainer, statistics
 
 

@@ -14,9 +14,9 @@ from uuid import uuid4
 
 import pytest
 
-from ampmon_server.app import create_app
-from ampmon_server.connection import Crowd
-from ampmon_server.service import Service
+from ampmon_server.http.app import create_app
+from ampmon_server.http.connection import Crowd
+from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
 from batches import Trainer

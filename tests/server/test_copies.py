@@ -15,10 +15,11 @@ import pytest
 from alembic import command
 from sqlalchemy import make_url
 
-from ampmon_server import migrations
 from ampmon_server.cli import main
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Verification, engine
+from ampmon_server.store import Store, Verification
+from ampmon_server.store.engine import engine
+from ampmon_server.store.schema import migrations
 from batches import Trainer
 from posted import post
 from postgres import Postgres, programs

@@ -17,12 +17,13 @@ from sqlalchemy import text, update
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server import upkeep
-from ampmon_server.app import create_app
+from ampmon_server.background import upkeep
 from ampmon_server.cli import main
+from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
-from ampmon_server.store import Sender, Store, engine
-from ampmon_server.tables import runs
+from ampmon_server.store import Sender, Store
+from ampmon_server.store.engine import engine
+from ampmon_server.store.schema.tables import runs
 from batches import Trainer
 from waiting import wait_for
 

@@ -10,10 +10,10 @@ from starlette.testclient import TestClient
 
 import ampmon
 from ampmon import wire
-from ampmon_server.diagnosis import diagnose
-from ampmon_server.diagnosis.measured import RULES
+from ampmon_server.analysis.diagnosis import diagnose
+from ampmon_server.analysis.diagnosis.measured import RULES
+from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Store
-from ampmon_server.thresholds import Thresholds
 from batches import Trainer
 from recording import recording
 

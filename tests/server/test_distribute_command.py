@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ampmon_server.cli import main
-from ampmon_server.tables import metadata
+from ampmon_server.store.schema.tables import metadata
 from citus import READY, SCHEMA, Cluster
 from postgres import Postgres
 

@@ -15,15 +15,15 @@ from sqlalchemy import UniqueConstraint, make_url
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server import upkeep
 from ampmon_server.alerting.delivery import Outcome
 from ampmon_server.alerting.targets import Target
-from ampmon_server.app import create_app
+from ampmon_server.background import upkeep
+from ampmon_server.charts import FIGURES
 from ampmon_server.cli import main
-from ampmon_server.figures import FIGURES
+from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Edit, Judgement, Mute, Store, Token, Wanted
-from ampmon_server.tables import metadata
+from ampmon_server.store.schema.tables import metadata
 from batches import START, Trainer
 from postgres import Postgres
 from receiver import alerts_to
@@ -31,25 +31,25 @@ from statements import OF_RUNS, Planner, Statement, logged
 
 
 OVER_RUNS = {
-    "store.alerts.firing": "counts, of all runs, what fires",
-    "store.alerts.open_ones": "lists what fires in all runs",
-    "store.alerts.subjects": "names the runs that are muted",
-    "store.outbox.listed": "lists the messages of all runs",
-    "store.alerts.restless": "asks by time of change for runs that fell silent or have an alert that is due",
-    "store.alerts.unheard": "asks for runs with alerts that were muted and are not any more",
-    "store.listing.read_page": "the list of runs",
-    "store.listing.read_groups": "what the list can be filtered by",
-    "store.sparklines._scalers": "the scales that the list draws",
-    "store.sparklines._pages": "the same",
-    "store.runs.read_versions": "what a page that begins to listen is told of many runs",
+    "store.alerts.alerts.firing": "counts, of all runs, what fires",
+    "store.alerts.alerts.open_ones": "lists what fires in all runs",
+    "store.alerts.alerts.subjects": "names the runs that are muted",
+    "store.alerts.outbox.listed": "lists the messages of all runs",
+    "store.alerts.alerts.restless": "asks by time of change for runs that fell silent or have an alert that is due",
+    "store.alerts.alerts.unheard": "asks for runs with alerts that were muted and are not any more",
+    "store.runs.listing.read_page": "the list of runs",
+    "store.runs.listing.read_groups": "what the list can be filtered by",
+    "store.updates.sparklines._scalers": "the scales that the list draws",
+    "store.updates.sparklines._pages": "the same",
+    "store.runs.runs.read_versions": "what a page that begins to listen is told of many runs",
     "store.forwarding.behind": "the runs that a destination lacks something of, by time of change",
-    "store.changes._read": "what other server processes did: the cursor that is polled, and runs told of by notices",
-    "store.prune.due": "runs that are old",
-    "store.removing.deleted": "runs that are deleted",
-    "store.verify.runs": "the runs to verify",
-    "store.checks.strays.of_no_run": "rows of no run, which no key finds",
-    "store.checks.strays._run_ids": "the same",
-    "store.checks.strays.sweep_runs": "the same",
+    "store.streams.changes._read": "what other server processes did: the cursor that is polled, and runs of notices",
+    "store.admin.prune.due": "runs that are old",
+    "store.admin.removing.deleted": "runs that are deleted",
+    "store.admin.verify.runs": "the runs to verify",
+    "store.admin.checks.strays.of_no_run": "rows of no run, which no key finds",
+    "store.admin.checks.strays._run_ids": "the same",
+    "store.admin.checks.strays.sweep_runs": "the same",
 }
 """Every function with a statement over several runs. None of them belongs to ingest, or to what is asked of one run."""
 

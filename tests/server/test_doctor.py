@@ -23,17 +23,10 @@ import urllib3
 
 import ampmon
 from ampmon.wire import Finding
-from ampmon_server.asking.answers import (
-    Diagnosed,
-    Run,
-    Setting,
-    Simulated,
-    Simulation,
-    Skips,
-)
 from ampmon_server.cli import main
 from ampmon_server.cli.doctor.printing import Paper
 from ampmon_server.cli.doctor.replaying import show
+from ampmon_server.client.answers import Diagnosed, Run, Setting, Simulated, Simulation, Skips
 from serving import Server
 from threaded_server import ThreadedServer
 

@@ -13,8 +13,8 @@ import yaml
 from starlette.testclient import TestClient
 
 import hatch_build
-from ampmon_server import assets
-from ampmon_server.messages import anchor, entries
+from ampmon_server.pages import assets
+from ampmon_server.pages.messages import anchor, entries
 
 
 ROOT = Path(__file__).parents[2]

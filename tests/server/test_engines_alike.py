@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.app import create_app
-from ampmon_server.figures import FIGURES
+from ampmon_server.charts import FIGURES
+from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from batches import START, Trainer
 from databases import Databases, provide

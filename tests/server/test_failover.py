@@ -11,7 +11,8 @@ import urllib3
 
 from ampmon import wire
 from ampmon_server.settings import Settings
-from ampmon_server.store import Verification, engine
+from ampmon_server.store import Verification
+from ampmon_server.store.engine import engine
 from batches import Trainer
 from postgres import DRIVER, SETTINGS, USER, Postgres, following, running
 from serving import Server

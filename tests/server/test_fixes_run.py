@@ -10,21 +10,19 @@ import pytest
 
 from ampmon import wire
 from ampmon.lints.words import LINTS
-from ampmon_server.case import Policy
-from ampmon_server.diagnosis.rules import (
+from ampmon_server.analysis.diagnosis.rules import consecutive_skips, skip_rate, subnormal
+from ampmon_server.analysis.diagnosis.rules.scale import (
     calibration,
     collapse_forecast,
-    consecutive_skips,
     dead_scale,
     sawtooth,
     scale_floor,
-    skip_rate,
     slow_growth,
     stuck_scale,
-    subnormal,
 )
-from ampmon_server.policy import Setting
-from ampmon_server.policy.languages import in_settings_of
+from ampmon_server.analysis.policy import Setting
+from ampmon_server.analysis.policy.languages import in_settings_of
+from ampmon_server.model.case import Policy
 from ampmon_server.store import Store
 from recording import recording
 from scripts import run

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ampmon_server.importing.events import _values as read_events
+from ampmon_server.exchange.importing.events import _values as read_events
 from posted import PostedRun
 from serving import Server
 from training import Trainer, stored
@@ -295,7 +295,7 @@ def check_mlflow(server: Server, run_id: str, uri: str) -> None:
 
 KILLED_IN_MLFLOW = """
 import os, signal
-from ampmon_server.forwarding.mlflow import MLflow
+from ampmon_server.background.forwarding.mlflow import MLflow
 made = MLflow._client.func
 
 def client(self):

@@ -19,26 +19,22 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, create_engine, text
 
 from ampmon import wire
-from ampmon.histogram import headroom_bits
-from ampmon_server.cells import gradients as cells
-from ampmon_server.cells.merging import Cells
+from ampmon.numerics.histogram import headroom_bits
+from ampmon_server.model.cells import gradients as cells
+from ampmon_server.model.cells.merging import Cells
 from ampmon_server.settings import Settings
-from ampmon_server.store import (
-    Store,
-    Verification,
-    engine,
-    gradient_rollups,
-    parameter_rollups,
-    rollups,
-    scalers,
-    sparse,
-)
-from ampmon_server.store.gradient_rollups import GRADIENTS
-from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.pyramid import BITS, LEVELS
-from ampmon_server.store.samples import read_series
-from ampmon_server.store.scalers import Scaler, Source
-from ampmon_server.store.windows import Stretch
+from ampmon_server.store import Store, Verification
+from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.pages import sparse
+from ampmon_server.store.pages.pyramid import BITS, LEVELS
+from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.samples import gradient_rollups, parameter_rollups
+from ampmon_server.store.samples.gradient_rollups import GRADIENTS
+from ampmon_server.store.samples.samples import read_series
+from ampmon_server.store.streams import scalers
+from ampmon_server.store.streams.scalers import Scaler, Source
+from ampmon_server.store.updates import rollups
 from batches import START, Trainer, statistics
 from databases import provide
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ampmon.testing import ManualClock
-from ampmon_server.process import Idle
+from ampmon_server.http.process import Idle
 from serving import Server
 from waiting import wait_for
 from warm import completed

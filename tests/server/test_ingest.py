@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 
 from ampmon import wire
 from ampmon_server.store import BadBatch, HeaderMissing, NotFound, Sender, Store, Wanted
-from ampmon_server.store.state import SILENT_AFTER_US
+from ampmon_server.store.streams.state import SILENT_AFTER_US
 from batches import PARAMETERS, START, Trainer, statistics
 
 

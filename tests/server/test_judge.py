@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.app import create_app
-from ampmon_server.judge import rest_s
+from ampmon_server.background.judge import rest_s
+from ampmon_server.http.app import create_app
+from ampmon_server.model.thresholds import Levels, Thresholds
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
-from ampmon_server.thresholds import Levels, Thresholds
 from batches import Trainer
 from serving import Server
 from training import Trainer as RealTrainer

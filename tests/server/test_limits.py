@@ -19,16 +19,16 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 from starlette.types import Message
 
-from ampmon.proof import ID_LENGTH, NONCE_LENGTH, PROOF_PATH
 from ampmon.testing import ManualClock
-from ampmon_server import watched
-from ampmon_server.app import create_app
-from ampmon_server.auth import guard
-from ampmon_server.auth.limits import Limits
-from ampmon_server.auth.rates import Rate, TooManyAttempts
-from ampmon_server.service import Service
+from ampmon.transport.proof import ID_LENGTH, NONCE_LENGTH, PROOF_PATH
+from ampmon_server.http import watched
+from ampmon_server.http.app import create_app
+from ampmon_server.http.auth import guard
+from ampmon_server.http.auth.limits import Limits
+from ampmon_server.http.auth.rates import Rate, TooManyAttempts
+from ampmon_server.http.service import Service
+from ampmon_server.http.watched import LINES_BURST
 from ampmon_server.settings import Settings
-from ampmon_server.watched import LINES_BURST
 from waiting import DEADLINE_S
 
 
@@ -267,5 +267,5 @@ def test_rejected_tokens_are_cheap(
     finally:
         event.remove(Engine, "before_cursor_execute", note)
     assert len([each for each in asked if "FROM tokens" in each]) == 10 + 1
-    lines = [each for each in caplog.records if each.name == "ampmon_server.watched"]
+    lines = [each for each in caplog.records if each.name == "ampmon_server.http.watched"]
     assert len(lines) == LINES_BURST

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server import logs
+from ampmon_server.http import logs
 from ampmon_server.settings import LogFormat
 from batches import Trainer
 from serving import Server

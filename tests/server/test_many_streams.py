@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import Engine, event
 
 from ampmon import wire
-from ampmon.decoding import decode_batch
+from ampmon.wire.decoding import decode_batch
 from ampmon_server.store import BadBatch, Store
-from ampmon_server.store import engine as engines
-from ampmon_server.store.scalers import scalers_of
+from ampmon_server.store.engine import engine as engines
+from ampmon_server.store.streams.scalers import scalers_of
 from batches import Trainer
 
 
@@ -59,7 +59,7 @@ def test_headers_of_a_batch_are_stored_at_once(store: Store) -> None:
 
 def test_a_run_has_so_many_streams(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A header beyond the streams that a run may have is refused, with nothing stored; what is known is still taken."""
-    monkeypatch.setattr("ampmon_server.store.roster.STREAMS_MAX", 3)
+    monkeypatch.setattr("ampmon_server.store.streams.roster.STREAMS_MAX", 3)
     trainer = Trainer()
     store.ingest(trainer.batch(headers=headers(trainer, 3)))
     with pytest.raises(BadBatch, match="more than 3 streams"):
@@ -70,7 +70,7 @@ def test_a_run_has_so_many_streams(store: Store, monkeypatch: pytest.MonkeyPatch
 
 def test_a_run_has_so_many_ranks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank beyond those that a run may have is refused; a new start of one that is known is taken."""
-    monkeypatch.setattr("ampmon_server.store.attempts.RANKS_MAX", 2)
+    monkeypatch.setattr("ampmon_server.store.streams.attempts.RANKS_MAX", 2)
     first = Trainer()
     for rank in (0, 1, 1):
         store.ingest(Trainer(run_id=first.run_id, rank=rank).batch())

@@ -23,9 +23,9 @@ from starlette.testclient import TestClient
 from ampmon import wire
 from ampmon_server.alerting.delivery import TROUBLES, Outcome
 from ampmon_server.alerting.targets import Target
-from ampmon_server.app import create_app
-from ampmon_server.metrics import Reason
-from ampmon_server.run_metrics import RunMetrics
+from ampmon_server.http.app import create_app
+from ampmon_server.http.metrics import Reason
+from ampmon_server.http.run_metrics import RunMetrics
 from ampmon_server.settings import Settings
 from ampmon_server.store import Judgement
 from batches import Trainer

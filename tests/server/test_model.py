@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ampmon import wire
-from ampmon_server.cells.updates import count
-from ampmon_server.series import EVENTS
+from ampmon_server.model.cells.updates import count
+from ampmon_server.model.series import EVENTS
 from ampmon_server.settings import Settings
 from ampmon_server.store import Keep, Store, Verification
-from ampmon_server.store.windows import Stretch
+from ampmon_server.store.pages.windows import Stretch
 from batches import START, Trainer, statistics
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import made_series as made
-from ampmon_server.names import block_of, module_of, sought
+from ampmon_server.model.names import block_of, module_of, sought
 
 
 NAMES = ("wte.weight", "h.0.attn.weight", "h.10.attn.bias", "odd[0]*")

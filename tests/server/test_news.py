@@ -17,10 +17,10 @@ import pytest
 from sqlalchemy import event, make_url
 
 from ampmon import wire
-from ampmon_server.bus import Advance, Bus, Follower, follower
+from ampmon_server.background.bus import Advance, Bus, Follower, follower
 from ampmon_server.settings import Settings
 from ampmon_server.store import Edit, Store
-from ampmon_server.store.notices import CHANNEL
+from ampmon_server.store.admin.notices import CHANNEL
 from batches import Trainer
 from postgres import Postgres
 from waiting import DEADLINE_S, wait_for

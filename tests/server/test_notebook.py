@@ -13,8 +13,8 @@ import pytest
 
 import ampmon
 from ampmon_server import notebook
-from ampmon_server.asking import Unanswered
-from ampmon_server.figures import OF_A_RUN, resolve
+from ampmon_server.charts import OF_A_RUN, resolve
+from ampmon_server.client import Unanswered
 from posted import PostedRun
 from serving import Server
 

@@ -17,10 +17,10 @@ from schemathesis.engine.events import FatalError, NonFatalError, ScenarioFinish
 from schemathesis.python import asgi
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from ampmon_server.app import create_app
-from ampmon_server.auth import Tokens
-from ampmon_server.policy.settings import NAMES
-from ampmon_server.service import Service
+from ampmon_server.analysis.policy.settings import NAMES
+from ampmon_server.http.app import create_app
+from ampmon_server.http.auth import Tokens
+from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
 from batches import Trainer

@@ -12,10 +12,11 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine, inspect, text
 from starlette.testclient import TestClient
 
-from ampmon import mounts
-from ampmon_server import migrations, tables
+from ampmon.system import mounts
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Unusable, engine
+from ampmon_server.store import Store, Unusable
+from ampmon_server.store.engine import engine
+from ampmon_server.store.schema import migrations, tables
 from batches import Trainer
 from postgres import Postgres
 

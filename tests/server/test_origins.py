@@ -10,8 +10,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from ampmon_server.app import create_app
 from ampmon_server.cli import proxies
+from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 
 

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon_server.store import packing, totals
-from ampmon_server.store.packing import Sample, Stack
+from ampmon_server.store.pages import packing
+from ampmon_server.store.pages.packing import Sample, Stack
+from ampmon_server.store.samples import totals
 from batches import statistics
 
 

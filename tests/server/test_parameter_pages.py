@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import made_series as made
 from ampmon import wire
-from ampmon.histogram import BINS, Statistics, no_runs
-from ampmon_server.drawing import Asked, draw
-from ampmon_server.figures import View
+from ampmon.numerics.histogram import BINS, Statistics, no_runs
+from ampmon_server.charts import View
+from ampmon_server.queries.drawing import Asked, draw
 from ampmon_server.store import Store
-from ampmon_server.store.packing import Sample
-from ampmon_server.store.parameters import Page, rows_of
-from ampmon_server.store.samples import Shard
+from ampmon_server.store.pages.packing import Sample
+from ampmon_server.store.samples.parameters import Page, rows_of
+from ampmon_server.store.samples.samples import Shard
 from batches import PARAMETERS, Trainer
 
 

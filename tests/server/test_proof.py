@@ -6,8 +6,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from ampmon.proof import digest_of, id_of, proof
-from ampmon_server.auth.rates import Rate
+from ampmon.transport.proof import digest_of, id_of, proof
+from ampmon_server.http.auth.rates import Rate
 
 
 NONCE = "0123456789abcdef" * 4

@@ -13,24 +13,15 @@ import pytest
 from sqlalchemy import func, make_url, select
 from sqlalchemy import update as change
 
-from ampmon_server.alternatives import Measured, measured
-from ampmon_server.cells.updates import count
-from ampmon_server.figures import FIGURES, Source, View
+from ampmon_server.charts import FIGURES, Source, View
+from ampmon_server.model.cells.updates import count
+from ampmon_server.queries.alternatives import Measured, measured
 from ampmon_server.settings import Settings
-from ampmon_server.store import (
-    Busy,
-    Due,
-    Edit,
-    Failures,
-    Keep,
-    NotFound,
-    Store,
-    Verification,
-    engine,
-    removing,
-)
-from ampmon_server.store.prune import DAY_US
-from ampmon_server.tables import (
+from ampmon_server.store import Busy, Due, Edit, Failures, Keep, NotFound, Store, Verification
+from ampmon_server.store.admin import removing
+from ampmon_server.store.admin.prune import DAY_US
+from ampmon_server.store.engine import engine
+from ampmon_server.store.schema.tables import (
     events,
     gradient_blocks,
     gradient_totals,

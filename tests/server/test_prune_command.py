@@ -15,13 +15,15 @@ from sqlalchemy import func, select, text
 from sqlalchemy import update as change
 from starlette.testclient import TestClient
 
-from ampmon_server import upkeep
-from ampmon_server.app import create_app
+from ampmon_server.background import upkeep
 from ampmon_server.cli import main
+from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, engine, space
-from ampmon_server.store.prune import DAY_US
-from ampmon_server.tables import runs, update_pages
+from ampmon_server.store import Store
+from ampmon_server.store.admin import space
+from ampmon_server.store.admin.prune import DAY_US
+from ampmon_server.store.engine import engine
+from ampmon_server.store.schema.tables import runs, update_pages
 from batches import Trainer
 from waiting import wait_for
 
@@ -98,7 +100,7 @@ def test_it_rests_for_others_unless_told_not_to(
     """Between two transactions it leaves others as long as it took itself, or no time at all."""
     old_run(store)
     rested: list[float] = []
-    monkeypatch.setattr("ampmon_server.cli.prune.time.sleep", rested.append)
+    monkeypatch.setattr("ampmon_server.cli.db.prune.time.sleep", rested.append)
     assert prune("--yes", *flags) == 0
     assert rested
     assert any(rested) == (not flags)
@@ -117,10 +119,10 @@ def test_an_sqlite_file_shrinks_while_rows_go(
 ) -> None:
     """Now and then, and not only when all is removed: of very many free pages each would take long to be cut off."""
     old_run(store)
-    monkeypatch.setattr("ampmon_server.cli.prune.GIVEN_BACK_AFTER", 5)
+    monkeypatch.setattr("ampmon_server.cli.db.prune.GIVEN_BACK_AFTER", 5)
     seen = [(rows(store), space.used(store._engine))]
     monkeypatch.setattr(
-        "ampmon_server.cli.prune.time.sleep",
+        "ampmon_server.cli.db.prune.time.sleep",
         lambda _: seen.append((rows(store), space.used(store._engine))),
     )
     assert prune("--yes") == 0

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, create_engine, insert, select
 
-from ampmon_server.cells.merging import FLOAT, INT, Cells, Choice, Layout, starts_of
-from ampmon_server.store import pyramid
-from ampmon_server.store.errors import Damaged
-from ampmon_server.store.pyramid import BITS, LEVELS, Pyramid
-from ampmon_server.store.windows import Series, Stretch
-from ampmon_server.tables import metadata, rollups
+from ampmon_server.model.cells.merging import FLOAT, INT, Cells, Choice, Layout, starts_of
+from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.pages import pyramid
+from ampmon_server.store.pages.pyramid import BITS, LEVELS, Pyramid
+from ampmon_server.store.pages.windows import Series, Stretch
+from ampmon_server.store.schema.tables import metadata, rollups
 
 
 LAYOUT = Layout(

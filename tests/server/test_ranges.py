@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon_server.store import ranges
+from ampmon_server.store.pages import ranges
 
 
 NUMBERS = st.lists(st.integers(0, 60), max_size=40)

@@ -8,11 +8,11 @@ from uuid import uuid4
 import pytest
 
 import made_series as made
-from ampmon_server.drawing import Asked, draw
-from ampmon_server.figures import View
-from ampmon_server.figures.ranks import ranks
+from ampmon_server.charts import View
+from ampmon_server.charts.ranks import ranks
+from ampmon_server.queries.drawing import Asked, draw
 from ampmon_server.store import Keep, NotFound, Store
-from ampmon_server.store.ranks import RANKS
+from ampmon_server.store.updates.ranks import RANKS
 from batches import Trainer
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ampmon_server.store import Store
-from ampmon_server.store.recent import LIFE_S, MOST, Recent
+from ampmon_server.store.pages.recent import LIFE_S, MOST, Recent
 from batches import Trainer
 from waiting import DEADLINE_S
 

@@ -11,20 +11,14 @@ import pytest
 from sqlalchemy import Connection
 
 from ampmon import wire
-from ampmon_server.store import (
-    ANYONE,
-    BadBatch,
-    HeaderMissing,
-    Receipt,
-    Store,
-    remembered,
-    scalars,
-    together,
-)
-from ampmon_server.store.ledger import Held
-from ampmon_server.store.pages import Tail
-from ampmon_server.store.remembered import WEIGHT_MAX, Memory, Remembered
-from ampmon_server.store.streams import Stream
+from ampmon_server.store import ANYONE, BadBatch, HeaderMissing, Receipt, Store
+from ampmon_server.store.ingest import together
+from ampmon_server.store.pages.pages import Tail
+from ampmon_server.store.streams import remembered
+from ampmon_server.store.streams.ledger import Held
+from ampmon_server.store.streams.remembered import WEIGHT_MAX, Memory, Remembered
+from ampmon_server.store.streams.streams import Stream
+from ampmon_server.store.updates import scalars
 from batches import Trainer
 from statements import logged
 

@@ -14,9 +14,9 @@ from uuid import uuid4
 import pytest
 
 from ampmon import wire
-from ampmon_server.agreed import ranks_words
-from ampmon_server.asking import answering
-from ampmon_server.notices import NO_UPDATE, notices_of
+from ampmon_server.client import answering
+from ampmon_server.model.notices import NO_UPDATE, notices_of
+from ampmon_server.queries.agreed import ranks_words
 from ampmon_server.report.sections import sections
 from ampmon_server.report.told import Told, tell
 from ampmon_server.settings import Settings

@@ -15,16 +15,20 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
 from ampmon import wire
-from ampmon_server.cells.merging import Cells
-from ampmon_server.cells.updates import MOVES
-from ampmon_server.series import EVENTS
-from ampmon_server.store import Store, engine, pyramid, rollups, scalers
-from ampmon_server.store.pages import PAGE_BITS
-from ampmon_server.store.pyramid import BITS, LEVELS
-from ampmon_server.store.updates import PAGES
-from ampmon_server.store.windows import Stretch
-from ampmon_server.tables import rollups as pages
-from ampmon_server.tables import runs, streams
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.cells.updates import MOVES
+from ampmon_server.model.series import EVENTS
+from ampmon_server.store import Store
+from ampmon_server.store.engine import engine
+from ampmon_server.store.pages import pyramid
+from ampmon_server.store.pages.pages import PAGE_BITS
+from ampmon_server.store.pages.pyramid import BITS, LEVELS
+from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.schema.tables import rollups as pages
+from ampmon_server.store.schema.tables import runs, streams
+from ampmon_server.store.streams import scalers
+from ampmon_server.store.updates import rollups
+from ampmon_server.store.updates.updates import PAGES
 from batches import START, Trainer, statistics
 
 

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from ampmon import wire
-from ampmon.histogram import BINS, EXPONENT_MIN, RUN, Statistics
-from ampmon_server.drawing import Asked, draw
-from ampmon_server.figures import View
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN, RUN, Statistics
+from ampmon_server.charts import View
+from ampmon_server.queries.drawing import Asked, draw
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, packing, totals
-from ampmon_server.store.packing import Sample, Stack
+from ampmon_server.store import Store
+from ampmon_server.store.pages import packing
+from ampmon_server.store.pages.packing import Sample, Stack
+from ampmon_server.store.samples import totals
 from batches import Trainer, statistics
 
 

@@ -12,13 +12,16 @@ from sqlalchemy import select, text
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.series import UserSteps
-from ampmon_server.store import BadBatch, Store, engine, logged, scalars, scalers
-from ampmon_server.store.engine import insert_rows
-from ampmon_server.store.pyramid import LEVELS, read
-from ampmon_server.store.scalars import SCALARS
-from ampmon_server.store.windows import Stretch
-from ampmon_server.tables import scalar_pages, scalar_rollups
+from ampmon_server.model.series import UserSteps
+from ampmon_server.store import BadBatch, Store
+from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.engine import insert_rows
+from ampmon_server.store.pages.pyramid import LEVELS, read
+from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups
+from ampmon_server.store.streams import scalers
+from ampmon_server.store.updates import logged, scalars
+from ampmon_server.store.updates.scalars import SCALARS
 from batches import START, Trainer
 
 

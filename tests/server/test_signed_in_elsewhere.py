@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from ampmon_server.app import create_app
+from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
 from batches import Trainer

@@ -10,8 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon.formats import FP32
-from ampmon_server.policy.machines import Torch
+from ampmon.numerics.formats import FP32
+from ampmon_server.analysis.policy.machines import Torch
 from batches import Trainer, statistics
 
 

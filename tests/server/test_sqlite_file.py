@@ -11,9 +11,10 @@ from sqlalchemy import create_engine
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server import migrations
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Unusable, engine
+from ampmon_server.store import Store, Unusable
+from ampmon_server.store.engine import engine
+from ampmon_server.store.schema import migrations
 from batches import Trainer
 
 

@@ -12,11 +12,11 @@ import torch
 
 import ampmon
 from ampmon import wire
-from ampmon.decoding import decode_batch
 from ampmon.sender import drain
-from ampmon_server.figures import FIGURES, Source, View
+from ampmon.wire.decoding import decode_batch
+from ampmon_server.charts import FIGURES, Source, View
 from ampmon_server.store import Store
-from ampmon_server.store.attempts import BESIDE_US
+from ampmon_server.store.streams.attempts import BESIDE_US
 from batches import Trainer
 
 

@@ -36,9 +36,7 @@ class Timed(Server):
 
     def _begin(self, command: Sequence[str], environment: Mapping[str, str]) -> Script:
         stop, end = self.times
-        change = (
-            f"from ampmon_server import process as p; p.STOP_SECONDS, p.END_SECONDS = {stop}, {end}"
-        )
+        change = f"from ampmon_server.http import process as p; p.STOP_SECONDS, p.END_SECONDS = {stop}, {end}"
         return start(command, self.log, environment, before=change)
 
 

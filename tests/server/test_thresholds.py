@@ -9,7 +9,7 @@ import pytest
 
 from ampmon import wire
 from ampmon_server.cli.thresholds import BadThreshold, parse
-from ampmon_server.thresholds import Thresholds
+from ampmon_server.model.thresholds import Thresholds
 from batches import Trainer
 from serving import Server
 

@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives import serialization
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from ampmon_server.app import create_app
-from ampmon_server.auth.proxies import Proxies
-from ampmon_server.certificate import SOON_S, TOLD_EVERY_S, BadCertificate, Certificate
+from ampmon_server.http.app import create_app
+from ampmon_server.http.auth.proxies import Proxies
+from ampmon_server.http.certificate import SOON_S, TOLD_EVERY_S, BadCertificate, Certificate
 from ampmon_server.settings import Settings
 from certificates import Authority
 from serving import Server, Terminal

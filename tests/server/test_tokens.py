@@ -10,11 +10,11 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import event, text
 
-from ampmon.proof import id_of
 from ampmon.testing import ManualClock
-from ampmon_server.auth import Tokens, TooManyAttempts
-from ampmon_server.auth.rates import Rate
-from ampmon_server.auth.tokens import KNOWN_MAX, KNOWN_S, NOTED_US, PREFIX
+from ampmon.transport.proof import id_of
+from ampmon_server.http.auth import Tokens, TooManyAttempts
+from ampmon_server.http.auth.rates import Rate
+from ampmon_server.http.auth.tokens import KNOWN_MAX, KNOWN_S, NOTED_US, PREFIX
 from ampmon_server.store import NameTaken, NotFound, Sender, Store, Token, Wanted
 from batches import Trainer
 

@@ -14,15 +14,16 @@ import pytest
 from sqlalchemy import select, update
 
 from ampmon.testing import ManualClock
-from ampmon_server import judge as judging
 from ampmon_server.alerting.targets import Alerts, Target
-from ampmon_server.bus import Bus
-from ampmon_server.diagnosis import diagnose
-from ampmon_server.judge import Judge
-from ampmon_server.store import Judgement, Mute, Store, engine
-from ampmon_server.tables import alerts, messages, mutes, runs
-from ampmon_server.thresholds import Thresholds
-from ampmon_server.writer import Writer
+from ampmon_server.analysis.diagnosis import diagnose
+from ampmon_server.background import judge as judging
+from ampmon_server.background.bus import Bus
+from ampmon_server.background.judge import Judge
+from ampmon_server.background.writer import Writer
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.store import Judgement, Mute, Store
+from ampmon_server.store.engine import engine
+from ampmon_server.store.schema.tables import alerts, messages, mutes, runs
 from batches import Trainer
 from receiver import alerts_to
 from waiting import wait_for

@@ -12,9 +12,9 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from ampmon_server import process as server_process
-from ampmon_server.bus import Advance
-from ampmon_server.service import Service
+from ampmon_server.background.bus import Advance
+from ampmon_server.http import process as server_process
+from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
 from batches import Trainer

@@ -13,7 +13,8 @@ from sqlalchemy import make_url, text
 from ampmon import wire
 from ampmon_server.cli import main
 from ampmon_server.settings import Settings
-from ampmon_server.store import Keep, Store, Verification, engine
+from ampmon_server.store import Keep, Store, Verification
+from ampmon_server.store.engine import engine
 from batches import Trainer
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect, text
 
-from ampmon_server.store import Store, engine
+from ampmon_server.store import Store
+from ampmon_server.store.engine import engine
 from batches import Trainer
 
 

@@ -11,10 +11,10 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
-from ampmon_server.auth import Caller, guard
-from ampmon_server.auth.access import SCOPE_OF, named_access, required_access
-from ampmon_server.routes import compare
-from ampmon_server.routes.callers import OF_OWN_RUN, OF_RUN, OVER_ALL
+from ampmon_server.http.auth import Caller, guard
+from ampmon_server.http.auth.access import SCOPE_OF, named_access, required_access
+from ampmon_server.http.routes import compare
+from ampmon_server.http.routes.callers import OF_OWN_RUN, OF_RUN, OVER_ALL
 from ampmon_server.store import Sender
 from batches import Trainer
 from exact import ask_each

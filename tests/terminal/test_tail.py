@@ -15,13 +15,13 @@ from rich.console import Console
 
 import ampmon
 from ampmon.wire import Finding
-from ampmon_server.asking import Asking, answering
-from ampmon_server.asking.sketch import Sketch
 from ampmon_server.cli import main
 from ampmon_server.cli.terminal.answers import Summary
 from ampmon_server.cli.terminal.following import Follower, Moment
 from ampmon_server.cli.terminal.live import drawing
 from ampmon_server.cli.terminal.tailing import moments, state
+from ampmon_server.client import Asking, answering
+from ampmon_server.client.sketch import Sketch
 from posted import PostedRun
 from serving import Server
 from waiting import wait_for

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 import ampmon
-from ampmon_server.asking.sketch import Sketch, sketch
 from ampmon_server.cli import main
 from ampmon_server.cli.terminal.answers import Logged
 from ampmon_server.cli.terminal.numbers import duration, loss_among, value_of
+from ampmon_server.client.sketch import Sketch, sketch
 from posted import PostedRun
 from serving import Server
 

@@ -13,7 +13,7 @@ import pytest
 
 from ampmon.errors import Unreachable
 from ampmon.transport import HttpTransport
-from ampmon_server.asking.client import Asking, Unanswered
+from ampmon_server.client.client import Asking, Unanswered
 from certificates import Authority
 from waiting import DEADLINE_S
 

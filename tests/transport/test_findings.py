@@ -19,7 +19,7 @@ from torch import nn
 
 import ampmon
 from ampmon import wire
-from ampmon.findings import Findings, Listener
+from ampmon.client.findings import Findings, Listener
 from ampmon.sender import drain
 from ampmon.spool import Answers, requested
 from ampmon.testing import MemoryTransport

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import ampmon_server  # noqa: F401 - its programs are started too
-from ampmon import interpreter, sender
+from ampmon import sender
 from ampmon.sender import launch
+from ampmon.system import interpreter
 from ampmon_server.alerting.delivery import deliver
 from ampmon_server.alerting.targets import Target
 from ampmon_server.alerting.telling import trial
@@ -120,7 +121,7 @@ def test_a_spawned_process_runs_no_planted_module(
 
 
 def test_python_is_started_in_one_way() -> None:
-    """No module but `ampmon.interpreter` makes a command of Python's, and none but the workers' spawns a process."""
+    """Only `ampmon.system.interpreter` makes a command of Python's, and only the workers' module spawns a process."""
     sources = [*(ROOT / "ampmon").rglob("*.py"), *(ROOT / "server").rglob("*.py")]
     starts = {
         str(path.relative_to(ROOT))
@@ -129,5 +130,5 @@ def test_python_is_started_in_one_way() -> None:
     }
     spawns = {path.name for path in sources if "get_context(" in path.read_text()}
 
-    assert starts == {"ampmon/interpreter.py"}
+    assert starts == {"ampmon/system/interpreter.py"}
     assert spawns == {"workers.py"}

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from ampmon import private, sender
+from ampmon import sender
 from ampmon.config import DEFAULT_URL
 from ampmon.errors import SpoolError, Unreachable
 from ampmon.sender import election
+from ampmon.system import private
 from ampmon.transport import HttpTransport
-from ampmon_server.asking.client import Unanswered
-from ampmon_server.asking.place import answering
-from ampmon_server.auth import KeyProblem, Keys
 from ampmon_server.cli.serve import _address_written
+from ampmon_server.client.client import Unanswered
+from ampmon_server.client.place import answering
+from ampmon_server.http.auth import KeyProblem, Keys
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Unusable
 from attempts import Attempt

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from ampmon import wire
 from ampmon.errors import Unreachable
-from ampmon.proof import digest_of, id_of, proof
 from ampmon.transport import HttpTransport
-from ampmon_server.asking.client import Asking, Unanswered
-from ampmon_server.auth.proofs import Proofs
+from ampmon.transport.proof import digest_of, id_of, proof
+from ampmon_server.client.client import Asking, Unanswered
 from ampmon_server.demo.service import Service as Demo
+from ampmon_server.http.auth.proofs import Proofs
 from batches import Trainer
 from campaigns.soak.proxy import Proxy
 from recording_server import RecordingServer

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from ampmon import mounts, wire
+from ampmon import wire
 from ampmon.spool import Position, SpoolReader, segments
 from ampmon.spool.relay import RING_BYTES
+from ampmon.system import mounts
 from ampmon.testing import ManualClock
 from attempts import Attempt
 from waiting import DEADLINE_S, wait_for
@@ -207,7 +208,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 HANGING = """
 import os, sys, threading, time, warnings
 import ampmon
-from ampmon import process
+from ampmon.client import process
 write, main = os.write, threading.get_ident()
 def hang(fd, data):
     if threading.get_ident() == main:

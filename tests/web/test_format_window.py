@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from playwright.sync_api import Request, expect
 
-from ampmon.formats import E4M3, FP16, FloatFormat
-from ampmon.histogram import BINS, EXPONENT_MIN, elsewhere
-from ampmon_server.words import percent
+from ampmon.numerics.formats import E4M3, FP16, FloatFormat
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN, elsewhere
+from ampmon_server.model.words import percent
 from posted import PostedRun
 from web.reader import Reader
 

@@ -11,8 +11,8 @@ from playwright.sync_api import expect
 from sqlalchemy import insert, select
 
 from ampmon_server.settings import Settings
-from ampmon_server.store import engine
-from ampmon_server.tables import runs
+from ampmon_server.store.engine import engine
+from ampmon_server.store.schema.tables import runs
 from posted import PostedRun
 from serving import Server
 from web.reader import Reader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Route
 
-from ampmon_server.words import two_to
+from ampmon_server.model.words import two_to
 from posted import PostedRun
 from web.reader import Reader
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
-from ampmon import interpreter
+from ampmon.system import interpreter
 from ampmon_server.alerting.deliver import DEADLINE_S
 from ampmon_server.alerting.targets import Target
 from ampmon_server.alerting.telling import Message

@@ -11,7 +11,7 @@ import msgspec
 
 from ampmon.wire import Finding, Severity
 from ampmon_server.alerting.machine import Alert, Telling
-from ampmon_server.words import count, plural, steps
+from ampmon_server.model.words import count, plural, steps
 
 
 LISTED = 10

@@ -14,8 +14,8 @@ from ampmon_server.alerting import telling
 from ampmon_server.alerting.delivery import Outcome, deliver, words
 from ampmon_server.alerting.reading import BadAlerts, read
 from ampmon_server.alerting.targets import Alerts, Target
-from ampmon_server.asking.client import Refused, Unanswered
 from ampmon_server.cli.token import add_command, answered, asked, shown, table
+from ampmon_server.client.client import Refused, Unanswered
 
 
 CANNOT, NOT_ALL = 2, 1

@@ -10,11 +10,11 @@ from contextlib import suppress
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
-from ampmon import interpreter, private
 from ampmon.config import DEFAULT_URL, RunOptions, resolve, server_address
 from ampmon.errors import ConfigurationError
 from ampmon.identity.ids import rank_of_process
-from ampmon.installing import install
+from ampmon.system import interpreter, private
+from ampmon.system.installing import install
 
 
 IDLE_MINUTES = 60

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.report import made, refuse
 from ampmon_server.cli.which import add_run, add_server
-from ampmon_server.names import file_name
+from ampmon_server.model.names import file_name
 
 
 if TYPE_CHECKING:
-    from ampmon_server.asking import Asking
-    from ampmon_server.exporting import Table
+    from ampmon_server.client import Asking
+    from ampmon_server.exchange.exporting import Table
 
 _ANSWERS = ("", "/diagnosis")
 _TABLES: tuple[Table, ...] = ("updates", "skips", "events", "scalars")
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the file and print what is in it: 0; 2 where none was written."""
-    from ampmon_server.asking import Unanswered, answering, choose
+    from ampmon_server.client import Unanswered, answering, choose
 
     try:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ampmon.errors import ConfigurationError
-from ampmon.installing import install
+from ampmon.system.installing import install
 from ampmon_server.cli.exits import CANNOT
 
 

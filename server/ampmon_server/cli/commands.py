@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ampmon.installing import install
+from ampmon.system.installing import install
 from ampmon_server import demo
 from ampmon_server.cli import (
     alerts,

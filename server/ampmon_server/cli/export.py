@@ -13,12 +13,12 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.report import refuse
 from ampmon_server.cli.which import add_run, add_server
-from ampmon_server.names import file_name
+from ampmon_server.model.names import file_name
 
 
 if TYPE_CHECKING:
-    from ampmon_server.asking import Asking
-    from ampmon_server.exporting import Format, Table
+    from ampmon_server.client import Asking
+    from ampmon_server.exchange.exporting import Format, Table
 
 FORMATS: tuple[Format, ...] = ("csv", "jsonl", "parquet", "arrow")
 TABLES = ("updates", "skips", "events", "samples", "scalars")
@@ -40,10 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the file and print its size: 0; 2 where none was written."""
-    from ampmon.plain import plain
-    from ampmon_server.asking import Unanswered, answering, choose
+    from ampmon.system.plain import plain
     from ampmon_server.cli.progress import progress
-    from ampmon_server.exporting import MissingFormat
+    from ampmon_server.client import Unanswered, answering, choose
+    from ampmon_server.exchange.exporting import MissingFormat
 
     kind, what = _format(arguments), arguments.what
     try:
@@ -87,7 +87,7 @@ def _lines(answer: object, what: Table, kind: Format) -> Iterator[tuple[bytes, i
 
 def _columns(answer: object, what: Table, kind: Format) -> Iterator[tuple[bytes, int]]:
     """Parquet is made here, of Arrow's batches, which tell how many rows they have."""
-    from ampmon_server.exporting.formats import columnar
+    from ampmon_server.exchange.exporting.formats import columnar
 
     into, batches = columnar(what, kind)
     for batch in batches(answer):

@@ -6,9 +6,9 @@ import argparse
 import sys
 
 from ampmon.errors import ConfigurationError
-from ampmon_server.asking.client import Asking, Unanswered
 from ampmon_server.cli import which
 from ampmon_server.cli.token import asked
+from ampmon_server.client.client import Asking, Unanswered
 
 
 UNWELL = 1

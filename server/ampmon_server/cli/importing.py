@@ -35,11 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Store the files as a new run and print its name: 0; 2 where that could not be done."""
     from ampmon.errors import AmpmonError
-    from ampmon.installing import install
-    from ampmon.plain import plain
-    from ampmon_server.asking import Unanswered, answering
-    from ampmon_server.importing import NoScale, TooLong, name_of, send
-    from ampmon_server.importing.exported import NotAnExport
+    from ampmon.system.installing import install
+    from ampmon.system.plain import plain
+    from ampmon_server.client import Unanswered, answering
+    from ampmon_server.exchange.importing import NoScale, TooLong, name_of, send
+    from ampmon_server.exchange.importing.exported import NotAnExport
 
     name = arguments.name or name_of(arguments.files[0])
     try:
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _batches(arguments: argparse.Namespace, name: str) -> Iterable[wire.Batch]:
-    from ampmon_server.importing import events, exported, log_batches, read_log
+    from ampmon_server.exchange.importing import events, exported, log_batches, read_log
 
     files, project = arguments.files, arguments.project
     if all(file.suffix in exported.SUFFIXES for file in files):

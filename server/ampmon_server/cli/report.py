@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ampmon.plain import plain
+from ampmon.system.plain import plain
 from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.which import add_run, add_server
-from ampmon_server.names import file_name
+from ampmon_server.model.names import file_name
 
 
 if TYPE_CHECKING:
-    from ampmon_server.asking import Asking
+    from ampmon_server.client import Asking
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the file and print where it is: 0; 2 where none was written."""
-    from ampmon_server.asking import Unanswered, answering, choose
+    from ampmon_server.client import Unanswered, answering, choose
 
     try:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
@@ -52,8 +52,8 @@ def made(server: Asking, run_id: str) -> str:
     """A run's report, told by a bar how far it is."""
     from importlib.metadata import version
 
+    from ampmon_server.charts import OF_A_RUN
     from ampmon_server.cli.progress import progress
-    from ampmon_server.figures import OF_A_RUN
     from ampmon_server.report import page, tell
 
     with progress() as bar:

@@ -11,23 +11,24 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 
-from ampmon import private
 from ampmon.config import data_directory
-from ampmon_server import assets, descriptors, logs
+from ampmon.system import private
 from ampmon_server.alerting.reading import BadAlerts, read
 from ampmon_server.alerting.targets import Alerts
-from ampmon_server.auth import KeyProblem, Keys, Logins
-from ampmon_server.auth.logins import LOGIN_PATH, PRINTED_SECONDS
-from ampmon_server.certificate import BadCertificate, Certificate
+from ampmon_server.background.forwarding import BadDestination, opened
 from ampmon_server.cli import proxies
 from ampmon_server.cli.adopting import Adopting
 from ampmon_server.cli.listening import CannotListen, address, listening
 from ampmon_server.cli.thresholds import BadThreshold, parse
 from ampmon_server.cli.workers import Workers
-from ampmon_server.forwarding import BadDestination, opened
-from ampmon_server.invitation import Invitation, invitation
-from ampmon_server.process import Process
-from ampmon_server.service import Service
+from ampmon_server.client.invitation import Invitation, invitation
+from ampmon_server.http import descriptors, logs
+from ampmon_server.http.auth import KeyProblem, Keys, Logins
+from ampmon_server.http.auth.logins import LOGIN_PATH, PRINTED_SECONDS
+from ampmon_server.http.certificate import BadCertificate, Certificate
+from ampmon_server.http.process import Process
+from ampmon_server.http.service import Service
+from ampmon_server.pages import assets
 from ampmon_server.settings import Settings
 from ampmon_server.store import Busy, Store, Unusable
 

@@ -10,10 +10,10 @@ from typing import TextIO
 
 from ampmon.config import RunOptions, data_directory, resolve
 from ampmon.errors import ConfigurationError
-from ampmon.proof import WRONG_PROOF
 from ampmon.sender.sync import Outcome, Sync, spools_at
 from ampmon.spool import Destination
 from ampmon.transport import NO_TOKEN, NOT_ACCEPTED, HttpTransport
+from ampmon.transport.proof import WRONG_PROOF
 
 
 LEFT, CANNOT = 1, 2

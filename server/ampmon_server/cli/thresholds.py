@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
 
-from ampmon_server.thresholds import Levels, Thresholds
+from ampmon_server.model.thresholds import Levels, Thresholds
 
 
 NEVER = "never"

@@ -16,10 +16,10 @@ import msgspec
 from ampmon.config import resolve, server_address
 from ampmon.errors import ConfigurationError
 from ampmon.identity.attempt import owner
-from ampmon.plain import plain
-from ampmon_server.asking.client import Asking, Refused, Unanswered
-from ampmon_server.asking.place import held_token
+from ampmon.system.plain import plain
 from ampmon_server.cli import which
+from ampmon_server.client.client import Asking, Refused, Unanswered
+from ampmon_server.client.place import held_token
 from ampmon_server.settings import Settings
 
 

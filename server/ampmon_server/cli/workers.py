@@ -21,11 +21,11 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 from typing import Any
 
-from ampmon import interpreter
-from ampmon_server import logs
-from ampmon_server.auth import KeyProblem
-from ampmon_server.process import END_SECONDS, KEEP_ALIVE_SECONDS, Process, in_a_terminal
-from ampmon_server.service import Service
+from ampmon.system import interpreter
+from ampmon_server.http import logs
+from ampmon_server.http.auth import KeyProblem
+from ampmon_server.http.process import END_SECONDS, KEEP_ALIVE_SECONDS, Process, in_a_terminal
+from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Unusable
 

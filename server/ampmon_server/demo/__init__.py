@@ -10,7 +10,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from ampmon.installing import install
+from ampmon.system.installing import install
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

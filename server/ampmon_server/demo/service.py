@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ampmon import interpreter, private
-from ampmon_server.asking.client import Asking, Unanswered
+from ampmon.system import interpreter, private
+from ampmon_server.client.client import Asking, Unanswered
 
 
 HOST = "127.0.0.1"

@@ -18,13 +18,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import ampmon
 from ampmon.config import data_directory
 from ampmon.errors import AmpmonError
+from ampmon_server.client.invitation import invitation
 from ampmon_server.demo import service, text
 from ampmon_server.demo.interrupt import Interrupt
 from ampmon_server.demo.narrator import Narrator
 from ampmon_server.demo.service import Service, ServiceError
 from ampmon_server.demo.train import Plan, train
-from ampmon_server.invitation import invitation
-from ampmon_server.words import two_to
+from ampmon_server.model.words import two_to
 
 
 STEPS = {"cpu": 4000, "cuda": 20_000}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ampmon_server.words import two_to
+from ampmon_server.model.words import two_to
 
 
 MELTED = 0.001

@@ -8,7 +8,7 @@ import re
 from datetime import datetime, timezone
 from typing import Any
 
-from ampmon_server import assets, styles
+from ampmon_server.pages import assets, styles
 from ampmon_server.report.sections import sections
 from ampmon_server.report.told import Told
 

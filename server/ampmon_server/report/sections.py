@@ -9,11 +9,19 @@ from datetime import datetime, timezone
 from html import escape
 from typing import Any
 
-from ampmon_server.agreed import NAMED
-from ampmon_server.asking.answers import GOING_ON, RECOMMENDED
-from ampmon_server.notices import NO_UPDATE, STOP
+from ampmon_server.client.answers import GOING_ON, RECOMMENDED
+from ampmon_server.model.notices import NO_UPDATE, STOP
+from ampmon_server.model.words import (
+    count,
+    not_finite,
+    percent,
+    plural,
+    power_of_two,
+    steps,
+    within,
+)
+from ampmon_server.queries.agreed import NAMED
 from ampmon_server.report.told import SCALERS_MAX, Chart, Told
-from ampmon_server.words import count, not_finite, percent, plural, power_of_two, steps, within
 
 
 SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ampmon_server.asking import Asking
-from ampmon_server.figures import OF_A_RUN
+from ampmon_server.charts import OF_A_RUN
+from ampmon_server.client import Asking
 
 
 SKIPS = 200

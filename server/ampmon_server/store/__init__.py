@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from ampmon_server.store.alarms import Standings
-from ampmon_server.store.changes import Change
-from ampmon_server.store.checks.finding import Finding
-from ampmon_server.store.distributing import Distribution
-from ampmon_server.store.errors import (
+from ampmon_server.store.access.tokens import Token
+from ampmon_server.store.admin.checks.finding import Finding
+from ampmon_server.store.admin.distributing import Distribution
+from ampmon_server.store.admin.prune import Due, Failures, Keep, Size
+from ampmon_server.store.admin.pruning import Pruning
+from ampmon_server.store.admin.verify import Verification
+from ampmon_server.store.alerts.judgements import Judgement, Kept
+from ampmon_server.store.alerts.mutes import Mute
+from ampmon_server.store.alerts.outbox import Delivery, Taken
+from ampmon_server.store.engine.errors import (
     BadBatch,
     BadQuery,
     Busy,
@@ -16,26 +21,21 @@ from ampmon_server.store.errors import (
     StoreError,
     Unusable,
 )
+from ampmon_server.store.engine.opening import upgrade
+from ampmon_server.store.engine.paging import Paged
 from ampmon_server.store.forwarding import Behind, Piece, Point, Portion
-from ampmon_server.store.identity import Identity
-from ampmon_server.store.ingest import ANYONE, Receipt, Sender
-from ampmon_server.store.judgements import Judgement, Kept
-from ampmon_server.store.listing import Groups, Listed, Sort, Wanted
-from ampmon_server.store.mutes import Mute
-from ampmon_server.store.opening import upgrade
-from ampmon_server.store.outbox import Delivery, Taken
-from ampmon_server.store.paging import Paged
-from ampmon_server.store.parameter_rollups import ParameterSeries
-from ampmon_server.store.parameters import Page as ParameterPage
-from ampmon_server.store.parameters import Sort as ParameterSort
-from ampmon_server.store.prune import Due, Failures, Keep, Size
-from ampmon_server.store.pruning import Pruning
-from ampmon_server.store.runs import Belonging, Edit, Status, Summary
+from ampmon_server.store.ingest.ingest import ANYONE, Receipt, Sender
+from ampmon_server.store.ingest.together import Outcome
+from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.reading.alarms import Standings
+from ampmon_server.store.runs.listing import Groups, Listed, Sort, Wanted
+from ampmon_server.store.runs.runs import Belonging, Edit, Status, Summary
+from ampmon_server.store.samples.parameter_rollups import ParameterSeries
+from ampmon_server.store.samples.parameters import Page as ParameterPage
+from ampmon_server.store.samples.parameters import Sort as ParameterSort
 from ampmon_server.store.store import Series, Store
-from ampmon_server.store.together import Outcome
-from ampmon_server.store.tokens import Token
-from ampmon_server.store.verify import Verification
-from ampmon_server.store.windows import Stretch
+from ampmon_server.store.streams.changes import Change
+from ampmon_server.store.updates.identity import Identity
 
 
 __all__ = [

@@ -22,17 +22,21 @@ from uuid import UUID
 import orjson
 from sqlalchemy import Connection, Row, and_, insert, select
 
-from ampmon_server.cells.updates import count
-from ampmon_server.store import columns, engine, postgresql, ranges, rollups, runs, scalars
-from ampmon_server.store.calls import Calls
-from ampmon_server.store.engine import fetch, insert_rows
-from ampmon_server.store.numbers import KINDS, join
-from ampmon_server.store.ranges import Range
-from ampmon_server.store.scalars import Logged
-from ampmon_server.store.scalers import Scaler, scalers_of
-from ampmon_server.store.windows import Stretch
-from ampmon_server.tables import attempts, destinations, forwarded, ledger
-from ampmon_server.tables import runs as of_runs
+from ampmon_server.model.cells.updates import count
+from ampmon_server.store.engine import engine, postgresql
+from ampmon_server.store.engine.calls import Calls
+from ampmon_server.store.engine.engine import fetch, insert_rows
+from ampmon_server.store.engine.numbers import KINDS, join
+from ampmon_server.store.pages import ranges
+from ampmon_server.store.pages.ranges import Range
+from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.reading import columns
+from ampmon_server.store.runs import runs
+from ampmon_server.store.schema.tables import attempts, destinations, forwarded, ledger
+from ampmon_server.store.schema.tables import runs as of_runs
+from ampmon_server.store.streams.scalers import Scaler, scalers_of
+from ampmon_server.store.updates import rollups, scalars
+from ampmon_server.store.updates.scalars import Logged
 
 
 STEPS_MAX = 1024

@@ -10,12 +10,14 @@ import numpy as np
 from sqlalchemy import Connection, Row, Select, select, tuple_
 
 from ampmon import wire
-from ampmon_server.store import engine, packing, scalers
-from ampmon_server.store.packing import Sample
-from ampmon_server.store.scalers import Source
+from ampmon_server.store.engine import engine
+from ampmon_server.store.pages import packing
+from ampmon_server.store.pages.packing import Sample
+from ampmon_server.store.schema.tables import gradient_blocks
 from ampmon_server.store.store import Store
-from ampmon_server.store.streams import parameters_of
-from ampmon_server.tables import gradient_blocks
+from ampmon_server.store.streams import scalers
+from ampmon_server.store.streams.scalers import Source
+from ampmon_server.store.streams.streams import parameters_of
 
 
 _BLOCKS = 4

@@ -11,53 +11,45 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from ampmon import wire
-from ampmon_server import migrations
-from ampmon_server.cells import gradients
-from ampmon_server.cells.merging import Cells
-from ampmon_server.cells.updates import empty
-from ampmon_server.series import RankRows, Resume, UserSteps
+from ampmon_server.model.cells import gradients
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.cells.updates import empty
+from ampmon_server.model.series import RankRows, Resume, UserSteps
 from ampmon_server.settings import Settings
-from ampmon_server.store import (
+from ampmon_server.store.access import logins, sessions, tokens
+from ampmon_server.store.admin import prune
+from ampmon_server.store.admin.notices import Notices
+from ampmon_server.store.admin.prune import Due
+from ampmon_server.store.admin.pruning import Prunes
+from ampmon_server.store.alerts import judgements
+from ampmon_server.store.engine import engine, opening
+from ampmon_server.store.engine.calls import reads, writes
+from ampmon_server.store.engine.errors import Unusable
+from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.forwarding import Forwarding
+from ampmon_server.store.ingest.ingest import ANYONE, Receipt, Sender
+from ampmon_server.store.ingest.together import Asked, Outcome, ingest_together
+from ampmon_server.store.pages.recent import Recent
+from ampmon_server.store.reading import columns, history
+from ampmon_server.store.reading.alarms import Alarms
+from ampmon_server.store.reading.sampled_reads import SampledReads
+from ampmon_server.store.runs import cases, events, listing, runs
+from ampmon_server.store.runs.runs import Summary
+from ampmon_server.store.samples import gradient_rollups
+from ampmon_server.store.schema import migrations
+from ampmon_server.store.streams import changes, scalers
+from ampmon_server.store.streams.remembered import Memory
+from ampmon_server.store.updates import (
     axes,
-    cases,
-    changes,
-    columns,
-    engine,
-    events,
-    gradient_rollups,
-    history,
     identity,
-    judgements,
-    listing,
     logged,
-    logins,
-    opening,
-    prune,
     ranks,
     resumes,
     rollups,
-    runs,
-    scalers,
-    sessions,
     skips,
     sparklines,
-    tokens,
 )
-from ampmon_server.store.alarms import Alarms
-from ampmon_server.store.calls import reads, writes
-from ampmon_server.store.errors import Unusable
-from ampmon_server.store.forwarding import Forwarding
-from ampmon_server.store.identity import Identity
-from ampmon_server.store.ingest import ANYONE, Receipt, Sender
-from ampmon_server.store.notices import Notices
-from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.prune import Due
-from ampmon_server.store.pruning import Prunes
-from ampmon_server.store.recent import Recent
-from ampmon_server.store.remembered import Memory
-from ampmon_server.store.runs import Summary
-from ampmon_server.store.sampled_reads import SampledReads
-from ampmon_server.store.together import Asked, Outcome, ingest_together
+from ampmon_server.store.updates.identity import Identity
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from ampmon_server.cli.doctor.explaining import show as show_entries
 from ampmon_server.cli.doctor.matching import find
 from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.which import add_server
-from ampmon_server.messages import Entry
+from ampmon_server.pages.messages import Entry
 
 
 if TYPE_CHECKING:
-    from ampmon_server.asking import Asking
+    from ampmon_server.client import Asking
 
 CODES: dict[Severity | None, int] = {None: 0, "notice": 10, "warning": 20, "critical": 30}
 """What a run's worst finding makes the exit code, from --fail-on on; else it is 0."""
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     reads_runs = find_spec("fastapi") is not None
     if (found and is_sentence) or (not reads_runs and (found or is_sentence)):
         return _explain(arguments, found)
-    from ampmon_server.asking import Unanswered
+    from ampmon_server.client import Unanswered
 
     try:
         return _diagnose(arguments)
@@ -131,10 +131,10 @@ def _explain(arguments: argparse.Namespace, found: Sequence[Entry]) -> int:
 
 def _diagnose(arguments: argparse.Namespace) -> int:
     """Print what is wrong with a run. Raises Unanswered and OSError."""
-    from ampmon_server.asking import choose
-    from ampmon_server.asking.answers import Diagnosed, Simulated, read
     from ampmon_server.cli.doctor.printing import Paper, waiting
     from ampmon_server.cli.doctor.replaying import show
+    from ampmon_server.client import choose
+    from ampmon_server.client.answers import Diagnosed, Simulated, read
 
     with waiting("asking"), _asked(arguments) as server:
         asked = choose(server, arguments.run)
@@ -156,14 +156,21 @@ def _diagnose(arguments: argparse.Namespace) -> int:
 @contextmanager
 def _asked(arguments: argparse.Namespace) -> Iterator[Asking]:
     """The server that has the run; of a log one that lasts as long as it is asked."""
-    from ampmon_server.asking import Unanswered, answering
+    from ampmon_server.client import Unanswered, answering
 
     if arguments.log is None:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
             yield server
         return
-    from ampmon_server.asking.alone import filled
-    from ampmon_server.importing import NoScale, TooLong, log_batches, name_of, read_log, send
+    from ampmon_server.client.alone import filled
+    from ampmon_server.exchange.importing import (
+        NoScale,
+        TooLong,
+        log_batches,
+        name_of,
+        read_log,
+        send,
+    )
 
     try:
         log = read_log(arguments.log, arguments.log_of)

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from ampmon_server.messages import Entry
+from ampmon_server.pages.messages import Entry
 
 
 FURTHER_MAX = 2

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TypeAlias
 
-from ampmon_server.messages import Entry, entries
+from ampmon_server.pages.messages import Entry, entries
 
 
 LEAST = 0.3

@@ -13,11 +13,11 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from ampmon.plain import plain, plain_finding
+from ampmon.system.plain import plain, plain_finding
 from ampmon.wire import Finding, Severity
-from ampmon_server.asking.answers import GOING_ON, RECOMMENDED, Diagnosed, Run
-from ampmon_server.notices import NO_UPDATE, STOP, failed_of
-from ampmon_server.words import plural, steps
+from ampmon_server.client.answers import GOING_ON, RECOMMENDED, Diagnosed, Run
+from ampmon_server.model.notices import NO_UPDATE, STOP, failed_of
+from ampmon_server.model.words import plural, steps
 
 
 COLUMNS_MAX = 100

@@ -7,10 +7,10 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from ampmon.plain import plain
-from ampmon_server.asking.answers import Setting, Simulated, Simulation, Skips
+from ampmon.system.plain import plain
 from ampmon_server.cli.doctor.printing import Paper
-from ampmon_server.words import count, percent, power_of_two, steps
+from ampmon_server.client.answers import Setting, Simulated, Simulation, Skips
+from ampmon_server.model.words import count, percent, power_of_two, steps
 
 
 _SCALES = 3

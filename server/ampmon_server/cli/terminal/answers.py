@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ampmon.plain import plain
+from ampmon.system.plain import plain
 from ampmon.wire import Severity
-from ampmon_server.asking.answers import Run
+from ampmon_server.client.answers import Run
 
 
 class Summary(Run, frozen=True, kw_only=True):

@@ -12,8 +12,8 @@ from ampmon_server.cli.which import add_server
 
 
 if TYPE_CHECKING:
-    from ampmon_server.asking import Asking
-    from ampmon_server.asking.answers import Run
+    from ampmon_server.client import Asking
+    from ampmon_server.client.answers import Run
 
 _RUN = "its id or the beginning of it, or its name"
 
@@ -49,7 +49,7 @@ def add_delete(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Change runs and print what was done: 0; 2 where something was not."""
-    from ampmon_server.asking import Unanswered, answering
+    from ampmon_server.client import Unanswered, answering
 
     does: dict[str, Callable[[argparse.Namespace, Asking], None]] = {
         "rename": _rename,
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _rename(arguments: argparse.Namespace, server: Asking) -> None:
-    from ampmon_server.asking import choose
+    from ampmon_server.client import choose
 
     chosen = choose(server, arguments.run)
     server.patch(f"/runs/{chosen.run_id}", {"name": arguments.name})
@@ -75,10 +75,10 @@ def _rename(arguments: argparse.Namespace, server: Asking) -> None:
 
 
 def _tag(arguments: argparse.Namespace, server: Asking) -> None:
-    from ampmon.plain import plain
-    from ampmon_server.asking import choose
-    from ampmon_server.asking.answers import read
+    from ampmon.system.plain import plain
     from ampmon_server.cli.terminal.answers import Summary
+    from ampmon_server.client import choose
+    from ampmon_server.client.answers import read
 
     chosen = choose(server, arguments.run)
     path = f"/runs/{chosen.run_id}"
@@ -91,7 +91,7 @@ def _tag(arguments: argparse.Namespace, server: Asking) -> None:
 
 
 def _archive(arguments: argparse.Namespace, server: Asking) -> None:
-    from ampmon_server.asking import choose
+    from ampmon_server.client import choose
 
     chosen = [choose(server, each, archived_first=arguments.undo) for each in arguments.runs]
     for each in chosen:
@@ -100,8 +100,8 @@ def _archive(arguments: argparse.Namespace, server: Asking) -> None:
 
 
 def _delete(arguments: argparse.Namespace, server: Asking) -> None:
-    from ampmon_server.asking import Unanswered, choose
-    from ampmon_server.words import plural
+    from ampmon_server.client import Unanswered, choose
+    from ampmon_server.model.words import plural
 
     chosen = {each.run_id: each for each in (choose(server, name) for name in arguments.runs)}
     if not arguments.yes:
@@ -124,6 +124,6 @@ def _delete(arguments: argparse.Namespace, server: Asking) -> None:
 
 
 def _named(run: Run) -> str:
-    from ampmon.plain import plain
+    from ampmon.system.plain import plain
 
     return f"{plain(run.name)} ({run.run_id})"

@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ampmon.plain import plain_finding
+from ampmon.system.plain import plain_finding
 from ampmon.wire import Finding, Severity
-from ampmon_server.asking import Asking
-from ampmon_server.asking.answers import Diagnosed, read
-from ampmon_server.asking.sketch import Sketch, sketch
 from ampmon_server.cli.terminal.answers import Logged, LoggedNames, Skip, Skips, Summary
 from ampmon_server.cli.terminal.numbers import loss_among, scale_of
-from ampmon_server.words import count, plural
+from ampmon_server.client import Asking
+from ampmon_server.client.answers import Diagnosed, read
+from ampmon_server.client.sketch import Sketch, sketch
+from ampmon_server.model.words import count, plural
 
 
 JUDGED_EVERY_S = 5.0

@@ -43,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list: 0; 2 where there is none to be had."""
-    from ampmon_server.asking import Unanswered, answering
-    from ampmon_server.asking.answers import read
     from ampmon_server.cli.terminal.answers import Listed
+    from ampmon_server.client import Unanswered, answering
+    from ampmon_server.client.answers import read
 
     try:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
@@ -108,10 +108,10 @@ def _table(runs: Sequence[Summary]) -> Table:
 def _cells(run: Summary, id_length: int, *, several: bool) -> Iterator[str | Text]:
     from rich.text import Text
 
-    from ampmon.plain import plain
+    from ampmon.system.plain import plain
     from ampmon_server.cli.doctor.printing import SHAPES
     from ampmon_server.cli.terminal.numbers import duration, scale_of
-    from ampmon_server.words import NONE, count, percent
+    from ampmon_server.model.words import NONE, count, percent
 
     yield Text(plain(f"{run.project}/{run.name}" if several else run.name))
     yield run.run_id[:id_length]

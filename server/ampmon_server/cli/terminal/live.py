@@ -9,13 +9,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ampmon.plain import plain
-from ampmon_server.asking import Asking
+from ampmon.system.plain import plain
 from ampmon_server.cli.doctor.printing import SHAPES
 from ampmon_server.cli.terminal.following import Follower, Moment, News
 from ampmon_server.cli.terminal.numbers import scale_of, skipped_of, underflow_of, value_of
 from ampmon_server.cli.terminal.tailing import moments
-from ampmon_server.words import count, plural
+from ampmon_server.client import Asking
+from ampmon_server.model.words import count, plural
 
 
 LABEL = 12

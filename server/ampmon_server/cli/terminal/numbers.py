@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ampmon.plain import plain
+from ampmon.system.plain import plain
 from ampmon_server.cli.terminal.answers import Logged, Summary
-from ampmon_server.names import training_loss
-from ampmon_server.words import NONE, SPACE, count, percent, power_of_two
+from ampmon_server.model.names import training_loss
+from ampmon_server.model.words import NONE, SPACE, count, percent, power_of_two
 
 
 _AGES = ((60.0, "s", 1.0), (3600.0, "min", 60.0), (86400.0, "h", 3600.0))

@@ -12,9 +12,9 @@ from ampmon_server.cli.which import add_run, add_server
 
 
 if TYPE_CHECKING:
-    from ampmon_server.asking import Asking
     from ampmon_server.cli.doctor.printing import Paper
     from ampmon_server.cli.terminal.answers import LoggedNames, Summary
+    from ampmon_server.client import Asking
 
 COLUMNS = 56
 """How wide a sketch of the scale is: it fits 80 columns with its label."""
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show a run: 0; 2 where there is no answer."""
-    from ampmon_server.asking import Unanswered, answering, choose
+    from ampmon_server.client import Unanswered, answering, choose
 
     try:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
@@ -52,9 +52,9 @@ def _as_json(server: Asking, run_id: str) -> str:
 
 def show(server: Asking, run_id: str) -> None:
     """Print a run. Blocks; raises Unanswered."""
-    from ampmon_server.asking.answers import Diagnosed, read
     from ampmon_server.cli.doctor.printing import Paper
     from ampmon_server.cli.terminal.answers import LoggedNames, Summary
+    from ampmon_server.client.answers import Diagnosed, read
 
     path = f"/runs/{run_id}"
     summary = read(server.get(path), Summary)
@@ -72,8 +72,8 @@ def show(server: Asking, run_id: str) -> None:
 
 
 def _scale(paper: Paper, server: Asking, run: Summary) -> None:
-    from ampmon_server.asking.sketch import sketch
     from ampmon_server.cli.terminal.numbers import scale_of
+    from ampmon_server.client.sketch import sketch
 
     drawn = sketch(server.get(f"/runs/{run.run_id}/figures/scale", {"width": "100"}), COLUMNS)
     now = scale_of(run.scale, run.scale_kind)
@@ -86,9 +86,9 @@ def _scale(paper: Paper, server: Asking, run: Summary) -> None:
 
 
 def _rows(run: Summary, logged: LoggedNames) -> Iterator[tuple[str, str]]:
-    from ampmon.plain import plain
+    from ampmon.system.plain import plain
     from ampmon_server.cli.terminal.numbers import duration, skipped_of, underflow_of, value_of
-    from ampmon_server.words import count, percent, plural
+    from ampmon_server.model.words import count, percent, plural
 
     yield "skipped", skipped_of(run)
     yield "underflow", underflow_of(run)

@@ -13,8 +13,8 @@ from ampmon_server.cli.which import add_run, add_server
 
 
 if TYPE_CHECKING:
-    from ampmon_server.asking import Asking
     from ampmon_server.cli.terminal.following import Follower, Moment, News
+    from ampmon_server.client import Asking
 
 LOOK_S = 1.0
 REST = 4.0
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Follow a run to its end: 0; 2 where it cannot be followed."""
-    from ampmon_server.asking import Unanswered, answering, choose
+    from ampmon_server.client import Unanswered, answering, choose
 
     try:
         where = arguments.url, arguments.data_dir, arguments.token_file
@@ -72,7 +72,7 @@ def moments(follower: Follower, lost: Callable[[str], object]) -> Iterator[Momen
 
     Raises Unanswered where it cannot be looked at in the first place, or is not to be seen any more.
     """
-    from ampmon_server.asking import Refused, Unanswered
+    from ampmon_server.client import Refused, Unanswered
 
     moment, away = None, False
     while moment is None or not moment.ended:
@@ -116,7 +116,7 @@ def _line(news: News) -> str:
 def state(moment: Moment) -> str:
     """How a run stands, in a line for programs to read: no blanks within numbers."""
     from ampmon_server.cli.terminal.numbers import scale_of, skipped_of, value_of
-    from ampmon_server.words import percent
+    from ampmon_server.model.words import percent
 
     run = moment.run
     words = [f"step {'–' if run.last_step is None else run.last_step}"]
@@ -129,6 +129,6 @@ def state(moment: Moment) -> str:
 
 
 def _say(words: str) -> None:
-    from ampmon_server.words import SPACE
+    from ampmon_server.model.words import SPACE
 
     print(f"{time.strftime('%H:%M:%S')}  {words.replace(SPACE, '')}", flush=True)

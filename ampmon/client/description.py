@@ -1,0 +1,100 @@
+"""What a stream's header says of its scaler, and when to say it again."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ampmon import wire
+from ampmon.activations import Activations
+from ampmon.config import Config
+from ampmon.probe.budget import Budget
+from ampmon.training.call import Call
+from ampmon.training.construction import class_name
+from ampmon.training.parameters import ParameterRegistry
+from ampmon.training.within import framework
+
+
+RULES_EVERY = 50
+"""Updates, at least, from one look at the rules of a scaler, which may be set anew, to the next."""
+
+
+class Description:
+    """What a stream's header says of its scaler. Reads no tensor."""
+
+    def __init__(
+        self,
+        config: Config,
+        budget: Budget,
+        registry: ParameterRegistry,
+        activations: Activations,
+        call: Call | None = None,
+    ) -> None:
+        self._config = config
+        self._budget = budget
+        self._registry = registry
+        self._activations = activations
+        self._call = call
+        self._init_scale = 65536.0
+        self._within = framework()
+        self._looked = 0
+        self._rules: tuple[Any, ...] = ()
+
+    def is_old(self, scaler: Any, ordinal: int) -> bool:
+        """Whether the scaler goes by other rules than were told last. Looks now and then: what changes them at every
+        update shall not fill the spool."""
+        if ordinal < self._looked + RULES_EVERY:
+            return False
+        self._looked = ordinal
+        return _rules(scaler) != self._rules
+
+    def header(
+        self, scaler: Any, stream: str, ordinal: int, layout: wire.Layout
+    ) -> wire.StreamHeader:
+        """The header as it is from the update ``ordinal`` on. The scale it began at stays that of its first update."""
+        self._looked = ordinal
+        if not ordinal:
+            self._init_scale = _finite(getattr(scaler, "_init_scale", 65536.0))
+        self._within = self._within or framework()
+        growth, backoff, interval = self._rules = _rules(scaler)
+        return wire.StreamHeader(
+            stream=stream,
+            layout=layout,
+            scaler=_class_name(scaler, self._within),
+            device=str(getattr(scaler, "_device", "unknown")),
+            enabled=bool(scaler.is_enabled()),
+            init_scale=self._init_scale,
+            growth_factor=_finite(growth),
+            backoff_factor=_finite(backoff),
+            growth_interval=_count(interval),
+            sample=None if self._config.sample == "all" else self._config.sample,
+            budget=self._budget.share,
+            call=None if self._call is None else self._call.told,
+            parameters=tuple(self._registry.parameters),
+            modules=self._activations.modules,
+        )
+
+
+def _rules(scaler: Any) -> tuple[Any, ...]:
+    """By what its scale moves, which may be set while it trains: growth factor, backoff factor, growth interval."""
+    return (
+        getattr(scaler, "_growth_factor", 2.0),
+        getattr(scaler, "_backoff_factor", 0.5),
+        getattr(scaler, "_growth_interval", 2000),
+    )
+
+
+def _count(value: Any) -> int:
+    """A count as the wire has it: sys.maxsize and infinity are ways to say never."""
+    return int(min(max(value, 0), wire.COUNT_MAX))
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    return number if math.isfinite(number) else 0.0
+
+
+def _class_name(scaler: Any, within: str) -> str:
+    """The class that the scaler was made as; behind it who made it."""
+    made_by = f" ({within})" if within else ""
+    return class_name(scaler)[: 256 - len(made_by)] + made_by

@@ -1,0 +1,110 @@
+"""What the server found wrong with the run, as the process itself comes to know it: kept, warned of, told to who asked.
+
+All of it happens on the housekeeper's thread, but for the users' functions, which have a thread of their own.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from ampmon import wire
+from ampmon.client.reader import Reader
+from ampmon.spool import AnswersReader, requested
+from ampmon.system.plain import RULE, plain_finding
+
+
+FINDINGS_MAX, WARNINGS_MAX = 100, 32
+"""Of an answer, and of a process: a server may be anybody's."""
+_RANKS = {severity: rank for rank, severity in enumerate(get_args(wire.Severity))}
+
+
+class Listener:
+    """Passes on findings of one scaler, and of the run, to a function: each once, and again when it is graver."""
+
+    def __init__(self, scaler: str, call: Callable[[wire.Finding], object]) -> None:
+        self._scaler = scaler
+        self._call = call
+        self._told: dict[tuple[str, str], int] = {}
+
+    def news(self, findings: tuple[wire.Finding, ...]) -> list[Callable[[], object]]:
+        """The calls to be made."""
+        calls: list[Callable[[], object]] = []
+        for finding in of_scaler(findings, self._scaler):
+            key, rank = (finding.rule, finding.scaler), _RANKS[finding.severity]
+            if rank > self._told.get(key, -1):
+                self._told[key] = rank
+                calls.append(partial(self._call, finding))
+        return calls
+
+
+class Findings:
+    """Those of the run of this process. ``newest`` has the worst first."""
+
+    def __init__(
+        self,
+        warn: Callable[[str, str], None],
+        failed: Callable[[str, BaseException], None],
+    ) -> None:
+        self.newest: tuple[wire.Finding, ...] = ()
+        self._warned: set[str] = set()
+        self._warn = warn
+        self._failed = failed
+        self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew, as in the child of a fork, which no thread has followed."""
+        self.newest = ()
+        self.request: int | None = None
+        """When somebody last asked for a measurement, by the server's clock."""
+        self._answers = AnswersReader()
+        self._caller = Reader(self._failed, thread="ampmon-findings", doing="on_finding")
+
+    def listen(self, listener: Listener) -> None:
+        """Tell it from now on of what is new to it. Holds it weakly."""
+        self._listeners.add(listener)
+
+    def look(self, path: Path) -> None:
+        """See what the sender has left in the spool at ``path``. Raises OSError."""
+        self.request = requested(path)
+        news = self._answers.news(path)
+        if news is not None:
+            understood = map(_understood, news[:FINDINGS_MAX])
+            self.newest = tuple(finding for finding in understood if finding is not None)
+            for finding in self.newest:
+                if finding.severity == "critical":
+                    self._warn_of(finding)
+        for listener in list(self._listeners):
+            for call in listener.news(self.newest):
+                self._caller.submit(call)
+
+    def finish(self) -> None:
+        """End the thread once it has made the calls that are waiting. Does not wait for it."""
+        self._caller.finish(deadline=0.0)
+
+    def _warn_of(self, finding: wire.Finding) -> None:
+        if len(self._warned) == WARNINGS_MAX:
+            return
+        self._warned.add(finding.rule)
+        instead = f" Write:\n{finding.fix}" if finding.fix and not finding.second else ""
+        self._warn(f"finding {finding.rule}", f"ampmon: {finding.title}.{instead}")
+
+
+def of_scaler(findings: tuple[wire.Finding, ...], scaler: str) -> tuple[wire.Finding, ...]:
+    """Those of one scaler, and of the run as a whole."""
+    return tuple(finding for finding in findings if finding.scaler in {"", scaler})
+
+
+def _understood(finding: object) -> wire.Finding | None:
+    """None for one of a newer server that is otherwise, or of a rule that cannot be one."""
+    try:
+        known = msgspec.convert(finding, wire.Finding)
+    except msgspec.ValidationError:
+        return None
+    return plain_finding(known) if RULE.fullmatch(known.rule) else None

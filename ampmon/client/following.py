@@ -1,0 +1,94 @@
+"""A scaler's state before and after each update: read at once on a CPU; followed, or asked for, on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.amp.grad_scaler import GradScaler
+
+from ampmon.client.iteration import Iteration
+from ampmon.client.mirror import Mirror, State
+from ampmon.training import outcome
+from ampmon.training.outcome import AnyReading, Reading
+
+
+_NOTHING = torch.zeros(1, device="cpu")
+"""What found_inf is on the host where nothing was found. Nobody writes into it."""
+
+
+class Follower:
+    """Knows a scaler's state from what its optimizers' steps bring to the host; else has the device read.
+
+    A step of an optimizer that is not fused reads found_inf, the one synchronisation of an iteration. With that, scale
+    and growth tracker need no reading: they are followed, and checked at each sample by what the device says.
+    ``failed`` is told where that is something else.
+    """
+
+    def __init__(self, scaler: Any, failed: Callable[[str, Exception], None]) -> None:
+        of = partial(outcome.maker, type(scaler))
+        self.decides = of("_maybe_opt_step") == GradScaler.__module__ and of("update").startswith(
+            "torch."
+        )
+        """Whether `step` and `update` are torch's, and can be followed."""
+        self.mirror = Mirror()
+        self._failed = failed
+
+    def decide(
+        self, state: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[torch.device, torch.Tensor] | None]:
+        """An optimizer's state with its found_inf brought to the host, and those by device that tell of an overflow.
+
+        None for those where nothing was brought: all is on the host, or it is not to be done here. Waits for the
+        devices, once each, as the stock step does. Raises what that raises.
+        """
+        flags: dict[torch.device, torch.Tensor] = state["found_inf_per_device"]
+        if not self.decides or all(flag.is_cpu for flag in flags.values()):
+            return state, None
+        host, overflowed = {}, {}
+        for device, flag in flags.items():
+            value = flag.item()
+            host[device] = _NOTHING
+            if value:
+                host[device] = torch.full((1,), value, device="cpu")
+                overflowed[device] = flag
+        return {**state, "found_inf_per_device": host}, overflowed
+
+    def before(self, scaler: Any, iteration: Iteration) -> AnyReading:
+        """The state before `update()`, with what it found for the optimizers that stepped. Waits for no device."""
+        found = iteration.found
+        if found:
+            states = scaler._per_optimizer_states.items()
+            if all(each in found for each, state in states if state["found_inf_per_device"]):
+                iteration.overflowed = any(found.values())
+            state = self.mirror.look(scaler)
+            # A sample's record waits in any case.
+            if state is not None and iteration.overflowed is not None and not iteration.sampling:
+                return Reading(*state, [found.get(each, False) for each in iteration.steps])
+        return outcome.read(scaler, iteration.steps)
+
+    def after(
+        self, scaler: Any, iteration: Iteration, *, manual: bool
+    ) -> tuple[AnyReading, Callable[[Reading], None]]:
+        """The state after `update()`, and who is to be told of it once it is known. Waits for no device."""
+        if not iteration.found:
+            return outcome.read(scaler, ()), _nothing
+        state = self.mirror.follow(scaler, None if manual else iteration.overflowed)
+        if state is not None and isinstance(iteration.before, Reading):
+            return Reading(*state, []), _nothing
+        return outcome.read(scaler, ()), partial(self._told, self.mirror.updates, state)
+
+    def _told(self, update: int, state: State | None, reading: Reading) -> None:
+        """The device's word on the state after an update. May be called on another thread."""
+        if state is None:
+            self.mirror.heard(update, reading)
+        elif repr(state) != repr((reading.scale, reading.growth_tracker)):  # a NaN is like another
+            self.mirror.distrust()
+            told = f"{reading.scale}, {reading.growth_tracker}"
+            self._failed("following the scale", ValueError(f"{state} is {told} on the device"))
+
+
+def _nothing(_: Reading) -> None:
+    pass

@@ -1,0 +1,316 @@
+"""The plain gear: updates about which nothing is new take one short path, past all that looks for news.
+
+The monitor engages it at the end of an update, and leaves it for whatever else happens: an overflow, a scale that
+moves, a step out of order, any other hook. The iteration at hand goes on in the full gear, with what it has been
+through. Both gears count in the same objects and write to the same spool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import torch
+from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
+
+from ampmon.client import process
+from ampmon.client.iteration import Iteration, PendingUpdate
+from ampmon.probe.graphs import capturing
+from ampmon.probe.losses import keep
+from ampmon.training import outcome
+from ampmon.training.outcome import Reading
+
+
+if TYPE_CHECKING:
+    from ampmon.client.monitor import Monitor
+
+LOOK_EVERY = 64
+"""One update in so many goes through the full gear, which looks at everything that may have changed."""
+_WORTH_IT = 4
+"""For fewer updates it is not engaged."""
+_TORCHS = GradScaler.__module__
+
+
+class PlainGear:
+    """Updates of a scaler whose state the host knows: the same optimizers step by the same paths, and none is skipped.
+
+    Each hook says whether all is as expected, so that the stock method may be called as it is kept here; where it is
+    not, the caller goes on with the monitor's hook of that place, which has this gear left first. The monitor's private
+    parts are this class's too.
+    """
+
+    __slots__ = (
+        "_account",
+        "_ahead",
+        "_at",
+        "_decide",
+        "_decided",
+        "_done",
+        "_expected",
+        "_interval",
+        "_iteration",
+        "_left",
+        "_losses",
+        "_monitor",
+        "_on_host",
+        "_optimizers",
+        "_recorder",
+        "_scale",
+        "_scaler",
+        "_script",
+        "_steps",
+        "_stream",
+        "_tensors",
+        "_told",
+        "_tracker",
+        "_versions",
+        "_weak",
+        "decide",
+        "scale",
+        "step",
+        "unscale",
+        "update",
+    )
+    scale: Callable[..., Any]
+    unscale: Callable[..., dict[torch.device, torch.Tensor]]
+    step: Callable[..., float | None]
+    decide: Callable[..., float | None]
+    update: Callable[..., Any]
+    _decide: Callable[..., float | None]
+    """The stock methods below the scaler's own, to be called with the scaler."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+        self._account = monitor._account
+
+    # -- in and out ---------------------------------------------------------------------------------
+
+    def engage(self, scaler: Any, ended: PendingUpdate) -> None:
+        """Take the coming updates, where they may be like the one that ended and nobody waits for anything in them."""
+        monitor, after = self._monitor, ended.after
+        if not isinstance(after, Reading) or not self._is_plain(scaler, ended, after):
+            return
+        updates = ended.growth_interval - after.growth_tracker - 1
+        if monitor.sampler.here():
+            updates = min(updates, monitor._budget.until_due(monitor._optimizers.coming()))
+        stock = scaler._ampmon_stock()
+        if updates < _WORTH_IT or None in stock:
+            return
+        self.scale, self.unscale, self.step, self._decide, self.update = stock
+        self._left = min(updates, LOOK_EVERY - 1)
+        self._steps = ended.iteration.steps
+        self._told = tuple(self._steps.values())
+        assert monitor._recorder is not None
+        self._stream, self._recorder = ended.stream, monitor._recorder
+        self._scaler = ref(scaler)
+        self._on_host = scaler._scale.is_cpu
+        self.decide = self._decide if self._on_host else self._decide_on_device
+        scale, tracker = self._tensors = scaler._scale, scaler._growth_tracker
+        self._versions = scale._version, tracker._version
+        """Those of the tensors after the newest update: nothing but `update()` is to write into them."""
+        self._interval = scaler._growth_interval
+        self._scale, self._tracker = after.scale, after.growth_tracker
+        self._at = self._decided = self._done = 0
+        calls = self._script = ended.iteration.calls
+        self._expected: tuple[int | None, ...] = (*calls, None)
+        ahead = [~call for before, call in pairwise((0, *calls)) if call < 0 and before != ~call]
+        self._ahead = frozenset() if self._on_host else frozenset(ahead)
+        """Optimizers on a device, by id, whose `unscale_` is called ahead of their step."""
+        self._optimizers = {
+            each: ref(monitor._optimizers.living(each), self._forget) for each in map(called, calls)
+        }
+        self._iteration = Iteration()
+        """Holds the losses, and the culprits that a device finds; the full gear goes on with it."""
+        self._losses = self._iteration.losses
+        self._weak = ended.iteration.losses_live()
+        """Whether a weak reference to a loss is enough: the training had it until the end of the last update."""
+        monitor.gear = self
+
+    def _is_plain(self, scaler: Any, ended: PendingUpdate, after: Reading) -> bool:
+        monitor, before = self._monitor, ended.before
+        names, calls = monitor._optimizers, ended.iteration.calls
+        if ended.infers_skips or not isinstance(before, Reading):
+            return False
+        unscaled = [~call for call in calls if call < 0]
+        if [call for call in calls if call >= 0] != list(ended.iteration.steps) or not unscaled:
+            return False
+        return (
+            monitor.follower.decides
+            # On a device the host hears of each step, or `before` were no Reading. On a CPU `_unscale_grads_` must be
+            # all that decides what is found.
+            and not (scaler._scale.is_cpu and outcome.maker(type(scaler), "unscale_") != _TORCHS)
+            and None not in [names.living(called(call)) for call in calls]
+            # Its turns say when the next sample is due.
+            and names.living(unscaled[0]) is names.last()
+            and True not in before.found
+            and monitor._scale == after.scale > outcome.DYING_SCALE
+            and outcome.is_invertible(1 / after.scale)
+            and ended.stream.idle
+            and not ended.manual
+            and not monitor._activations.follows(ended.stream.ordinal)
+            and not monitor._linter.looking
+            and not monitor._order.learning
+            and not monitor._account.awaiting
+        )
+
+    def leave(self) -> None:
+        """Give the iteration at hand to the full gear."""
+        monitor = self._monitor
+        monitor.gear = None
+        if not self._on_host:
+            state = self._scale, self._tracker
+            monitor.follower.mirror.resume(state, self._tensors, self._versions, self._done)
+        so_far = self._script[: self._at]
+        begun = any(call < 0 for call in so_far)
+        monitor._optimizers.turned(self._done + begun)
+        for each in self._steps:
+            if (optimizer := self._optimizers[each]()) is not None:
+                monitor._linter.stepped(optimizer, self._done)
+        iteration = monitor._iteration = self._iteration
+        iteration.sampling = False if begun else None
+        for call in so_far:
+            self._tell(iteration, call)
+
+    def _tell(self, iteration: Iteration, call: int) -> None:
+        """Have the full gear know of an optimizer that was unscaled or stepped in the iteration at hand."""
+        monitor, scaler = self._monitor, self._scaler()
+        optimizer = self._optimizers[called(call)]()
+        iteration.calls.append(call)
+        if optimizer is None or scaler is None:
+            return
+        if call >= 0:
+            step = iteration.steps[call] = self._steps[call]
+            if len(iteration.steps) <= self._decided:
+                iteration.found[call] = False
+            monitor._linter.stepping(optimizer, step.path)
+            monitor._begun = call
+        monitor.meet(scaler, optimizer)
+
+    def _forget(self, _: object) -> None:
+        """An optimizer is gone: another may have its id, and is not expected."""
+        self._expected = (0,) * len(self._expected)
+
+    # -- in the order an iteration calls them -------------------------------------------------------
+
+    def scaling(self, outputs: Any) -> bool:
+        """Whether `scale` may be called with these losses."""
+        if process.current() is not self._recorder:
+            return False
+        try:
+            if self._weak and type(outputs) is Tensor:
+                self._losses.append(ref(outputs))
+            else:
+                keep(self._losses, outputs)
+        except Exception as error:
+            self._monitor.failed("scaling", error)
+        self._stream.updating = True
+        self._recorder.recent = self._stream
+        return True
+
+    def unscaling(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether `unscale` may be called."""
+        at = self._at
+        if self._expected[at] != ~id(optimizer) or (self._ahead and capturing()):
+            return False
+        self._at = at + 1
+        return True
+
+    def unscaled(
+        self, optimizer: torch.optim.Optimizer, found: dict[torch.device, torch.Tensor]
+    ) -> None:
+        """`unscale` has returned. Whatever is not finite is for the full gear."""
+        on_host = self._on_host
+        try:
+            for flag in found.values():
+                # Those on a device are not read: they stand for finite, but where all should be on the host.
+                if flag.item() if flag.is_cpu else on_host:
+                    self._monitor.after_unscale(optimizer, found)
+                    return
+            if self._ahead and id(optimizer) in self._ahead:
+                self._guard(optimizer, found)
+        except Exception as error:
+            self._monitor.failed("after_unscale", error)
+
+    def _guard(
+        self, optimizer: torch.optim.Optimizer, found: dict[torch.device, torch.Tensor]
+    ) -> None:
+        """Have the device look for culprits before gradients are clipped, where it can do so by itself."""
+        started = self._account.clock()
+        measurer = self._monitor._measurer
+        measurer.after_unscale(optimizer, self._iteration, found, told=False)
+        self._account.spend(started)
+
+    def stepping(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether `step` may be called for this optimizer."""
+        at = self._at
+        if self._expected[at] != id(optimizer):
+            return False
+        self._at = at + 1
+        return True
+
+    def _decide_on_device(
+        self,
+        scaler: Any,
+        optimizer: torch.optim.Optimizer,
+        state: dict[str, Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> float | None:
+        """The stock `_maybe_opt_step`, with what is found brought to the host."""
+        state = self._monitor.deciding(optimizer, state)
+        return self._decide(scaler, optimizer, state, *args, **kwargs)
+
+    def decided(self) -> None:
+        """`step` has brought to the host that nothing overflowed on a device."""
+        self._decided += 1
+
+    def updating(self, scaler: Any) -> bool:
+        """Whether `update` may be called: all have stepped, nothing overflowed, and the scale is untouched."""
+        scale, tracker = self._tensors
+        try:
+            return (
+                self._expected[self._at] is None
+                and scaler._scale is scale
+                and scaler._growth_tracker is tracker
+                and (scale._version, tracker._version) == self._versions
+                and scaler._growth_interval == self._interval
+                and (self._on_host or self._all_decided(scaler))
+            )
+        except Exception as error:
+            self._monitor.failed("before_update", error)
+            return False
+
+    def _all_decided(self, scaler: Any) -> bool:
+        return self._decided == len(scaler._per_optimizer_states) and not capturing()
+
+    def updated(self) -> None:
+        """`update` has returned, and has only counted on: write its record."""
+        account, monitor = self._account, self._monitor
+        started = account.clock()
+        try:
+            self._versions = self._tensors[0]._version, self._tensors[1]._version
+            tracker = self._tracker = self._tracker + 1
+            self._at = self._decided = 0
+            self._losses.clear()
+            if self._ahead:
+                self._iteration.culprits.clear()
+            self._done += 1
+            monitor.updates += 1
+            duration, cost = account.plain(started)
+            self._recorder.write_steady(
+                self._stream, self._scale, tracker, self._told, duration, cost
+            )
+            if self._done == self._left:
+                self.leave()
+        except Exception as error:
+            monitor.failed("after_update", error)
+            self.leave()
+        account.handed_over(started, sampled=False)
+
+
+def called(call: int) -> int:
+    """The optimizer, by id, of a call as `Iteration.calls` has it."""
+    return max(call, ~call)

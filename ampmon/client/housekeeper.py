@@ -1,0 +1,161 @@
+"""The thread that does what may wait: syncs the spool, looks after the sender, tells of losses, and ends all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any, Protocol
+from uuid import UUID
+
+from ampmon import sender
+from ampmon.client.findings import Findings
+from ampmon.client.rationing import SCARCE
+from ampmon.config import RunOptions
+from ampmon.spool import SpoolWriter
+
+
+EVERY_S = 1.0
+SYNC_EVERY_S = 0.05
+"""However many rare records there are, the disk is asked to keep them at most this often."""
+LOSSES_EVERY_S = 10.0
+STARTING_S = 15.0
+"""A server on the data directory may be starting for so long, as one does that `ampmon run` has started."""
+_PATIENCE_S = 0.1
+
+
+class Household(Protocol):
+    """The recorder, as far as it is told and asked by its housekeeper."""
+
+    options: RunOptions
+    findings: Findings
+
+    def event(self, kind: str, **detail: Any) -> None:
+        """Write an event of the process."""
+
+    def warn(self, key: str, message: str) -> None:
+        """Warn the user once for each key."""
+
+    def tell_losses(self) -> None:
+        """Write events of what was dropped and thinned since the last."""
+
+
+class Housekeeper:
+    """Keeps house for the attempt ``attempt_id``, whose records go to ``spool``, until `finish`. Raises nothing."""
+
+    def __init__(self, household: Household, spool: SpoolWriter, attempt_id: UUID) -> None:
+        self._household = household
+        self._spool = spool
+        self._attempt_id = attempt_id
+        self._wake = threading.Event()
+        self._finishing = threading.Event()
+        self._began_s = time.monotonic()
+        self._deadline = 0.0
+        self._kept = "disk"
+        self._losses_told_s = time.monotonic() - LOSSES_EVERY_S
+        self._thread = threading.Thread(target=self._run, name="ampmon", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Something was written that a power cut should not take: have it synced at once. Does not wait."""
+        self._wake.set()
+
+    def after_fork_in_child(self) -> None:
+        """The thread is the parent's, and what it held, nobody here will ever let go of."""
+        self._wake, self._finishing = threading.Event(), threading.Event()
+
+    def finish(self, deadline: float) -> None:
+        """Close the spool and wait until all is delivered: until ``deadline``, a time of time.monotonic().
+
+        The thread does it, for a disk that hangs must not keep the process from its end.
+        """
+        self._deadline = deadline
+        self._finishing.set()
+        self._wake.set()
+        self._thread.join(max(deadline - time.monotonic(), _PATIENCE_S))
+
+    def _run(self) -> None:
+        looked_s = -EVERY_S
+        while not self._finishing.is_set():
+            with contextlib.suppress(Exception):
+                self._spool.sync()
+            now_s = time.monotonic()
+            if now_s - looked_s >= EVERY_S:
+                looked_s = now_s
+                with contextlib.suppress(Exception):
+                    self._look_after_spool(now_s)
+                with contextlib.suppress(Exception):
+                    self._look_after_delivery(now_s)
+                with contextlib.suppress(Exception):
+                    self._household.findings.look(self._spool.path)
+            self._finishing.wait(SYNC_EVERY_S)
+            self._wake.wait(EVERY_S - SYNC_EVERY_S)
+            self._wake.clear()
+        with contextlib.suppress(Exception):
+            self._end()
+        with contextlib.suppress(Exception):
+            self._household.findings.finish()
+
+    def _look_after_spool(self, now_s: float) -> None:
+        spool = self._spool
+        spool.look()
+        if spool.kept != self._kept:
+            self._kept = spool.kept
+            self._household.event(
+                "spool", kept=self._kept, why=spool.why, window_ms=spool.window_ms
+            )
+        if now_s - self._losses_told_s >= LOSSES_EVERY_S:
+            self._losses_told_s = now_s
+            self._household.tell_losses()
+        self.warn_of_spool()
+
+    def warn_of_spool(self) -> None:
+        """Warn where records are in trouble, of each kind once. Touches no disk, for that may be the trouble."""
+        spool, warn = self._spool, self._household.warn
+        where = self._household.options.dir
+        if spool.remade:
+            warn(
+                "removed",
+                f"ampmon: somebody removed the records in {spool.path}, and what was not sent of them is lost. "
+                "Training goes on, and what follows is recorded anew. Remove nothing there while training runs.",
+            )
+        if spool.trouble:
+            warn(
+                "trouble",
+                f"ampmon: {where} takes no records: {spool.trouble}. Training goes on; a few MB of them wait in "
+                "memory, which a kill would lose. Make room there, or set AMPMON_DIR to a directory on a local disk.",
+            )
+        elif spool.kept == "disk" and spool.fullness >= SCARCE:
+            offline = self._household.options.mode == "offline"
+            send = (
+                "Send it with `ampmon sync`" if offline else "Start the server with `ampmon serve`"
+            )
+            warn(
+                "room",
+                f"ampmon: what waits in {where} to be sent has taken most of the room that it may. Training goes on; "
+                f"samples of gradients are left out, and once it is full, records. {send}, or allow more by "
+                "AMPMON_SPOOL_BYTES.",
+            )
+
+    def _look_after_delivery(self, now_s: float) -> None:
+        options = self._household.options
+        if options.mode != "online":
+            return
+        sender.ensure_running(options.dir)
+        status = sender.status(options.dir)
+        problem = status.problem(options.url) if status else None
+        if problem and (options.named or now_s - self._began_s >= STARTING_S):
+            self._household.warn(
+                "unreachable",
+                f"ampmon: {options.url} cannot be reached ({problem}). Training goes on; records wait in "
+                f"{options.dir} and are sent when it is back. Start the server with `ampmon serve`.",
+            )
+
+    def _end(self) -> None:
+        self._spool.close(max(self._deadline - time.monotonic(), 0.0))
+        options = self._household.options
+        if options.mode == "online":
+            sender.ensure_running(options.dir)
+            left_s = max(self._deadline - time.monotonic(), 0.0)
+            sender.wait_until_sent(options.dir, self._attempt_id, left_s)
+            self._household.findings.look(self._spool.path)

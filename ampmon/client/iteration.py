@@ -1,0 +1,295 @@
+"""What was gathered between two updates, and the records that it becomes once its values are on the host."""
+
+from __future__ import annotations
+
+import functools
+import math
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ampmon import wire
+from ampmon.activations import Gathered, Lost
+from ampmon.lints import Schedule
+from ampmon.numerics.histogram import Statistics
+from ampmon.probe import attribution, eager
+from ampmon.probe.arrivals import Arrived
+from ampmon.probe.losses import Kept, LossCopy, keep
+from ampmon.probe.order import BackwardOrderLearner
+from ampmon.probe.ring import Readback
+from ampmon.probe.timing import Span
+from ampmon.training import outcome
+from ampmon.training.outcome import AnyReading, Reading
+from ampmon.training.series import Stream
+
+
+_STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
+CULPRITS_MAX = 64
+"""Culprits that a record names; their number is kept beside."""
+
+
+# Bounded: optimizers that are made anew for each step have a new name each.
+@functools.lru_cache(maxsize=256)
+def taken(optimizer: str, path: wire.StepPath) -> wire.OptimizerStep:
+    """A step of an optimizer that was not skipped. There are mostly few different ones, so each is made once."""
+    return wire.OptimizerStep(optimizer=optimizer, path=path)
+
+
+@dataclass(slots=True)
+class Sample:
+    """Statistics of some of the iteration's gradients, on the host or, packed, on their way there."""
+
+    statistics: Statistics | None = None
+    packed: Readback | None = None
+    indices: list[int] = field(default_factory=list)
+
+    def ready(self) -> bool:
+        return self.packed is None or self.packed.ready()
+
+    def result(self) -> Statistics:
+        if self.statistics is None:
+            assert self.packed is not None
+            self.statistics = eager.unpack(self.packed.result(), self.indices)
+        return self.statistics
+
+
+@dataclass(slots=True)
+class Culprits:
+    """An optimizer's gradients on one device that were not finite, told by one of four things.
+
+    ``counted`` on the host; or, perhaps still on their way there, ``flags`` and ``counts`` of the gradients at
+    ``indices``; or a ``sample`` that looked at every element.
+    """
+
+    device: torch.device
+    counted: list[wire.Culprit] | None = None
+    flags: Readback | None = None
+    counts: Readback | None = None
+    sample: Sample | None = None
+    indices: list[int] = field(default_factory=list)
+
+    def ready(self) -> bool:
+        awaited = self.flags or self.counts or self.sample
+        return awaited is None or awaited.ready()
+
+    def result(self) -> list[wire.Culprit]:
+        if self.sample is not None:
+            return attribution.from_statistics(self.sample.result())
+        if self.counts is not None:
+            return attribution.from_counts(self.counts.result(), self.indices)
+        if self.flags is not None:
+            return attribution.from_flags(self.flags.result(), self.indices)
+        return self.counted or []
+
+
+@dataclass(slots=True)
+class Iteration:
+    """What the hooks have gathered since the last update. Optimizers live at least that long: their id tells them."""
+
+    calls: list[int] = field(default_factory=list)
+    """Which optimizers were unscaled and stepped, in order: the id of one that was stepped, ~id of one unscaled."""
+    steps: dict[int, wire.OptimizerStep] = field(default_factory=dict)
+    """The optimizers whose `step()` was called, as if none was skipped."""
+    culprits: dict[tuple[int, torch.device], list[Culprits]] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    measured: set[int] = field(default_factory=set)
+    """Parameters that are in a sample already."""
+    sampling: bool | None = None
+    """Whether this iteration is sampled, once that is decided."""
+    found: dict[int, bool] = field(default_factory=dict)
+    """Of optimizers on a device whether `step()` found what is not finite, which the host knows by then."""
+    overflowed: bool | None = None
+    """Whether any that `update()` goes by did; None where that is not known."""
+    spans: list[Span] = field(default_factory=list)
+    """What was timed of its work on devices."""
+    activations: Gathered | None = None
+    arrived: Arrived | None = None
+    """What single backward passes brought to parameters, where that was looked at."""
+    losses: list[Kept] = field(default_factory=list)
+    """What `scale()` was given."""
+    given: list[weakref.ref[Any] | None] = field(default_factory=list)
+    """The same objects, to see whether the training still has them when the update ends."""
+    loss: LossCopy | None = None
+    """The same on its way to the host, where the update may be skipped."""
+    before: AnyReading | None = None
+    """The scaler's state before `update()`."""
+
+    def keep(self, outputs: Any) -> None:
+        """`scale()` is being called with a loss, or several."""
+        keep(self.losses, outputs)
+        self.given.append(weakref.ref(outputs) if type(outputs) is torch.Tensor else None)
+
+    def losses_live(self) -> bool:
+        """Whether the training is known to have all of them still."""
+        return bool(self.given) and all(
+            each is not None and each() is not None for each in self.given
+        )
+
+    def unscales_in_step(self, optimizer: int) -> bool:
+        """Whether an optimizer, by id, is unscaled by `step`, so that nothing else is done to its gradients before."""
+        return optimizer in self.steps and self.steps[optimizer].path == "plain"
+
+
+@dataclass(slots=True)
+class PendingUpdate:
+    """An update whose values may still be on their way from the device.
+
+    ``done`` receives what the record holds: the steps, how many of them were skipped, the state before and after, the
+    sample if there is one, and, for a skip whose loss was not finite, where that began.
+    """
+
+    stream: Stream
+    ordinal: int
+    iteration: Iteration
+    before: AnyReading
+    after: AnyReading
+    manual: bool
+    growth_interval: int
+    infers_skips: bool
+    order: BackwardOrderLearner
+    duration: float | None
+    cost: float
+    interval: int | None
+    over_budget: bool
+    rates_moved: bool
+    schedule: Schedule
+    fresh: bool
+    memory_peak: int | None
+    done: Callable[
+        [Sequence[wire.OptimizerStep], int, Reading, Reading, wire.Gradients | None, Lost | None],
+        None,
+    ]
+
+    def ready(self) -> bool:
+        """Whether all values are on the host. Does not wait."""
+        if not (self.before.ready() and self.after.ready()):
+            return False
+        iteration = self.iteration
+        if iteration.samples and not all(sample.ready() for sample in iteration.samples):
+            return False
+        for gathered in (iteration.activations, iteration.arrived, iteration.loss):
+            if gathered is not None and not gathered.ready():
+                return False
+        culprits = iteration.culprits
+        return not culprits or all(part.ready() for parts in culprits.values() for part in parts)
+
+    def write(self) -> None:
+        """Write the record, waiting for values that are not there yet."""
+        before, after = self.before.result(), self.after.result()
+        iteration = self.iteration
+        samples, activations = iteration.samples, iteration.activations
+        gradients = _joined(samples, iteration.arrived) if samples else None
+        event = outcome.why(before, after, self.manual, self.growth_interval)
+        steps = tuple(iteration.steps.values())
+        skipped = [event == "backoff"] * len(steps) if self.infers_skips else before.found
+        if True in skipped:
+            owners = zip(iteration.steps.items(), skipped, strict=True)
+            steps = tuple(self._skipped(*owner) if skip else owner[1] for owner, skip in owners)
+        loss = iteration.loss.state(before.scale) if iteration.loss and True in skipped else None
+        lost = None
+        if loss == "not_finite":
+            lost = activations.lost() if activations is not None else (None, None)
+        origin, module = lost or (None, None)
+        self.stream.put(
+            wire.Update,
+            ordinal=self.ordinal,
+            scale=before.scale,
+            scale_after=after.scale,
+            growth_tracker=after.growth_tracker,
+            event=event,
+            optimizers=steps,
+            duration=self.duration,
+            cost=self.cost,
+            interval=self.interval,
+            over_budget=self.over_budget,
+            fresh=self.fresh,
+            scheduled=self.schedule.written(self.rates_moved, True in skipped),
+            memory_peak=self.memory_peak,
+            gradients=gradients,
+            activations=activations.result() if activations is not None else None,
+            loss=loss,
+            origin=origin,
+            origin_module=module,
+        )
+        self.done(steps, sum(skipped), before, after, gradients, lost)
+
+    def _skipped(self, optimizer: int, step: wire.OptimizerStep) -> wire.OptimizerStep:
+        by_parameter = {
+            culprit.parameter: culprit
+            for (owner, _), parts in self.iteration.culprits.items()
+            if owner == optimizer
+            for part in parts
+            for culprit in part.result()
+        }
+        order, how = self.order.sort(list(by_parameter))
+        return wire.OptimizerStep(
+            optimizer=step.optimizer,
+            path=step.path,
+            skipped=True,
+            culprits=tuple(by_parameter[parameter] for parameter in order[:CULPRITS_MAX]),
+            culprit_order=how,
+            culprit_parameters=len(order),
+        )
+
+
+def _joined(samples: list[Sample], arrived: Arrived | None) -> wire.Gradients:
+    parts = [sample.result() for sample in samples]
+    columns = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in Statistics.__slots__
+    )
+    joined = Statistics(*columns)
+    return (joined if arrived is None else arrived.result().instead(joined)).to_wire()
+
+
+@dataclass(slots=True)
+class PendingMove:
+    """An `update()` without a step before it: a hand on the scale, between iterations."""
+
+    stream: Stream
+    ordinal: int
+    before: AnyReading
+    after: AnyReading
+    manual: bool
+
+    def ready(self) -> bool:
+        """Whether all values are on the host. Does not wait."""
+        return self.before.ready() and self.after.ready()
+
+    def write(self) -> None:
+        """Write the event, waiting for values that are not there yet."""
+        self.stream.event(
+            "manual_set" if self.manual else "update_without_step",
+            ordinal=self.ordinal,
+            scale=plain(self.before.result().scale),
+            scale_after=plain(self.after.result().scale),
+        )
+
+
+def plain(value: float) -> float | str:
+    """A number as JSON can hold it, else its name."""
+    return value if math.isfinite(value) else str(value)
+
+
+def plain_state(state: Mapping[str, object]) -> dict[str, float | str]:
+    """What an event tells of a scaler's state: torch's own keys, where they are numbers. Reads no tensor."""
+    found = {key: state.get(key) for key in _STATE}
+    return {
+        key: plain(float(value)) for key, value in found.items() if isinstance(value, (int, float))
+    }
+
+
+def memory_peak() -> int | None:
+    """Bytes at most allocated so far on the fullest CUDA device; None without one. Reads counters, syncs nothing."""
+    if not torch.cuda.is_initialized():
+        return None
+    return fullest(map(torch.cuda.memory_stats_as_nested_dict, range(torch.cuda.device_count())))
+
+
+def fullest(devices: Iterable[Mapping[str, Any]]) -> int:
+    """The largest peak of allocated bytes, from torch's nested memory statistics of each device."""
+    peaks: list[int] = [each["allocated_bytes"]["all"]["peak"] for each in devices]
+    return max(peaks)

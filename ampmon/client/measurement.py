@@ -1,0 +1,326 @@
+"""Measures an optimizer's gradients into the iteration at hand: which of them, where they are, and by what means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch.amp.grad_scaler import GradScaler
+
+from ampmon.client.iteration import Culprits, Iteration, Sample
+from ampmon.config import Config
+from ampmon.probe import attribution, host
+from ampmon.probe.device import DeviceProbe
+from ampmon.probe.gradients import local_gradients, plain_gradients
+from ampmon.probe.kernels import UNSCALED
+from ampmon.probe.losses import LossCopy
+from ampmon.probe.ring import Readback
+from ampmon.probe.timing import Baseline, DeviceTimer, Span, joined
+from ampmon.training import outcome
+from ampmon.training.parameters import ParameterRegistry
+
+
+BASELINES = 3
+"""How often torch's own unscaling is timed for what a pass in its place may be counted over."""
+_REFRESH = 32
+"""Once in so many updates that are not sampled it is timed again."""
+
+Gradient = tuple[int, torch.Tensor]
+"""The elements of a gradient on this rank, with its parameter's place in the header."""
+
+
+def fusable(scaler: type) -> dict[bool, frozenset[torch.dtype]]:
+    """Dtypes that this class of scaler unscales as torch does, so that it may be done here; by whether fp16 may be."""
+    torchs = outcome.maker(scaler, "_unscale_grads_") == GradScaler.__module__
+    dtypes = UNSCALED if torchs else frozenset()
+    return {True: dtypes, False: dtypes - {torch.float16}}
+
+
+class Measurer:
+    """Takes samples of gradients and finds those that are not finite. On a CPU at once, elsewhere only enqueued."""
+
+    def __init__(
+        self,
+        registry: ParameterRegistry,
+        config: Config,
+        report: Callable[[str, Exception], None],
+    ) -> None:
+        self._registry = registry
+        self._sample = config.sample
+        # A generator of its own: training's must not notice.
+        self._random = np.random.default_rng()
+        self.report = report
+        self._probe = DeviceProbe(report)
+        self.timer = DeviceTimer(report)
+        self._baselines: WeakKeyDictionary[torch.optim.Optimizer, Baseline] = WeakKeyDictionary()
+        """Of the optimizers whose gradients were measured in the pass that unscales them."""
+        self._stock: Span | None = None
+        """Torch's own unscaling under way, timed."""
+        self._bare = 0
+        self.set_aside: list[Gradient] | None = None
+        """Gradients to be measured in the pass that unscales them."""
+        self._kept: list[object] = []
+        """What was under way when a graph's capture began."""
+
+    def gradients(self, optimizer: torch.optim.Optimizer) -> list[Gradient]:
+        """The gradients of an optimizer that records can name."""
+        place = self._registry.index
+        return [
+            (index, gradient)
+            for parameter, gradient in local_gradients(optimizer)
+            if (index := place(parameter)) is not None
+        ]
+
+    def fp16(self, optimizer: torch.optim.Optimizer) -> list[str]:
+        """The names of the parameters whose gradients are in fp16, which torch refuses to unscale."""
+        parameters = self._registry.parameters
+        gradients = self.gradients(optimizer)
+        return [parameters[index].name for index, each in gradients if each.dtype == torch.float16]
+
+    def before_unscale(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        inv_scale: torch.Tensor,
+        *,
+        fused: Collection[torch.dtype],
+        dying: bool,
+    ) -> None:
+        """Measure what must be measured while gradients are still scaled.
+
+        ``fused`` are the dtypes whose unscaling by the scaler may be replaced by one that measures too, ``dying`` says
+        that the scale is so low that unscaling may make inf of what is finite.
+        """
+        self.set_aside = self._stock = None
+        self._kept.clear()
+        if iteration.sampling:
+            if self._fusable(optimizer, iteration, fused):
+                self._baselines.setdefault(optimizer, Baseline())
+                return
+            self._measure(optimizer, iteration)
+        else:
+            self._time_stock(optimizer)
+        if not outcome.is_invertible(inv_scale.item()) if inv_scale.is_cpu else dying:
+            self.search(optimizer, iteration, None)
+
+    def stand_aside(self, iteration: Iteration) -> None:
+        """A graph is being captured: forget the iteration, but keep its pinned memory and events until afterwards."""
+        self._kept += iteration, self._stock
+        self.set_aside = self._stock = None
+
+    def wants_baseline(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether an update that is not sampled would tell what torch's own unscaling takes, which is not known yet."""
+        baseline = self._baselines.get(optimizer) if self._baselines else None
+        return baseline is not None and baseline.begun < BASELINES
+
+    def _time_stock(self, optimizer: torch.optim.Optimizer) -> None:
+        """Time torch's own unscaling, which is about to be called, now and then."""
+        if not self._baselines or optimizer not in self._baselines:
+            return
+        self._bare += 1
+        if self.wants_baseline(optimizer) or self._bare % _REFRESH == 0:
+            devices = {gradient.device for _, gradient in self.gradients(optimizer)}
+            self._stock = self.timer.begin(devices)
+            if self._stock is None:  # no update is spared again and again for what cannot be timed
+                self._baselines[optimizer].begun += 1
+
+    def _fusable(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        dtypes: Collection[torch.dtype],
+    ) -> bool:
+        """Whether all gradients can be measured in the pass that unscales them; they are set aside for it then."""
+        gradients = []
+        for parameter, gradient in plain_gradients(optimizer, dtypes) or ():
+            index = self._registry.index(parameter)
+            if index is None or index in iteration.measured:
+                return False
+            gradients.append((index, gradient))
+        if gradients and all(self._probe.fuses(gradient.device) for _, gradient in gradients):
+            self.set_aside = gradients
+        return self.set_aside is not None
+
+    def _measure(self, optimizer: torch.optim.Optimizer, iteration: Iteration) -> None:
+        known = self.gradients(optimizer)
+        # Two optimizers may share a parameter: it is measured once.
+        fresh = [entry for entry in known if entry[0] not in iteration.measured]
+        for indices, tensors in _grouped(fresh):
+            device = tensors[0].device
+            if self._probe.takes(device):
+                span = self.timer.begin((device,))
+                ready = partial(self.timer.launch, span)
+                packed = Readback(self._probe.statistics(tensors, ready))
+                sample = Sample(packed=packed, indices=indices)
+                self.timer.end(span, iteration.spans)
+                if len(fresh) == len(known):
+                    self._blame(optimizer, iteration, Culprits(device, sample=sample))
+            else:
+                statistics = host.measure(tensors, indices, self._sample, self._random)
+                sample = Sample(statistics)
+            iteration.samples.append(sample)
+            iteration.measured.update(indices)
+
+    def unscale(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        inv_scale: torch.Tensor,
+        found_inf: torch.Tensor,
+    ) -> dict[torch.device, torch.Tensor] | None:
+        """Unscale the gradients that were set aside, measuring them in the same pass; None if there are none.
+
+        Gives what torch's ``_unscale_grads_`` does: found_inf by device, fp32 with one element. Bit for bit the same
+        except NaN payloads.
+        """
+        gradients, self.set_aside = self.set_aside, None
+        if gradients is None:
+            return None
+        found: dict[torch.device, torch.Tensor] = {}
+        inverse: dict[torch.device, torch.Tensor] = {}
+        measured: list[tuple[list[int], torch.device, torch.Tensor]] = []
+        spans: list[Span] = []
+        with torch.no_grad():
+            for indices, tensors in _grouped(gradients):
+                device = tensors[0].device
+                if device not in found:
+                    found[device] = found_inf.to(device, non_blocking=True, copy=True)
+                    inverse[device] = inv_scale.to(device, non_blocking=True, copy=True)
+                span = self.timer.begin((device,))
+                ready = partial(self.timer.launch, span)
+                packed = self._probe.unscale(tensors, found[device], inverse[device], ready)
+                if packed is not None:
+                    measured.append((indices, device, packed))
+                else:
+                    if (apart := self._apart(tensors, ready)) is not None:
+                        measured.append((indices, device, apart))
+                    torch._amp_foreach_non_finite_check_and_unscale_(
+                        tensors, found[device], inverse[device]
+                    )
+                self.timer.end(span, spans)
+        try:
+            if spans:
+                iteration.spans.append(joined(spans, self._baselines.get(optimizer)))
+            self._keep(optimizer, iteration, measured)
+        except Exception as error:  # whatever it is, the gradients are unscaled
+            self.report("keeping a sample", error)
+        return found
+
+    def _apart(self, tensors: list[torch.Tensor], ready: Callable[[], None]) -> torch.Tensor | None:
+        """Statistics of gradients that torch is to unscale; None, and training goes on, if they cannot be taken."""
+        try:
+            return self._probe.statistics(tensors, ready)
+        except Exception as error:
+            self.report("measuring before unscaling", error)
+            return None
+
+    def _keep(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        measured: list[tuple[list[int], torch.device, torch.Tensor]],
+    ) -> None:
+        for indices, device, packed in measured:
+            sample = Sample(packed=Readback(packed), indices=indices)
+            iteration.samples.append(sample)
+            iteration.measured.update(indices)
+            self._blame(optimizer, iteration, Culprits(device, sample=sample))
+
+    def after_unscale(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        found: dict[torch.device, torch.Tensor],
+        *,
+        told: bool,
+    ) -> None:
+        """Find the culprits where that is not done yet: on a CPU if there are any, elsewhere as the device decides.
+
+        Where the host will be ``told`` before anything else is done to gradients on a device, `search` is left to it.
+        Without kernels the device cannot decide: there samples find culprits, or that search.
+        """
+        if self._stock is not None:
+            self.timer.end(self._stock, iteration.spans, of=self._baselines.get(optimizer))
+            self._stock = None
+        found = {
+            device: flag
+            for device, flag in found.items()
+            if not (told and device.type != "cpu")
+            and (self._probe.fuses(device) if self._probe.takes(device) else flag.item())
+        }
+        self.search(optimizer, iteration, found)
+
+    def ask_losses(self, iteration: Iteration, *, infers: bool) -> None:
+        """Bring to the host what `scale()` was given, where the update may be skipped. Waits for nothing.
+
+        ``infers`` says that what the optimizers found is not known, but by a scale that falls.
+        """
+        losses, iteration.losses, before = iteration.losses, [], iteration.before
+        if isinstance(before, outcome.Reading) and not infers:
+            skipped = True in before.found
+        else:
+            skipped = iteration.overflowed is not False
+        if not (losses and skipped):
+            return
+        try:
+            with torch.no_grad():
+                iteration.loss = LossCopy(losses)
+        except Exception as error:
+            self.report("looking at the loss", error)
+
+    def search(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        found: dict[torch.device, torch.Tensor] | None,
+    ) -> None:
+        """Find the culprits on the devices where there may be some, if that is not done yet.
+
+        ``found`` are their found_inf; None stands for all devices, before that is known. Also for when the host has
+        learned of an overflow, before anything but unscaling is done to the gradients.
+        """
+        known = {place for owner, place in iteration.culprits if owner == id(optimizer)}
+        if found is not None and found.keys() <= known:
+            return
+        for indices, tensors in _grouped(self.gradients(optimizer)):
+            device = tensors[0].device
+            if device not in known and (found is None or device in found):
+                flag = found[device] if found is not None else None
+                self._blame(optimizer, iteration, self._told(iteration, indices, tensors, flag))
+
+    def _told(
+        self,
+        iteration: Iteration,
+        indices: list[int],
+        tensors: list[torch.Tensor],
+        found: torch.Tensor | None,
+    ) -> Culprits:
+        """The gradients of one device that are not finite. Reads them all, but where a kernel sees that none is."""
+        device = tensors[0].device
+        if not self._probe.takes(device) or (found is None and device.type == "cpu"):
+            return Culprits(device, counted=attribution.count(tensors, indices))
+        if found is not None and (counts := self._probe.culprits(tensors, found)) is not None:
+            return Culprits(device, counts=counts, indices=indices)
+        span = self.timer.begin((device,))
+        flags = Readback(attribution.flag(tensors))
+        self.timer.end(span, iteration.spans)
+        return Culprits(device, flags=flags, indices=indices)
+
+    @staticmethod
+    def _blame(optimizer: torch.optim.Optimizer, iteration: Iteration, culprits: Culprits) -> None:
+        iteration.culprits.setdefault((id(optimizer), culprits.device), []).append(culprits)
+
+
+def _grouped(gradients: Iterable[Gradient]) -> Iterator[tuple[list[int], list[torch.Tensor]]]:
+    """Gradients by device and dtype, in the order these are met."""
+    groups: dict[tuple[torch.device, torch.dtype], tuple[list[int], list[torch.Tensor]]] = {}
+    for index, gradient in gradients:
+        key = gradient.device, gradient.dtype
+        if (group := groups.get(key)) is None:
+            group = groups[key] = [], []
+        group[0].append(index)
+        group[1].append(gradient)
+    yield from groups.values()

@@ -1,0 +1,402 @@
+"""Looks on at one scaler: gathers what its hooks see, and hands each update over to be written.
+
+Called by the scaler's hooks on the training thread. Nothing here raises, syncs or blocks: an error is counted and the
+iteration goes on; on CUDA values are copied behind the work that makes them, and the record waits for them, not the
+training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ampmon import wire
+from ampmon.activations import Activations, Lost
+from ampmon.client import process
+from ampmon.client.description import Description
+from ampmon.client.following import Follower
+from ampmon.client.gear import PlainGear
+from ampmon.client.guard import guarded
+from ampmon.client.iteration import (
+    CULPRITS_MAX,
+    Iteration,
+    PendingMove,
+    PendingUpdate,
+    memory_peak,
+    plain_state,
+    taken,
+)
+from ampmon.client.measurement import Measurer, fusable
+from ampmon.client.measuring import Measuring
+from ampmon.client.recorder import Recorder
+from ampmon.client.sampler import Sampler
+from ampmon.client.shown import Shown
+from ampmon.config import Config
+from ampmon.lints import Linter
+from ampmon.probe.account import Account
+from ampmon.probe.budget import Budget
+from ampmon.probe.gradients import is_sharded
+from ampmon.probe.order import BackwardOrderLearner
+from ampmon.system import signals
+from ampmon.training import outcome
+from ampmon.training.call import Call
+from ampmon.training.outcome import Reading
+from ampmon.training.parameters import Models, OptimizerNames, ParameterRegistry
+from ampmon.training.series import Stream
+
+
+class Monitor(Shown):
+    """What `scaler.monitor` shows: how many updates and skips it saw, what it cost, dropped and found.
+
+    ``updates``; ``skips``, of optimizers; ``samples``, updates whose gradients were measured; ``captured``, updates
+    that went into a CUDA graph, whose replays it cannot see; ``last_skip``, the parameters that were not finite in the
+    last skip, the first to overflow first; and what `Shown` has. Reading neither syncs nor blocks: on CUDA the newest
+    updates may still be on their way.
+    """
+
+    def __init__(
+        self,
+        scaler: Any,
+        *,
+        model: Models = None,
+        name: str | None = None,
+        config: Config,
+        on_finding: Callable[[wire.Finding], object] | None = None,
+        call: Call | None = None,
+    ) -> None:
+        self.config = config
+        self.updates = self.skips = self.samples = self.captured = self._skipped = 0
+        self.last_skip: tuple[str, ...] = ()
+        self._name = name
+        self._on_finding = on_finding
+        self.measuring: Measuring | None = None
+        model = list(model) if isinstance(model, Iterator) else model
+        self._registry = ParameterRegistry(model)
+        self._activations = Activations(model, config, self.failed)
+        self._optimizers = OptimizerNames()
+        self._linter = Linter(self._registry, self._optimizers, self.failed)
+        self._order = BackwardOrderLearner(self._registry.living)
+        self._budget = Budget(config.every, config.budget)
+        self._description = Description(
+            config, self._budget, self._registry, self._activations, call
+        )
+        self._measurer = Measurer(self._registry, config, self.failed)
+        self._account = Account(self._budget, self._measurer.timer)
+        self.sampler = Sampler(
+            config, self._optimizers, self._registry, self._measurer, self._account
+        )
+        self._fused = fusable(type(scaler))
+        self.follower = Follower(scaler, self.failed)
+        self._scale = 0.0
+        """The scale after the newest update whose values are on the host; 0 while that is not known."""
+        self.fresh = False
+        """Whether the scaler is known to have been made here, and has been given no state since."""
+        self._iteration = Iteration()
+        self._begun: int | None = None
+        """The optimizer, by id, whose first `step()` in the iteration is being called."""
+        self._raised: int | None = None
+        """The error seen last, by id: `step` passes on what `unscale_` raised within it."""
+        self._stream: Stream | None = None
+        self._recorder: Recorder | None = None
+        self.gear: PlainGear | None = None
+        """The plain gear while it is engaged."""
+        self._plain = PlainGear(self)
+        self._connect(scaler)
+        self._linter.attached(scaler, model)
+
+    def failed(self, where: str, error: Exception) -> None:
+        """Count an error of the monitor's own. Raises one that is of a signal handler."""
+        signals.let_through(error)
+        if self._recorder is not None:
+            self._recorder.failed(where, error)
+
+    def stand_aside(self, hook: str) -> None:
+        """A hook is called while a CUDA graph is being captured: count the update, whose replays cannot be seen."""
+        self._measurer.stand_aside(self._iteration)
+        self._iteration = Iteration()
+        self._activations.drop()
+        self.sampler.drop()
+        if hook != Monitor.after_update.__name__:
+            return
+        self.captured += 1
+        if self.captured == 1 and self._stream is not None:
+            self._stream.event("captured", ordinal=self._stream.ordinal)
+
+    def begins(self, *, fresh: bool) -> None:
+        """The scaler has scaled no loss since it was made here, ``fresh``, or given a state."""
+        self.fresh = fresh
+        self._linter.begins(loaded=not fresh)
+
+    # -- hooks, in the order an iteration calls them ------------------------------------------------
+
+    @guarded
+    def scaling(self, scaler: Any, outputs: Any) -> None:
+        """`scale()` is being called with the loss: an iteration has begun."""
+        if self._recorder is not process.current():
+            self._connect(scaler)
+        self._iteration.keep(outputs)
+        if self._linter.early:
+            self._linter.scaling(outputs)
+        if self._recorder is not None and self._stream is not None:
+            self._stream.updating = True
+            self._recorder.recent = self._stream
+            self.sampler.scaling()
+
+    @guarded
+    def scaled(self, outputs: Any) -> None:
+        """`scale()` has returned the scaled loss."""
+        if self._linter.early:
+            self._linter.scaled(outputs)
+
+    @guarded
+    def before_unscale(
+        self,
+        scaler: Any,
+        optimizer: torch.optim.Optimizer,
+        inv_scale: torch.Tensor,
+        allow_fp16: bool,
+    ) -> None:
+        """`_unscale_grads_` is about to read and unscale the gradients of an optimizer, fp16 ones too if it may."""
+        if self._stream is None:
+            return
+        started = self._account.clock()
+        self._raised = None
+        iteration = self._iteration
+        iteration.calls.append(~id(optimizer))
+        self.meet(scaler, optimizer)
+        if self._linter.early:
+            self._linter.unscaling(optimizer, explicit=id(optimizer) not in iteration.steps)
+        self.sampler.unscaling(iteration, optimizer)
+        # Parameters that were frozen when their optimizer was met may have gradients by now.
+        if iteration.sampling:
+            self.meet(scaler, optimizer, again=True)
+        fused, dying = self._fused[allow_fp16], self._scale < outcome.DYING_SCALE
+        self._measurer.before_unscale(optimizer, iteration, inv_scale, fused=fused, dying=dying)
+        self._account.spend(started)
+
+    def unscale(
+        self,
+        optimizer: torch.optim.Optimizer,
+        inv_scale: torch.Tensor,
+        found_inf: torch.Tensor,
+    ) -> dict[torch.device, torch.Tensor] | None:
+        """Unscale and measure at once, with the result and errors of `_unscale_grads_`; None if that is to do it."""
+        if self._measurer.set_aside is None:
+            return None
+        started = self._account.clock()
+        found = self._measurer.unscale(optimizer, self._iteration, inv_scale, found_inf)
+        self._account.spend(started)
+        return found
+
+    @guarded
+    def after_unscale(
+        self, optimizer: torch.optim.Optimizer, found: dict[torch.device, torch.Tensor]
+    ) -> None:
+        """The gradients of an optimizer are unscaled and checked: on a CPU it is known already if one overflowed."""
+        if self._stream is not None:
+            started = self._account.clock()
+            iteration = self._iteration
+            told = self.follower.decides and iteration.unscales_in_step(id(optimizer))
+            self._measurer.after_unscale(optimizer, iteration, found, told=told)
+            self._account.spend(started)
+
+    @guarded
+    def stepping(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
+        """`step()` is being called."""
+        self._raised = None
+        self._begun = None
+        self._iteration.calls.append(id(optimizer))
+        if id(optimizer) not in self._iteration.steps:
+            self._begun = id(optimizer)
+            path = outcome.step_path(scaler, optimizer)
+            self._iteration.steps[id(optimizer)] = taken(self._optimizers.name(optimizer), path)
+            self._linter.stepping(optimizer, path)
+
+    def deciding(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        """`step()` is about to bring an optimizer's found_inf to the host: that is done here, as `Follower.decide`."""
+        state, overflowed = self.follower.decide(state)
+        if overflowed is not None:
+            if self.gear is None or overflowed:
+                self._decided(optimizer, overflowed)
+            else:
+                self.gear.decided()
+        return state
+
+    @guarded
+    def _decided(
+        self, optimizer: torch.optim.Optimizer, overflowed: dict[torch.device, torch.Tensor]
+    ) -> None:
+        """The host knows of an optimizer on which devices gradients overflowed, if on any."""
+        iteration = self._iteration
+        iteration.found[id(optimizer)] = bool(overflowed)
+        # What `unscale_` has unscaled may be clipped by now, which spreads NaN.
+        if overflowed and iteration.unscales_in_step(id(optimizer)):
+            self._measurer.search(optimizer, iteration, overflowed)
+
+    @guarded
+    def before_update(self, scaler: Any) -> None:
+        """`update()` is about to change the scale, and to forget what each optimizer found."""
+        self._raised = None
+        if self._stream is not None:
+            started = self._account.clock()
+            self.sampler.ended(self._iteration)
+            self._iteration.before = self.follower.before(scaler, self._iteration)
+            self._account.spend(started)
+
+    @guarded
+    def after_update(self, scaler: Any, manual: bool) -> None:
+        """`update()` has returned: hand the record over, or the event where no optimizer stepped."""
+        started = self._account.clock()
+        stream, iteration, before = self._stream, self._iteration, self._iteration.before
+        self._iteration = Iteration()
+        if stream is None or before is None:
+            return
+        after, told = self.follower.after(scaler, iteration, manual=manual)
+        self._scale = 0.0 if manual else self._scale
+        if not iteration.steps:
+            self._linter.moved()
+            stream.submit(PendingMove(stream, stream.ordinal, before, after, manual))
+            return
+        duration = self._account.lap(started)
+        self.samples += (sampled := bool(iteration.samples))
+        iteration.activations, beside = self._activations.end()
+        infers = not outcome.keeps_found(scaler)
+        self._measurer.ask_losses(iteration, infers=infers)
+        pending = PendingUpdate(
+            stream=stream,
+            ordinal=stream.ordinal,
+            iteration=iteration,
+            before=before,
+            after=after,
+            manual=manual,
+            growth_interval=getattr(scaler, "_growth_interval", 0),
+            infers_skips=infers,
+            order=self._order,
+            duration=duration,
+            cost=self._account.settle(duration, beside, iteration.spans, sampled=sampled),
+            interval=self.interval if sampled else None,
+            over_budget=sampled and self.over_budget,
+            rates_moved=self._linter.updated(iteration.steps),
+            schedule=self._linter.schedule,
+            fresh=self.fresh and not (stream.ordinal or self.updates),
+            memory_peak=memory_peak() if sampled else None,
+            done=partial(self._written, told, stream.ordinal),
+        )
+        self._order.updated()
+        stream.ordinal += 1
+        stream.updating = False
+        stream.submit(pending)
+        if self._description.is_old(scaler, stream.ordinal):
+            self._describe(scaler)
+        self._account.handed_over(started, sampled=sampled)
+        if self.measuring is not None:
+            self.measuring.look(duration)
+        self._plain.engage(scaler, pending)
+        if self._activations.begin(stream.ordinal, self.sampler.here()):
+            self._describe(scaler)
+
+    @guarded
+    def raised(self, scaler: Any, where: str, error: BaseException, optimizer: Any = None) -> None:
+        """The stock scaler raised. The error is the caller's; an event is kept."""
+        if self._stream is None or self._raised == id(error):
+            return
+        self._raised = id(error)
+        detail: dict[str, Any] = {"where": where, "type": type(error).__name__}
+        detail["message"] = str(error)[:500]
+        if optimizer is not None:
+            if self._begun != id(optimizer) and id(optimizer) in self._iteration.steps:
+                self._linter.stepped_again()
+            if self._begun == id(optimizer):  # and not a step that was taken before
+                self._iteration.steps.pop(id(optimizer), None)
+                self._begun = None
+            self._registry.meet(optimizer)
+            detail["optimizer"] = self._optimizers.name(optimizer)
+            if fp16 := self._measurer.fp16(optimizer)[:CULPRITS_MAX]:
+                detail["fp16_parameters"] = fp16
+        self._linter.refused(scaler, where, error, optimizer)
+        self._stream.event("step_raised", ordinal=self._stream.ordinal, **detail)
+
+    @guarded
+    def unscale_raised(self, scaler: Any, error: BaseException, optimizer: Any) -> None:
+        """`unscale_()` raised: called twice, or after `step()`, or for gradients that were told of already."""
+        if self._raised != id(error):
+            self._begun = None
+            if id(optimizer) not in self._iteration.steps:
+                self._linter.unscaled_again()
+            self.raised(scaler, "unscale_", error, optimizer)
+
+    @guarded
+    def state_loaded(self, state: dict[str, Any]) -> None:
+        """`load_state_dict()` was called: a run goes on with its scaler's state."""
+        self._scale = 0.0
+        self.begins(fresh=False)
+        if self._stream is not None:
+            self._stream.event("state_loaded", ordinal=self._stream.ordinal, **plain_state(state))
+
+    # -- measuring ----------------------------------------------------------------------------------
+
+    def _written(
+        self,
+        told: Callable[[Reading], None],
+        ordinal: int,
+        steps: Sequence[wire.OptimizerStep],
+        skips: int,
+        before: Reading,
+        after: Reading,
+        gradients: wire.Gradients | None,
+        lost: Lost | None,
+    ) -> None:
+        told(after)
+        self._activations.lost(ordinal, lost)
+        self.updates += 1
+        self.skips += skips
+        self._skipped += skips > 0
+        self._sample = gradients or self._sample
+        if skips:
+            culprits = [culprit.parameter for step in steps for culprit in step.culprits]
+            met = self._registry.parameters
+            self.last_skip = tuple(met[index].name for index in culprits) or self.last_skip
+        if skips or self._linter.early or self._linter.streak:
+            self._linter.written(steps, skips, after.scale)
+        self._scale = after.scale
+        if before.scale != after.scale:
+            self._budget.scale_changed()
+
+    # -- the stream ---------------------------------------------------------------------------------
+
+    def _connect(self, scaler: Any) -> None:
+        """Report to the process's current run, which may be another than before."""
+        run = self._recorder = process.current()
+        self.sampler.connect(run)
+        self._stream = run.stream(self._name) if run is not None else None
+        self._iteration = Iteration()
+        self._account.restart()
+        self._optimizers.restart()
+        self._linter.connect(self._stream, run.warn if run is not None else None)
+        if run is not None and self._stream is not None:
+            self._listen(run, self._stream)
+            self._activations.begin(0, self.sampler.here())
+            self._describe(scaler)
+            if self.measuring is not None:
+                self.measuring.announce()
+
+    def _describe(self, scaler: Any) -> None:
+        if (run := self._recorder) is not None and (stream := self._stream) is not None:
+            layout = self.sampler.layout
+            run.header(self._description.header(scaler, stream.name, stream.ordinal, layout))
+
+    def meet(self, scaler: Any, optimizer: torch.optim.Optimizer, *, again: bool = False) -> None:
+        """Learn of an optimizer's new parameters; ``again``, of those that were frozen when it was met."""
+        if self._registry.meet(optimizer, again=again):
+            self._learn(scaler)
+
+    def _learn(self, scaler: Any) -> None:
+        """New parameters: say so in the header, and see in which order the backward pass reaches them."""
+        living = self._registry.living()
+        if outcome.is_sharded_scaler(scaler) or any(is_sharded(each) for _, each in living):
+            self.sampler.layout = "sharded"
+        self._order.watch()
+        self._describe(scaler)

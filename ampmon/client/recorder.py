@@ -1,0 +1,402 @@
+"""One process's run: joins identity and spool, numbers the records, counts what it drops, and never raises.
+
+Whoever measures hands records in through a `Stream`. A record is on disk when `Stream.put` returns, or in memory where
+the disk is slow or refuses it; what may wait is the housekeeper's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+from ampmon import identity, wire
+from ampmon.client import agreement
+from ampmon.client.findings import Findings
+from ampmon.client.housekeeper import Housekeeper
+from ampmon.client.rationing import SCARCE, Rationing, is_rare
+from ampmon.client.reader import Reader
+from ampmon.client.troubles import Troubles
+from ampmon.config import RunOptions, clean_name
+from ampmon.spool import Destination, SpoolWriter
+from ampmon.system import signals
+from ampmon.training.call import Call
+from ampmon.training.series import Stream
+
+
+_ATTEMPT = "attempt"
+_of_parents: list[object] = []
+"""What was on its way from a device when the process forked. Never freed: to destroy a CUDA event or pinned memory in
+the child ends it, as the device is the parent's."""
+
+
+def _checked(header: wire.Header) -> bytes:
+    """A header's bytes. Raises msgspec.ValidationError for one that a server would refuse, and all records with it."""
+    payload = wire.encode(header)
+    wire.decode(payload)
+    return payload
+
+
+class HasMetrics(Protocol):
+    """Who knows the newest values of a stream."""
+
+    def metrics(self) -> dict[str, float]:
+        """Them, by name."""
+
+
+class Recorder(Troubles):
+    """Writes the records of one process to its spool.
+
+    Raises SpoolError when the data directory cannot be used, ConfigurationError for bad options, at construction only.
+    ``errors`` counts what went wrong inside the monitor, ``dropped`` the records that could not be written, ``thinned``
+    those that were written without their samples, for want of room.
+    """
+
+    def __init__(self, options: RunOptions, generation: int = 0) -> None:
+        super().__init__()
+        self.options = options
+        self._generation = generation
+        self.run_id: UUID | None = options.run_id or identity.shared_run_id(generation=generation)
+        """None while the ranks have not agreed on one."""
+        self.dropped = 0
+        self._rationing = Rationing()
+        self._told = {"dropped": 0, "thinned": 0}
+        self._lock = threading.RLock()
+        self._queue: deque[Callable[[], object]] = deque()
+        self._busy = False
+        self._streams: dict[str, Stream] = {}
+        self._headers: dict[str, bytes] = {}
+        self._finishing = threading.Event()
+        self._reader = Reader(self.failed)
+        self.findings = Findings(self.warn, self.failed)
+        """What the server found wrong with the run."""
+        self._process = Stream(self, "")
+        self.recent = self._process
+        """The stream that `ampmon.log` adds to: the one that moved last."""
+        self.logged: set[str] = set()
+        """The names that `ampmon.log` was given."""
+        self.counted: set[str] = set()  # of them those of the newest step, while no scaler reports
+        self.shown: WeakValueDictionary[str, HasMetrics] = WeakValueDictionary()
+        """What shows its newest values, by the name of its stream."""
+        self.greeted = False
+        self.unwatched_losses = 0
+        """Losses logged that could be looked at, while no scaler reported."""
+        self._opened = False
+        """False also in the child of a fork, until it records."""
+        self._open()
+
+    @property
+    def watches(self) -> bool:
+        """Whether any scaler reports to it."""
+        return bool(self._streams)
+
+    def metrics(self) -> dict[str, float]:
+        """The newest values of all streams: ``amp/...`` of the first, ``amp/NAME/...`` of the others."""
+        found: dict[str, float] = {}
+        for place, name in enumerate(list(self._streams)):
+            if (shown := self.shown.get(name)) is not None:
+                prefix = f"amp/{name}/" if place else "amp/"
+                values = shown.metrics().items()
+                found |= {prefix + key.removeprefix("amp/"): value for key, value in values}
+        return found
+
+    @property
+    def thinned(self) -> int:
+        return self._rationing.thinned
+
+    # -- opening ----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._opened = True
+        self.attempt_id = identity.uuid7()
+        self._started_us = time.time_ns() // 1000
+        self.rank, self.world_size = agreement.rank_and_world_size()
+        agreed = self.run_id is not None or self.world_size == 1
+        own = self.run_id or self._own_run_id()
+        if agreed or self.rank == 0:
+            self.run_id = own
+        self._spool = SpoolWriter(
+            self.options.dir,
+            self.attempt_id,
+            Destination.of(self.options),
+            quota_bytes=self.options.spool_bytes,
+        )
+        self._housekeeper = Housekeeper(self, self._spool, self.attempt_id)
+        if self.run_id is not None:
+            self._announce(self.run_id)
+        for key, payload in self._headers.items():
+            self._spool.header(key, payload)
+        self.event("init", mode=self.options.mode)
+        self._agreement: threading.Thread | None = None
+        if not agreed:
+            self._agreement = threading.Thread(
+                target=self._agree, args=(own,), name="ampmon-run", daemon=True
+            )
+            self._agreement.start()
+
+    def _announce(self, run_id: UUID) -> None:
+        header = identity.new_attempt(
+            self.options,
+            run_id=run_id,
+            attempt_id=self.attempt_id,
+            started=self._started_us,
+            rank=self.rank,
+            world_size=self.world_size,
+        )
+        payload = _checked(header)
+        self._exclusively(self._spool.header, _ATTEMPT, payload)
+        self.run_id = run_id
+        if left_out := header.config.get(identity.LEFT_OUT):
+            self.failed("keeping the run's config", ValueError(left_out))
+
+    def after_fork_in_child(self) -> None:
+        """The child is a process of its own: it leaves the parent's spool alone, and opens one when it records."""
+        streams = (self._process, *self._streams.values())
+        _of_parents.extend((self._queue, self._reader, *(stream.restart() for stream in streams)))
+        self._lock, self._queue = threading.RLock(), deque()
+        self._busy = False
+        self._reader = Reader(self.failed)
+        self._finishing = threading.Event()
+        self._spool.abandon()
+        self.findings.restart()
+        self._housekeeper.after_fork_in_child()
+        self.dropped = 0
+        self._rationing = Rationing()
+        self._told = {"dropped": 0, "thinned": 0}
+        self._opened = False
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def stream(self, name: str | None) -> Stream | None:
+        """A new stream, with ``name`` or else "scaler", numbered where that is taken; None where there is no room."""
+        if len(self._streams) >= wire.HEADERS_MAX - 1:
+            more = f"{len(self._streams)} are recorded already, and no more"
+            self.failed("watching another scaler", ValueError(more))
+            return None
+        base = clean_name(name)[:100] if name is not None else "scaler"
+        taken, number = base, 2
+        with self._lock:
+            while taken in self._streams:
+                taken, number = f"{base}-{number}", number + 1
+            stream = self._streams[taken] = Stream(self, taken)
+        return stream
+
+    def header(self, header: wire.StreamHeader) -> None:
+        """Write what describes a stream, anew when it has changed."""
+        payload = _checked(header)
+        key = f"stream {header.stream}"
+        self._headers[key] = payload
+        self._exclusively(self._spool.header, key, payload)
+
+    def write(
+        self, stream: Stream, record: Callable[..., wire.Record], fields: dict[str, Any]
+    ) -> None:
+        """Number a record of the stream and write it; one that cannot be kept is counted."""
+        with self._lock:
+            if not self._opened:
+                self._open()
+            if self._busy:
+                self._queue.append(partial(self._put_record, stream, record, fields))
+                return
+            self._busy = True
+            try:
+                self._put_record(stream, record, fields)
+            finally:
+                self._busy = False
+            if self._queue or self._spool.interrupted is not None:
+                self._exclusively(lambda: None)
+
+    def write_steady(
+        self,
+        stream: Stream,
+        scale: float,
+        growth_tracker: int,
+        steps: tuple[wire.OptimizerStep, ...],
+        duration: float,
+        cost: float,
+    ) -> None:
+        """`Stream.put` of the next update, if there is nothing but this to tell: a tenth quicker."""
+        ordinal = stream.ordinal
+        stream.ordinal = ordinal + 1
+        stream.updating = False
+        update = partial(
+            wire.Update,
+            ordinal=ordinal,
+            scale=scale,
+            scale_after=scale,
+            growth_tracker=growth_tracker,
+            event="steady",
+            optimizers=steps,
+            duration=duration,
+            cost=cost,
+        )
+        with self._lock:
+            if not self._opened or self._busy or self._spool.fullness >= SCARCE:
+                self.write(stream, update, {})
+                return
+            # Before the seq is taken: a signal handler may log between any two lines.
+            self._busy = True
+            kept = False
+            try:
+                seq = stream.seq
+                stream.seq = seq + 1
+                record = update(stream=stream.name, seq=seq, time=time.time_ns() // 1000)
+                kept = self._spool.append(wire.encode(record))
+            finally:
+                self._busy = False
+                self.dropped += not kept
+            if self._queue or self._spool.interrupted is not None:
+                self._exclusively(lambda: None)
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Do work on the reader's thread, which starts with the first. Does not wait."""
+        self._reader.submit(work)
+
+    def idle(self) -> bool:
+        """Whether the reader has nothing to do."""
+        return self._reader.idle
+
+    def _exclusively(self, work: Callable[..., object], *args: object) -> None:
+        """Do one thing at a time. A signal handler may interrupt this very thread in the middle of another: its own
+        then comes right after that, for waiting would be for ever, and going ahead would tear the record.
+        """
+        with self._lock:
+            if self._busy:
+                self._queue.append(partial(work, *args))
+                return
+            self._busy = True
+            try:
+                work(*args)
+                while self._queue:
+                    self._queue.popleft()()
+            finally:
+                self._busy = False
+            interrupted, self._spool.interrupted = self._spool.interrupted, None
+        if interrupted is not None:
+            raise interrupted
+
+    def _put_record(
+        self, stream: Stream, record: Callable[..., wire.Record], fields: dict[str, Any]
+    ) -> None:
+        seq = stream.seq
+        stream.seq = seq + 1
+        kept = False
+        try:
+            message = record(stream=stream.name, seq=seq, time=time.time_ns() // 1000, **fields)
+            fullness = self._spool.fullness
+            if fullness < SCARCE:
+                kept = self._spool.append(wire.encode(message)) or self._keep_bare(message)
+            else:
+                self._housekeeper.warn_of_spool()
+                share = self._rationing.share(message, fullness)
+                if share is not None:
+                    kept = self._spool.append(wire.encode(share)) or self._keep_bare(share)
+            if kept and is_rare(message):
+                self._housekeeper.wake()
+        finally:
+            self.dropped += not kept
+
+    def _keep_bare(self, record: wire.Record) -> bool:
+        """Append a record that is too large for memory without its samples."""
+        bare = wire.without_samples(record)
+        if bare is None or not self._spool.append(wire.encode(bare)):
+            return False
+        self._rationing.thinned += 1
+        return True
+
+    def event(self, kind: str, **detail: Any) -> None:
+        """Write an event of the process itself; ``detail`` must be plain data."""
+        self._process.event(kind, **detail)
+
+    def disabled(self, scaler: str, loss: Any, call: Call | None) -> None:
+        """A scaler that does nothing is given its first loss: say once what to do about it. Never raises."""
+        words = f"this {scaler} is disabled"
+        if not self.unscaled(loss, words, call):
+            why = "(no CUDA here, or enabled=False, as for bf16), so there is nothing to measure."
+            self.warn("disabled", f'ampmon: {words} {why} On a CPU write GradScaler("cpu").')
+
+    def unscaled(self, loss: Any, why: str, call: Call | None = None) -> bool:
+        """Say so, and return it, where a loss that no scaler of ours scales is computed in fp16. Never raises."""
+        from ampmon.lints import say_unscaled
+
+        try:
+            return say_unscaled(self._process, self.warn, loss, why, call)
+        except Exception as error:
+            signals.let_through(error)
+            self.failed("lint", error)
+            return False
+
+    # -- what may go wrong ------------------------------------------------------------------------------------------
+
+    def tell_losses(self) -> None:
+        """Write events of what was dropped and thinned since the last ones, and warn of the first."""
+        with self._lock:
+            for kind, count in (("dropped", self.dropped), ("thinned", self.thinned)):
+                if count > self._told[kind]:
+                    before = self.dropped
+                    self.event(kind, count=count - self._told[kind])
+                    if self.dropped == before:
+                        self._told[kind] = count
+        if self.dropped:
+            self.warn(
+                "dropped",
+                f"ampmon: records could not be kept in {self.options.dir} and are lost; see the page.",
+            )
+
+    def _own_run_id(self) -> UUID:
+        """The run as this process would have it: the one that it goes on with where its launcher was told an id."""
+        whose = (identity.owner(), self.options.project, self.options.name)
+        return identity.launched_run_id(*whose, generation=self._generation) or identity.uuid7()
+
+    def _agree(self, own: UUID) -> None:
+        """Rank 0 has the word. Records of others wait in the spool, on disk but unsent, until they know their run."""
+        try:
+            run_id = agreement.agree_on_run_id(self.rank, self._generation, own, self._finishing)
+        except Exception as error:
+            self.failed("agreeing on a run id", error)
+            run_id = None
+        if run_id is None:
+            self.event("run_id_assumed", rank=self.rank)
+        if self.run_id is None:
+            self._announce(run_id or own)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def finish(self, deadline_s: float, outcome: str = "finished") -> None:
+        """Write the last record, and wait until all is delivered, at most ``deadline_s`` seconds."""
+        if self._finishing.is_set() or not self._opened:
+            return
+        deadline = time.monotonic() + deadline_s
+        if self._agreement is not None and self.run_id is None:
+            self._agreement.join(deadline_s)
+        self._conclude(outcome, deadline)
+        self._finishing.set()
+        if self._agreement is not None:
+            self._agreement.join(max(deadline - time.monotonic(), 0.1))
+        self._housekeeper.finish(deadline)
+        if left := self._spool.waiting:
+            self.dropped += left
+            self.warn(
+                "left",
+                f"ampmon: the newest {left} records could not be written to {self.options.dir} by the end and are "
+                f"lost: {self._spool.why}.",
+            )
+
+    def _conclude(self, outcome: str, deadline: float) -> None:
+        """Write what still waits for a device that answers by then, and then how it ended."""
+        self._reader.finish(deadline)
+        self.dropped += self._reader.handed - self._reader.done
+        for stream in (self._process, *self._streams.values()):
+            self.dropped += stream.close(deadline)
+        with contextlib.suppress(Exception):
+            self.tell_losses()
+            if outcome == "finished":
+                self.event("finish")
+            else:
+                self.event("exception", type=outcome)

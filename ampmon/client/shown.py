@@ -1,0 +1,164 @@
+"""What a monitor shows of itself beside its counts. Reading any of it neither syncs nor blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ampmon import wire
+from ampmon.client.findings import Listener, of_scaler
+from ampmon.client.recorder import Recorder
+from ampmon.config import Config
+from ampmon.numerics.estimates import elements_of
+from ampmon.numerics.histogram import Statistics, headroom_bits
+from ampmon.probe.account import Account
+from ampmon.probe.budget import Budget
+from ampmon.training.parameters import ParameterRegistry
+from ampmon.training.series import Stream
+
+
+class Reporting:
+    """What the run of a stream has to say of it, and of itself."""
+
+    _recorder: Recorder | None
+    _stream: Stream | None
+
+    @property
+    def errors(self) -> int:
+        return self._recorder.errors if self._recorder else 0
+
+    @property
+    def dropped(self) -> int:
+        return self._recorder.dropped if self._recorder else 0
+
+    @property
+    def thinned(self) -> int:
+        return self._recorder.thinned if self._recorder else 0
+
+    @property
+    def run_id(self) -> str | None:
+        return str(run.run_id) if (run := self._recorder) and run.run_id else None
+
+    @property
+    def url(self) -> str | None:
+        return self._recorder.options.url if self._recorder else None
+
+    @property
+    def findings(self) -> tuple[wire.Finding, ...]:
+        if self._recorder is None or self._stream is None:
+            return ()
+        return of_scaler(self._recorder.findings.newest, self._stream.name)
+
+    @property
+    def should_stop(self) -> bool:
+        return any(finding.stop for finding in self.findings)
+
+
+class Shown(Reporting):
+    """The properties of a monitor that others keep for it.
+
+    ``overhead``, the share of the training time that it took on the training thread and on devices; ``interval``, the
+    updates between samples now; ``over_budget``, whether the budget is exceeded even at the rarest interval allowed;
+    ``errors`` of its own; ``dropped`` records, and ``thinned`` ones, kept without their samples for want of room;
+    ``findings``, what the server last found wrong with this scaler's training, each an `ampmon.wire.Finding`, the worst
+    first, and none offline; ``should_stop``, whether one of them says that training on is a waste; ``run_id``; ``url``.
+    """
+
+    config: Config
+    updates: int
+    skips: int
+    samples: int
+    _scale: float
+    _skipped: int
+    """Updates in which an optimizer skipped."""
+    _sample: wire.Gradients | None = None
+    """The newest sample."""
+    _shares: tuple[wire.Gradients, dict[str, float]] | None = None
+    """A sample, and what `metrics` made of it."""
+    _registry: ParameterRegistry
+    _account: Account
+    _budget: Budget
+    _on_finding: Callable[[wire.Finding], object] | None
+    _listener: Listener | None = None
+
+    def _listen(self, run: Recorder, stream: Stream) -> None:
+        """Show this in the run, and have it call back with what is found wrong."""
+        if self._on_finding is not None:
+            self._listener = Listener(stream.name, self._on_finding)
+            run.findings.listen(self._listener)
+        run.shown[stream.name] = self
+
+    @property
+    def overhead(self) -> float:
+        return self._account.overhead
+
+    @property
+    def interval(self) -> int:
+        return self._budget.every
+
+    @property
+    def over_budget(self) -> bool:
+        return self._budget.exceeded
+
+    def metrics(self) -> dict[str, float]:
+        """The newest known values, for what you log elsewhere: ``wandb.log({...} | scaler.monitor.metrics())``.
+
+        - ``amp/scale``
+        - ``amp/skipped_total``, the number of skipped updates, and ``amp/skip_rate``, their share of all updates
+        - ``amp/subnormal_share``, ``amp/zero_share`` and ``amp/headroom_bits``, of the newest sample
+        - ``amp/overhead``
+
+        Values that are not known yet, or not finite, are left out. Neither syncs nor blocks: on CUDA the newest updates
+        may still be on their way.
+        """
+        found = rates(self._scale, self.updates, self._skipped) | {"amp/overhead": self.overhead}
+        sample = self._sample
+        if sample is not None:
+            if self._shares is None or self._shares[0] is not sample:
+                every = self.config.sample
+                parts = self._registry.parameters, None if every == "all" else every
+                self._shares = sample, shares(sample, *parts)
+            found |= self._shares[1]
+        return found
+
+    def __repr__(self) -> str:
+        return (
+            f"<ampmon.Monitor of run {self.run_id}: {self.updates} updates, {self.skips} skips, "
+            f"{self.samples} samples, one in {self.interval} updates, overhead {self._cost()}, "
+            f"{self.dropped} dropped, {self.thinned} thinned, {self.errors} errors>"
+        )
+
+    def _cost(self) -> str:
+        if self._budget.share is None:
+            return f"{self.overhead:.2%}"
+        exceeded = ", exceeded" if self.over_budget else ""
+        return f"{self.overhead:.2%} (budget {self._budget.share * 100:.3g}%{exceeded})"
+
+
+def rates(scale: float, updates: int, skipped: int) -> dict[str, float]:
+    """What is known of a loss scale without its gradients; a ``scale`` of 0 is not known."""
+    found = {"amp/scale": scale} if scale and math.isfinite(scale) else {}
+    found["amp/skipped_total"] = skipped
+    return found | ({"amp/skip_rate": skipped / updates} if updates else {})
+
+
+def shares(
+    sample: wire.Gradients, parameters: Sequence[wire.Parameter], elements: int | None
+) -> dict[str, float]:
+    """What a sample of so many ``elements`` a parameter, or of all, says of those on fp16's grid."""
+    statistics = Statistics.from_wire(sample)
+    statistics = statistics.select(statistics.grid_mask & (statistics.looked > 0))
+    if not len(statistics):
+        return {}
+    numel = np.array([parameters[index].numel for index in statistics.parameters])
+    stand_for = elements_of(statistics.looked, numel, elements)
+    weight = stand_for / statistics.looked / stand_for.sum()
+    classes = statistics.classes()
+    found = {
+        "amp/subnormal_share": float((classes.subnormal * weight).sum()),
+        "amp/zero_share": float((classes.zero * weight).sum()),
+        "amp/headroom_bits": float(headroom_bits(statistics.amax.max())),
+    }
+    return {name: value for name, value in found.items() if math.isfinite(value)}

@@ -1,0 +1,355 @@
+"""The exponent histogram and all that is derived from it: pure functions of numpy arrays, shared by probe and service.
+
+Bin ``i`` of 64 counts the elements with ``2^(i-40) <= |g| < 2^(i-39)``; the first and the last bin also take what lies
+beyond them. A power-of-two scale change therefore shifts the histogram by whole bins, and fp16's classes are whole
+ranges of bins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ampmon.numerics.formats import FP16, FloatFormat
+from ampmon.wire import Gradients
+
+
+BINS = 64
+EXPONENT_MIN = -40
+"""Exponent of bin 0."""
+
+ON_GRID_SHARE = 0.99
+"""A parameter with fewer of its elements on fp16's grid has gradients made or summed in fp32."""
+
+RUN = 16
+"""Neighbouring elements that a sample takes together: a cache line of fp32. Their values are not independent."""
+
+SMALL_CLASSES = ("zero", "below_grid", "subnormal")
+"""Classes of the elements that fp16 does not hold in full, as `Classes` names them."""
+
+SMALL = len(SMALL_CLASSES)
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+_FIELDS = ("looked", "zeros", "on_grid", "inf", "nan")
+
+
+def bin_of(exponent: int) -> int:
+    """The bin of magnitudes in ``[2^exponent, 2^(exponent+1))``."""
+    return min(max(exponent - EXPONENT_MIN, 0), BINS - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """A partition of elements by what fp16 makes of them; fields are counts, any shape."""
+
+    not_finite: Ints
+    zero: Ints
+    below_grid: Ints
+    subnormal: Ints
+    normal: Ints
+
+    @property
+    def total(self) -> Ints:
+        return self.not_finite + self.zero + self.below_grid + self.subnormal + self.normal
+
+    @property
+    def small(self) -> Ints:
+        """Counts of the classes in `SMALL_CLASSES`, [..., 3]."""
+        return np.stack([getattr(self, name) for name in SMALL_CLASSES], axis=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Statistics of n gradients: counts are int64 [n], ``histogram`` int64 [n, 64], the rest float64 [n].
+
+    ``parameters`` int32 [n] are indices into the stream's header. ``run_squares`` int64 [n, 3] is, where a sample was
+    looked at, the sum over its runs of the square of how many elements of each are zero, below the grid, subnormal; 0
+    where every element was looked at, or where that is not known.
+    """
+
+    parameters: npt.NDArray[np.int32]
+    looked: Ints
+    zeros: Ints
+    on_grid: Ints
+    inf: Ints
+    nan: Ints
+    amax: Floats
+    sum_squares: Floats
+    histogram: Ints
+    run_squares: Ints
+
+    def __len__(self) -> int:
+        return len(self.looked)
+
+    @property
+    def grid_mask(self) -> npt.NDArray[np.bool_]:
+        """Which parameters have gradients that fp16 made: at least 99 % of the elements on its grid."""
+        return self.on_grid >= ON_GRID_SHARE * self.looked
+
+    def select(self, mask: npt.NDArray[Any]) -> Statistics:
+        """The rows that a boolean mask or an index array picks."""
+        return Statistics(*(getattr(self, name)[mask] for name in self.__slots__))
+
+    def renumbered(self, parameters: Ints) -> Statistics:
+        """The same of other parameters, int [n]."""
+        return replace(self, parameters=parameters.astype(np.int32))
+
+    def classes(self) -> Classes:
+        return classify(self.histogram, zeros=self.zeros, not_finite=self.inf + self.nan)
+
+    @classmethod
+    def nothing(cls, parameters: Sequence[int]) -> Statistics:
+        """Statistics of no elements, a row for each of ``parameters``."""
+        n = len(parameters)
+        zeros = {name: np.zeros(n, np.int64) for name in _FIELDS}
+        return cls(
+            parameters=np.array(parameters, np.int32),
+            **zeros,
+            amax=np.zeros(n),
+            sum_squares=np.zeros(n),
+            histogram=np.zeros((n, BINS), np.int64),
+            run_squares=no_runs(n),
+        )
+
+    @classmethod
+    def added(cls, parts: Sequence[Statistics]) -> Statistics:
+        """Statistics of all elements in at least one of ``parts``: a row for each parameter, as they are first met."""
+        joined = cls(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__)
+        )
+        found, first, row = np.unique(joined.parameters, return_index=True, return_inverse=True)
+        place = np.argsort(np.argsort(first))[row]
+        added = cls.nothing(found[np.argsort(first)].tolist())
+        with np.errstate(over="ignore", invalid="ignore"):  # squares may be infinite or NaN
+            for name in (*_FIELDS, "sum_squares", "histogram", "run_squares"):
+                np.add.at(getattr(added, name), place, getattr(joined, name))
+            np.maximum.at(added.amax, place, joined.amax)
+        # Where the runs of one part are not known, as of one that was looked at in full, those of the sum are not.
+        row, column = np.nonzero((joined.run_squares == 0) & (joined.classes().small > 0))
+        added.run_squares[place[row], column] = 0
+        return added
+
+    def divided(self, by: Ints) -> Statistics:
+        """What each of ``by`` [n] tensors has on average, where these are sums over so many. amax stays the largest.
+
+        Counts are rounded, such that the classes of the elements still add up.
+        """
+        counts = np.concatenate(
+            [*(each[:, None] for each in (self.zeros, self.inf, self.nan)), self.histogram], axis=1
+        )
+        upto = np.rint(np.cumsum(counts, axis=1) / by[:, None]).astype(np.int64)
+        counts = np.diff(upto, axis=1, prepend=0)
+        zeros, inf, nan, histogram = counts[:, 0], counts[:, 1], counts[:, 2], counts[:, 3:]
+        small = classify(histogram, zeros, inf + nan).small
+        squares = np.rint(self.run_squares / by[:, None]).astype(np.int64)
+        return Statistics(
+            parameters=self.parameters,
+            looked=upto[:, -1],
+            zeros=zeros,
+            on_grid=np.minimum(np.rint(self.on_grid / by).astype(np.int64), upto[:, -1]),
+            inf=inf,
+            nan=nan,
+            amax=self.amax,
+            sum_squares=self.sum_squares / by,
+            histogram=histogram,
+            run_squares=np.where(squares > 0, np.clip(squares, small, RUN * small), 0),
+        )
+
+    def instead(self, of: Statistics) -> Statistics:
+        """These, in the place of what ``of`` says of the same parameters where both are finite, but for their norm."""
+        found = {parameter: row for row, parameter in enumerate(self.parameters.tolist())}
+        rows = np.array([found.get(each, -1) for each in of.parameters.tolist()], np.int64)
+        finite = self.inf + self.nan == 0
+        there = np.flatnonzero((rows >= 0) & finite[rows] & (of.inf + of.nan == 0))
+        columns = {name: getattr(of, name).copy() for name in of.__slots__}
+        for name, column in columns.items():
+            if name != "sum_squares":
+                column[there] = getattr(self, name)[rows[there]]
+        return Statistics(**columns)
+
+    def to_wire(self) -> Gradients:
+        return Gradients(
+            parameters=self.parameters.astype("<i4").tobytes(),
+            **{name: getattr(self, name).astype("<i8").tobytes() for name in _FIELDS},
+            amax=self.amax.astype("<f8").tobytes(),
+            sum_squares=self.sum_squares.astype("<f8").tobytes(),
+            histogram=self.histogram.astype("<i8").tobytes(),
+            run_squares=self.run_squares.astype("<i8").tobytes() if self.run_squares.any() else b"",
+        )
+
+    @classmethod
+    def from_wire(cls, wire: Gradients) -> Statistics:
+        """The arrays of a record. Raises ValueError, naming the field, for lengths or counts that cannot be."""
+        parameters = _array("parameters", wire.parameters, "<i4", None)
+        n = len(parameters)
+        statistics = cls(
+            parameters=parameters,
+            **{name: _array(name, getattr(wire, name), "<i8", n) for name in _FIELDS},
+            amax=_array("amax", wire.amax, "<f8", n),
+            sum_squares=_array("sum_squares", wire.sum_squares, "<f8", n),
+            histogram=_array("histogram", wire.histogram, "<i8", n * BINS).reshape(n, BINS),
+            run_squares=_array("run_squares", wire.run_squares, "<i8", n * SMALL).reshape(n, SMALL)
+            if wire.run_squares
+            else no_runs(n),
+        )
+        statistics.check()
+        return statistics
+
+    @classmethod
+    def of_alike(cls, wires: Sequence[Gradients]) -> list[Statistics]:
+        """The arrays of m records of the same parameters, checked together: several times faster than one by one.
+
+        Raises ValueError where they are not of the same parameters, or where one of them cannot be.
+        """
+        n = len(_array("parameters", wires[0].parameters, "<i4", None))
+        if any(wire.parameters != wires[0].parameters for wire in wires):
+            raise ValueError("gradients.parameters: they differ")
+        no_squares = bytes(8 * n * SMALL)
+        together = cls(
+            parameters=_array("parameters", wires[0].parameters, "<i4", n),
+            **{
+                name: _arrays(name, [getattr(wire, name) for wire in wires], "<i8", (n,))
+                for name in _FIELDS
+            },
+            amax=_arrays("amax", [wire.amax for wire in wires], "<f8", (n,)),
+            sum_squares=_arrays("sum_squares", [wire.sum_squares for wire in wires], "<f8", (n,)),
+            histogram=_arrays("histogram", [wire.histogram for wire in wires], "<i8", (n, BINS)),
+            run_squares=_arrays(
+                "run_squares", [wire.run_squares or no_squares for wire in wires], "<i8", (n, SMALL)
+            ),
+        )
+        together.check()
+        _, *names = cls.__slots__
+        return [
+            cls(together.parameters, *(getattr(together, name)[place] for name in names))
+            for place in range(len(wires))
+        ]
+
+    def check(self) -> None:
+        """Raise ValueError, naming the field, for counts that cannot be."""
+        if (self.parameters < 0).any() or len(np.unique(self.parameters)) != len(self.parameters):
+            raise ValueError("gradients.parameters: indices must be distinct and not negative")
+        for name in (*_FIELDS, "histogram"):
+            if (getattr(self, name) < 0).any():
+                raise ValueError(f"gradients.{name}: a count cannot be negative")
+        classes = self.classes()
+        if (classes.total != self.looked).any():
+            raise ValueError("gradients.looked: the classes of the elements do not add up to it")
+        if (self.on_grid > self.looked).any():
+            raise ValueError("gradients.on_grid: more elements on the grid than were looked at")
+        small = classes.small
+        told = (small <= self.run_squares) & (-(-self.run_squares // RUN) <= small)
+        if not (told | (self.run_squares == 0)).all():
+            raise ValueError("gradients.run_squares: not what runs of 16 elements can have")
+
+
+def no_runs(n: int) -> Ints:
+    """The run squares of n gradients of which there are none: every element was looked at, or nobody knows."""
+    return np.zeros((n, SMALL), np.int64)
+
+
+def _array(name: str, data: bytes, dtype: str, length: int | None) -> npt.NDArray[Any]:
+    itemsize = np.dtype(dtype).itemsize
+    if len(data) % itemsize or (length is not None and len(data) != length * itemsize):
+        expected = "a whole number of" if length is None else str(length)
+        raise ValueError(
+            f"gradients.{name}: {len(data)} bytes are not {expected} {itemsize}-byte elements"
+        )
+    return np.frombuffer(data, dtype=dtype)
+
+
+def _arrays(
+    name: str, records: Sequence[bytes], dtype: str, shape: tuple[int, ...]
+) -> npt.NDArray[Any]:
+    """The arrays of m records of one shape, [m, *shape]."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if any(len(data) != size for data in records):
+        raise ValueError(f"gradients.{name}: not all are {size} bytes")
+    return np.frombuffer(b"".join(records), dtype).reshape(len(records), *shape)
+
+
+def classify(histogram: Ints, zeros: Ints, not_finite: Ints, into: FloatFormat = FP16) -> Classes:
+    """The classes of elements counted by histograms [..., 64]; ``zeros`` and ``not_finite`` are [...]."""
+    grid = bin_of(into.exponent_min_subnormal)
+    normal = bin_of(into.exponent_min_normal)
+    return Classes(
+        not_finite=not_finite,
+        zero=zeros,
+        below_grid=histogram[..., :grid].sum(-1),
+        subnormal=histogram[..., grid:normal].sum(-1),
+        normal=histogram[..., normal:].sum(-1),
+    )
+
+
+def headroom_bits(amax: Floats, into: FloatFormat = FP16) -> Floats:
+    """Bits between the largest magnitude and the format's largest number: ``log2(max / amax)``.
+
+    NaN where amax is NaN, -inf where it is infinite, +inf where all is zero.
+    """
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log2(into.max) - np.log2(amax), dtype=np.float64)
+
+
+def gradient_norm(sum_squares: Floats, scale: Floats) -> Floats:
+    """The unscaled 2-norm, from the sum of squares of scaled elements: shards add up before, replicas must not."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.sqrt(sum_squares) / scale, dtype=np.float64)
+
+
+def shift(histogram: Ints, bits: int) -> Ints:
+    """The histogram [..., 64] as it would be at ``2^bits`` times the scale; the end bins take what leaves the range."""
+    shifted = np.zeros_like(histogram)
+    source = np.arange(BINS)
+    target = np.clip(source + bits, 0, BINS - 1)
+    np.add.at(np.moveaxis(shifted, -1, 0), target, np.moveaxis(histogram, -1, 0))
+    return shifted
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Shares of the elements of histograms [...] at another scale, or in another format: each lies between two.
+
+    One format's limits lie within bins: the ``least`` counts those bins as on this side of the limit, the ``most`` as
+    beyond it. Elements that are zero already are in no bin, and in none of these.
+    """
+
+    flushed_least: Floats
+    flushed_most: Floats
+    subnormal_least: Floats
+    subnormal_most: Floats
+    overflow_least: Floats
+    overflow_most: Floats
+
+
+def elsewhere(
+    histogram: Ints | Floats, elements: Ints | Floats, bits: int, into: FloatFormat = FP16
+) -> Elsewhere:
+    """What a format makes of ``elements`` [...], counted by histograms [..., 64], at ``2^bits`` times their scale.
+
+    What rounds to zero lies at or below half of the smallest subnormal number, in whose bin others round up; what
+    overflows begins within the bin of the largest number.
+    """
+    most = np.maximum(elements, 1)
+
+    def below(exponent: int) -> Floats:
+        end = min(max(exponent - bits - EXPONENT_MIN, 0), BINS)
+        return np.asarray(histogram[..., :end].sum(-1) / most, np.float64)
+
+    tie = into.exponent_min_subnormal - 1
+    flushed_least, flushed_most = below(tie), below(tie + 1)
+    normal, everything = below(into.exponent_min_normal), below(2 * BINS)
+    return Elsewhere(
+        flushed_least,
+        flushed_most,
+        normal - flushed_most,
+        normal - flushed_least,
+        everything - below(into.exponent_max + 1),
+        everything - below(into.exponent_max),
+    )

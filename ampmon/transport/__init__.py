@@ -1,0 +1,305 @@
+"""How a batch reaches a server: the `Transport` seam, and HTTP. Knows answers, not what becomes of a batch."""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import http.client
+import math
+import socket
+import ssl
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+
+from ampmon import wire
+from ampmon.errors import HeaderMissing, Refused, Unreachable
+from ampmon.system import private
+from ampmon.transport.proof import ProvenConnection
+
+
+CONNECT_TIMEOUT_S = 5.0
+"""To connect, and for each piece of the server's proof."""
+READ_TIMEOUT_S = 30.0
+"""For sending a batch, and between two pieces of an answer."""
+TOTAL_TIMEOUT_S = 90.0
+"""For a request altogether."""
+INGEST_PATH = "/api/v1/ingest"
+TOO_LARGE = 413
+BLAMES_THE_BATCH = frozenset({400, 409, TOO_LARGE, 422})
+"""Statuses of a server that has read the batch. Others come from a gateway, or where no ampmon server is."""
+_COMPRESSED_FROM_BYTES = 512
+# Of 5000 updates, or 45 samples of 148 parameters, gzip's level 1 leaves 6 and 9 % at 100-150 MB/s, and is unpacked at
+# 350-480; zstd's leaves 4 and 5 % at 320-1450 MB/s, and is unpacked at 1000-3700.
+_LEVEL = 1
+_ANSWER_BYTES_MAX = 2**20
+_RETRY_AFTER_MAX_S = 300.0
+_GZIP = 16 + zlib.MAX_WBITS
+_TRANSIENT = frozenset({401, 408, 425, 429})
+_LOST = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
+
+
+NOT_ACCEPTED = "HTTP 401: the token was not accepted"
+NO_TOKEN = "there is no token, so nothing was sent: a server on this data directory makes one, else set AMPMON_TOKEN"
+
+
+class Transport(Protocol):
+    """Something that takes an encoded batch and answers after it is stored."""
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        """Deliver ``batch``, which holds ``records`` records. Blocks, within time limits.
+
+        Raises Unreachable where trying again may help, HeaderMissing where the server lacks headers, and Refused where
+        the batch itself is at fault: with status 413 (`TOO_LARGE`) a smaller one may pass.
+        """
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class HttpTransport:
+    """Posts batches to an ampmon server at ``url``.
+
+    The token is ``token``, or else what ``token_file``, of a data directory, holds at each attempt: the server makes
+    that file when it first starts, which may be later. Nothing is sent without one, nor before the server has shown a
+    TLS certificate that is trusted or, over plain http, that it knows the token. Follows no redirect, and puts the
+    token nowhere but in the request's header.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        token_file: Path | None = None,
+        read_timeout_s: float = READ_TIMEOUT_S,
+        total_timeout_s: float = TOTAL_TIMEOUT_S,
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._token = token
+        self._token_file = token_file
+        self._encoding, self._compress = _compression()
+        self._line = _Line(self._url, read_timeout_s, total_timeout_s)
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        token = self._told()
+        headers = {"Content-Type": "application/msgpack", "Authorization": f"Bearer {token}"}
+        if len(batch) >= _COMPRESSED_FROM_BYTES:
+            headers["Content-Encoding"] = self._encoding
+            batch = self._compress(batch)
+        # The cause is not kept: exceptions of the HTTP client may quote what was sent.
+        try:
+            status, answer, retry_after = self._line.post(batch, headers, token)
+        except _LOST as error:
+            raise Unreachable(f"no answer: {_reason(error)}") from None
+        if status == 200:
+            return _acknowledgement(answer)
+        raise _failure(status, answer, retry_after)
+
+    def close(self) -> None:
+        self._line.close()
+
+    def _told(self) -> str:
+        token = self._token
+        if token is None and self._token_file is not None:
+            try:
+                token = private.read(self._token_file).decode("ascii").strip()
+            except private.NotPrivate as error:
+                raise Unreachable(f"no token is sent: {error.strerror}") from None
+            except OSError:
+                token = None  # the server has not made it yet, or is of another user
+            except ValueError:
+                token = "\n"
+        if not token:
+            raise Unreachable(NO_TOKEN)
+        if not token.isascii() or not token.isprintable():
+            raise Unreachable("the token holds characters that a token cannot have")
+        return token
+
+
+class FollowingTransport:
+    """Posts batches to wherever ``find`` says that the server is now, on a line that `to` gives for an address."""
+
+    def __init__(self, find: Callable[[], str], to: Callable[[str], Transport]) -> None:
+        self._find = find
+        self._to = to
+        self._url = find()
+        self._line = to(self._url)
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        url = self._find()
+        if url != self._url:
+            self._line.close()
+            self._url, self._line = url, self._to(url)
+        return self._line.send(batch, records)
+
+    def close(self) -> None:
+        self._line.close()
+
+
+class _Line:
+    """One connection to a server, kept between requests, and made anew where the server has closed it meanwhile."""
+
+    def __init__(self, url: str, read_timeout_s: float, total_timeout_s: float) -> None:
+        self._url = url
+        self._read_timeout_s = read_timeout_s
+        self._total_timeout_s = total_timeout_s
+        self._connection: HTTPConnection | None = None
+        self._token: str | None = None
+
+    def post(
+        self, body: bytes, headers: dict[str, str], token: str
+    ) -> tuple[int, bytes, str | None]:
+        """The answer: its status, what it says, and its Retry-After. Raises what is in `_LOST`, and Unreachable."""
+        overdue = threading.Event()
+        # Timeouts of a socket are of each read: a server that sends a byte a second would be waited for for ever.
+        watch = threading.Timer(self._total_timeout_s, self._cut, (overdue,))
+        watch.daemon = True
+        watch.start()
+        whole = False
+        try:
+            answer = self._post(body, headers, token)
+            whole = not overdue.is_set()
+        except _LOST:
+            if not overdue.is_set():
+                raise
+        finally:
+            watch.cancel()
+            if not whole:
+                self.close()
+        if not whole:
+            raise TimeoutError("the request took too long altogether")
+        return answer
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _cut(self, overdue: threading.Event) -> None:
+        overdue.set()
+        sock = getattr(self._connection, "sock", None)
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                # Not the method of a TLS socket, which would take apart what another thread is reading from.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    def _post(
+        self, body: bytes, headers: dict[str, str], token: str
+    ) -> tuple[int, bytes, str | None]:
+        connected = self._connection is not None and self._connection.is_connected
+        kept = connected and token == self._token  # to another one nothing is proven yet
+        if not kept:
+            self._connect(token)
+        try:
+            return self._exchange(body, headers)
+        except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            if not kept:
+                raise
+        # It closed what it had kept just as this was sent: that tells nothing of how it is.
+        self._connect(token)
+        return self._exchange(body, headers)
+
+    def _connect(self, token: str) -> None:
+        self.close()
+        url = urllib3.util.parse_url(self._url)
+        host = url.host or ""
+        if url.scheme == "https":
+            self._connection = HTTPSConnection(host, url.port, timeout=CONNECT_TIMEOUT_S)
+        else:
+            base = url.path or ""
+            self._connection = ProvenConnection(
+                host, url.port, timeout=CONNECT_TIMEOUT_S, token=token, base=base
+            )
+        self._connection.connect()
+        self._token = token
+        self._connection.timeout = self._read_timeout_s
+
+    def _exchange(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str | None]:
+        connection = self._connection
+        assert connection is not None, "connected before"
+        path = (urllib3.util.parse_url(self._url).path or "") + INGEST_PATH
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            # Whoever refuses a body may say so, and close, before having read all of it.
+            connection.request("POST", path, body, headers, preload_content=False)
+        response = connection.getresponse()
+        answer = response.read(_ANSWER_BYTES_MAX, decode_content=False)
+        # What is left of an oversized answer would stand before the next one on this connection.
+        if response.read(1, decode_content=False):
+            self.close()
+        return response.status, answer, response.headers.get("Retry-After")
+
+
+def _compression() -> tuple[str, Callable[[bytes], bytes]]:
+    """zstd where its package is, as it is beside the server; gzip, which Python brings along, where it is not."""
+    try:
+        import zstandard
+    except ImportError:
+        return "gzip", _gzip
+    return "zstd", lambda body: zstandard.ZstdCompressor(level=_LEVEL).compress(body)
+
+
+def _gzip(body: bytes) -> bytes:
+    compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    return compressor.compress(body) + compressor.flush()
+
+
+def _acknowledgement(answer: bytes) -> wire.Ack:
+    try:
+        return msgspec.json.decode(answer, type=wire.Ack)
+    except msgspec.DecodeError:
+        # Somebody else's server on this port must not make records vanish.
+        raise Unreachable("the answer is not that of an ampmon server") from None
+
+
+def _failure(status: int, answer: bytes, retry_after: str | None) -> Exception:
+    if status == 409:
+        return HeaderMissing("the server lacks a header")
+    if status in _TRANSIENT or status >= 500 or 200 < status < 300:
+        why = NOT_ACCEPTED if status == 401 else f"HTTP {status}"
+        return Unreachable(why, _seconds(retry_after))
+    return Refused(f"HTTP {status}{_detail(answer)}", status)
+
+
+def _detail(answer: bytes) -> str:
+    """What a problem document says, in one printable line."""
+    try:
+        problem = msgspec.json.decode(answer, type=dict[str, object])
+    except msgspec.DecodeError:
+        return ""
+    words = " ".join(str(problem.get("detail") or problem.get("title") or "").split())
+    return ": " + "".join(c for c in words if c.isprintable())[:300] if words else ""
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """A Retry-After header, seconds or a date, as seconds from now."""
+    if retry_after is None:
+        return None
+    try:
+        seconds = float(retry_after)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return None if math.isnan(seconds) else min(max(seconds, 0.0), _RETRY_AFTER_MAX_S)
+
+
+def _reason(error: Exception) -> str:
+    """An exception in words of ours, for its own may quote headers."""
+    if isinstance(error, urllib3.exceptions.NameResolutionError):
+        return "the host's name is not known"
+    if isinstance(error, urllib3.exceptions.NewConnectionError):
+        return "connection refused"
+    if isinstance(error, (urllib3.exceptions.TimeoutError, TimeoutError)):
+        return "timed out"
+    if isinstance(error, (urllib3.exceptions.SSLError, ssl.SSLError)):
+        return "the TLS certificate or connection was not accepted"
+    return f"connection lost ({type(error).__name__})"

@@ -1,0 +1,100 @@
+"""Finds where a training loss that had fallen rises and stays high; noise, warm-up and rate cycles are no such rise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.cells.scalars import not_finite
+from ampmon_server.model.series import Floats, Ints
+
+
+BESIDE = 4
+"""The level of the loss is the median of a cell and so many on each side of it: a few outliers do not move it."""
+LEAST = 2 * BESIDE + 1
+"""So many cells in a row are a level that stays."""
+STAYS = 0.1
+"""Of the cells, so many are above at the end, and so many were below before."""
+HALF = 0.5
+"""A loss that has risen by so much of its fall has lost what it had learned."""
+NOISE = 4.0
+"""A fall is so many times the noise of the loss, a rise too."""
+ABRUPT = 0.1
+"""A rise takes no more of the cells than this: opponents and policies, whose losses are no measure, drift."""
+FELL, ROSE = 3.0, 2.0
+"""Fall and rise are so many times the largest rise before: rates that come in cycles raise a loss again and again."""
+EXPLODES = 10.0
+"""A rise of so many times the fall is an explosion."""
+TAIL = 0.1
+"""All but so much of the loss is above, after the rise, what all but so much of it was before."""
+_MAD = 1.4826
+"""A normal distribution's standard deviation, in its median absolute deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The loss was at ``low`` until it left that at step ``first``; since ``above`` it is at ``high``, to ``last``.
+
+    ``start`` is where it began; ``high`` is infinite where it is not finite any more.
+    """
+
+    first: int
+    above: int
+    last: int
+    start: float
+    low: float
+    high: float
+
+
+def divergence(cells: Cells) -> Divergence | None:
+    """What the cells of a loss tell of its divergence; None while it falls, stands, or is too noisy to say."""
+    typical = _typical(cells)
+    n = len(cells)
+    least = max(LEAST, int(STAYS * n))
+    if n < 3 * least or not np.isfinite(typical[:LEAST]).all():
+        return None
+    level = np.median(sliding_window_view(np.pad(typical, BESIDE, mode="edge"), LEAST), axis=1)
+    start = float(max(level[0], np.nan_to_num(cells["value_first"][0])))
+    lowest = float(level.min())
+    below = np.flatnonzero(level < lowest + HALF * (start - lowest))
+    above = int(below[-1]) + 1 if len(below) else n
+    if n - above < least or len(below) < least:
+        return None
+    before, after = typical[below], typical[above:]
+    noise = NOISE * _MAD * float(np.median(np.abs(before - level[below])))
+    low, high = float(np.median(before[-LEAST:])), float(np.median(after))
+    first = _left(level[:above], low + noise)
+    fall, rise = float(level[0]) - lowest, high - low
+    # The levels before an explosion belong to it: medians reach into it, and noise hides its first updates.
+    steady = first - LEAST if rise > EXPLODES * fall else first
+    risen = _largest_rise(level[:steady])
+    far = np.flatnonzero(level[above:] >= min(low + HALF * rise, start + fall))
+    most = np.quantile(before, 1 - TAIL, method="higher")
+    is_sure = fall > max(noise, FELL * risen) and rise > max(noise, ROSE * risen)
+    is_abrupt = len(far) > 0 and above + int(far[0]) - first <= max(LEAST, int(ABRUPT * n))
+    if not (is_sure and is_abrupt and np.quantile(after, TAIL, method="lower") > most):
+        return None
+    ends = int(cells["first"][first]), int(cells["first"][above]), int(cells["last"][-1])
+    return Divergence(*ends, start, low, high)
+
+
+def _typical(cells: Cells) -> Floats:
+    """The mean of each cell without its largest value, which an outlier may be; infinite where none is finite, [n]."""
+    finite: Ints = cells["n"] - not_finite(cells)
+    rest = (cells["sum"] - cells["value_max"]) / np.maximum(finite - 1, 1)
+    mean = np.where(finite > 1, rest, cells["value_max"])
+    return np.asarray(np.where(finite > 0, mean, np.inf), np.float64)
+
+
+def _left(level: Floats, most: float) -> int:
+    """The place from which on the level is above ``most``; the end where it is not."""
+    within = np.flatnonzero(level <= most)
+    return int(within[-1]) + 1 if len(within) else len(level)
+
+
+def _largest_rise(level: Floats) -> float:
+    """From any level to any after it."""
+    return float((level - np.minimum.accumulate(level)).max(initial=0.0))

@@ -1,0 +1,75 @@
+"""Effective training: what was run, and what of it counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ampmon_server.model.case import Case
+from ampmon_server.model.words import count, percent, plural
+
+
+BATCH_NAMES = ("batch_size", "batch")
+"""What a configuration calls the samples that one rank takes for one update."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Updates that were run, and those that changed the weights; the same in samples, where the batch is known.
+
+    ``share`` is 0..1, None before the first update. ``samples`` are batches of the configuration's `batch_size` or
+    `batch` on every rank; None where several scalers have updates, which may be of the same batches.
+    ``scheduler_ahead`` are skipped updates after which the learning rate was changed.
+    """
+
+    updates: int
+    counted: int
+    share: float | None
+    samples: int | None
+    samples_counted: int | None
+    scheduler_ahead: int
+    sentence: str
+
+
+def effective(case: Case) -> Training:
+    """What a run's updates came to."""
+    counted = max(case.updates - case.skipped, 0)
+    batch = None if _scalers(case) > 1 else _batch(case.config)
+    each = None if batch is None else batch * max(case.ranks, 1)
+    return Training(
+        updates=case.updates,
+        counted=counted,
+        share=counted / case.updates if case.updates else None,
+        samples=None if each is None else each * case.updates,
+        samples_counted=None if each is None else each * counted,
+        scheduler_ahead=case.scheduled,
+        sentence=_sentence(case, counted, each),
+    )
+
+
+def _scalers(case: Case) -> int:
+    """So many have updates."""
+    return sum(len(scaler.updates) > 0 for scaler in case.scalers)
+
+
+def _batch(config: Mapping[str, Any]) -> int | None:
+    for name in BATCH_NAMES:
+        value = config.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def _sentence(case: Case, counted: int, each: int | None) -> str:
+    if not case.updates:
+        return "No step yet." if case.status == "running" else "No steps were made."
+    whose = " of all scalers" if _scalers(case) > 1 else ""
+    said = f"{count(counted)} of {plural(case.updates, 'step')}{whose} applied"
+    said += f" ({percent(counted / case.updates)})"
+    if lost := case.updates - counted:
+        samples = f" ({plural(each * lost, 'sample')})" if each else ""
+        said += f"; {count(lost)} skipped{samples}"
+    if case.scheduled:
+        said += f"; the scheduler is {plural(case.scheduled, 'step')} ahead"
+    return f"{said}."

@@ -1,0 +1,144 @@
+"""Which findings are symptoms of which: one that has its cause beside it would only say the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from ampmon.wire import Finding
+from ampmon_server.model.severities import worse
+
+
+SKIPPED = "skipped"
+"""The evidence of a finding that is of certain skips: how many."""
+
+_SKIPPING = frozenset(
+    {"consecutive_skips", "skip_rate", "culprit_layer", "sawtooth", "calibration", "scale_floor"}
+)
+_OVERFLOW = frozenset({"consecutive_skips", "skip_rate", "low_scale"})
+_FALLING = _SKIPPING | {"low_scale", "collapse_forecast", "diverged"}
+_BEFORE_OR_AFTER = frozenset({"nan_not_overflow", "forward_overflow"})
+"""Rules of overflows and NaN that make a loss diverge, or come of that: what began first is the cause."""
+_UNDERFLOW = frozenset({"subnormal", "subnormal_parameter", "flushed"})
+
+EXPLAINS: Mapping[str, frozenset[str]] = {
+    "poisoned_state": _FALLING | {"nan_not_overflow", "forward_overflow", "backward_overflow"},
+    "uncleared_gradients": _FALLING | {"nan_not_overflow", "forward_overflow", "backward_overflow"},
+    "fused_sgd": _FALLING | {"nan_not_overflow", "forward_overflow"},
+    # What overflows after the check that `unscale_` makes is written into the weights.
+    "unscale_in_accumulation": _FALLING | {"poisoned_state", "dead_scale", "nan_not_overflow"},
+    # Clipping by an infinite norm makes NaN of the infinities.
+    "clip_before_unscale": frozenset({"nan_not_overflow"}),
+    "fp16_parameters": frozenset({"crashed"}),
+    "no_update": frozenset({"crashed"}),
+    "no_gradients": frozenset({"crashed"}),
+    "used_before_scale": frozenset({"crashed"}),
+    "dead_scale": _FALLING | _UNDERFLOW,
+    "forward_overflow": _SKIPPING
+    | {"low_scale", "nan_not_overflow", "collapse_forecast", "dead_scale", "diverged"},
+    "nan_not_overflow": _SKIPPING | {"low_scale", "diverged", "dead_scale"},
+    "diverged": _BEFORE_OR_AFTER,
+    "ranks_disagree": frozenset({"telemetry_gaps"}),
+    "forgotten_state": frozenset({"skip_rate", "consecutive_skips", "calibration"}),
+    "scale_floor": frozenset({"skip_rate", "consecutive_skips", "culprit_layer"}),
+    "sawtooth": frozenset({"skip_rate", "culprit_layer", "backward_overflow"}),
+    "backward_overflow": _OVERFLOW | {"culprit_layer"},
+    "culprit_layer": _OVERFLOW,
+    "collapse_forecast": frozenset({"low_scale", "consecutive_skips", "skip_rate"}),
+    "consecutive_skips": frozenset({"skip_rate", "forward_overflow"}),
+    "low_scale": frozenset({"calibration"}),
+    "slow_growth": _UNDERFLOW | {"stuck_scale"},
+    "stuck_scale": _UNDERFLOW,
+    "subnormal_parameter": frozenset({"subnormal"}),
+    "scheduler_ahead": frozenset({"scheduler_on_skip"}),
+}
+"""The rules whose findings each explains, where they are not of different scalers."""
+
+
+CONSEQUENCES = frozenset({"dead_scale", "collapse_forecast", "diverged"})
+"""Rules whose findings are more than a symptom: a cause that explains one says its title in the second sentence."""
+
+BEGAN = "began"
+"""The evidence of a dead scale: where most of the skips began that killed it, "forward", "backward" or "input"."""
+_KILLING: Mapping[str, Sequence[str]] = {
+    "forward_overflow": ("forward",),
+    "nan_not_overflow": ("input", "loss"),
+}
+"""Causes of a dead scale, and where the skips of each begin."""
+
+OUTLIER = "loss_ratio"
+"""The evidence of skips in a row: how many times the usual one the loss was, if that was an outlier."""
+SOON = 10
+"""An outlier that a smaller scale has let through at last damages the weights: the forward pass overflows so soon."""
+
+ONLY_AS_CAUSES = frozenset({"backward_overflow", "culprit_layer"})
+"""Rules whose findings are worth a word only where something is explained by them: some layer is always the first."""
+
+
+def explained(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings without the symptoms of others: a cause is as bad as the worst of them, and stops if one does.
+
+    They are taken in the order given, causes first.
+    """
+    left = dict(enumerate(findings))
+    for place, cause in enumerate(findings):
+        if place in left:
+            places = [other for other, each in left.items() if _is_symptom(each, cause)]
+            symptoms = [left.pop(other) for other in places]
+            left[place] = _burdened(cause, symptoms)
+            if cause.rule in ONLY_AS_CAUSES and not symptoms:
+                del left[place]
+    return [left[place] for place in sorted(left)]
+
+
+def _is_symptom(finding: Finding, cause: Finding) -> bool:
+    others = bool(cause.scaler and finding.scaler and cause.scaler != finding.scaler)
+    if others or finding.rule not in EXPLAINS.get(cause.rule, ()):
+        return False
+    if finding.rule == "crashed" and finding.last_step is not None:
+        # It had trained: what stood in its way earlier did not end it.
+        return cause.first_step is not None and cause.first_step > finding.last_step
+    if finding.rule == "dead_scale" and cause.rule in _KILLING:
+        return finding.evidence.get(BEGAN) in _KILLING[cause.rule]
+    if finding.rule == "forward_overflow" and cause.rule == "consecutive_skips":
+        after = (finding.first_step or 0) - (cause.last_step or 0)
+        return cause.evidence.get(OUTLIER) is not None and 0 < after <= SOON
+    later = (finding.first_step or 0) - (cause.first_step or 0)
+    if cause.rule == "diverged" or (finding.rule == "diverged" and cause.rule in _BEFORE_OR_AFTER):
+        return later > 0 or (later == 0 and finding.rule == "diverged")
+    return _meet(finding, cause) and _accounts(cause, finding)
+
+
+def _meet(one: Finding, other: Finding) -> bool:
+    """Whether they hold at the same time, as far as both say when."""
+    ends = one.first_step, one.last_step, other.first_step, other.last_step
+    if any(end is None for end in ends):
+        return True
+    first, last, from_, to = (end for end in ends if end is not None)
+    return first <= to and from_ <= last
+
+
+def _accounts(cause: Finding, symptom: Finding) -> bool:
+    """Whether a cause that counts the skips it is of has at least half of the symptom's."""
+    own, all_of = cause.evidence.get(SKIPPED), symptom.evidence.get(SKIPPED)
+    if not isinstance(own, int) or not isinstance(all_of, int):
+        return True
+    return 2 * own >= all_of
+
+
+def _burdened(cause: Finding, symptoms: Iterable[Finding]) -> Finding:
+    severity, stop, said, fixes = cause.severity, cause.stop, [], [cause.fix]
+    for symptom in symptoms:
+        severity, stop = worse(severity, symptom.severity), stop or symptom.stop
+        if symptom.rule in CONSEQUENCES:
+            said.append(f"{symptom.title}.")
+        if symptom.rule == "dead_scale":  # no cure of the cause brings it to life
+            fixes.append(symptom.fix)
+    return msgspec.structs.replace(
+        cause,
+        severity=severity,
+        stop=stop,
+        explanation=" ".join(filter(None, (*said, cause.explanation))),
+        fix="\n".join(filter(None, fixes)),
+    )

@@ -1,0 +1,248 @@
+"""What skipped updates have in common if no growth of the scale caused them: batches that are unlike the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ampmon_server.analysis.diagnosis.ledger import skipped_updates
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.cells.scalars import mean
+from ampmon_server.model.names import training_loss
+from ampmon_server.model.series import Flags, Floats, Ints
+
+
+MOST = 0.75
+"""Of the gaps between skips, so many are multiples of a period; of the losses that skip their updates, so many do."""
+GAPS = 3
+"""Fewer gaps than this may be equal by chance."""
+HEAVY = 4
+"""A loss this many times the usual one is an outlier: an ordinary batch's varies less."""
+FAR = 32
+"""A loss this many times the usual one overflows at scales far below those that fit the others."""
+BESIDE = 4
+"""The usual loss is the median of a cell and so many on each side of it: losses fall during training."""
+NEAR = 10
+"""Gradients sampled within so many updates of a skip are of the training around it."""
+SAMPLES = 3
+ENOUGH = 3
+"""A scale is proven by so many times the mean gap of the skips without one: by chance that happens in 5 % of cases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The loss logged under ``name`` at skipped updates: ``ratio`` to the usual one at ``heavy`` of them.
+
+    ``known``: the loss of every skipped update was logged.
+    """
+
+    name: str
+    ratio: float
+    heavy: int
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Culprits:
+    """Of ``known`` skips in the ledger ``everywhere`` were of every parameter; ``first`` led ``times`` of the rest."""
+
+    known: int
+    everywhere: int
+    first: str | None
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """All of it. ``steps`` [s] are those of the skipped updates, ``proven`` a scale that lets such batches through."""
+
+    steps: Ints
+    period: int | None
+    loss: Loss | None
+    culprits: Culprits
+    norm_ratio: float | None
+    proven: float | None
+
+    @property
+    def is_loss_heavy(self) -> bool:
+        """Whether the loss was an outlier at more than half of them."""
+        return self.loss is not None and 2 * self.loss.heavy > len(self.steps)
+
+
+def common_of(scaler: ScalerCase, steps: Ints, logged: Mapping[str, Cells]) -> Common:
+    """What the updates skipped at ``steps``, at least one, have in common."""
+    skips = scaler.recent["skip_first"][scaler.recent["skipped"] > 0]
+    return Common(
+        steps,
+        period_of(steps),
+        loss_at(logged, steps, skips),
+        culprits_of(scaler, steps),
+        norm_ratio(scaler, steps),
+        proven_scale(scaler.recent, steps),
+    )
+
+
+def period_of(steps: Ints) -> int | None:
+    """The number of updates of which nearly all gaps between these steps are multiples, such as a loader's period."""
+    gaps = np.diff(steps)
+    if len(gaps) < GAPS:
+        return None
+    period = int(np.quantile(gaps, 0.5, method="lower"))
+    if period < 2 or np.mean(gaps % period == 0) < MOST:
+        return None
+    return period
+
+
+def loss_at(logged: Mapping[str, Cells], steps: Ints, skips: Ints) -> Loss | None:
+    """The training loss at some steps of all ``skips``; None if none was logged.
+
+    A cell of several updates tells the step of its largest value alone, which speaks for all skips in the cell. A value
+    that is logged before `scale()` is stored with the update before, so both steps are looked at.
+    """
+    known = _known(logged)
+    if known is None:
+        return None
+    at_skip = known.is_times(HEAVY) & known.is_at(skips)
+    both = np.stack([steps - 1, steps])
+    place = known.place(both)
+    is_logged = _is_dense(known.cells)[place[1]] & (known.cells["first"][place[1]] <= steps)
+    ratios = known.cells["value_max"][at_skip] / known.usual[at_skip]
+    return Loss(
+        name=known.name,
+        ratio=float(np.median(ratios)) if len(ratios) else 1.0,
+        heavy=int(at_skip[place].any(0).sum()),
+        known=bool(is_logged.all()),
+    )
+
+
+def outlier_skips(cells: Cells, logged: Mapping[str, Cells]) -> Flags:
+    """Which updates were skipped with a loss so far from the usual one that nearly all such updates are, [n]."""
+    outlier = np.zeros(len(cells), bool)
+    skipped = np.flatnonzero(cells["skipped"])
+    known = _known(logged) if len(skipped) else None
+    if known is None:
+        return outlier
+    steps = cells["skip_first"][skipped]
+    far = known.is_times(FAR) & (known.cells["last"] >= cells["first"][0])
+    at_skip = far & known.is_at(steps)
+    if at_skip.sum() >= MOST * far.sum():
+        outlier[skipped] = at_skip[known.place(np.stack([steps - 1, steps]))].any(0)
+    return outlier
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The cells of the training loss with finite values, and the usual value around each."""
+
+    name: str
+    cells: Cells
+    usual: Floats
+
+    def is_times(self, ratio: float) -> Flags:
+        """Which cells have a value that is at least so many times the usual one, [n]."""
+        return (self.usual > 0) & (self.cells["value_max"] >= ratio * self.usual)
+
+    def is_at(self, skips: Ints) -> Flags:
+        """Which cells have their largest value at a skip, [n]."""
+        return np.isin(self.cells["value_max_step"], [*skips - 1, *skips])
+
+    def place(self, steps: Ints) -> Ints:
+        """The cells of these steps, or those that follow."""
+        return np.minimum(np.searchsorted(self.cells["last"], steps), len(self.cells) - 1)
+
+
+def _known(logged: Mapping[str, Cells]) -> _Known | None:
+    name = training_loss(logged)
+    if name is None:
+        return None
+    cells = logged[name]
+    finite = cells["n"] - cells["nan"] - cells["inf"] - cells["minus_inf"]
+    cells, finite = cells[finite > 0], finite[finite > 0]
+    if not len(cells):
+        return None
+    return _Known(name, cells, _usual(cells, finite))
+
+
+def loss_over(logged: Mapping[str, Cells], first: int, last: int) -> Loss | None:
+    """The training loss from step ``first`` to ``last``, if it is an outlier beside that before, and finite."""
+    name = training_loss(logged)
+    if name is None:
+        return None
+    cells, size = logged[name], mean(logged[name])
+    before = size[cells["last"] < first - 1][-2 * BESIDE - 1 :]
+    inside = size[(cells["first"] >= first) & (cells["last"] <= last)]
+    if not len(before) or not len(inside):
+        return None
+    ratio = float(np.median(inside) / np.median(before))
+    heavy = int((inside >= HEAVY * np.median(before)).sum())
+    if not HEAVY <= ratio < np.inf or 2 * heavy <= len(inside):
+        return None
+    return Loss(name, ratio, heavy, known=True)
+
+
+def _usual(cells: Cells, finite: Ints) -> Floats:
+    """The usual value around each cell, [n]: its own mean without its largest one counts, and its neighbours'."""
+    largest = cells["value_max"]
+    rest = (cells["sum"] - largest) / np.maximum(finite - 1, 1)
+    mean = np.where(finite > 1, rest, largest)
+    around = sliding_window_view(np.pad(mean, BESIDE, mode="edge"), 2 * BESIDE + 1)
+    return np.asarray(np.median(around, axis=1), np.float64)
+
+
+def _is_dense(cells: Cells) -> Flags:
+    return np.asarray(cells["n"] == cells["last"] - cells["first"] + 1)
+
+
+def norm_ratio(scaler: ScalerCase, steps: Ints) -> float | None:
+    """The median gradient norm of samples near these steps over that of all; None with too few samples."""
+    samples = scaler.samples
+    total = samples.on_grid.sum_squares + samples.off_grid.sum_squares
+    with np.errstate(divide="ignore", invalid="ignore"):
+        norm = np.sqrt(total) / samples.scale
+    usable = np.isfinite(norm) & (norm > 0) & ~np.isin(samples.step, steps)
+    near = usable & (np.abs(samples.step[:, None] - steps).min(1, initial=NEAR + 1) <= NEAR)
+    if int(near.sum()) < SAMPLES:
+        return None
+    return float(np.median(norm[near]) / np.median(norm[usable]))
+
+
+def culprits_of(scaler: ScalerCase, steps: Ints) -> Culprits:
+    """Which parameters overflowed at these steps, as far as the ledger knows."""
+    wanted = set(steps.tolist())
+    known = [each for each in skipped_updates(scaler) if each.first and each.step in wanted]
+    first = Counter(each.first for each in known if not each.everywhere).most_common(1)
+    name, times = first[0] if first else (None, 0)
+    return Culprits(len(known), sum(each.everywhere for each in known), name, times)
+
+
+def proven_scale(cells: Cells, steps: Ints) -> float | None:
+    """The largest scale that let such batches through: nothing was skipped there for long, nor at a smaller one."""
+    if len(steps) < 2:
+        return None
+    cells = cells[cells["first"] > steps[0]]
+    scale, skipped = cells["scale_first"], cells["skipped"]
+    enough = ENOUGH * float(np.diff(steps).mean())
+    for level, run in sorted(_longest_runs(scale, cells["n"], skipped).items(), reverse=True):
+        if run >= enough and 0 < level < np.inf and not skipped[scale <= level].any():
+            return level
+    return None
+
+
+def _longest_runs(scale: Floats, length: Ints, skipped: Ints) -> dict[float, int]:
+    """Of each scale the most updates in a row that were made at it, none of them skipped.
+
+    All updates at a scale say less. If it grows again before the next outlier comes, no outlier ever tried the smaller
+    one, however many updates were made at it.
+    """
+    runs: dict[float, int] = {}
+    run, before = 0, None
+    for at, updates, skip in zip(scale.tolist(), length.tolist(), skipped.tolist(), strict=True):
+        run = updates - skip + (run if at == before else 0)
+        runs[at] = max(runs.get(at, 0), run)
+        run, before = (0, None) if skip else (run, at)
+    return runs

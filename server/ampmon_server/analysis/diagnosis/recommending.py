@@ -1,0 +1,75 @@
+"""Decides the one recommendation of a run: the fix of the first finding that has one, unless a replay refutes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.policy import History, Simulator, changed, is_in_vain, sentence
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.severities import RANKS
+from ampmon_server.model.words import count
+
+
+REPLAYED = " Replayed with this setting, the newest {updates} steps: {sentence}"
+REFUTED = (
+    "Alternative, because replayed with this setting the newest {updates} steps gain nothing: "
+)
+BEHIND = (
+    "Alternative, because the recommended fix is for a finding that {why}: apply that first, then see whether this is "
+    "still found."
+)
+WORSE, NEARER = "is more severe", "is nearer to the cause"
+
+
+def recommend(findings: Sequence[Finding], scalers: Iterable[ScalerCase]) -> Iterator[Finding]:
+    """The findings, the worst first, with the evidence of a replay, and why each fix but one is second.
+
+    Of findings with the same fix the first keeps it.
+    """
+    by_name = {scaler.name: scaler for scaler in scalers}
+    first: Finding | None = None
+    said: set[str] = set()
+    for finding in findings:
+        if not finding.fix:
+            yield finding
+        elif finding.fix in said:
+            yield msgspec.structs.replace(finding, fix="", setting={})
+        elif first is not None:
+            yield msgspec.structs.replace(finding, second=_behind(first, finding))
+        else:
+            tried = _tried(finding, by_name)
+            first = None if tried.second else tried
+            yield tried
+        said.add(finding.fix)
+
+
+def _behind(first: Finding, finding: Finding) -> str:
+    worse = RANKS[first.severity] < RANKS[finding.severity]
+    return BEHIND.format(why=WORSE if worse else NEARER)
+
+
+def _tried(finding: Finding, scalers: Mapping[str, ScalerCase]) -> Finding:
+    """With what a replay says of its setting, if it has one that can be replayed."""
+    scaler = scalers.get(finding.scaler)
+    history = History.of_case(scaler) if finding.setting and scaler is not None else None
+    if history is None:
+        return finding
+    if "init_scale" in finding.setting:  # else the replay goes on from the scale in force
+        history = replace(history, updates=history.replayed)
+    try:
+        setting = changed("torch", history.policy, **finding.setting)
+    except ValueError:  # no setting that can be replayed, such as an interval that is endless
+        return msgspec.structs.replace(finding, setting={})
+    simulator = Simulator(history)
+    was, would = simulator.recorded(), simulator.run(setting)
+    if setting == was.setting:
+        return finding
+    updates, told = count(history.replayed), sentence(was, would)
+    if would.skips.known and is_in_vain(was, would):
+        return msgspec.structs.replace(finding, second=REFUTED.format(updates=updates) + told)
+    words = finding.explanation + REPLAYED.format(updates=updates, sentence=told)
+    return msgspec.structs.replace(finding, explanation=words)

@@ -1,0 +1,50 @@
+"""One module whose gradient overflows on the way back, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.origins import of_origin
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count
+
+
+EXPLANATION = (
+    "The loss was finite, and so were the gradients down to {module}, where they overflowed first. The loss scale has "
+    "to be small enough for that one module, which leaves less room at the small end for all others. Computed in "
+    "fp32 it no longer sets the scale."
+)
+FIX = (
+    "# Compute module {module} in fp32. If it still overflows first, see what its backward pass multiplies by:\n"
+    'with torch.autocast("cuda", enabled=False):  # in forward(), around module {module}\n'
+    "    out = layer(x.float())"
+)
+RECURRING = 3
+MOST = 0.6
+"""Of the skips in which a module was seen."""
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """As bad as what it explains."""
+    began, module = of_origin(scaler, "backward")
+    found = [each for each in began if each.module]
+    at_it = [each for each in found if each.module == module]
+    if module is None or len(at_it) < RECURRING or len(at_it) < MOST * len(found):
+        return
+    yield Finding(
+        rule="backward_overflow",
+        severity="notice",
+        title=f"{count(len(at_it))} of {count(len(found))} skips began backward, in module {module}",
+        explanation=EXPLANATION.format(module=f"module {module}"),
+        fix=FIX.format(module=module),
+        scaler=scaler.name,
+        first_step=at_it[0].step,
+        last_step=int(scaler.recent["last"][-1]),
+        parameters=(module,),
+        evidence={"skipped": len(at_it)},
+        figure="activations",
+    )

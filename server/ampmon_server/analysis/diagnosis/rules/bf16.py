@@ -1,0 +1,78 @@
+"""A range of gradients that fp16 cannot hold at any scale, and bf16 can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ampmon.numerics.formats import FP16
+from ampmon.numerics.histogram import EXPONENT_MIN
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.growth import bits_to_cure
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.underflow import Underflow, underflow
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import percent, power_of_two
+
+
+SPAN = (
+    "A larger scale would overflow at the one end, and at this one {share} of the values are subnormal at the other: "
+    "the gradients span {binades} powers of two as far as they are seen, and fp16 holds 40, only 30 of them with all "
+    "significand bits. {bf16}"
+)
+CEILING = (
+    "At this scale {share} of the values are subnormal, and at {ceiling} steps were skipped, though the parameters' "
+    "gradients that are sampled span no more than {binades} powers of two: what overflows there is larger than they "
+    "are, such as gradients on their way back through the activations, or those of other batches. {bf16}"
+)
+NORMAL = FP16.exponent_max - FP16.exponent_min_normal + 1
+"""Powers of two that fp16 holds with all bits of the significand."""
+BF16 = "bf16 holds 261 and needs no scaler, with 8 bits of the significand (7 stored) instead of 11 (10 stored)."
+FIX = (
+    'with torch.autocast("cuda", dtype=torch.bfloat16):\n'
+    "    loss = criterion(model(inputs), targets)\n"
+    "scaler = ampmon.GradScaler(enabled=False)  # bf16 needs none"
+)
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """A notice beside the underflow itself, where no scale cures it."""
+    seen = underflow(scaler)
+    if seen is None or thresholds.subnormal.severity(seen.low) is None:
+        return
+    if bits_to_cure(seen, thresholds) is not None:
+        return
+    binades = _binades(seen)
+    title, explanation = _words(seen, binades)
+    yield Finding(
+        rule="bf16",
+        severity="notice",
+        title=f"bf16 is advisable: {title}",
+        explanation=explanation,
+        fix=FIX,
+        scaler=scaler.name,
+        first_step=seen.first_step,
+        last_step=seen.last_step,
+        evidence={"binades": binades, "share": seen.share, "room_bits": seen.room},
+        figure="exponents",
+    )
+
+
+def _words(seen: Underflow, binades: int) -> tuple[str, str]:
+    """What forbids a larger scale: the largest gradient that is seen, or an overflow of what is not."""
+    share = percent(seen.share)
+    if seen.ceiling is None or binades > NORMAL:
+        title = f"the gradients span {binades} powers of two, and no scale fits both ends in fp16"
+        return title, SPAN.format(share=share, binades=binades, bf16=BF16)
+    ceiling = power_of_two(seen.ceiling)
+    title = f"{share} of the gradient values are subnormal, and a scale of {ceiling} overflows"
+    return title, CEILING.format(share=share, ceiling=ceiling, binades=binades, bf16=BF16)
+
+
+def _binades(seen: Underflow) -> int:
+    """From the smallest to the largest magnitude that was seen."""
+    bins = np.flatnonzero(seen.histogram) + EXPONENT_MIN
+    return int(bins[-1] - bins[0]) + 1

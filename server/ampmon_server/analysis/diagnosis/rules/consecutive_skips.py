@@ -1,0 +1,89 @@
+"""Many updates in a row that were skipped: lowering the scale does not help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.calibration import calibrated_from
+from ampmon_server.analysis.diagnosis.explaining import OUTLIER
+from ampmon_server.analysis.diagnosis.outliers import HEAVY, loss_over
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.analysis.diagnosis.rules.skip_rate import LIMIT
+from ampmon_server.analysis.diagnosis.updates import Streak, skips_to_death, streaks
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count, magnitude_of, power_of_two, steps
+
+
+EXPLANATION = (
+    "A skip halves the scale, or whatever backoff_factor says, so that the next batch fits: after an ordinary "
+    "overflow one or two are enough. Many in a row mean that it is not the scale that is too large: the loss or a "
+    "layer gives inf or NaN by itself, the weights hold NaN, or gradients are never cleared.{death}"
+)
+DEATH = " {left} more such skips and the scale is dead."
+LOSS = " Here the logged {name} was {ratio} times the one before, so it is these batches."
+FIX = (
+    "# See which module is the first that is not finite:\n"
+    "scaler = ampmon.GradScaler(model=model, monitor=ampmon.Config(activations=1))"
+)
+
+
+@each_scaler_with_logged
+def examine(
+    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
+) -> Iterator[Finding]:
+    """The longest of the newest updates, of batches with an outlier in the loss if there is one.
+
+    The search for the first scale counts only while it goes on below 1.
+    """
+    searching = calibrated_from(scaler)
+    found = [
+        each
+        for each in streaks(scaler.recent)
+        if each.first >= searching or (each.ongoing and not each.after >= 1)
+    ]
+    if not found:
+        return
+    levels = thresholds.consecutive_skips
+    heavies = {
+        each: heavy
+        for each in found
+        if levels.severity(each.updates) and not each.ongoing
+        if (heavy := loss_over(logged, each.first, each.last))
+    }
+    longest = max(heavies or found, key=lambda each: each.updates)
+    severity = levels.severity(longest.updates)
+    if severity is None:
+        return
+    heavy = heavies.get(longest)
+    left = skips_to_death(longest.after, scaler.policy) if longest.ongoing else None
+    yield Finding(
+        rule="consecutive_skips",
+        severity=severity,
+        title=_title(longest),
+        explanation=EXPLANATION.format(death=DEATH.format(left=left) if left else "")
+        + (LOSS.format(name=heavy.name, ratio=magnitude_of(heavy.ratio)) if heavy else ""),
+        fix=LIMIT.format(most=HEAVY) if heavy else FIX,
+        scaler=scaler.name,
+        first_step=longest.first,
+        last_step=longest.last,
+        evidence={
+            "skipped": longest.updates,
+            "scale_after": longest.after,
+            **({OUTLIER: heavy.ratio} if heavy else {}),
+        },
+        figure="skips",
+        stop=longest.ongoing and severity == "critical",
+    )
+
+
+def _title(streak: Streak) -> str:
+    if streak.ongoing:
+        return (
+            f"The last {count(streak.updates)} steps were all skipped; the scale fell to "
+            f"{power_of_two(streak.after)}"
+        )
+    where = steps(streak.first, streak.last)
+    return f"{count(streak.updates)} steps in a row were skipped ({where})"

@@ -1,0 +1,45 @@
+"""A run whose process died."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.model.case import Case
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count
+
+
+EXPLANATION = (
+    "The process exited unexpectedly. {how} Everything up to its last step is here; go on "
+    "from the newest checkpoint, with the scaler's state."
+)
+RAISED = "It ended by an exception, {type}: its own output says where."
+KILLED = (
+    "No exception was seen: it was killed from outside, by the scheduler or for want of memory, or the machine went "
+    "down."
+)
+INTERRUPTED = frozenset({"KeyboardInterrupt"})
+FIX = "scaler.load_state_dict(checkpoint['scaler'])  # beside the model's and the optimizer's"
+
+
+def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
+    """Critical; a notice where somebody interrupted it."""
+    if case.status != "crashed":
+        return
+    raised = next((str(e.detail.get("type", "")) for e in case.events if e.kind == "exception"), "")
+    last = max(
+        (int(each.recent["last"][-1]) for each in case.scalers if len(each.recent)), default=None
+    )
+    after = f" after step {count(last)}" if last is not None else ""
+    why = f": {raised}" if raised else ": no word of why"
+    yield Finding(
+        rule="crashed",
+        severity="notice" if raised in INTERRUPTED else "critical",
+        title=f"The process died{after}{why}",
+        explanation=EXPLANATION.format(how=RAISED.format(type=raised) if raised else KILLED),
+        fix=FIX,
+        last_step=last,
+        evidence={"exception": raised or None, "last_step": last},
+        figure="scale",
+    )

@@ -1,0 +1,70 @@
+"""One parameter that is the first to overflow, again and again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.calibration import calibrated_from
+from ampmon_server.analysis.diagnosis.growth import follows_growth
+from ampmon_server.analysis.diagnosis.ledger import skipped_updates
+from ampmon_server.analysis.diagnosis.outliers import outlier_skips
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count
+
+
+EXPLANATION = (
+    "Gradients are computed from the loss backwards; {parameter} is the first on that way to hold inf or NaN, while "
+    "those before it are finite. The overflow is in this layer or in the one that follows it in the forward pass. The "
+    "loss scale has to be small enough for it, which leaves less room at the small end for all others."
+)
+FIX = (
+    'with torch.autocast("cuda", enabled=False):  # in forward(), around the layer of {parameter}\n'
+    "    out = layer(x.float())"
+)
+RECURRING = 3
+MOST = 0.6
+"""Of the skips in which not every parameter is a culprit."""
+
+
+@each_scaler_with_logged
+def examine(
+    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
+) -> Iterator[Finding]:
+    """As bad as what it explains. Where most often every parameter overflows, the first is no culprit.
+
+    Nor is it at a scale that has grown too far: some layer is always the first to overflow there.
+    """
+    cells = scaler.recent
+    grown = follows_growth(cells, scaler.policy, outlier_skips(cells, logged))
+    tries = {*cells["skip_first"][grown & (cells["skipped"] > 0)].tolist()}
+    since = max(int(cells["first"][0]), calibrated_from(scaler))
+    known = [
+        each
+        for each in skipped_updates(scaler)
+        if each.first and each.step >= since and each.step not in tries
+    ]
+    telling = Counter(each.first for each in known if not each.everywhere)
+    if not telling:
+        return
+    parameter, times = telling.most_common(1)[0]
+    recurs = times >= RECURRING and times >= MOST * telling.total() and 2 * times > len(known)
+    if parameter is None or not recurs:
+        return
+    yield Finding(
+        rule="culprit_layer",
+        severity="notice",
+        title=f"{parameter} is the first to overflow in {count(times)} of {count(len(known))} skips",
+        explanation=EXPLANATION.format(parameter=parameter),
+        fix=FIX.format(parameter=parameter),
+        scaler=scaler.name,
+        first_step=known[0].step,
+        last_step=int(cells["last"][-1]),
+        parameters=(parameter,),
+        evidence={"skipped": times, "known": len(known)},
+        figure="skips",
+    )

@@ -1,0 +1,56 @@
+"""Gradients that fp16 has made zero, told from zeros that always were by what changes of the scale did to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.growth import bits_to_cure, is_climbing
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.subnormal import fix
+from ampmon_server.analysis.diagnosis.underflow import underflow
+from ampmon_server.analysis.whatif import flushed
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import percent, plural
+
+
+EXPLANATION = (
+    "A value below 2⁻²⁵ is 0 in fp16, and then looks like any other zero. But zeros that always were stay zero when "
+    "the scale changes, and flushed ones do not: after {experiments} there were as many more or fewer of them. These "
+    "elements of the gradient do not train their weights at all."
+)
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """By the lower bound of the estimate."""
+    gone, seen = flushed(scaler), underflow(scaler)
+    if gone is None or seen is None or not gone.plausible:
+        return
+    severity = thresholds.flushed.severity(gone.low)
+    if severity is None or is_climbing(scaler, seen, thresholds):
+        return
+    yield Finding(
+        rule="flushed",
+        severity=severity,
+        title=f"{percent(gone.low)} of the gradient values or more were flushed to zero (estimate "
+        f"{percent(gone.estimate)})",
+        explanation=EXPLANATION.format(
+            experiments=plural(gone.experiments, "change of the scale", "changes of the scale")
+        ),
+        fix=fix(seen, thresholds, np.inf),
+        scaler=scaler.name,
+        first_step=seen.first_step,
+        last_step=seen.last_step,
+        evidence={
+            "low": gone.low,
+            "estimate": gone.estimate,
+            "high": gone.high,
+            "experiments": gone.experiments,
+            "bits": bits_to_cure(seen, thresholds),
+        },
+        figure="underflow",
+    )

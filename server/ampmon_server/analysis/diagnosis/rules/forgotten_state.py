@@ -1,0 +1,46 @@
+"""A job that was resumed without its scaler's state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count, power_of_two
+
+
+EXPLANATION = (
+    "The checkpoint holds the model and the optimizer but not the scaler, or nobody loads it. So the search for the "
+    "scale begins anew: {costs}."
+)
+SKIPS = "every halving is a batch that trains nothing"
+UNDERFLOW = "until it has grown back, small gradients are lost to fp16 that were not before"
+FIX = (
+    'checkpoint["scaler"] = scaler.state_dict()  # when you save\n'
+    'scaler.load_state_dict(checkpoint["scaler"])  # when you resume'
+)
+AFTER = 100
+"""So many updates after the start are its doing."""
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """Of the newest such start."""
+    if not scaler.forgotten:
+        return
+    newest = max(scaler.forgotten, key=lambda each: each.step)
+    yield Finding(
+        rule="forgotten_state",
+        severity="warning",
+        title=f"Resumed at step {count(newest.step)} without the scaler's state: scale {power_of_two(newest.scale)} "
+        f"instead of {power_of_two(newest.before)}",
+        explanation=EXPLANATION.format(costs=SKIPS if newest.scale > newest.before else UNDERFLOW),
+        fix=FIX,
+        scaler=scaler.name,
+        first_step=newest.step,
+        last_step=max(newest.step, min(newest.step + AFTER, int(scaler.recent["last"][-1]))),
+        evidence={"before": newest.before, "scale": newest.scale, "times": len(scaler.forgotten)},
+        figure="scale",
+    )

@@ -1,0 +1,92 @@
+"""Overflow on the way forward: the loss was not finite before any scale touched it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.ledger import SkippedUpdate
+from ampmon_server.analysis.diagnosis.origins import of_origin
+from ampmon_server.analysis.diagnosis.rules import diverged
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.updates import streaks
+from ampmon_server.analysis.policy.languages import in_settings_of
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count, plural
+
+
+EXPLANATION = (
+    "On the way forward, {module} was the first whose output was not finite, although its input was finite. The loss "
+    "scale plays no part there. What fp16 cannot hold is a value above 65504, such as a square or a sum of "
+    "activations. Compute that module in fp32. If it is not finite there either, look for 0/0, a logarithm of 0, or "
+    "weights that are not finite."
+)
+FIX = (
+    'with torch.autocast("cuda", enabled=False):  # in forward(), around {module}\n'
+    "    out = layer(x.float())"
+)
+ENDLESS = (
+    "On the way forward, the output of {module} was the first that was not finite, and since step {step} every step is "
+    "skipped. A batch alone does not do that: the weights, or what every batch now holds, have left what fp16 can "
+    "hold, so fp32 in one module is no cure. The learning rate is the likely reason."
+)
+SOME = "a module"
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """A warning; critical where it happens twice soon after one another."""
+    found, module = of_origin(scaler, "forward")
+    if not found:
+        return
+    often = any(
+        later.step - earlier.step < thresholds.nan_window
+        for earlier, later in itertools.pairwise(found)
+    )
+    where, module = _where(found, module)
+    named = f"module {module}" if module else SOME
+    end = _endless(scaler, thresholds)
+    yield Finding(
+        rule="forward_overflow",
+        severity="critical" if often else "warning",
+        title=f"{plural(len(found), 'skip')} began forward{where}: changing the loss scale won't help",
+        explanation=ENDLESS.format(module=named, step=count(end))
+        if end
+        else EXPLANATION.format(module=named),
+        fix=in_settings_of(
+            scaler.policy,
+            diverged.FIX.format(first=end) if end else FIX.format(module=named),
+        ),
+        scaler=scaler.name,
+        first_step=found[0].step,
+        last_step=found[-1].step,
+        parameters=(module,) if module else (),
+        evidence={"skipped": len(found)},
+        figure="skips",
+    )
+
+
+def _endless(scaler: ScalerCase, thresholds: Thresholds) -> int | None:
+    """The step since which everything is skipped, if updates were applied before it, and many were skipped since."""
+    many = thresholds.consecutive_skips.critical or math.inf
+    return next(
+        (
+            each.first
+            for each in streaks(scaler.recent)
+            if each.ongoing and each.updates >= many and each.first > scaler.recent["first"][0]
+        ),
+        None,
+    )
+
+
+def _where(found: Sequence[SkippedUpdate], most: str | None) -> tuple[str, str | None]:
+    """In words, and the module that most of those with a module began in; None where they are scattered."""
+    modules = [each.module for each in found if each.module]
+    at_it = modules.count(most) if most else 0
+    if 2 * at_it <= len(modules):
+        return f", in {count(len(set(modules)))} modules" if modules else "", None
+    some = "" if at_it == len(found) else f"{count(at_it)} of them "
+    return f", {some}in module {most}", most

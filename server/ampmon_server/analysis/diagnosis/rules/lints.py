@@ -1,0 +1,64 @@
+"""What ampmon saw in the training process itself, in the words it was told in there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ampmon.system.plain import RULE
+from ampmon.wire import Finding
+from ampmon_server.analysis.policy.languages import in_settings_of, on_device_of
+from ampmon_server.model.case import Case, Happening
+from ampmon_server.model.severities import RANKS
+from ampmon_server.model.thresholds import Thresholds
+
+
+KIND = "lint"
+SETTINGS = frozenset({"clip_before_unscale", "scaler_under_bf16"})
+"""The lints whose fix is a setting, where a framework makes the scaler."""
+STOPPING = frozenset({"fused_sgd", "poisoned_state"})
+"""The lints that stop a run. An event may hold any rule, and `should_stop` ends a training."""
+
+
+def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
+    """Those of the newest attempt of each rank, each once; what was told first is the cause of what came after."""
+    newest: dict[int, int] = {}
+    for event in case.events:
+        newest[event.rank] = max(event.attempt, newest.get(event.rank, 0))
+    told = set()
+    for event in reversed(case.events):
+        key = str(event.detail.get("rule")), event.scaler
+        if event.kind == KIND and event.attempt == newest[event.rank] and key not in told:
+            told.add(key)
+            for finding in _finding(event):
+                yield _in_settings(finding, case)
+
+
+def _in_settings(finding: Finding, case: Case) -> Finding:
+    policies = {scaler.name: scaler.policy for scaler in case.scalers}
+    if finding.scaler not in policies:
+        return finding
+    write = in_settings_of if finding.rule in SETTINGS else on_device_of
+    fix = write(policies[finding.scaler], finding.fix)
+    return msgspec.structs.replace(finding, fix=fix)
+
+
+def _finding(event: Happening) -> Iterator[Finding]:
+    """Nothing where it is not what a lint says: events hold anything."""
+    detail: Mapping[str, Any] = event.detail
+    words = {name: detail.get(name, "") for name in ("rule", "title", "explanation", "fix")}
+    severity = next((each for each in RANKS if each == detail.get("severity")), None)
+    parameters = detail.get("parameters") or ()
+    plain = all(isinstance(each, str) for each in words.values())
+    listed = isinstance(parameters, (list, tuple)) and all(isinstance(p, str) for p in parameters)
+    if severity and plain and listed and RULE.fullmatch(words["rule"]):
+        yield Finding(
+            **words,
+            severity=severity,
+            scaler=event.scaler,
+            first_step=event.step,
+            parameters=tuple(parameters),
+            stop=detail.get("stop") is True and words["rule"] in STOPPING,
+        )

@@ -1,0 +1,171 @@
+"""NaN that is no overflow: no scale is small enough for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.ledger import skipped_updates
+from ampmon_server.analysis.diagnosis.updates import Streak, streaks, whole_skips
+from ampmon_server.analysis.policy.languages import in_settings_of
+from ampmon_server.model.case import LOST, Case, ScalerCase
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import plural, steps
+
+
+UNKNOWN = (
+    "A scale that is too large gives inf first. Here the gradients held NaN and no inf, at a scale at which other "
+    "batches went through: the NaN comes from the data, from the forward pass (0/0, log of 0, a softmax over nothing) "
+    "or from weights that are NaN already."
+)
+NOT_FINITE = (
+    "The loss was inf or NaN before it was scaled: that comes from the data, from the forward pass (an overflow in "
+    "fp16, 0/0, log of 0, a softmax over nothing) or from weights that are NaN already. Where the scaler knows the "
+    "model, the next such step tells in which module it begins."
+)
+INPUT = (
+    "The loss was inf or NaN before it was scaled, and so was what the model was given: the data hold it, or what is "
+    "computed of them before the model."
+)
+LOSS = (
+    "The loss was inf or NaN before it was scaled, and what each module put out was finite: it began in the loss "
+    "itself, as in a logarithm of 0, a division by 0 or a sum of too much in fp16."
+)
+BACKWARD = (
+    "The loss was finite, and the gradients were NaN at a scale of 1 or less, which makes none larger: it began in the "
+    "backward pass, as with the square root of 0 or a branch of `torch.where` that is not taken."
+)
+HALVES = " The scaler takes it for an overflow and halves its scale, which cannot help.{logged}"
+LOGGED = " The logged {name} was NaN or infinite {times}."
+DATA = "assert torch.isfinite(inputs).all(), batch_index  # which batch is it?"
+_LOOK = "# See which module is the first that is not finite:\nscaler = ampmon.GradScaler(model=model{more})"
+WATCH = _LOOK.format(more="")
+SAMPLE = _LOOK.format(more=", monitor=ampmon.Config(activations=1)")
+FP32 = (
+    'with torch.autocast("cuda", enabled=False):  # compute the loss in fp32\n'
+    "    loss = loss_function(outputs.float(), targets)"
+)
+FEW = 3
+CLEAN = 8
+"""So many updates must have gone through since the scale last rose: else it may be the new scale that is too large."""
+
+
+def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
+    """A warning; critical where it happens twice soon after one another, or does not end."""
+    for scaler in case.scalers:
+        found = _without_inf(scaler)
+        if found:
+            yield _finding(case, scaler, found, thresholds)
+
+
+def _finding(
+    case: Case, scaler: ScalerCase, found: Sequence[Streak], thresholds: Thresholds
+) -> Finding:
+    skipped = sum(each.updates for each in found)
+    longest = max(each.updates for each in found)
+    first, last = found[0].first, found[-1].last
+    apart = np.diff([each.last for each in found])
+    endless = found[-1].ongoing and longest >= (thresholds.consecutive_skips.critical or np.inf)
+    often = bool((apart < thresholds.nan_window).any())
+    what, why, fix = _cause(scaler, found)
+    bad = often or longest >= (thresholds.consecutive_skips.warning or np.inf)
+    return Finding(
+        rule="nan_not_overflow",
+        severity="critical" if bad else "warning",
+        title=f"{plural(skipped, 'step was', 'steps were')} skipped {what} ({steps(first, last)}): "
+        "changing the loss scale won't help",
+        explanation=why + HALVES.format(logged=_logged(case)),
+        fix=in_settings_of(scaler.policy, fix),
+        scaler=scaler.name,
+        first_step=first,
+        last_step=last,
+        evidence={"skipped": skipped, "times": len(found), "longest": longest},
+        figure="skips",
+        stop=endless,
+    )
+
+
+def _cause(scaler: ScalerCase, found: Sequence[Streak]) -> tuple[str, str, str]:
+    """For what most of them were skipped, why that is, and what to do."""
+    inside = [
+        each
+        for each in skipped_updates(scaler)
+        if any(streak.first <= each.step <= streak.last for streak in found)
+    ]
+    lost = [each for each in inside if each.loss == LOST]
+    if 2 * len(lost) <= len(inside):
+        if any(each.loss for each in inside):
+            return "for NaN that began backward", BACKWARD, SAMPLE
+        return "due to NaN", UNKNOWN, f"{DATA}\n{SAMPLE}"
+    origins = Counter(each.origin for each in lost if each.origin in _SEEN)
+    seen = origins.most_common(1)[0][0] if origins else ""
+    return _SEEN.get(seen, ("because the loss was not finite", NOT_FINITE, f"{DATA}\n{WATCH}"))
+
+
+_SEEN = {
+    "input": ("because the model's input was not finite", INPUT, DATA),
+    "loss": ("because the loss of finite outputs was not finite", LOSS, FP32),
+}
+
+
+def _without_inf(scaler: ScalerCase) -> list[Streak]:
+    """The newest streaks in which no scale can be blamed for any skip that was looked into.
+
+    Of those whose loss is not known, none where others like them, `FEW` or more, outnumber them with inf: an overflow
+    leaves nothing but NaN at times.
+    """
+    known = {
+        each.step: each for each in skipped_updates(scaler) if each.causes or each.loss == LOST
+    }
+    cells = scaler.recent
+    lost: list[Streak] = []
+    nan: list[Streak] = []
+    inf: list[Streak] = []
+    for streak in streaks(cells):
+        inside = [known[step] for step in range(streak.first, streak.last + 1) if step in known]
+        if not inside:
+            continue
+        last = inside[-1]
+        if all(each.loss == LOST for each in inside):
+            lost.append(streak)
+        elif (streak.after >= 1 or last.loss) and not _fitted(cells, streak.first):
+            continue
+        elif last.beyond_scale and all(each.causes == {"nan"} for each in inside):
+            nan.append(streak)
+        elif not _is_try(cells, streak.first):
+            inf.append(streak)
+    doubtful = len(inf) > len(nan) and len(inf) >= FEW
+    return lost if doubtful else sorted([*lost, *nan], key=lambda streak: streak.first)
+
+
+def _is_try(cells: Cells, step: int) -> bool:
+    """Whether the scale has risen since the skip before."""
+    before = int(np.searchsorted(cells["first"], step))
+    scale = cells["scale_first"][: before + 1]
+    rose = np.flatnonzero(scale[1:] > scale[:-1])
+    skipped = np.flatnonzero(cells["skipped"][:before])
+    return bool(len(rose) and (not len(skipped) or rose[-1] >= skipped[-1]))
+
+
+def _fitted(cells: Cells, step: int) -> bool:
+    """Whether the scale in force at ``step``, or a larger one, had let updates through before."""
+    before = cells[cells["first"] < step]
+    scale = cells["scale_first"][: len(before) + 1]
+    rose = np.flatnonzero(scale[1:] > scale[:-1])
+    if len(rose):
+        before = before[rose[-1] + 1 :]
+    through = int(before["n"][~whole_skips(before)].sum())
+    return through >= (CLEAN if len(rose) else 1)
+
+
+def _logged(case: Case) -> str:
+    """A word on a loss that was logged."""
+    for name, cells in case.logged.items():
+        lost = int((cells["nan"] + cells["inf"] + cells["minus_inf"]).sum())
+        if "loss" in name.lower() and lost:
+            return LOGGED.format(name=name, times=plural(lost, "time"))
+    return ""

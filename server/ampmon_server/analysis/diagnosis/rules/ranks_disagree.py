@@ -1,0 +1,80 @@
+"""Ranks whose scale or skips differ at the same step: their weights drift apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.series import Ints
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count, plural
+
+
+EXPLANATION = (
+    "All ranks must skip the same steps and hold the same scale: a rank that steps where another does not has other "
+    "weights from then on. {why}"
+)
+SHARDED = (
+    "Gradients are sharded, so only the rank that holds an overflow sees it, unless the scaler asks the others; or "
+    "each rank makes or restores a scaler of its own."
+)
+REPLICATED = (
+    "Each rank holds the whole model, so all see the same overflow if gradients are averaged before the check: they "
+    "are not, or each rank makes or restores a scaler of its own."
+)
+FIX = (
+    "from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler\n"
+    "scaler = ampmon.watch(ShardedGradScaler(), model=model)  # asks all ranks before it skips; not with fused=True"
+)
+AVERAGED = (
+    "# Make it once, and call it in place of the bare model, the last backward pass of a step not under no_sync():\n"
+    "model = torch.nn.parallel.DistributedDataParallel(model)"
+)
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """Critical at the first step at which they do, of the newest updates of all ranks."""
+    ranks = sorted(scaler.ranks)
+    if len(ranks) < 2:
+        return
+    base = scaler.ranks[ranks[0]]
+    differ = {rank: _differ(base, scaler.ranks[rank]) for rank in ranks[1:]}
+    odd = {rank: steps for rank, steps in differ.items() if len(steps)}
+    if not odd:
+        return
+    first = min(int(steps[0]) for steps in odd.values())
+    last = max(int(steps[-1]) for steps in odd.values())
+    times = max(len(steps) for steps in odd.values())
+    rank = min(odd, key=lambda each: int(odd[each][0]))
+    sharded = scaler.policy.layout == "sharded"
+    yield Finding(
+        rule="ranks_disagree",
+        severity="critical",
+        title=f"Ranks {ranks[0]} and {rank} disagree on scale or skip at {plural(times, 'step')}, first at step "
+        f"{count(first)}",
+        explanation=EXPLANATION.format(why=SHARDED if sharded else REPLICATED),
+        fix=FIX if sharded else AVERAGED,
+        scaler=scaler.name,
+        first_step=first,
+        last_step=last,
+        evidence={"updates": times, "ranks": len(odd) + 1},
+        figure="ranks",
+        stop=True,
+    )
+
+
+def _differ(one: Cells, other: Cells) -> Ints:
+    """The steps of both at which they tell another scale or another skip; single updates alone can be compared."""
+    one, other = (cells[cells["n"] == 1] for cells in (one, other))
+    both, at, beside = np.intersect1d(one["first"], other["first"], return_indices=True)
+    scales = one["scale_first"][at], other["scale_first"][beside]
+    same_scale = (scales[0] == scales[1]) | (np.isnan(scales[0]) & np.isnan(scales[1]))
+    same_skip = (one["skipped"][at] > 0) == (other["skipped"][beside] > 0)
+    found: Ints = both[~(same_scale & same_skip)]
+    return found

@@ -1,0 +1,1 @@
+"""Rules about the scale itself: where it is, and how it moves."""

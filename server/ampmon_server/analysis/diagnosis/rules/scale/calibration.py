@@ -1,0 +1,56 @@
+"""The search for the first scale: what it cost, and what to begin with instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.calibration import calibrated_from
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.updates import is_alive, newest_scale
+from ampmon_server.model.case import INIT_SCALE, ScalerCase
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count, in_code, plural, power_of_two
+
+
+EXPLANATION = (
+    "A scaler begins with a scale that is likely too large, and halves it at every overflow until the gradients fit. "
+    "Those skips are no fault, but they are batches that trained nothing, and again whenever the job starts without "
+    "the scaler's state."
+)
+FIX = "scaler = ampmon.GradScaler(init_scale={init_scale})"
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """A notice, of as many skips in it as make one of skips in a row, as long as the run is young."""
+    end = calibrated_from(scaler)
+    first = scaler.first
+    search = first[first["last"] < end]
+    skipped = int(search["skipped"].sum())
+    young = len(first) and first["last"][-1] == scaler.recent["last"][-1]
+    if not young or thresholds.consecutive_skips.severity(skipped) is None:
+        return
+    scale = float(search["after_last"][-1])
+    newest = newest_scale(scaler) or 0.0
+    first_scale = min(scale, newest) if is_alive(newest) else scale
+    over = end <= int(first["last"][-1])
+    updates = count(int(search["n"].sum()))
+    title = (
+        f"Initial scale too high: {plural(skipped, 'warm-up skip')} in the first {updates} steps, down to "
+        f"{power_of_two(scale)}"
+        if over
+        else f"Initial scale too high: {plural(skipped, 'skip')} in the first {updates} steps so far"
+    )
+    yield Finding(
+        rule="calibration",
+        severity="notice",
+        title=title,
+        explanation=EXPLANATION,
+        fix=FIX.format(init_scale=in_code(first_scale if over else min(first_scale, INIT_SCALE))),
+        scaler=scaler.name,
+        first_step=int(first["first"][0]),
+        last_step=int(search["last"][-1]),
+        evidence={"skipped": skipped, "scale": scale},
+        figure="scale",
+    )

@@ -1,0 +1,56 @@
+"""How many skips in a row are left until the scale is dead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.updates import (
+    is_set_by_hand,
+    newest_scale,
+    skips_to_death,
+    streaks,
+)
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import plural, power_of_two
+
+
+EXPLANATION = (
+    "Each skip makes the scale smaller. Here it has shrunk so far that {left} more would leave 1/scale infinite in "
+    "fp32; from then on every finite gradient becomes inf or NaN while it is unscaled, and is written into the "
+    "weights without a further skip. No sound training needs such a scale: what overflows is not cured by lowering "
+    "it."
+)
+FIX = (
+    "# Save nothing over your last good checkpoint. See which module overflows first:\n"
+    "scaler = ampmon.GradScaler(model=model, monitor=ampmon.Config(activations=1))"
+)
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """Critical where few are left, whether or not updates are skipped just now."""
+    scale = newest_scale(scaler)
+    if scale is None or is_set_by_hand(scaler.recent):
+        return
+    left = skips_to_death(scale, scaler.policy)
+    if left is None or left >= thresholds.skips_to_death:
+        return
+    falling = [each for each in streaks(scaler.recent) if each.ongoing]
+    last = int(scaler.recent["last"][-1])
+    yield Finding(
+        rule="collapse_forecast",
+        severity="critical",
+        title=f"{plural(left, 'more skip')} until 1/scale is infinite and the weights are destroyed "
+        f"(scale {power_of_two(scale)})",
+        explanation=EXPLANATION.format(left=left),
+        fix=FIX,
+        scaler=scaler.name,
+        first_step=falling[0].first if falling else last,
+        last_step=last,
+        evidence={"scale": scale, "skips_left": left},
+        figure="scale",
+        stop=bool(falling),
+    )

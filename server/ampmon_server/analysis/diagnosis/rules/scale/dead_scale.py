@@ -1,0 +1,112 @@
+"""A scale so small that its inverse is not finite: gradients are destroyed by dividing them by it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.explaining import BEGAN
+from ampmon_server.analysis.diagnosis.ledger import skipped_updates
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.updates import (
+    DEAD,
+    DEAD_SCALE,
+    is_alive,
+    newest_scale,
+    since,
+    streaks,
+)
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count, in_code, power_of_two
+
+
+EXPLANATION = (
+    "At 2⁻¹²⁸ and below, 1/scale is not finite in fp32. The next batch whose gradients are finite is divided by such "
+    "a scale: its gradients become inf or NaN, no check sees it, and the optimizer writes them into the weights. A "
+    "scale gets there by some 144 skips in a row, so look also at why every step was skipped."
+)
+FIX = (
+    "# Go on from a checkpoint saved before step {step}, with a scale that is alive:\n"
+    "scaler = ampmon.GradScaler(init_scale={init_scale})"
+)
+NOT_ONE = 65536.0
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """Critical while it is dead; a warning where it was, and what was trained since may be destroyed."""
+    scale = newest_scale(scaler)
+    if scale is None:
+        return
+    now = not is_alive(scale)
+    lived = _lived(scaler) if now else -1
+    steps = [each for each in _dead(scaler) if each > lived]
+    if not steps:
+        return
+    first, last = min(steps), max(steps)
+    title = (
+        f"The scale is dead since step {count(first)} ({power_of_two(scale)}): {_harm(scaler, first)}"
+        if now
+        else f"The scale was dead from step {count(first)} to {count(last)}: weights may be destroyed since"
+    )
+    alive = scaler.policy.init_scale
+    yield Finding(
+        rule="dead_scale",
+        severity="critical" if now else "warning",
+        title=title,
+        explanation=EXPLANATION,
+        fix=FIX.format(step=first, init_scale=in_code(alive if alive >= 1 else NOT_ONE)),
+        scaler=scaler.name,
+        first_step=first,
+        last_step=last,
+        evidence={"scale": scale, "dead_since": first, **_began(scaler, first)},
+        figure="scale",
+        stop=now,
+    )
+
+
+def _dead(scaler: ScalerCase) -> Iterator[int]:
+    """Steps at which the scale was dead, the first and the last of each cell among them."""
+    for cells in (scaler.updates, scaler.recent):
+        died = cells[cells["moves"][:, DEAD] > 0]
+        for name in ("move_first", "move_last"):
+            yield from died[name][:, DEAD].tolist()
+        if len(cells) and not is_alive(float(cells["after_last"][-1])):
+            yield int(cells["last"][-1])
+
+
+def _began(scaler: ScalerCase, died: int) -> dict[str, str]:
+    """Where most of the overflows began that killed it, as far as activations were sampled at them."""
+    start = int(scaler.recent["first"][0])
+    if start > died:  # the fall is too long ago
+        died = int(scaler.recent["last"][-1])
+    falls = [each.first for each in streaks(scaler.recent) if each.first <= died <= each.last]
+    start = max(start, *falls) if falls else died
+    origins = Counter(
+        each.origin
+        for each in skipped_updates(scaler)
+        if each.origin and start <= each.step <= died
+    )
+    return {BEGAN: origins.most_common(1)[0][0]} if origins else {}
+
+
+def _lived(scaler: ScalerCase) -> int:
+    """The last step that is known to have left it alive, or -1: dead now, it is so since the next."""
+    held = (scaler.updates, scaler.recent)
+    steps = [cells["last"][cells["after_last"] > DEAD_SCALE] for cells in held]
+    return int(np.concatenate(steps).max(initial=-1))
+
+
+def _harm(scaler: ScalerCase, since_step: int) -> str:
+    """What it has done already, or will do."""
+    after = since(scaler.recent, since_step + 1)
+    stepped = bool((after["skipped"] < after["n"]).any())
+    return (
+        "weights are being destroyed"
+        if stepped
+        else "the next finite gradients destroy the weights"
+    )

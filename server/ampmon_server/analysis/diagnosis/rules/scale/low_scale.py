@@ -1,0 +1,53 @@
+"""A scale below 1: it makes gradients smaller, where it is there to make them larger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.rules import bf16
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.updates import is_alive, newest_scale
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import plural, power_of_two
+
+
+EXPLANATION = (
+    "The scale multiplies the loss so that small gradients stay above what fp16 flushes to zero. Below 1 it does the "
+    "opposite. It got there because gradients overflow even so: the loss is a large sum instead of a mean, a layer's "
+    "gradient is far larger than all others, or inf and NaN come from somewhere that no scale reaches."
+)
+FIX = f"# If the loss is a sum over the batch, take its mean. If gradients are large by nature, use bf16:\n{bf16.FIX}"
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """While it is so."""
+    scale = newest_scale(scaler)
+    if scale is None or not is_alive(scale) or scale >= thresholds.low_scale:
+        return
+    last = int(scaler.recent["last"][-1])
+    first = _first(scaler, thresholds.low_scale)
+    yield Finding(
+        rule="low_scale",
+        severity="warning",
+        title=f"The scale is {power_of_two(scale)}, below {thresholds.low_scale:g}, "
+        f"for {plural(last - first + 1, 'step')}",
+        explanation=EXPLANATION,
+        fix=FIX,
+        scaler=scaler.name,
+        first_step=min(first, last),
+        last_step=last,
+        evidence={"scale": scale},
+        figure="scale",
+    )
+
+
+def _first(scaler: ScalerCase, low: float) -> int:
+    """The step after the last that is known to have left it above: up to a cell of the whole run too early."""
+    held = (scaler.updates, scaler.first, scaler.recent)
+    above = np.concatenate([cells["last"][cells["after_last"] >= low] for cells in held])
+    return int(above.max()) + 1 if len(above) else int(scaler.updates["first"][0])

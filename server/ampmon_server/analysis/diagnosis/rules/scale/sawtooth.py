@@ -1,0 +1,82 @@
+"""Growth, skip, growth, skip: how torch finds the largest scale that fits, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.growth import AT_CEILING, follows_growth, has_ceiling
+from ampmon_server.analysis.diagnosis.outliers import outlier_skips, period_of
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.analysis.diagnosis.rules.skip_rate import at_least, severity_of
+from ampmon_server.analysis.diagnosis.updates import GROW, whole_skips
+from ampmon_server.model.case import Policy, ScalerCase
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count, percent
+
+
+EXPLANATION = (
+    "The scaler grows its scale after growth_interval steps, meets an overflow, falls back, and tries again: that "
+    "is how it works, and every try costs a batch. With a growth_interval of {interval} it tries so often that it "
+    "shows: with torch's 2000 it would be one step in 2000."
+)
+FIX = "scaler = ampmon.GradScaler(growth_interval=2000)"
+TRIES = 3
+"""So many tries make a sawtooth."""
+MOST = 0.7
+"""Of the skips, so many take back a growth."""
+
+
+@each_scaler_with_logged
+def examine(
+    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
+) -> Iterator[Finding]:
+    """As bad as the share of the updates that it costs, of those from the first growth on under the interval of now."""
+    window = scaler.recent[-thresholds.skip_window :]
+    interval = scaler.policy.growth_interval
+    grown = np.flatnonzero(window["moves"][:, GROW])
+    if not len(grown):
+        return
+    sooner = np.flatnonzero(np.diff(window["first"][grown]) < interval)
+    window = window[grown[sooner[-1] + 1 if len(sooner) else 0] :]
+    skipped, updates = int(window["skipped"].sum()), int(window["n"].sum())
+    # A scaler with a hysteresis lets so many overflow before it takes a growth back.
+    tries = min(_tries(window) * scaler.policy.hysteresis, skipped)
+    severity = thresholds.skip_rate.severity(at_least(tries, updates, thresholds.skip_window))
+    if severity is None or tries < max(TRIES, MOST * skipped):
+        return
+    if not has_ceiling(window[whole_skips(window)]) or _is_of_the_loader(window, scaler.policy):
+        return
+    if severity_of(window[outlier_skips(window, logged)], window, thresholds) is not None:
+        return  # with them the skips have two causes, which `skip_rate` tells together
+    yield Finding(
+        rule="sawtooth",
+        severity=severity,
+        title=f"{percent(tries / updates)} of the steps are skipped because growth_interval="
+        f"{interval} is too short ({count(tries)} of {count(updates)})",
+        explanation=EXPLANATION.format(interval=count(interval)),
+        fix=FIX,
+        scaler=scaler.name,
+        first_step=int(window["first"][0]),
+        last_step=int(window["last"][-1]),
+        evidence={"skipped": tries, "updates": updates, "growth_interval": interval},
+        figure="scale",
+    )
+
+
+def _is_of_the_loader(cells: Cells, policy: Policy) -> bool:
+    """Whether the skips have a period that is not that of the growths."""
+    skipped = cells["skipped"] > 0
+    late = follows_growth(cells, policy)[skipped].mean() < AT_CEILING
+    return bool(late) and period_of(cells["skip_first"][skipped]) is not None
+
+
+def _tries(cells: Cells) -> int:
+    """How many growths were taken back by a skip before the next."""
+    grown = cells["first"][cells["moves"][:, GROW] > 0]
+    skipped = cells["first"][whole_skips(cells)]
+    following = np.searchsorted(skipped, grown, side="right")
+    return len(np.unique(following[following < len(skipped)]))

@@ -1,0 +1,44 @@
+"""A scale that cannot grow any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.updates import CAPPED, newest_scale
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import plural, power_of_two
+
+
+EXPLANATION = (
+    "The scale has grown as far as it can without ever meeting an overflow. That is what gradients that are zero do: "
+    "a loss that has become 0, parameters that do not take part in it, or a graph that was cut by detach()."
+)
+FIX = (
+    "# Is there anything to train?\n"
+    "print(loss.item(), max(p.grad.abs().max().item() for p in model.parameters() if p.grad is not None))"
+)
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """Where its newest growth led nowhere."""
+    capped = scaler.updates[scaler.updates["moves"][:, CAPPED] > 0]
+    scale = newest_scale(scaler)
+    if scale is None or not len(capped) or scale < capped["move_after"][-1, CAPPED]:
+        return
+    times = int(capped["moves"][:, CAPPED].sum())
+    yield Finding(
+        rule="scale_cap",
+        severity="notice",
+        title=f"The scale is at its cap, {power_of_two(scale)}: it was due to grow {plural(times, 'time')} and did not",
+        explanation=EXPLANATION,
+        fix=FIX,
+        scaler=scaler.name,
+        first_step=int(capped["move_first"][0, CAPPED]),
+        last_step=int(scaler.recent["last"][-1]),
+        evidence={"scale": scale, "capped": times},
+        figure="scale",
+    )

@@ -1,0 +1,54 @@
+"""A scale that skips do not lower: it lies on a floor, or is set by hand, and the gradients do not fit under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.updates import held_scale, is_set_by_hand
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count, in_code, power_of_two
+
+
+EXPLANATION = (
+    "After an overflow the scale should fall, so that the next batch fits. Here it stays where it is{why}, and "
+    "batches that overflow at it go on being skipped: each of them was computed for nothing."
+)
+BY_HAND = ", since update() is given a fixed scale"
+FLOOR = ", on a floor of its own"
+FIX = (
+    "scaler = ampmon.GradScaler(init_scale={init_scale})  # torch's own moves by itself\n"
+    "scaler.update()  # without new_scale"
+)
+HELD = 3
+"""So many skips at the same scale make a floor."""
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """Of the newest updates, calibration included: a floor is one from the beginning."""
+    window = scaler.recent[-thresholds.skip_window :]
+    if len(window) < 2:
+        return
+    held = window[:-1][held_scale(window, scaler.policy)[:-1]]
+    held = held[held["scale_first"] <= window["scale_first"][-1]]
+    if int(held["n"].sum()) < HELD:
+        return
+    floor = float(held["scale_first"][-1])
+    by_hand = is_set_by_hand(window)
+    skipped = int(held["skipped"].sum())
+    yield Finding(
+        rule="scale_floor",
+        severity="warning",
+        title=f"The scale does not fall below {power_of_two(floor)}, and {count(skipped)} of the last "
+        f"{count(int(window['n'].sum()))} steps were skipped at it",
+        explanation=EXPLANATION.format(why=BY_HAND if by_hand else FLOOR),
+        fix=FIX.format(init_scale=in_code(max(floor, 1.0))),
+        scaler=scaler.name,
+        first_step=int(held["first"][0]),
+        last_step=int(held["last"][-1]),
+        evidence={"scale": floor, "skipped": skipped},
+        figure="scale",
+    )

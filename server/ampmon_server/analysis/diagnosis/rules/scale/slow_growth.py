@@ -1,0 +1,99 @@
+"""Underflow that a larger scale would cure, which the scaler will not reach for a long time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.growth import (
+    bits_to_cure,
+    is_climbing,
+    is_past_growth,
+    updates_to_grow,
+)
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.subnormal import cost
+from ampmon_server.analysis.diagnosis.underflow import Underflow, underflow
+from ampmon_server.analysis.diagnosis.updates import is_set_by_hand
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count, in_code, percent, plural, power_of_two
+
+
+EXPLANATION = (
+    "{share} of the gradient values are subnormal: fp16 holds them with few significant bits, and smaller ones not at "
+    "all. A scale {times} times as large would cure that and still fit, but {tries}. {cost}"
+)
+TRIES = "the scaler tries a larger one only after every growth_interval = {interval} steps without a skip"
+PAST = "torch tries a larger one only where its growth tracker comes to growth_interval = {interval}, and that is past"
+RESTART = (
+    "state = scaler.state_dict()\n"
+    'scaler.load_state_dict({{**state, "growth_interval": {growth_interval}, "_growth_tracker": 0}})'
+)
+"""Another interval for a run that goes on: where the growth tracker is past it already, torch never grows again."""
+FIX = (
+    "scaler = ampmon.GradScaler(init_scale={init_scale}, growth_interval={growth_interval})\n"
+    f"# in a run that goes on, once, between two iterations:\n{RESTART}"
+)
+NEVER = 10**8
+"""An interval of so many updates is meant to be endless."""
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """As bad as the underflow, where growing takes longer than it is given."""
+    seen = underflow(scaler)
+    severity = thresholds.subnormal.severity(seen.low) if seen else None
+    if seen is None or severity is None or is_set_by_hand(scaler.recent):
+        return
+    bits = bits_to_cure(seen, thresholds)
+    if bits is None or is_climbing(scaler, seen, thresholds):
+        return
+    yield Finding(
+        rule="slow_growth",
+        severity=severity,
+        title=_title(scaler, seen, bits),
+        explanation=_explanation(scaler, seen, bits),
+        fix=FIX.format(
+            init_scale=in_code(seen.scale * 2.0**bits),
+            growth_interval=faster(scaler.policy.growth_interval, bits, thresholds.growth_patience),
+        ),
+        scaler=scaler.name,
+        first_step=seen.first_step,
+        last_step=seen.last_step,
+        evidence={
+            "share": seen.share,
+            "low": seen.low,
+            "bits": bits,
+            "growth_interval": scaler.policy.growth_interval,
+        },
+        figure="underflow",
+    )
+
+
+def faster(interval: int, bits: int, patience: int) -> int:
+    """The growth_interval with which as many doublings are done in time: at least 100, a skip in a hundred updates."""
+    return min(interval or NEVER, max(100, patience // bits))
+
+
+def _title(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
+    takes = updates_to_grow(scaler, bits)
+    when = (
+        "it never grows"
+        if takes >= NEVER
+        else f"it will be there in {count(int(takes))} steps at the earliest"
+    )
+    return (
+        f"{percent(seen.share)} of the gradient values are subnormal: the scale is {power_of_two(seen.scale)}, "
+        f"{plural(bits, 'doubling')} too small, and {when}"
+    )
+
+
+def _explanation(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
+    tries = PAST if is_past_growth(scaler) else TRIES
+    return EXPLANATION.format(
+        share=percent(seen.share),
+        times=count(2**bits),
+        tries=tries.format(interval=count(scaler.policy.growth_interval)),
+        cost=cost(seen),
+    )

@@ -1,0 +1,79 @@
+"""A scale that should have grown and has not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.growth import is_past_growth
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.scale.slow_growth import RESTART
+from ampmon_server.analysis.diagnosis.updates import CAPPED, is_set_by_hand, newest_scale
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count, power_of_two
+
+
+EXPLANATION = (
+    "After growth_interval steps without a skip the scale doubles, or grows by growth_factor. Here it did not, "
+    "though nothing was skipped: something sets its growth tracker back, as making the scaler anew, loading its state "
+    "over and over, or giving update() a new_scale does. Small gradients are flushed to zero for longer than they "
+    "need be."
+)
+FIX = (
+    "# Make it once, before the loop, and restore its state once, when you resume. Let update() alone move the scale:\n"
+    'scaler = ampmon.GradScaler()\nscaler.load_state_dict(checkpoint["scaler"])\n'
+    "scaler.update()  # without new_scale"
+)
+
+PAST = (
+    "torch grows the scale when its growth tracker, which counts steps without a skip, comes to growth_interval. "
+    "Here the tracker was past it already when set_growth_interval() made it shorter: now only a skip, which sets the "
+    "tracker back, lets it grow again. Small gradients are flushed to zero for longer than they need be."
+)
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """Counted while every update has had the same scale and none was skipped, or by a tracker that is past its end."""
+    policy = scaler.policy
+    scale, interval = newest_scale(scaler), policy.growth_interval
+    if scale is None or not interval or not policy.growth_factor > 1:
+        return
+    still = _still(scaler.updates)
+    if is_set_by_hand(scaler.recent) or still["moves"][:, CAPPED].any():
+        return
+    tracker = scaler.growth_tracker or 0
+    past, quiet = is_past_growth(scaler), int(still["n"].sum())
+    if past:
+        quiet = max(quiet, tracker)
+    elif tracker >= interval or quiet < thresholds.stuck_intervals * interval:
+        return
+    why = (
+        f"its growth tracker is past growth_interval = {count(interval)}, so it cannot grow"
+        if past
+        else f"it should grow every {count(interval)}"
+    )
+    yield Finding(
+        rule="stuck_scale",
+        severity="warning",
+        title=f"The scale stands at {power_of_two(scale)} for {count(quiet)} steps without a skip: {why}",
+        explanation=PAST if past else EXPLANATION,
+        fix=RESTART.format(growth_interval=interval) if past else FIX,
+        scaler=scaler.name,
+        first_step=int((still if len(still) else scaler.recent)["first"][0]),
+        last_step=int(scaler.recent["last"][-1]),
+        evidence={"quiet": quiet, "growth_interval": interval, "scale": scale},
+        figure="scale",
+    )
+
+
+def _still(cells: Cells) -> Cells:
+    """The newest cells that all have the one scale, and no skip."""
+    scale = cells["scale_last"][-1:]
+    moving = (cells["scale_min"] != scale) | (cells["scale_max"] != scale) | (cells["skipped"] > 0)
+    places = np.flatnonzero(moving)
+    return cells[places[-1] + 1 :] if len(places) else cells

@@ -1,0 +1,44 @@
+"""A learning-rate scheduler that goes on where the optimizer did not step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.model.case import Case
+from ampmon_server.model.severities import milder
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import percent, plural
+
+
+EXPLANATION = (
+    "When a step is skipped the weights stay as they were, but the learning rate was changed all the same. The "
+    "schedule runs ahead of the training: a warm-up is shorter, and the decay comes earlier, than was written."
+)
+FIX = (
+    "scale = scaler.get_scale()\n"
+    "scaler.step(optimizer)\n"
+    "scaler.update()\n"
+    "if scaler.get_scale() >= scale:  # a smaller scale: it was skipped\n"
+    "    scheduler.step()"
+)
+FEW = 5
+
+
+def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
+    """By the share of all updates; fewer than `FEW` are a notice at most."""
+    if not case.scheduled or not case.updates:
+        return
+    share = case.scheduled / case.updates
+    severity = thresholds.scheduler_ahead.severity(share)
+    if severity is not None:
+        yield Finding(
+            rule="scheduler_ahead",
+            severity=severity if case.scheduled >= FEW else milder(severity, "notice"),
+            title=f"The scheduler is {plural(case.scheduled, 'step')} ahead of the optimizer "
+            f"({percent(share)} of the steps)",
+            explanation=EXPLANATION,
+            fix=FIX,
+            evidence={"scheduled": case.scheduled, "updates": case.updates},
+            figure="skips",
+        )

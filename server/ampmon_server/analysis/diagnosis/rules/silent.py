@@ -1,0 +1,77 @@
+"""A run of which nothing is heard any more, though nobody said that it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.model.case import Case
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count
+
+
+EXPLANATION = (
+    "Its process neither finished nor was seen to die. It may hang, as in a collective that one rank never enters, "
+    "its machine may be gone, or the way to this server is cut; in the last case nothing is lost and the records come "
+    "later."
+)
+FIX = (
+    "pip install py-spy && py-spy dump --pid PID  # where does it hang?\n"
+    "TORCH_NCCL_DESYNC_DEBUG=1 NCCL_DEBUG=INFO torchrun ..."
+)
+
+
+def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
+    """A warning from `silent_s` on, or from `silent_updates` updates where those take longer."""
+    left, quiet = left_s(case, thresholds), _quiet_s(case)
+    if left is not None and left <= 0:
+        rank, step = _first(case)
+        yield Finding(
+            rule="silent",
+            severity="warning",
+            title=f"No record for {_duration(quiet)}{_beside(case.update_us / 1e6)}{_stopped(rank, step)}",
+            explanation=EXPLANATION,
+            fix=FIX,
+            evidence={"quiet_s": quiet, "update_s": case.update_us / 1e6, "rank": rank},
+            figure="scale",
+        )
+
+
+def left_s(case: Case, thresholds: Thresholds) -> float | None:
+    """For how long a silent run may stay so before that is a warning; None of another."""
+    if case.status != "silent" or case.last_time is None:
+        return None
+    long = max(thresholds.silent_s, thresholds.silent_updates * case.update_us / 1e6)
+    return long - _quiet_s(case)
+
+
+def _quiet_s(case: Case) -> float:
+    return (case.now - (case.last_time or 0)) / 1e6
+
+
+def _first(case: Case) -> tuple[int | None, int]:
+    """The rank that stopped first, and after which step; None where all stopped at the same, or there is one."""
+    stopped = []
+    for scaler in case.scalers:
+        lasts = [
+            (int(cells["last"][-1]), rank) for rank, cells in scaler.ranks.items() if len(cells)
+        ]
+        if len({step for step, _ in lasts}) > 1:
+            stopped.append(min(lasts))
+    step, rank = min(stopped, default=(-1, None))
+    return rank, step
+
+
+def _stopped(rank: int | None, step: int) -> str:
+    return "" if rank is None else f"; rank {rank} was the first to stop, after step {count(step)}"
+
+
+def _beside(update_s: float) -> str:
+    return f"; a step took {_duration(update_s)}" if update_s > 0 else ""
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= max(2 * size, 10):
+            return f"{count(int(seconds / size))} {unit}"
+    return f"{seconds:.2g} s" if seconds >= 0.9995 else f"{1000 * seconds:.3g} ms"

@@ -1,0 +1,239 @@
+"""Skipped updates spread over a run: their share of the newest updates, without calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ampmon.numerics import estimates
+from ampmon.wire import Finding, Severity
+from ampmon_server.analysis.diagnosis.calibration import calibrated_from
+from ampmon_server.analysis.diagnosis.growth import follows_growth
+from ampmon_server.analysis.diagnosis.outliers import HEAVY as HEAVY_LOSS
+from ampmon_server.analysis.diagnosis.outliers import Common, common_of, outlier_skips
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.model.case import ScalerCase
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import count, in_code, magnitude_of, percent
+
+
+EXPLANATION = (
+    "A skipped step leaves the weights as they were: the batch was computed for nothing. Torch tries a larger scale "
+    "after every growth_interval steps and loses a step if that is too large. "
+)
+GROWN = "{grown} skips came soon after the scale had grown: it tries larger scales too often."
+STEADY = (
+    "Before {steady} skips the scale had not grown, so a larger growth_interval does not prevent them: single batches "
+    "overflow at a scale that fits the others (newest: steps {steps}). Clipping gradients does not prevent them: they "
+    "overflow before they can be clipped. Once the scale is small enough, such a batch reaches the weights."
+)
+PERIOD = " They are {period} steps apart, or a multiple: look at what the data loader does every {period} batches."
+HEAVY = " At {heavy} of them the logged {name} was {ratio} times the usual one."
+ORDINARY = " The logged {name} was ordinary at each of them."
+EVERYWHERE = " Every parameter overflowed in {everywhere} of {known}: no single layer is the cause."
+FIRST = " {first} was the first to overflow in {times} of {known}."
+CALM = (
+    " The gradient norm of the steps around them was the usual one: the training itself was calm."
+)
+UNSTEADY = " The gradient norm of the steps around them was {ratio} times the median: see what changed there."
+LESS_OFTEN = (
+    "scaler = ampmon.GradScaler(growth_interval={growth_interval})  # try a larger scale less often"
+)
+LIMIT = (
+    "# Look at these batches. If they are correct, let none weigh more than the others, before backward():\n"
+    "size = loss.detach().abs()\n"
+    "usual = size if usual is None else usual  # None before the loop\n"
+    "usual = usual.lerp(torch.where(size <= {most} * usual, size, 1.2 * usual), 0.05)\n"
+    "loss = loss * torch.where(size > {most} * usual, usual / size, 1.0)"
+)
+SMALLER = (
+    "# Look at these batches. If they are correct, use a scale that fits them, and clip their gradients:\n"
+    "scaler = ampmon.GradScaler(init_scale={scale}, growth_interval={growth_interval})\n"
+    "scaler.unscale_(optimizer)  # before scaler.step(optimizer)\n"
+    "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
+)
+LOG = 'ampmon.log({"loss": loss})  # to compare the loss of the skipped steps with the others'
+LOOK = (
+    "# See which module is the first that is not finite:\n"
+    "scaler = ampmon.GradScaler(model=model, monitor=ampmon.Config(activations=1))"
+)
+LEAST = 3
+"""Fewer skips than this say nothing of the rate of a window that is not full."""
+GROWTH_INTERVAL = 2000
+"""Torch's own, whose tries alone are no finding."""
+NEVER = 10**9
+NEWEST = 5
+RAISED = 2.0
+"""A gradient norm around skips that is so many times the median is not that of a calm training."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Skips:
+    """The skips of a scaler's ``window``: those soon after a growth, and those at a ``steady`` scale."""
+
+    scaler: ScalerCase
+    window: Cells
+    grown: Cells
+    steady: Cells
+    thresholds: Thresholds
+
+    @classmethod
+    def of(cls, scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds) -> _Skips:
+        calibrated = np.flatnonzero(scaler.recent["first"] >= calibrated_from(scaler))
+        newest = calibrated[-thresholds.skip_window :]
+        window = scaler.recent[newest]
+        skipped = window["skipped"] > 0
+        outlier = outlier_skips(scaler.recent, logged)
+        grown = follows_growth(scaler.recent, scaler.policy, outlier)[newest]
+        return cls(scaler, window, window[skipped & grown], window[skipped & ~grown], thresholds)
+
+    def severity(self, skips: Cells) -> Severity | None:
+        """How bad some of the skips would be alone."""
+        return severity_of(skips, self.window, self.thresholds)
+
+
+def severity_of(skips: Cells, window: Cells, thresholds: Thresholds) -> Severity | None:
+    """How bad these skips of a window would be alone. Of one that is not full, what the share is at least."""
+    skipped, updates = _count(skips), _updates(window)
+    full = updates >= thresholds.skip_window
+    if skipped < LEAST - full:
+        return None
+    return thresholds.skip_rate.severity(at_least(skipped, updates, thresholds.skip_window))
+
+
+def _count(skips: Cells) -> int:
+    return int(skips["skipped"].sum())
+
+
+def _updates(window: Cells) -> int:
+    return int(window["n"].sum())
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Of which kind the skips are, in a part of the title, and the rest of the finding."""
+
+    where: str
+    why: str
+    fix: str
+    evidence: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@each_scaler_with_logged
+def examine(
+    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
+) -> Iterator[Finding]:
+    """As bad as all skips; the fix is of those that would be a finding alone."""
+    skips = _Skips.of(scaler, logged, thresholds)
+    severity = skips.severity(skips.window)
+    if severity is not None:
+        yield _finding(skips, severity, logged)
+
+
+def _finding(skips: _Skips, severity: Severity, logged: Mapping[str, Cells]) -> Finding:
+    skipped, updates = _count(skips.window), _updates(skips.window)
+    is_growth = skips.severity(skips.steady) is None
+    told = _after_growth(skips) if is_growth else _at_steady_scale(skips, logged)
+    return Finding(
+        rule="skip_rate",
+        severity=severity,
+        title=f"{count(skipped)} of the last {count(updates)} steps were skipped "
+        f"({percent(skipped / updates)}), {told.where}",
+        explanation=EXPLANATION + told.why,
+        fix=told.fix,
+        scaler=skips.scaler.name,
+        first_step=int(skips.window["first"][0]),
+        last_step=int(skips.window["last"][-1]),
+        evidence={
+            "skipped": skipped,
+            "updates": updates,
+            "after_growth": _count(skips.grown),
+            **told.evidence,
+        },
+        figure="skips",
+    )
+
+
+def _after_growth(skips: _Skips) -> _Told:
+    interval = skips.scaler.policy.growth_interval
+    longer = 2 * interval if interval >= GROWTH_INTERVAL else GROWTH_INTERVAL
+    grown = _some(skips.grown, skips.window)
+    return _Told(
+        f"{grown} soon after a growth of the scale",
+        GROWN.format(grown=grown),
+        LESS_OFTEN.format(growth_interval=longer),
+    )
+
+
+def _at_steady_scale(skips: _Skips, logged: Mapping[str, Cells]) -> _Told:
+    common = common_of(skips.scaler, skips.steady["skip_first"], logged)
+    every = f", every {count(common.period)} steps" if common.period else ""
+    newest = ", ".join(count(step) for step in common.steps[-NEWEST:].tolist())
+    steady = _some(skips.steady, skips.window)
+    why = STEADY.format(steady=steady, steps=newest) + "".join(_words(common))
+    fix = _fix(common)
+    if skips.severity(skips.grown) is not None and "growth_interval" not in fix:
+        grown = _after_growth(skips)
+        why, fix = f"{why} {grown.why}", _with_one_scaler(fix, grown.fix)
+    evidence = {
+        "period": common.period,
+        "loss_ratio": common.loss.ratio if common.loss else None,
+        "norm_ratio": common.norm_ratio,
+    }
+    return _Told(f"{steady} at a steady scale{every}", why, fix, evidence)
+
+
+def _with_one_scaler(fix: str, change: str) -> str:
+    """Both codes; where both make a scaler, it is made once."""
+    begins = "scaler = ampmon.GradScaler("
+    if begins not in fix:
+        return f"{fix}\n{change}"
+    arguments = change.removeprefix(begins).partition(")")[0]
+    return fix.replace(begins, f"{begins}{arguments}, ")
+
+
+def _some(skips: Cells, window: Cells) -> str:
+    some, every = _count(skips), _count(window)
+    return f"all {count(every)}" if some == every else f"{count(some)} of {count(every)}"
+
+
+def _words(common: Common) -> Iterator[str]:
+    """A sentence for each thing that the skipped updates have in common."""
+    if common.period:
+        yield PERIOD.format(period=count(common.period))
+    loss, culprits = common.loss, common.culprits
+    if loss is not None and common.is_loss_heavy:
+        ratio = magnitude_of(loss.ratio)
+        yield HEAVY.format(heavy=count(loss.heavy), name=loss.name, ratio=ratio)
+    elif loss is not None and loss.known and not loss.heavy:
+        yield ORDINARY.format(name=loss.name)
+    if culprits.everywhere > culprits.times:
+        yield EVERYWHERE.format(everywhere=culprits.everywhere, known=culprits.known)
+    elif culprits.times > 1:
+        yield FIRST.format(first=culprits.first, times=culprits.times, known=culprits.known)
+    if common.norm_ratio is not None:
+        told = CALM if common.norm_ratio < RAISED else UNSTEADY
+        yield told.format(ratio=magnitude_of(common.norm_ratio))
+
+
+def _fix(common: Common) -> str:
+    """What cures: a limit on the loss that is too large, or a smaller scale; else the way to the cause."""
+    loss = common.loss
+    if loss is not None and common.is_loss_heavy:
+        return LIMIT.format(most=HEAVY_LOSS)
+    if common.proven is not None:
+        return SMALLER.format(scale=in_code(common.proven), growth_interval=NEVER)
+    return LOG if loss is None else LOOK
+
+
+def at_least(skipped: int, updates: int, window: int) -> float:
+    """The share of skipped updates; of less than a window of them, the low end of its 95 % interval."""
+    share = skipped / updates
+    if updates >= window:
+        return share
+    each = np.array([1 / updates])
+    low, _ = estimates.interval(np.array([share]), share * (1 - share) * each, each)
+    return float(low[0])

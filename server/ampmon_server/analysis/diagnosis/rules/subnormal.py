@@ -1,0 +1,87 @@
+"""Gradients so small that fp16 keeps only some of the bits of their significand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.growth import BITS_MAX, bits_to_cure, is_climbing
+from ampmon_server.analysis.diagnosis.rules import bf16
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.underflow import Underflow, underflow
+from ampmon_server.analysis.diagnosis.updates import is_set_by_hand
+from ampmon_server.model.case import INIT_SCALE, ScalerCase
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import in_code, percent, power_of_two
+
+
+EXPLANATION = (
+    "Below 2⁻¹⁴ fp16 numbers have fewer and fewer bits of the significand, and below 2⁻²⁴ they are 0. The "
+    "subnormal ones are the sign of it, for most of what is lost is lost on the way back, before it can be counted. "
+    "{cost}"
+)
+COSTS = "Estimated relative gradient error: {low} to {high}. Rounding to fp16 alone makes 0.06 %."
+HARMLESS = "The estimated gradient error is no larger than that of rounding to fp16."
+HIGHER = (
+    "scaler = ampmon.GradScaler(init_scale={init_scale})  # {share} would be subnormal\n"
+    "scaler.update()  # without new_scale, so that it can grow"
+)
+NO_ROOM = (
+    f"# A larger scale would overflow: fp16 is too narrow for this model. bf16 is not:\n{bf16.FIX}"
+)
+SPARE = 2
+"""So many bits are left between the largest gradient that was sampled and the largest fp16 number."""
+FLOOR = 6e-4
+"""The relative error of a gradient in fp16 whose elements are all normal."""
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """Of all parameters on fp16's grid together, by the least share that the samples allow, unless it climbs."""
+    seen = underflow(scaler)
+    severity = thresholds.subnormal.severity(seen.low) if seen else None
+    if seen is None or severity is None or is_climbing(scaler, seen, thresholds):
+        return
+    by_hand = ", which update() is given" if is_set_by_hand(scaler.recent) else ""
+    yield Finding(
+        rule="subnormal",
+        severity=severity,
+        title=f"{percent(seen.share)} of the gradient values are subnormal at scale "
+        f"{power_of_two(seen.scale)}{by_hand}",
+        explanation=EXPLANATION.format(cost=cost(seen)),
+        fix=fix(seen, thresholds),
+        scaler=scaler.name,
+        first_step=seen.first_step,
+        last_step=seen.last_step,
+        evidence={
+            "share": seen.share,
+            "low": seen.low,
+            "samples": seen.samples,
+            "room_bits": seen.room,
+            "error_low": seen.error[0],
+            "error_high": seen.error[1],
+        },
+        figure="underflow",
+    )
+
+
+def cost(seen: Underflow) -> str:
+    """What the underflow does to the gradient, in a sentence."""
+    low, high = seen.error
+    if high < FLOOR:
+        return HARMLESS
+    return COSTS.format(low=percent(low), high=percent(high))
+
+
+def fix(seen: Underflow, thresholds: Thresholds, most: float = INIT_SCALE) -> str:
+    """A scale that cures it, where there is one; up to ``most``, since what was flushed may need a larger one."""
+    bits = bits_to_cure(seen, thresholds)
+    if bits is None:
+        return NO_ROOM
+    fits = min(seen.room - SPARE, BITS_MAX, np.log2(most / seen.scale))
+    bits = max(bits, int(fits))
+    return HIGHER.format(
+        init_scale=in_code(seen.scale * 2.0**bits), share=percent(seen.share_at(bits))
+    )

@@ -1,0 +1,44 @@
+"""Records that never came: what the charts and these findings cannot know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.model.case import Case
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.words import plural
+
+
+EXPLANATION = (
+    "Training was not touched by it, but skips among the lost records are not counted, and a chart has a gap where "
+    "they were. Records are lost where the disk of the data directory is full, slow or gone, where a job is killed "
+    "while it has them in memory, or where two processes write as the same rank."
+)
+FIX = "export AMPMON_DIR=/local/disk/ampmon  # a local disk with room, not one that machines share"
+RIVALS_FIX = "unset AMPMON_RUN_ID  # or give each job one of its own"
+
+
+def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
+    """A warning from the first one on; also where processes write over one another."""
+    told = {
+        "lost": plural(case.lost, "record was lost", "records were lost"),
+        "dropped": plural(case.dropped, "record was dropped", "records were dropped"),
+        "rivals": plural(
+            case.rivals,
+            "process writes beside a later start of its rank",
+            "processes write beside later starts",
+        ),
+    }
+    counts = {name: getattr(case, name) for name in told}
+    there = [words for name, words in told.items() if counts[name]]
+    if there:
+        yield Finding(
+            rule="telemetry_gaps",
+            severity="warning",
+            title=", and ".join(there),
+            explanation=EXPLANATION,
+            fix=FIX if case.lost or case.dropped else RIVALS_FIX,
+            evidence=counts,
+            figure="scale",
+        )

@@ -1,0 +1,28 @@
+"""Replays a recorded run under other policies of moving the scale. Pure: a history in, what would have been out."""
+
+from __future__ import annotations
+
+from ampmon_server.analysis.policy.advice import Advice, advise, is_in_vain, sentence
+from ampmon_server.analysis.policy.history import UPDATES_MAX, History
+from ampmon_server.analysis.policy.recommended import Recommended
+from ampmon_server.analysis.policy.settings import BOUNDS, KINDS, Kind, Setting, changed
+from ampmon_server.analysis.policy.simulate import Path, Simulation, Simulator
+
+
+__all__ = [
+    "BOUNDS",
+    "KINDS",
+    "UPDATES_MAX",
+    "Advice",
+    "History",
+    "Kind",
+    "Path",
+    "Recommended",
+    "Setting",
+    "Simulation",
+    "Simulator",
+    "advise",
+    "changed",
+    "is_in_vain",
+    "sentence",
+]

@@ -1,0 +1,183 @@
+"""What a recorded run tells of overflow: stretches of updates at one scale, and what samples saw of its gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ampmon.numerics.formats import FP32
+from ampmon.numerics.histogram import headroom_bits
+from ampmon_server.model.case import Policy, ScalerCase
+from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints, take_samples
+
+
+SAME = 1e-6
+"""Levels so close, in powers of two, are the same."""
+
+SPANS = 8
+"""No stretch goes on beyond so many parts of the history: trainings change."""
+
+STRETCHES_MAX = 10_000
+"""Of a restless run so many of the newest stretches."""
+
+UPDATES_MAX = 200_000
+"""So many of a run's newest updates are replayed."""
+
+
+@dataclass(frozen=True)
+class History:
+    """A scaler's updates from step ``first`` to ``last``, in s stretches in order, of ``updates`` that it did in all.
+
+    Each is of ``length`` [s] updates at the scale 2^``level`` [s], none of which was skipped but the last, where
+    ``skipped`` [s]; for NaN without inf where ``nan`` [s]; ``step`` [s] is that of the last. ``sample_at`` [m] are
+    places of ``samples`` among all these updates, from 0. ``policy`` is the one it was recorded under.
+    """
+
+    first: int
+    last: int
+    updates: int
+    policy: Policy
+    level: Floats
+    length: Ints
+    skipped: Flags
+    nan: Flags
+    step: Ints
+    samples: GradientSeries
+    sample_at: Ints
+
+    @classmethod
+    def of(
+        cls,
+        steps: Ints,
+        scales: Floats,
+        skipped: Flags,
+        nan: Flags,
+        *,
+        policy: Policy,
+        samples: GradientSeries,
+        updates: int | None = None,
+    ) -> History:
+        """From n updates one by one, n at least 1. A scale that is no positive number in fp32 is the one before it."""
+        level = _held(scales)
+        ends = np.flatnonzero((np.diff(level) != 0) | skipped[:-1])
+        if len(ends) > STRETCHES_MAX:
+            newest = slice(int(ends[-STRETCHES_MAX]) + 1, None)
+            return cls.of(
+                steps[newest],
+                scales[newest],
+                skipped[newest],
+                nan[newest],
+                policy=policy,
+                samples=take_samples(samples, samples.step >= steps[newest][0]),
+                updates=len(steps) if updates is None else updates,
+            )
+        spans = np.arange(1, SPANS + 1) * len(steps) // SPANS - 1
+        ends = np.union1d(ends, spans[spans >= 0])
+        return cls(
+            first=int(steps[0]),
+            last=int(steps[-1]),
+            updates=len(steps) if updates is None else updates,
+            policy=policy,
+            level=level[ends],
+            length=np.diff(ends, prepend=-1),
+            skipped=skipped[ends],
+            nan=(nan & skipped)[ends],
+            step=steps[ends],
+            samples=samples,
+            sample_at=np.searchsorted(steps, samples.step).astype(np.int64),
+        )
+
+    @classmethod
+    def of_case(cls, scaler: ScalerCase) -> History | None:
+        """From the newest updates that a run is judged by; None where they are not known one by one."""
+        cells = scaler.recent
+        if not len(cells) or (cells["n"] > 1).any():
+            return None
+        scales, nan = (
+            cells["scale_first"],
+            [each.step for each in scaler.skips if each.beyond_scale],
+        )
+        return cls.of(
+            cells["first"],
+            np.where(np.isfinite(scales), scales, -1.0),
+            cells["skipped"] > 0,
+            np.isin(cells["first"], nan),
+            policy=scaler.policy,
+            samples=take_samples(scaler.samples, scaler.samples.step >= cells["first"][0]),
+            updates=int(scaler.updates["n"].sum()),
+        )
+
+    @property
+    def replayed(self) -> int:
+        """How many updates are here."""
+        return int(self.length.sum())
+
+    @property
+    def skips(self) -> int:
+        return int(self.skipped.sum())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it begins with the scaler's first update."""
+        return self.replayed == self.updates
+
+    @cached_property
+    def ends(self) -> Ints:
+        """The place after the last update of each stretch, [s]."""
+        return np.asarray(np.cumsum(self.length), np.int64)
+
+    @cached_property
+    def levels(self) -> tuple[Floats, Ints]:
+        """All levels, rising, and the place among them of that of each stretch, [s]."""
+        levels, place = np.unique(np.round(self.level / SAME) * SAME, return_inverse=True)
+        return levels, place
+
+    def places(self, first: int, last: int, most: int) -> Ints:
+        """At most so many places of updates, in order and evenly apart, from one step to another as far as these go."""
+        ends = np.interp([first, last], *self._known[::-1])
+        low, high = int(np.ceil(ends[0])), int(np.floor(ends[1]))
+        return np.unique(np.linspace(low, max(low, high), most).astype(np.int64))
+
+    def steps_at(self, places: Ints) -> Ints:
+        """The steps of the updates at some places; beside a hole in the record, about."""
+        return np.round(np.interp(places, *self._known)).astype(np.int64)
+
+    @property
+    def _known(self) -> tuple[Ints, Ints]:
+        """Places of updates whose steps are known, and these."""
+        return np.append(0, self.ends - 1), np.append(self.first, self.step)
+
+    @cached_property
+    def hopeless(self) -> Flags:
+        """The skips that no scale would have prevented, [s]: for NaN, at a scale at which nothing overflowed, [s].
+
+        At larger ones a NaN may be what becomes of two infinities, and nobody knows.
+        """
+        overflows = self.level[self.skipped & ~self.nan]
+        return np.asarray(self.nan & (self.level < overflows.min(initial=np.inf)), np.bool_)
+
+    @cached_property
+    def surely(self) -> Floats:
+        """The level from which on each sampled update overflows for certain, [m]: its largest gradient would.
+
+        It may overflow far below that: gradients of activations are often larger, and of a sample of the elements
+        the largest is not the largest of all.
+        """
+        largest = np.fmax(self.samples.on_grid.amax, self.samples.off_grid.amax)
+        room = headroom_bits(np.where(np.isfinite(largest), largest, np.inf))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # A gradient that was inf overflowed at the scale it had.
+            found = np.log2(self.samples.scale) + np.where(np.isneginf(room), 0.0, room)
+        return np.where(found > -np.inf, found, np.inf)  # at a dead scale it tells nothing
+
+
+def _held(scales: Floats) -> Floats:
+    """log2 of scales; where one is no positive number of fp32, that of the one before."""
+    usable = (scales > 0) & (scales <= FP32.max)
+    if not usable.any():
+        return np.zeros(len(scales))
+    held = np.maximum.accumulate(np.where(usable, np.arange(len(scales)), -1))
+    held[held < 0] = np.flatnonzero(usable)[0]
+    return np.asarray(np.log2(scales[held]), np.float64)

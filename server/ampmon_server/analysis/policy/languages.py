@@ -1,0 +1,216 @@
+"""Code to write instead, in the words of whoever made the scaler: torch, or a framework and its settings."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ampmon.training.call import RULES, STOCK, Call, arguments, number, stock_arguments
+from ampmon_server.model.case import Policy
+from ampmon_server.model.words import in_code
+
+
+NO_DEVICE = "none"
+"""What `ampmon.stream` tells for the device of a scaler: there is none of torch's."""
+_TORCHS = re.compile(r"\bscaler\b|GradScaler|load_state_dict")
+_SHARDED = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
+_MADE_BY = re.compile(r" \(([\w.]+)\)$")
+_SCALER = re.compile(
+    r"scaler = ampmon\.(?:GradScaler|watch)\((?P<sharded>ShardedGradScaler\(\), )?"
+    r"(?P<arguments>.*)\)(?:  # (?P<note>.*))?$",
+    re.MULTILINE,
+)
+_BFLOAT16 = 'with torch.autocast("cuda", dtype=torch.bfloat16):'
+_OWN_LOOP = re.compile(r"scaler\.(update|step|unscale_)\(|^# in a run that goes on|^state = scaler")
+
+
+@dataclass(frozen=True, slots=True)
+class _Framework:
+    """Its own code for what a loop does with a scaler; ``{arguments}`` are those of torch's GradScaler."""
+
+    scaler: str
+    watched: str
+    bfloat16: str
+    clip: str = ""
+    state: str = ""
+
+
+def _lightning(class_: str, **more: str) -> _Framework:
+    return _Framework(
+        f'{class_}(plugins=MixedPrecision("16-mixed", "{{device}}", torch.amp.GradScaler({{arguments}})))',
+        bfloat16=f'{class_}(precision="bf16-mixed")',
+        **more,
+    )
+
+
+_FRAMEWORKS: Mapping[str, _Framework] = {
+    "transformers.Trainer": _Framework(
+        "trainer.accelerator.scaler = torch.amp.GradScaler({arguments})  # before trainer.train()",
+        "ampmon.watch(trainer.accelerator.scaler, {arguments})  # before trainer.train()",
+        "TrainingArguments(bf16=True)",
+        "TrainingArguments(max_grad_norm=max_norm)",
+        "trainer.train(resume_from_checkpoint=True)",
+    ),
+    "accelerate.Accelerator": _Framework(
+        'Accelerator(mixed_precision="fp16", kwargs_handlers=[GradScalerKwargs({arguments})])',
+        "ampmon.watch(accelerator.scaler, {arguments})",
+        'Accelerator(mixed_precision="bf16")',
+        "if accelerator.sync_gradients:\n    accelerator.clip_grad_norm_(model.parameters(), max_norm)",
+        "accelerator.save_state(directory)  # when you save\n"
+        "accelerator.load_state(directory)  # when you resume, after accelerator.prepare()",
+    ),
+    "lightning.Trainer": _lightning(
+        "Trainer",
+        watched="ampmon.watch(trainer.precision_plugin.scaler, {arguments})  # before trainer.fit()",
+        clip="Trainer(gradient_clip_val=max_norm)",
+        state='trainer.fit(model, ckpt_path="last")',
+    ),
+    "lightning.Fabric": _lightning(
+        "Fabric",
+        watched="ampmon.watch(fabric.strategy.precision.scaler, {arguments})",
+        clip="fabric.clip_gradients(model, optimizer, max_norm=max_norm)",
+    ),
+}
+
+
+def _deepspeed(settings: Mapping[str, float]) -> str:
+    names = {"init_scale": "initial_scale_power", "growth_interval": "loss_scale_window"}
+    told = {**settings}
+    if "init_scale" in told:
+        told["init_scale"] = max(round(math.log2(told["init_scale"])), 0)
+    inner = ", ".join(f'"{names[name]}": {value:.0f}' for name, value in told.items())
+    return f'"fp16": {{"enabled": true, {inner}}}  # in the DeepSpeed configuration'
+
+
+def _megatron(settings: Mapping[str, float]) -> str:
+    names = {"init_scale": "--initial-loss-scale", "growth_interval": "--loss-scale-window"}
+    return " ".join(f"{names[name]} {value:.0f}" for name, value in settings.items())
+
+
+_LANGUAGES: Mapping[str, Callable[[Mapping[str, float]], str]] = {
+    "deepspeed": _deepspeed,
+    "megatron": _megatron,
+}
+
+
+def in_settings_of(policy: Policy, code: str) -> str:
+    """Code as the script writes it: its own call that makes the scaler, or the settings of a framework that does.
+
+    Of `ampmon.GradScaler(...)` in the code, the arguments are those that change.
+    """
+    if policy.device == NO_DEVICE:
+        return _without_torch(policy, code)
+    made_by = _MADE_BY.search(policy.scaler_type)
+    framework = _FRAMEWORKS.get(made_by[1]) if made_by else None
+    if framework is None:
+        lines = [_SCALER.sub(partial(_own, policy), line) for line in code.splitlines()]
+    else:
+        lines = list(dict.fromkeys(_of_framework(framework, policy, code)))
+    return on_device_of(policy, "\n".join(lines))
+
+
+def on_device_of(policy: Policy, code: str) -> str:
+    """Code whose autocast is on the scaler's device: one for CUDA does nothing on another."""
+    device = policy.device.partition(":")[0]
+    if device in (NO_DEVICE, "unknown"):
+        return code
+    return code.replace('torch.autocast("cuda"', f'torch.autocast("{device}"')
+
+
+def _own(policy: Policy, found: re.Match[str]) -> str:
+    """The script's own call. A script with torch's scaler has it watched where only ampmon's can do a thing."""
+    call = _call(policy)
+    if found["sharded"]:
+        call = replace(call, kind=_SHARDED, watched=True)
+    return call.code(_changes(found), found["note"] or "", _running(policy))
+
+
+def _call(policy: Policy) -> Call:
+    """How the script makes its scaler; as far as its device and rules tell, where an older client has not said."""
+    given = policy.arguments
+    if given is None:
+        given = {
+            name: value
+            for name, value in _running(policy).items()
+            if number(value) != number(STOCK[name])
+        }
+        if not policy.device.startswith(("cuda", "unknown")):
+            given["device"] = f'"{policy.device}"'
+    return Call(_MADE_BY.sub("", policy.scaler_type), given, policy.watched)
+
+
+def _running(policy: Policy) -> dict[str, str]:
+    return {name: in_code(getattr(policy, name)) for name in RULES}
+
+
+def _changes(found: re.Match[str]) -> dict[str, str]:
+    return arguments(f"GradScaler({found['arguments']})")[1]
+
+
+def settings_in(code: str) -> dict[str, float]:
+    """What `ampmon.GradScaler(...)` changes of the rules by which the scale moves, in code that does nothing else."""
+    if not all(_TORCHS.search(line) or line.startswith("#") for line in code.splitlines()):
+        return {}
+    return _settings_in(code)
+
+
+def _settings_in(code: str) -> dict[str, float]:
+    return {
+        name: value
+        for found in _SCALER.finditer(code)
+        for name, written in _changes(found).items()
+        if name in RULES and (value := number(written)) is not None
+    }
+
+
+def _without_torch(policy: Policy, code: str) -> str:
+    told = _settings_in(code)
+    settings = {name: told[name] for name in told if name in ("init_scale", "growth_interval")}
+    kept = [line for line in code.splitlines() if not _TORCHS.search(line)]
+    lines = kept if any(not line.startswith("#") for line in kept) else []
+    language = _LANGUAGES.get(policy.scaler_type.partition(".")[0])
+    if settings and language is not None:
+        lines = [language(settings), *lines]
+    return "\n".join(lines)
+
+
+def _of_framework(framework: _Framework, policy: Policy, code: str) -> Iterator[str]:
+    """Line by line; a framework scales, steps and updates by itself, so that what does is left out."""
+    inside = False
+    for line in code.splitlines():
+        found = _SCALER.search(line)
+        inside = inside and line.startswith(" ")
+        if found is not None:
+            if not found["sharded"]:
+                yield from _scaler(framework, policy, _changes(found), found["note"] or "")
+        elif line.startswith(_BFLOAT16):
+            inside = True
+            yield framework.bfloat16
+        elif "clip_grad" in line:
+            yield framework.clip or line
+        elif "state_dict" in line and "scaler" in line and not line.startswith("state ="):
+            yield from filter(None, () if "{**state" in line else (framework.state,))
+        elif not inside and not _OWN_LOOP.search(line):
+            yield line
+
+
+def _scaler(
+    framework: _Framework, policy: Policy, changes: dict[str, str], note: str
+) -> Iterator[str]:
+    if changes == {"enabled": "False"}:
+        yield framework.bfloat16
+    elif "model" in changes:
+        yield framework.watched.format(
+            arguments=", ".join(f"{name}={value}" for name, value in changes.items())
+        )
+    elif changes:
+        given, marks = _call(policy).changed(changes, _running(policy))
+        device = policy.device if policy.device != "unknown" else "cuda"
+        if framework.scaler.startswith("Accel"):
+            given.pop("device", None)  # it has its own
+        code = framework.scaler.format(arguments=stock_arguments(given), device=device)
+        comment = "; ".join(filter(None, (*marks, note)))
+        yield f"{code}{'; ' if '#' in code else '  # '}{comment}" if comment else code

@@ -1,0 +1,149 @@
+"""A run replayed under another policy: stretch by stretch, jumping from one overflow or growth to the next."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ampmon_server.analysis.policy.ceiling import Ceiling, Risk
+from ampmon_server.analysis.policy.history import SAME, History
+from ampmon_server.analysis.policy.machines import FOREVER, Machine
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one replay. ``spent`` counts updates by the part of the run and the level of the scale.
+
+    ``strides`` is how many it took: from one skip, growth or recorded change to the next. ``path`` has the level at the
+    update at each of ``places``, as far as the replay came.
+    """
+
+    skips: int = 0
+    updates: int = 0
+    strides: int = 0
+    spent: defaultdict[tuple[int, float], int] = field(default_factory=lambda: defaultdict(int))
+    ended: str | None = None
+    places: Sequence[int] = ()
+    path: list[float] = field(default_factory=list)
+
+
+class Replay:
+    """Replays of one history. ``exact`` holds each update to what it did: skipped at a scale, it is at any above.
+
+    Otherwise updates are taken for draws of what their part of the run does: another training, of other weights,
+    overflows as often but not in the same updates. ``worst``: what the run does not tell is as bad as may be.
+    """
+
+    def __init__(self, history: History, ceiling: Ceiling, *, exact: bool, worst: bool) -> None:
+        self._exact = exact
+        self.worst = worst
+        self._stretches = list(
+            zip(
+                ceiling.part.tolist(),
+                history.level.tolist(),
+                (history.length - history.skipped).tolist(),
+                history.skipped.tolist(),
+                (history.nan if worst else history.hopeless).tolist(),
+                ceiling.outliers.steady.tolist(),
+                strict=True,
+            )
+        )
+
+    def run(
+        self, machine: Machine, risk: Risk, random: np.random.Generator, places: Sequence[int] = ()
+    ) -> Outcome:
+        """Drive ``machine`` through the whole history, noting its scale at some places, which are in order."""
+        outcome = Outcome(places=places)
+        uniform = _Uniform(random)
+        for part, recorded, calm, skipped, nan, steady in self._stretches:
+            left = calm
+            while left:
+                outcome.strides += 1
+                level = _level(machine.scale)
+                hazard = self._hazard(risk, part, recorded, level)
+                room = min(left, machine.until_growth)
+                gap = uniform.gap(hazard)
+                done = min(gap, room)
+                machine.clean(done)
+                _count(outcome, (part, level), done)
+                left -= done
+                if gap < room:
+                    left -= 1
+                    _overflow(outcome, machine, (part, level))
+                if machine.ended:
+                    return outcome
+            if skipped:
+                outcome.strides += 1
+                level = _level(machine.scale)
+                if nan or uniform.next() < self._again(risk, part, recorded, level, steady):
+                    _overflow(outcome, machine, (part, level))
+                    if machine.ended:
+                        return outcome
+                else:
+                    machine.clean(1)
+                    _count(outcome, (part, level), 1)
+        return outcome
+
+    def _hazard(self, risk: Risk, part: int, recorded: float, level: float) -> float:
+        """How likely an update that was clean at the recorded level overflows at another."""
+        if not self._exact:
+            return risk.at(part, level)
+        if level <= recorded + SAME:
+            return 0.0
+        clean = 1.0 - risk.at(part, recorded)
+        return (risk.at(part, level) - 1.0 + clean) / clean if clean > 0 else 1.0
+
+    def _again(self, risk: Risk, part: int, recorded: float, level: float, steady: bool) -> float:
+        """How likely an update that overflowed at the recorded level does at another."""
+        if not self._exact:
+            return risk.at(part, level)
+        if level >= recorded - SAME:
+            return 1.0
+        overflowed = risk.at(part, recorded)
+        usual = risk.at(part, level) / overflowed if overflowed > 0 else 1.0
+        return risk.outliers.again(recorded, level, usual) if steady else usual
+
+
+def _count(outcome: Outcome, place: tuple[int, float], updates: int) -> None:
+    outcome.updates += updates
+    outcome.spent[place] += updates
+    while len(outcome.path) < len(outcome.places) and (
+        outcome.places[len(outcome.path)] < outcome.updates
+    ):
+        outcome.path.append(place[1])
+
+
+def _overflow(outcome: Outcome, machine: Machine, place: tuple[int, float]) -> None:
+    _count(outcome, place, 1)
+    outcome.skips += 1
+    machine.overflow()
+    outcome.ended = machine.ended
+
+
+def _level(scale: float) -> float:
+    return math.log2(scale) if scale > 0 else -math.inf
+
+
+class _Uniform:
+    """Draws in blocks: one by one they would cost more than all the rest."""
+
+    def __init__(self, random: np.random.Generator) -> None:
+        self._random = random
+        self._block: list[float] = []
+
+    def next(self) -> float:
+        if not self._block:
+            self._block = self._random.random(256).tolist()
+        return self._block.pop()
+
+    def gap(self, hazard: float) -> int:
+        """How many updates pass before one that overflows."""
+        if hazard < 1e-12:
+            return FOREVER
+        if hazard >= 1.0:
+            return 0
+        return min(int(math.log1p(-self.next()) / math.log1p(-hazard)), FOREVER)

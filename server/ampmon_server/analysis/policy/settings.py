@@ -1,0 +1,129 @@
+"""The policies that a run can be replayed under, by name, with what may be set of each."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal, TypeAlias, get_args
+
+from ampmon_server.analysis.policy.machines import Fairseq, Fixed, Hysteresis, Machine, Torch
+from ampmon_server.model.case import Policy
+from ampmon_server.model.words import in_code
+
+
+Kind: TypeAlias = Literal["torch", "fixed", "megatron", "deepspeed", "fairseq"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A policy and what it is set to; what a policy does not have is None."""
+
+    kind: Kind
+    init_scale: float
+    growth_factor: float | None = None
+    backoff_factor: float | None = None
+    growth_interval: int | None = None
+
+    def machine(self, scale: float | None = None) -> Machine:
+        """A scaler that begins at ``scale``, or where it is set to."""
+        return _MACHINES[self.kind](self if scale is None else replace(self, init_scale=scale))
+
+    def code(self, base: Policy) -> str:
+        """What changes for it in the call that makes a run's scaler; empty where it is no setting of torch's."""
+        if self.kind == "fixed":
+            return f"scaler.update({in_code(self.init_scale)})  # after each scaler.step(optimizer)"
+        if self.kind != "torch":
+            return ""
+        was = recorded(base)
+        given = ", ".join(
+            f"{name}={in_code(getattr(self, name))}"
+            for name in NAMES
+            if getattr(self, name) != getattr(was, name)
+        )
+        return f"scaler = ampmon.GradScaler({given})"
+
+
+NAMES = tuple(field.name for field in fields(Setting))[1:]
+
+TORCH = Setting("torch", 2.0**16, 2.0, 0.5, 2000)
+
+DEFAULTS: Mapping[Kind, Setting] = {
+    "torch": TORCH,
+    "fixed": Setting("fixed", 2.0**16),
+    "megatron": Setting("megatron", 2.0**32, growth_interval=1000),
+    "deepspeed": Setting("deepspeed", 2.0**16, growth_interval=1000),
+    "fairseq": Setting("fairseq", 2.0**15, growth_interval=2000),
+}
+
+_MACHINES: Mapping[Kind, Callable[[Setting], Machine]] = {
+    "torch": lambda of: Torch(
+        of.init_scale,
+        of.growth_factor or 2.0,
+        of.backoff_factor or 0.5,
+        2000 if of.growth_interval is None else of.growth_interval,
+    ),
+    "fixed": lambda of: Fixed(of.init_scale),
+    "megatron": lambda of: Hysteresis(of.init_scale, of.growth_interval or 1000, raises=False),
+    "deepspeed": lambda of: Hysteresis(of.init_scale, of.growth_interval or 1000, raises=True),
+    "fairseq": lambda of: Fairseq(of.init_scale, of.growth_interval or 2000),
+}
+
+
+def recorded(policy: Policy) -> Setting:
+    """The setting that a run had."""
+    return Setting(
+        "torch",
+        policy.init_scale,
+        policy.growth_factor,
+        policy.backoff_factor,
+        policy.growth_interval,
+    )
+
+
+def changed(kind: Kind, base: Policy, **given: float | None) -> Setting:
+    """A policy's setting with what is given instead: of torch's, the rest is the run's own; else its defaults.
+
+    Raises ValueError, whose arguments are the name of what is given and what is wrong with it.
+    """
+    setting = recorded(base) if kind == "torch" else DEFAULTS[kind]
+    told = {
+        name: int(value) if name == "growth_interval" else value
+        for name, value in given.items()
+        if value is not None
+    }
+    for name, value in told.items():
+        _check(setting, name, value)
+    return replace(setting, **told)  # type: ignore[arg-type]  # an interval is whole, as was checked
+
+
+def _check(setting: Setting, name: str, value: float) -> None:
+    if getattr(setting, name) is None:
+        has = " and ".join(each for each in NAMES if getattr(setting, each) is not None)
+        raise ValueError(name, f"the policy {setting.kind!r} has none: it takes {has}")
+    if not all(_HOLDS[how](value, bound) for how, bound in BOUNDS[name].items()):
+        raise ValueError(name, f"{_WORDS[name]}, not {value}")
+
+
+BOUNDS: Mapping[str, Mapping[str, float]] = {
+    "init_scale": {"minimum": 2.0**-126, "maximum": 2.0**127},
+    "growth_factor": {"exclusiveMinimum": 1, "maximum": 2**16},
+    "backoff_factor": {"minimum": 2.0**-16, "exclusiveMaximum": 1},
+    "growth_interval": {"minimum": 1, "maximum": 2**31 - 1},
+}
+"""What each may be, as JSON Schema says it."""
+
+_WORDS: Mapping[str, str] = {
+    "init_scale": "a scale from 2^-126 to 2^127",
+    "growth_factor": "more than 1 and at most 65536",
+    "backoff_factor": "less than 1 and at least 2^-16",
+    "growth_interval": "a whole number of steps, from 1 to 2^31 - 1",
+}
+
+_HOLDS: Mapping[str, Callable[[float, float], bool]] = {
+    "minimum": operator.ge,
+    "maximum": operator.le,
+    "exclusiveMinimum": operator.gt,
+    "exclusiveMaximum": operator.lt,
+}

@@ -1,0 +1,215 @@
+"""What a run would have been under another policy: skips, time at each scale, underflow, each as far as it tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from ampmon_server.analysis.policy.ceiling import Ceiling
+from ampmon_server.analysis.policy.history import History
+from ampmon_server.analysis.policy.replay import Outcome, Replay
+from ampmon_server.analysis.policy.settings import Setting, recorded
+from ampmon_server.analysis.policy.underflow import Lost, Underflow
+from ampmon_server.model.series import Floats, Ints
+
+
+REPLAYS = 32
+"""Of each of the four ways in which a run is read."""
+STRIDES_MAX = 100_000
+"""Of one way of reading a run: after so many strides no further replay is made, beyond the second."""
+
+KEPT, DRAWN = (0.03, 0.97), (0.05, 0.95)
+"""What is between these shares of the replays is in the band: of those that keep each update, or draw it."""
+
+FEWER, MORE = (0.1, -0.3), (0.05, 0.25)
+"""Of the expected skips, rounded down, by what another training differs beyond its draws (docs/methods.md)."""
+
+BAND_SHARE, BAND_LEAST = 0.3, 3
+"""A band wider than this share of what is expected, and than so many skips, is no answer."""
+
+SEED = 20260825
+
+
+@dataclass(frozen=True, slots=True)
+class Skips:
+    """How many updates are skipped: ``low`` and ``high`` bound what the run tells. ``known``: that is narrow."""
+
+    low: int
+    expected: float
+    high: int
+
+    @property
+    def known(self) -> bool:
+        return self.high - self.low <= max(BAND_LEAST, BAND_SHARE * self.expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """How many updates are made at a scale, a power of two of them or one that lies between."""
+
+    scale: float
+    updates: float
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The scale along the run, as log2 [p] at ``steps`` [p]: what is expected, and what bounds it. NaN: had ended."""
+
+    steps: Ints
+    low: Floats
+    expected: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A run under ``setting``. ``updates`` are those that are replayed, from step ``first`` to ``last``.
+
+    ``lost`` is of all of their elements; None where the run was not sampled. ``ended`` says why the policy would have
+    given up, in most replays. ``path`` is None where none was asked for.
+    """
+
+    setting: Setting
+    first: int
+    last: int
+    updates: int
+    skips: Skips
+    scales: tuple[Spent, ...]
+    lost: Lost | None
+    ended: str | None
+    path: Path | None = None
+
+
+class Simulator:
+    """Simulations of one history: what it tells is gathered once."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self._ceiling = Ceiling(history)
+        self._exact, self._drawn = (
+            [Replay(history, self._ceiling, exact=exact, worst=worst) for worst in (False, True)]
+            for exact in (True, False)
+        )
+        self._underflow = Underflow(history, self._ceiling)
+
+    def run(
+        self, setting: Setting, replays: int = REPLAYS, places: Ints | None = None
+    ) -> Simulation:
+        """A simulation, of so many replays of each kind; the same each time it is asked for.
+
+        With ``places``, in order, of updates among those replayed, the scale is told there.
+        """
+        at = [] if places is None else places.tolist()
+        sure, *drawn = (
+            self._replays(kinds, setting, replays, at)
+            for kinds in (self._exact, *([each] for each in self._drawn))
+        )
+        expected = float(np.mean([outcome.skips for outcome in sure]))
+        ends: list[float] = []
+        for outcomes, within in _within(sure, drawn):
+            skips = [outcome.skips for outcome in outcomes]
+            ends += np.quantile(skips, within, method="nearest").tolist()
+        lost = self._underflow.mean(sure)
+        return Simulation(
+            setting,
+            self.history.first,
+            self.history.last,
+            self.history.replayed,
+            _band(ends, expected),
+            _spent(sure),
+            lost,
+            _ended(sure),
+            None if places is None else self._path(places, sure, drawn),
+        )
+
+    def recorded(self, places: Ints | None = None) -> Simulation:
+        """The run as it was."""
+        history = self.history
+        was = Outcome(skips=history.skips, updates=history.replayed)
+        for part, level, length in zip(
+            self._ceiling.part.tolist(),
+            history.level.tolist(),
+            history.length.tolist(),
+            strict=True,
+        ):
+            was.spent[part, level] += length
+        lost = self._underflow.mean([was])
+        skips = Skips(history.skips, history.skips, history.skips)
+        return Simulation(
+            recorded(history.policy),
+            history.first,
+            history.last,
+            history.replayed,
+            skips,
+            _spent([was]),
+            lost,
+            None,
+            None if places is None else self._recorded_path(places),
+        )
+
+    def _recorded_path(self, places: Ints) -> Path:
+        level = self.history.level[np.searchsorted(self.history.ends, places, side="right")]
+        return Path(self.history.steps_at(places), level, level, level)
+
+    def _path(self, places: Ints, sure: list[Outcome], drawn: list[list[Outcome]]) -> Path:
+        """Bounded as skips are: by most replays of each kind."""
+        ends: list[Floats] = []
+        for outcomes, within in _within(sure, drawn):
+            ends.extend(np.quantile(_levels(outcomes, len(places)), within, 0, method="nearest"))
+        middle = np.quantile(_levels(sure, len(places)), 0.5, 0, method="nearest")
+        return Path(self.history.steps_at(places), np.min(ends, 0), middle, np.max(ends, 0))
+
+    def _replays(
+        self, kinds: list[Replay], setting: Setting, replays: int, places: list[int]
+    ) -> list[Outcome]:
+        """So many replays of each kind, or fewer, but of all kinds as many."""
+        # Calibration is not among the newest updates of a long run: they begin where it was.
+        scale = None if self.history.is_whole or setting.kind == "fixed" else self._begun
+        randoms = [np.random.default_rng(SEED) for _ in kinds]
+        made: list[Outcome] = []
+        strides = 0
+        for done in range(replays):
+            if done >= 2 and strides >= STRIDES_MAX * len(kinds):
+                break
+            for replay, random in zip(kinds, randoms, strict=True):
+                risk = self._ceiling.draw(replay.worst, random)
+                made.append(replay.run(setting.machine(scale), risk, random, places))
+                strides += made[-1].strides
+        return made
+
+    @property
+    def _begun(self) -> float:
+        return float(2.0 ** self.history.level[0])
+
+
+def _levels(outcomes: list[Outcome], places: int) -> Floats:
+    """The paths of replays, [r, p]; NaN after one had ended."""
+    return np.array(
+        [each.path + [np.nan] * (places - len(each.path)) for each in outcomes], np.float64
+    )
+
+
+def _within(
+    sure: list[Outcome], drawn: list[list[Outcome]]
+) -> list[tuple[list[Outcome], tuple[float, float]]]:
+    return [(sure, KEPT), *((outcomes, DRAWN) for outcomes in drawn)]
+
+
+def _band(ends: list[float], expected: float) -> Skips:
+    fewer, more = (max(int(share * expected + least), 0) for share, least in (FEWER, MORE))
+    return Skips(max(int(min(ends)) - fewer, 0), expected, int(max(ends)) + more)
+
+
+def _spent(outcomes: list[Outcome]) -> tuple[Spent, ...]:
+    spent: Counter[float] = Counter()
+    for outcome in outcomes:
+        for (_, level), updates in outcome.spent.items():
+            spent[level] += updates
+    return tuple(Spent(2.0**level, spent[level] / len(outcomes)) for level in sorted(spent))
+
+
+def _ended(outcomes: list[Outcome]) -> str | None:
+    why = [outcome.ended for outcome in outcomes if outcome.ended is not None]
+    return why[0] if 2 * len(why) > len(outcomes) else None

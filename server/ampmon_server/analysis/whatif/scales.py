@@ -1,0 +1,146 @@
+"""What formats would make of a gradient at other scales: its histogram of exponents shifted, with the error of that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ampmon.numerics.formats import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
+from ampmon.numerics.histogram import BINS, elsewhere, headroom_bits, shift
+from ampmon_server.analysis.whatif.errors import Share, widened
+from ampmon_server.analysis.whatif.flushed import Flushed, usable
+from ampmon_server.model.series import Floats, GradientSeries
+
+
+FORMATS: Mapping[str, FloatFormat] = {each.name.lower(): each for each in (FP16, BF16, E4M3, E5M2)}
+
+LEVELS = range(-8, 33)
+"""Powers of two that are looked at."""
+
+SAMPLES = 16
+"""So many of the newest samples are put together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """Shares of a gradient's elements as it was at 2^``level``: in bins [64], and zeros. ``amax`` is the largest."""
+
+    level: int
+    histogram: Floats
+    zeros: float
+    amax: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What one format would make of it at each of s scales: shares of all elements, between ``_low`` and ``_high``.
+
+    ``underflow`` is what it would flush to zero, without zeros that are so at any scale as far as those are known.
+    """
+
+    scale: list[float]
+    underflow_low: list[float]
+    underflow_high: list[float]
+    subnormal_low: list[float]
+    subnormal_high: list[float]
+    overflow_low: list[float]
+    overflow_high: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The largest power of two that leaves ``headroom_bits`` to a format's largest number, and what is lost there.
+
+    An upper bound: gradients of activations overflow first.
+    """
+
+    scale: float
+    headroom_bits: float
+    underflow_low: float
+    underflow_high: float
+    subnormal_low: float
+    subnormal_high: float
+
+
+def of_samples(samples: GradientSeries) -> Gradient | None:
+    """The newest samples of the parameters on fp16's grid as one; None where there is none that is finite."""
+    newest = usable(samples, SAMPLES)
+    if not len(newest):
+        return None
+    level = np.round(np.log2(newest.scale)).astype(int)
+    now = int(level[-1])
+    of = newest.on_grid
+    bins = sum(
+        (
+            shift(row, now - at) / n
+            for row, at, n in zip(of.histogram, level, of.elements, strict=True)
+        ),
+        start=np.zeros(BINS),
+    )
+    largest = float((of.amax * 2.0 ** (now - level)).max())
+    zeros = float((of.zeros / of.elements)[level == now].mean())
+    return Gradient(now, bins / len(newest), zeros, largest)
+
+
+def of_parameter(
+    scale: float, histogram: Sequence[int], zeros: int, looked: int, amax: float
+) -> Gradient:
+    """One parameter's gradient, of ``looked`` elements, at least 1, at a scale that is a positive number."""
+    return Gradient(
+        round(math.log2(scale)), np.array(histogram, np.float64) / looked, zeros / looked, amax
+    )
+
+
+def curve(gradient: Gradient, gone: Flushed | None, into: FloatFormat) -> Curve:
+    """Shares at each of `LEVELS`. What fp16 flushed at the gradient's own scale stays so at lower ones."""
+    columns: dict[str, list[float]] = {name: [] for name in Curve.__slots__}
+    for level in LEVELS:
+        columns["scale"].append(2.0**level)
+        for name, value in _at(gradient, gone, into, level).items():
+            columns[name].append(value)
+    return Curve(**columns)
+
+
+def room(gradient: Gradient, into: FloatFormat, level: int) -> float:
+    """Bits that the largest element leaves at 2^``level``, an upper bound; +inf where all are zero."""
+    return float(headroom_bits(np.array(gradient.amax), into)) - (level - gradient.level)
+
+
+def best(
+    gradient: Gradient, gone: Flushed | None, headroom: float, into: FloatFormat = FP16
+) -> Best:
+    now = room(gradient, into, gradient.level)
+    spare = int(np.floor(now - headroom)) if np.isfinite(now) else 0
+    spare = min(spare, FP32.exponent_max - gradient.level)  # a scale is in fp32
+    shares = _at(gradient, gone, into, gradient.level + spare)
+    kept = {name: shares[name] for name in Best.__slots__ if name in shares}
+    return Best(scale=2.0 ** (gradient.level + spare), headroom_bits=now - spare, **kept)
+
+
+def _at(
+    gradient: Gradient, gone: Flushed | None, into: FloatFormat, level: int
+) -> dict[str, float]:
+    bits = level - gradient.level
+    found = elsewhere(gradient.histogram, np.ones(()), bits, into)
+    already = (gone.low if bits <= 0 else 0.0, gone.high) if gone else (0.0, 0.0)
+    ends: dict[Share, tuple[Floats | float, Floats | float]] = {
+        "underflow": (found.flushed_least + already[0], found.flushed_most + already[1]),
+        "subnormal": (found.subnormal_least, found.subnormal_most),
+        "overflow": (
+            found.overflow_least,
+            # The bin of the largest element may reach beyond the limit that the element itself does not.
+            found.overflow_most if room(gradient, into, level) < 0 else 0.0,
+        ),
+    }
+    told: dict[str, float] = {}
+    for name, (low, high) in ends.items():
+        # Differences of sums may be a rounding error below nothing.
+        least, most = max(float(low), 0.0), max(float(high), 0.0)
+        told[f"{name}_low"], told[f"{name}_high"] = widened(name, bits, least, most)
+    if bits > 0:  # what comes back is among the zeros
+        back = float(found.subnormal_most) + gradient.zeros
+        told["subnormal_high"] = min(told["subnormal_high"], back)
+    return told

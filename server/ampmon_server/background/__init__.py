@@ -1,0 +1,1 @@
+"""What a server does beside its requests: writes, judges, sends, forwards and prunes."""

@@ -1,0 +1,19 @@
+"""News of runs: whoever listens learns that a run has moved on, never what is in it.
+
+A notice may be late or merged with the next, and is only ever a reason to ask the store.
+"""
+
+from __future__ import annotations
+
+from ampmon_server.background.bus.follower import Follower
+from ampmon_server.background.bus.local import (
+    INTERVAL_S,
+    PENDING_MAX,
+    QUIET_S,
+    Advance,
+    Bus,
+    Listener,
+)
+
+
+__all__ = ["INTERVAL_S", "PENDING_MAX", "QUIET_S", "Advance", "Bus", "Follower", "Listener"]

@@ -1,0 +1,100 @@
+"""Delivers the messages of alerts, each target by itself: one that hangs keeps no other waiting, and no request either.
+
+Several server processes may do so: who has taken a message alone sends it, and where that one died, another does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from ampmon_server.alerting.delivery import Outcome, Trouble, deliver, words
+from ampmon_server.alerting.targets import Alerts, Target
+from ampmon_server.background.bus import Advance, Bus
+from ampmon_server.background.writer import LineTooLong, Writer
+from ampmon_server.store import Store, StoreError
+
+
+POLL_S = 0.5
+"""So often it is asked what is due: one small question by an index."""
+TIDY_S = 3600.0
+
+Result = TypeVar("Result")
+_log = logging.getLogger(__name__)
+
+
+class Courier:
+    """Delivers to the targets of ``alerts``, until it is cancelled. ``sent`` and ``failed`` count attempts."""
+
+    def __init__(self, store: Store, writer: Writer, bus: Bus, alerts: Alerts | None) -> None:
+        self.sent = 0
+        self.failed: Counter[Trouble] = Counter()
+        self._store = store
+        self._writer = writer
+        self._bus = bus
+        self._alerts = alerts
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._unread = False
+
+    async def keep_delivering(self) -> None:
+        """Send what is due, for ever; returns at once where nobody is to be told of anything."""
+        if self._alerts is None:
+            return
+        targets = {target.name: target for target in self._alerts.targets}
+        tidied = -TIDY_S
+        try:
+            while True:
+                if time.monotonic() - tidied >= TIDY_S:
+                    tidied = time.monotonic()
+                    await self._try(lambda: self._store.tidy_messages(targets), writes=True)
+                for name in await self._try(self._store.messages_due) or ():
+                    if name in targets and name not in self._running:
+                        self._begin(targets[name], self._alerts)
+                await asyncio.sleep(POLL_S)
+        finally:
+            for task in self._running.values():
+                task.cancel()
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    def _begin(self, target: Target, alerts: Alerts) -> None:
+        task = asyncio.create_task(self._serve(target, alerts))
+        self._running[target.name] = task
+        task.add_done_callback(lambda _: self._running.pop(target.name))
+
+    async def _serve(self, target: Target, alerts: Alerts) -> None:
+        """Send what is due to one target, one message after another."""
+        store, hourly, url = self._store, alerts.policy.hourly, alerts.public_url
+        take = partial(store.take, target.name, hourly, url)
+        while taken := await self._try(take, writes=True):
+            outcome = await deliver(target, taken.message, allow_private=alerts.allow_private)
+            self._count(target, outcome)
+            settle = partial(store.settle, taken, outcome)
+            for change in await self._try(settle, writes=True) or ():
+                self._bus.publish(Advance(*change))
+
+    def _count(self, target: Target, outcome: Outcome) -> None:
+        if outcome.trouble is None:
+            self.sent += 1
+            return
+        self.failed[outcome.trouble] += 1
+        why = words(outcome.trouble, outcome.status)
+        _log.warning("Alerts do not reach the target %s: %s", target.name, why)
+
+    async def _try(self, ask: Callable[[], Result], *, writes: bool = False) -> Result | None:
+        """What the store answers; None where it cannot now, which is no reason to stop."""
+        try:
+            answer = await (self._writer.run(ask) if writes else asyncio.to_thread(ask))
+        except (StoreError, LineTooLong):
+            return None
+        except Exception as error:  # of any kind: nobody would see that this has ended
+            if not self._unread:
+                _log.warning("Alerts wait: their messages cannot be read", exc_info=error)
+            self._unread = True
+            return None
+        self._unread = False
+        return answer

@@ -1,0 +1,159 @@
+"""Forwards runs to one destination, in a thread of its own: one that is down or hangs delays nothing else.
+
+What is forwarded is read from the database by a cursor that is kept there too, so nothing waits in memory, and after an
+outage or a kill it goes on where the destination ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+from uuid import UUID
+
+from ampmon_server.background.forwarding.destinations import Destination, Rejected
+from ampmon_server.background.writer import LineTooLong, Writer
+from ampmon_server.store import NotFound, Portion, Store, StoreError
+
+
+POLL_S = 1.0
+PAUSE_MAX_S = 60.0
+"""Between two attempts in an outage; the first pause is `POLL_S`, and each is twice the one before."""
+SPARED_S = 3600.0
+"""To the next attempt at a run that was rejected."""
+RUNS_MAX = 64
+"""Of a round."""
+SKEW_US = 120 * 1_000_000
+"""A change may be seen so long after the time that it notes: clocks of servers differ, and writes take their time."""
+
+Result = TypeVar("Result")
+_log = logging.getLogger(__name__)
+
+
+class Forwarder:
+    """Forwards to ``destination``, called ``label`` in the log. ``points`` and ``failed`` count since the start.
+
+    ``up``: it can be used, as far as is known. ``waiting``: how many runs it lacked some of, up to 64.
+    """
+
+    def __init__(self, label: str, destination: Destination, store: Store, writer: Writer) -> None:
+        self.label = label
+        self.points = self.failed = self.waiting = 0
+        self.up = True
+        self._destination = destination
+        self._store = store
+        self._writer = writer
+        self._since = 0
+        self._spared: dict[UUID, float] = {}
+
+    async def keep_forwarding(self) -> None:
+        """Forward what is stored, until it is cancelled."""
+        pause = POLL_S
+        while True:
+            try:
+                await self._alone()
+                pause = POLL_S
+            except (StoreError, LineTooLong):  # the database is busy
+                pass
+            except (
+                Exception
+            ) as error:  # of any kind: an outage, or nobody would see that this has ended
+                self._failed(error)
+                pause = min(2 * pause, PAUSE_MAX_S)
+            await asyncio.sleep(pause)
+
+    async def _alone(self) -> None:
+        """Forward unless another server process does."""
+        turn = self._store.forwarding_alone(self._destination.key)
+        alone = await asyncio.to_thread(turn.__enter__)
+        try:
+            if alone:
+                await self._round()
+        finally:
+            await asyncio.to_thread(turn.__exit__, None, None, None)
+
+    async def _round(self) -> None:
+        key, begun = self._destination.key, time.time_ns() // 1000
+        if not self._since:
+            await self._writer.run(partial(self._store.begin_forwarding, key))
+        behind = await asyncio.to_thread(self._store.behind, key, self._since, RUNS_MAX)
+        self.waiting = len(behind)
+        for run_id, _ in behind:
+            if self._spared.get(run_id, 0.0) <= time.monotonic():
+                with suppress(NotFound):  # deleted meanwhile
+                    await self._forward(run_id)
+        if len(behind) == RUNS_MAX:
+            self._since = max(self._since, behind[-1].changed)
+        else:
+            self._since = max(begun - SKEW_US, 1)
+
+    async def _forward(self, run_id: UUID) -> None:
+        """All that is stored of a run, piece by piece; it rests as long as it works, for those who ingest."""
+        version = 0
+        while not version:
+            started = time.monotonic()
+            portion = await asyncio.to_thread(self._store.portion, self._destination.key, run_id)
+            position = await self._deliver(portion)
+            if position is None:
+                return
+            await self._writer.run(partial(self._store.keep_forwarded, portion, position))
+            self.points += sum(len(piece.points) for piece in portion.pieces)
+            version = portion.version
+            await asyncio.sleep(time.monotonic() - started)
+
+    async def _deliver(self, portion: Portion) -> str | None:
+        """The new position; None where the run was rejected."""
+        try:
+            position = await _in_thread(partial(self._destination.deliver, portion))
+        except Rejected as error:
+            self._spared[portion.run_id] = time.monotonic() + SPARED_S
+            self.failed += 1
+            _log.warning("Run %s is not forwarded to %s: %s", portion.run_id, self.label, error)
+            return None
+        if not self.up:
+            _log.warning("Forwarding to %s goes on", self.label)
+        self.up = True
+        return position
+
+    def _failed(self, error: Exception) -> None:
+        self.failed += 1
+        if self.up:
+            foreseen = isinstance(error, OSError)
+            _log.warning(
+                "Forwarding to %s waits until it can be used again: %s",
+                self.label,
+                " ".join(str(error).split()) or type(error).__name__,
+                exc_info=None if foreseen else error,
+            )
+        self.up = False
+
+
+async def _in_thread(function: Callable[[], Result]) -> Result:
+    """What a function gives that may hang: its thread keeps no process from ending, as an executor's would."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Result] = loop.create_future()
+
+    def settle(result: Result | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except BaseException as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for it
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, name="ampmon-forward", daemon=True).start()
+    return await future

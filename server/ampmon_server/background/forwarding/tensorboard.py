@@ -1,0 +1,95 @@
+"""Writes runs as event files of TensorBoard, one file a run, which is only ever appended to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from ampmon_server.model.names import file_name
+from ampmon_server.store import Piece, Portion
+
+
+class _Position(msgspec.Struct):
+    """How far a file is known to be written; what is behind it was cut off half-way, and is written again."""
+
+    file: str
+    bytes: int = 0
+
+
+class TensorBoard:
+    """Event files under a folder, which TensorBoard is pointed at: PROJECT/NAME-ID/events.out.tfevents..."""
+
+    def __init__(self, folder: Path) -> None:
+        self.key = f"tensorboard:{folder}"
+        self._folder = folder
+
+    def deliver(self, portion: Portion) -> str:
+        """See `Destination.deliver`. Raises OSError."""
+        if not portion.pieces:
+            return portion.position
+        at = msgspec.json.decode(portion.position or _begun(portion), type=_Position)
+        path = self._folder / at.file
+        new = not path.exists()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+            # It is shorter where somebody removed or replaced it: then this goes on with what is there.
+            file.truncate(min(at.bytes, os.fstat(file.fileno()).st_size))
+            file.seek(0, os.SEEK_END)
+            _write(file, portion.pieces)
+            file.flush()
+            os.fsync(file.fileno())
+            at.bytes = file.tell()
+        if new:
+            _sync(path.parent)
+        return msgspec.json.encode(at).decode()
+
+
+def _begun(portion: Portion) -> bytes:
+    """The position of a run of which nothing is written. Names are not unique, and may change."""
+    run = f"{file_name(portion.name)}-{portion.run_id.hex[-8:]}"
+    events = f"events.out.tfevents.{portion.started // 1_000_000:010d}.ampmon"
+    return msgspec.json.encode(_Position(f"{file_name(portion.project)}/{run}/{events}"))
+
+
+def _write(file: IO[bytes], pieces: list[Piece]) -> None:
+    # The package that `ampmon import` reads such files with.
+    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    writer = RecordWriter(file)
+    if not file.tell():
+        began = pieces[0].points[0].time / 1e6
+        writer.write(Event(wall_time=began, file_version="brain.Event:2").SerializeToString())
+    for piece in pieces:
+        if piece.resumed:  # TensorBoard drops what an earlier start logged from this step on
+            start, first = SessionLog(status=SessionLog.START), piece.points[0]
+            at = first.time / 1e6
+            writer.write(
+                Event(wall_time=at, step=first.step, session_log=start).SerializeToString()
+            )
+        for event in _events(piece):
+            writer.write(event)
+
+
+def _events(piece: Piece) -> Iterator[Any]:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    for step, time, values in piece.points:
+        told = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        event = Event(wall_time=time / 1e6, step=step, summary=Summary(value=told))
+        yield event.SerializeToString()
+
+
+def _sync(folder: Path) -> None:
+    """Have a new file's name on the disk too, where folders can be synced."""
+    if os.name == "posix":
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(held)
+        finally:
+            os.close(held)

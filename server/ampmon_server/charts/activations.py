@@ -1,0 +1,341 @@
+"""Activations by module: what fp16 makes of their gradients, and the headroom of both, at the newest sample of a view.
+
+A row a module, in the order of the forward pass, so that one sees where in the network gradients are flushed. What is
+normal is left out of the bars: it would fill them, and hide the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ampmon.numerics import estimates
+from ampmon.numerics.histogram import SMALL_CLASSES, Classes, headroom_bits
+from ampmon_server.charts.parts.layout import (
+    Figure,
+    Trace,
+    empty,
+    escaped,
+    figure,
+    nothing_here,
+    shortened,
+    y_axis,
+)
+from ampmon_server.charts.parts.source import Source, View, cut
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.underflow import FATES, Fate
+from ampmon_server.model.series import Floats, Ints, ModuleSample
+from ampmon_server.model.words import count, magnitude_of, percent, plural, power_of_two, within
+
+
+ROWS_MAX = 48
+"""More modules than these are not drawn, but those that lose most."""
+
+_ROW_PIXELS = 18
+_BOTTOM = 40
+_NAME_CHARACTERS = (32, 16)
+"""Of a module's name beside its row: where there is room, and where it is narrow."""
+_CHARACTER_PIXELS = 6.6
+
+META = {
+    "title": "Activations by module",
+    "definitions": {
+        "activation gradient": "The gradient that comes back to what a module put out in fp16, still multiplied by the "
+        "loss scale. It is made in fp16, so it is flushed and overflows before the weights' gradients show it.",
+        "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
+        "zero": "Exactly zero, whether fp16 flushed it or it always was: behind a ReLU or a dropout, where a class has "
+        "no share in the loss.",
+        "headroom forward": "log2(65504 / the largest magnitude the module put out): bits left before it overflows. "
+        "The loss scale does not move it.",
+        "headroom back": "log2(65504 / the largest magnitude of the gradient that came back). "
+        "Each doubling of the loss scale takes one bit.",
+        "a click": "On a module finds its parameters, in the heatmap and in the table.",
+        "order": "Modules stand in the order in which the forward pass left them; backward goes the other way.",
+    },
+}
+
+_OFF = "Activations are not measured in this run. To see where in the network gradients are flushed, write "
+_LINE = "GradScaler(model=model, monitor=ampmon.Config(activations=100))"
+
+
+def activations(source: Source, view: View) -> Figure:
+    """What of each module's gradients is not normal, stacked by class, and the headroom forward and back beside it."""
+    sample = source.modules
+    if source.disabled:
+        return empty(META, "This scaler is disabled: there are no scaled gradients to look at.")
+    if sample is None:
+        return empty(META, nothing_here(view, "sampled activation", f"{_OFF}{_LINE}."))
+    rows = _drawn(sample)
+    if not len(rows):
+        return empty(META, _nothing_in_fp16(sample))
+    classes = sample.statistics.classes()
+    drawn = [fate for fate in FATES[1:] if fate.always or getattr(classes, fate.field).any()]
+    heights = -np.arange(len(rows), dtype=np.float64)
+    names = [shortened(sample.names[row], _NAME_CHARACTERS[view.narrow]) for row in rows.tolist()]
+    traces = [*_bars(sample, rows, heights, drawn), *_headrooms(sample, rows, heights)]
+    top = 16 + 20 * len(traces) if view.narrow else 48
+    left = round(24 + _CHARACTER_PIXELS * max(map(len, names)))
+    return figure(
+        traces,
+        cut(source, view),
+        view,
+        height=top + _BOTTOM + _ROW_PIXELS * len(rows),
+        margin={"l": left, "r": 16, "t": top, "b": _BOTTOM, "autoexpand": False},
+        meta={**META, "caption": _caption(sample, rows), "opens": _opens(sample, rows)},
+        barmode="stack",
+        bargap=0.35,
+        showlegend=True,
+        legend=_legend(view),
+        xaxis=_x_axis(
+            "lost" if view.narrow else "share of the gradient's elements",
+            domain=[0, 0.52],
+            **_percent_ticks(_lost(sample)[rows]),
+        ),
+        xaxis2=_x_axis(
+            "bits left" if view.narrow else "headroom, bits",
+            domain=[0.62, 1],
+            **_bits_ticks(sample, rows),
+        ),
+        yaxis=y_axis(
+            range=[float(heights[-1]) - 0.6, 0.6],
+            tickvals=heights.tolist(),
+            ticktext=list(map(escaped, names)),
+            showgrid=False,
+            ticklabelstandoff=6,
+            tickfont={"size": 11, "color": "role:ink"},
+        ),
+    )
+
+
+def _opens(sample: ModuleSample, rows: Ints) -> list[tuple[str, str]]:
+    """A click on a module finds its parameters."""
+    return [("search", f"{sample.names[row]}.*") for row in rows.tolist()]
+
+
+def _legend(view: View) -> dict[str, Any]:
+    return {
+        "orientation": "h",
+        "xref": "container" if view.narrow else "paper",
+        "x": 0,
+        "y": 1,
+        "yanchor": "bottom",
+        "traceorder": "normal",
+        "itemclick": False,
+        "itemdoubleclick": False,
+    }
+
+
+def _there(sample: ModuleSample) -> npt.NDArray[np.int64]:
+    """The modules with fp16 gradients, and those that overflowed."""
+    return np.flatnonzero((sample.elements > 0) | ~np.isfinite(sample.forward))
+
+
+def _drawn(sample: ModuleSample) -> npt.NDArray[np.int64]:
+    """Of too many modules with something to draw those that lose most. In their order."""
+    there = _there(sample)
+    if len(there) <= ROWS_MAX:
+        return there
+    worst = np.where(np.isfinite(sample.forward), _lost(sample), np.inf)[there]
+    return np.sort(there[np.argsort(-worst, kind="stable")[:ROWS_MAX]])
+
+
+def _lost(sample: ModuleSample) -> Floats:
+    """The share of each module's gradient that is not normal."""
+    classes = sample.statistics.classes()
+    return _share(classes.total - classes.normal, classes)
+
+
+def _share(part: Ints, classes: Classes) -> Floats:
+    """A class's share of the elements looked at; 0 where there are none."""
+    return np.asarray(part / np.maximum(classes.total, 1), np.float64)
+
+
+def _bars(sample: ModuleSample, rows: Ints, heights: Floats, drawn: list[Fate]) -> list[Trace]:
+    classes = sample.statistics.classes()
+    said = [_said(sample, classes, drawn, row) for row in rows.tolist()]
+    return [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": fate.word,
+            "x": typed(100 * _share(getattr(classes, fate.field), classes)[rows]),
+            "y": typed(heights),
+            "marker": {"color": f"role:{fate.role}", "line": {"width": 0}},
+            "text": said,
+            "textposition": "none",
+            "hoverinfo": "text",
+        }
+        for fate in drawn
+    ]
+
+
+def _said(sample: ModuleSample, classes: Classes, drawn: list[Fate], row: int) -> str:
+    """What a row says on hover."""
+    lines = [f"<b>{escaped(sample.names[row])}</b> {escaped(sample.kinds[row])}"]
+    looked, elements = classes.total[row], sample.elements[row]
+    if looked:
+        for fate in drawn:
+            share = getattr(classes, fate.field)[row] / looked
+            error = _standard_error(sample, getattr(classes, fate.field), fate, row)
+            lines.append(f"{within(float(share), error)} {fate.word}")
+        of = (
+            f"{count(int(looked))} of {count(int(elements))}"
+            if looked < elements
+            else count(int(elements))
+        )
+        lines.append(f"{of} elements")
+    return "<br>".join(lines)
+
+
+def _standard_error(sample: ModuleSample, counts: Ints, fate: Fate, row: int) -> float:
+    """Of the share that ``counts`` [modules] have in a module; 0 where all of its gradient was looked at."""
+    looked, elements = sample.statistics.looked[row], sample.elements[row]
+    squares = np.zeros_like(counts)  # not known of the other classes
+    if fate.field in SMALL_CLASSES:
+        squares = sample.statistics.run_squares[:, SMALL_CLASSES.index(fate.field)]
+    variance = estimates.share_variance(counts[row], squares[row], looked, elements)
+    share = np.asarray(counts[row] / looked)
+    return float(estimates.standard_error(share, variance, estimates.grain(looked, elements)))
+
+
+def _headrooms(sample: ModuleSample, rows: Ints, heights: Floats) -> list[Trace]:
+    """The headroom of what each module put out and of what came back, and a cross where one overflowed."""
+    known = sample.statistics.looked > 0
+    back = np.where(known, sample.statistics.amax, 1.0)
+    lost = (sample.statistics.inf + sample.statistics.nan) > 0
+    both = (
+        ("forward", "circle", "ink", sample.forward, sample.elements > 0),
+        ("back", "diamond-open", "ink", np.where(lost, np.inf, back), known),
+    )
+    traces: list[Trace] = []
+    for name, symbol, role, magnitude, there in both:
+        over = ~np.isfinite(magnitude)
+        for word, mark, colour, chosen in (
+            (f"headroom {name}", symbol, role, there & ~over & (magnitude > 0)),
+            (f"overflow {name}", "x" if name == "forward" else "x-open", "skip", over),
+        ):
+            shown = np.flatnonzero(chosen[rows])
+            if len(shown):
+                traces.append(_marks(word, mark, colour, magnitude[rows[shown]], heights[shown]))
+                traces[-1]["text"] = [
+                    f"<b>{escaped(sample.names[row])}</b><br>{_headroom_words(word, magnitude[row])}"
+                    for row in rows[shown].tolist()
+                ]
+    return traces
+
+
+def _marks(word: str, symbol: str, role: str, magnitude: Floats, heights: Floats) -> Trace:
+    """An overflow is drawn where no headroom is left."""
+    bits = np.where(np.isfinite(magnitude), headroom_bits(magnitude), 0.0)
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": word,
+        "x": typed(bits),
+        "y": typed(heights),
+        "xaxis": "x2",
+        "marker": {"symbol": symbol, "size": 8, "color": f"role:{role}"},
+        "hoverinfo": "text",
+    }
+
+
+def _headroom_words(word: str, magnitude: float) -> str:
+    if not np.isfinite(magnitude):
+        return f"{word}: inf or NaN"
+    bits = float(headroom_bits(np.array([magnitude]))[0])
+    return f"{word}: {bits:.1f} bits, largest {magnitude_of(magnitude)}"
+
+
+def _percent_ticks(shares: Floats) -> dict[str, Any]:
+    """From nothing to the least round percentage that holds all of these, in two halves."""
+    most = 100 * float(shares.max(initial=0.0))
+    top = next(round_ for round_ in (1, 2, 5, 10, 20, 50, 100) if most <= round_ or round_ == 100)
+    ticks = [top * part / 2 for part in range(3)]
+    return {
+        "range": [0, top],
+        "tickvals": ticks,
+        "ticktext": [percent(tick / 100) for tick in ticks],
+    }
+
+
+def _bits_ticks(sample: ModuleSample, rows: Ints) -> dict[str, Any]:
+    """From no headroom, or less where fp32 held more than fp16 could, to the most there is."""
+    magnitudes = np.concatenate([sample.forward[rows], sample.statistics.amax[rows]])
+    bits = headroom_bits(magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)])
+    least, most = float(bits.min(initial=0.0)), float(bits.max(initial=8.0))
+    stride = next(
+        stride for stride in (4, 8, 16, 32, 64) if most - least <= 4 * stride or stride == 64
+    )
+    return {"range": [least - 1.0, most + 1.5], "dtick": stride, "tick0": 0}
+
+
+def _x_axis(title: str, **keys: Any) -> dict[str, Any]:
+    """An axis that only the figure sets: the page's zoom is along steps, and this is none."""
+    return {
+        "title": {"text": title, "standoff": 4},
+        "fixedrange": True,
+        "zeroline": False,
+        "gridcolor": "role:grid",
+        "ticks": "",
+        "anchor": "y",
+        **keys,
+    }
+
+
+def _caption(sample: ModuleSample, rows: Ints) -> str:
+    classes = sample.statistics.classes()
+    looked = int(classes.total.sum())
+    parts = [f"Step {count(sample.step)}, scale {power_of_two(sample.scale)}."]
+    if looked:
+        # Those looked at stand for all of a module's elements.
+        of = np.where(classes.total > 0, sample.elements, 0)
+        zero, subnormal = (
+            float((_share(part, classes) * of).sum() / of.sum())
+            for part in (classes.zero, classes.subnormal)
+        )
+        modules = plural(int((sample.elements > 0).sum()), "module")
+        parts.append(
+            f"Of the gradients that came back to {modules} in fp16, {percent(zero)} are zero and "
+            f"{percent(subnormal)} subnormal{_worst(sample)}."
+        )
+    parts.append(_overflow(sample))
+    if len(rows) < len(_there(sample)):
+        parts.append(f"The {ROWS_MAX} that lose most are drawn.")
+    if sample.left_out:
+        parts.append(f"{plural(len(sample.left_out), 'compiled module')} not looked into.")
+    if looked < int(sample.elements.sum()):
+        parts.append("The shares are those of a sample.")
+    return " ".join(filter(None, parts))
+
+
+def _worst(sample: ModuleSample) -> str:
+    """Where most is too small for fp16."""
+    classes = sample.statistics.classes()
+    small = _share(classes.zero + classes.below_grid + classes.subnormal, classes)
+    row = int(small.argmax())
+    return (
+        f", most in {sample.names[row]} ({percent(float(small[row]))} of both)"
+        if small[row]
+        else ""
+    )
+
+
+def _overflow(sample: ModuleSample) -> str:
+    """Where an overflow began, if there was one."""
+    forward = np.flatnonzero(~np.isfinite(sample.forward))
+    if len(forward):
+        return f"Overflowed in forward, first in {sample.names[forward[0]]}."
+    back = np.flatnonzero(sample.statistics.inf + sample.statistics.nan)
+    if len(back):
+        return f"Overflowed in backward, first at {sample.names[back[-1]]}."
+    return ""
+
+
+def _nothing_in_fp16(sample: ModuleSample) -> str:
+    left_out = " What is compiled is not looked into." if sample.left_out else ""
+    return (
+        f"At step {count(sample.step)} no gradient came back in fp16 to any of {plural(len(sample), 'module')}: "
+        f"were they run under autocast to fp16?{left_out}"
+    )

@@ -1,0 +1,260 @@
+"""Two to twenty runs on one axis: what they logged, their scales, skips, and losses in fp16. Pure.
+
+Each run has a colour and a dash of its own, and its name stands at the end of its line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ampmon_server.charts.logged import logged
+from ampmon_server.charts.parts.bands import held, line
+from ampmon_server.charts.parts.judged import GRID_DEFINITION, judge
+from ampmon_server.charts.parts.layout import (
+    DEAD,
+    ENDLESS,
+    Figure,
+    Trace,
+    beside,
+    empty,
+    log2_scale,
+    plot_x,
+    powers_of_two,
+    y_axis,
+)
+from ampmon_server.charts.parts.source import View, Window, cut
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.scale import stepped
+from ampmon_server.charts.together import (
+    COLOURS,
+    Compared,
+    apart,
+    chart,
+    hovered,
+    left_out,
+    nothing_of,
+    since_start,
+    tall,
+    without,
+)
+from ampmon_server.charts.underflow import ticks
+from ampmon_server.model.cells.gradients import SHARES as CLASSES
+from ampmon_server.model.words import count, percent, power, steps
+
+
+SHARES = ("subnormal", "zero")
+NO_UPDATE = "None of these runs has a step yet."
+OFF_GRID = "because they have no finite fp16-representable gradient"
+ROW, LOW_ROW = 32, 20
+"""Pixels that each run has in the rug of skips, and of more than eight runs."""
+
+
+def _meta(title: str, definitions: Mapping[str, str]) -> dict[str, Any]:
+    return {"title": title, "definitions": definitions}
+
+
+_SCALE = _meta(
+    "Loss scale",
+    {
+        "loss scale": "What the loss is multiplied by before backward. Drawn of each run's first scaler."
+    },
+)
+_SKIPS = _meta(
+    "Skipped steps",
+    {
+        "skipped": "A step in which any optimizer on any rank found an inf or a NaN in its gradients and left the "
+        "weights alone. A mark may stand for several; the counts beside the plot are of all in view."
+    },
+)
+_FATE = _meta(
+    "Gradient lost in fp16",
+    {
+        "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
+        "zero": "Exactly zero, whether fp16 flushed it or it always was.",
+        "fp16-representable": GRID_DEFINITION,
+    },
+)
+
+
+def scale(runs: Sequence[Compared], view: View) -> Figure:
+    """The scale of each run: at most four points a pixel column, its extremes among them."""
+    drawn, frame = _cut(runs, view)
+    if not drawn:
+        return empty(_SCALE, nothing_of(runs, view, "step", NO_UPDATE))
+    ends = [cells.all_updates[0] for _, cells in drawn]
+    height = tall(len(drawn), 320)
+    low, high = _span(np.array([[end["scale_min"], end["scale_max"]] for end in ends]))
+    newest = log2_scale(np.array([end["after_last"] for end in ends]))
+    labels = [
+        (float(at), f"{run.label} {power(float(at)) if DEAD < at < ENDLESS else ''}", run)
+        for at, (run, _) in zip(newest, drawn, strict=True)
+        if math.isfinite(at)
+    ]
+    return chart(
+        [_named(stepped(window, view), run) for run, window in drawn],
+        [run for run, _ in drawn],
+        frame,
+        view,
+        height=height,
+        meta={
+            **_SCALE,
+            "caption": "Labels show the latest value."
+            + left_out(runs, [run for run, _ in drawn], view, "step"),
+        },
+        yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
+        annotations=apart(labels, (low, high), height - 48, view),
+    )
+
+
+def skips(runs: Sequence[Compared], view: View) -> Figure:
+    """A row of marks for each run, and how many of its updates in view were skipped: exact, however wide a mark."""
+    drawn, frame = _cut(runs, view)
+    if not drawn:
+        return empty(_SKIPS, nothing_of(runs, view, "step", NO_UPDATE))
+    many = len(drawn) > COLOURS
+    labels = []
+    for row, (run, window) in enumerate(drawn):
+        all_of = window.all_updates[0]
+        skipped, total = int(all_of["skipped"]), int(all_of["n"])
+        share = percent(skipped / total)
+        words = f"{run.label}<br>{count(skipped)} of {count(total)} ({share})"
+        words = run.beside(share) if many else words
+        labels.append(beside(-row, words, run.role, view))
+    return chart(
+        [_rug(run, window, row, view) for row, (run, window) in enumerate(drawn)],
+        [run for run, _ in drawn],
+        frame,
+        view,
+        height=64 + (LOW_ROW if many else ROW) * len(drawn),
+        meta={
+            **_SKIPS,
+            "caption": "Ticks mark skipped steps."
+            + left_out(runs, [run for run, _ in drawn], view, "step"),
+        },
+        yaxis=y_axis(range=[0.6 - len(drawn), 0.6], showticklabels=False, tickvals=[]),
+        annotations=labels,
+    )
+
+
+def fate(runs: Sequence[Compared], view: View) -> Figure:
+    """The share of subnormal and of zero elements, of all samples in a column, on log scales."""
+    drawn, frame = _cut(runs, view)
+    found = [(run, window, of) for run, window in drawn if (of := judge(window, view))]
+    judged = [each for each in found if each[2].side == "on"]
+    told = without(OFF_GRID, [run for run, _, of in found if of.side == "off"])
+    told += left_out(runs, [run for run, _, _ in found], view, "sample")
+    if not judged:
+        none = nothing_of(runs, view, "sample", "No gradient of these runs is sampled yet.")
+        return empty(_FATE, told.strip() if found else none)
+    height = tall(len(judged), 400, panels=2)
+    traces: list[Trace] = []
+    labels: list[dict[str, Any]] = []
+    axes: dict[str, Any] = {}
+    for panel, (share, domain) in enumerate(zip(SHARES, ((0.54, 1), (0, 0.46)), strict=True)):
+        axis = "y" if panel == 0 else "y2"
+        shares = [getattr(of.classes(), share) / of.classes().total for _, _, of in judged]
+        floor, top = _decades(shares)
+        ends = []
+        for (run, window, of), line_of in zip(judged, shares, strict=True):
+            left, right = held(of.x, window)
+            heights = np.maximum(np.log10(np.maximum(line_of, 1e-30)), floor)
+            said = [f"{percent(each)} {share}" for each in line_of.tolist()]
+            trace = line(left, right, heights, view, said, yaxis=axis, line=run.line)
+            # A run is in the legend once, of which there is room for no more.
+            traces.append({**trace, **hovered(run), "showlegend": panel == 0})
+            newest = of.newest.of("last_share")[0, CLASSES.index(share)]
+            ends.append((float(heights[-1]), run.beside(percent(float(newest))), run))
+        labels += apart(ends, (floor, top), (height - 48) * 0.46, view, yref=axis)
+        axes[f"yaxis{axis[1:]}"] = y_axis(
+            range=[floor, top], domain=domain, title={"text": share}, **ticks(floor, top)
+        )
+    return chart(
+        traces,
+        [run for run, _, _ in judged],
+        frame,
+        view,
+        height=height,
+        meta={
+            **_FATE,
+            "caption": "Shares of gradient elements at sampled steps; the newest beside each line."
+            + told,
+        },
+        annotations=labels,
+        anchor="y2",
+        **axes,
+    )
+
+
+COMPARED: Mapping[str, Callable[[Sequence[Compared], View], Figure]] = {
+    "logged": logged,
+    "scale": scale,
+    "skips": skips,
+    "fate": fate,
+}
+"""Every chart of several runs, by its name."""
+
+
+def _cut(runs: Sequence[Compared], view: View) -> tuple[list[tuple[Compared, Window]], Window]:
+    """The runs, of which there must be one, that have an update in view, each cut to it; and a window around them all
+    that has nothing in it."""
+    if view.x == "time":
+        runs = [since_start(run) for run in runs]
+    windows = [(run, cut(run.source, view)) for run in runs]
+    found = [(run, window) for run, window in windows if len(window.updates)]
+    low = min((window.low for _, window in found), default=0)
+    high = max((window.high for _, window in found), default=0)
+    some = windows[0][1]
+    around = replace(
+        some, low=low, high=high, updates=some.updates[:0], gradients=some.gradients[:0]
+    )
+    return found, around
+
+
+def _named(trace: Trace, run: Compared) -> Trace:
+    """A run's scale: of several runs what is hovered has to say whose it is, and where, whatever x is."""
+    said = {"hovertemplate": "%{text}, step %{customdata:,d}"}
+    return {**trace, **hovered(run), **said, "line": {**trace["line"], **run.line}}
+
+
+def _rug(run: Compared, window: Window, row: int, view: View) -> Trace:
+    held_by = window.updates[window.updates["skipped"] > 0]
+    told = zip(
+        *(held_by[name].tolist() for name in ("skip_first", "skip_last", "skipped")), strict=True
+    )
+    return {
+        "type": "scatter",
+        **hovered(run),
+        "mode": "markers",
+        "marker": {
+            "symbol": "line-ns-open",
+            "size": 14,
+            "color": f"role:{run.role}",
+            "line": {"width": 1.5},
+        },
+        "x": plot_x(window.x.at(held_by, "skip"), view),
+        "y": [-row] * len(held_by),
+        "customdata": typed(held_by["skipped"]),
+        "text": [f"{steps(first, last)}: {count(number)} skipped" for first, last, number in told],
+        "hovertemplate": "%{text}",
+    }
+
+
+def _span(scales: Any) -> tuple[float, float]:
+    heights = log2_scale(scales.astype(np.float64))
+    finite = heights[np.isfinite(heights)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    middle, half = (low + high) / 2, max((high - low) / 2, 2.0)
+    return middle - half * 1.15 - 0.25, middle + half * 1.15 + 0.25
+
+
+def _decades(shares: Sequence[Any]) -> tuple[float, float]:
+    """Whole decades around all shares, the floor, where zero is drawn, one further down."""
+    seen = np.concatenate([np.asarray(each, np.float64).ravel() for each in shares])
+    seen = seen[seen > 0]
+    low = float(np.clip(np.floor(np.log10(seen.min())), -7, -1)) if len(seen) else -3.0
+    return low - 1, 0.1

@@ -1,0 +1,256 @@
+"""Exponents of the unscaled gradient: a heatmap of counts against step, and over it the window of a number format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ampmon.numerics.histogram import EXPONENT_MIN
+from ampmon_server.analysis.whatif import FORMATS, LEVELS
+from ampmon_server.charts.parts.gaps import Broken, Gaps, apart
+from ampmon_server.charts.parts.judged import GRID_DEFINITION, Judged, judge, scope, why_no_samples
+from ampmon_server.charts.parts.layout import (
+    Figure,
+    Trace,
+    empty,
+    figure,
+    hovered_x,
+    middles,
+    plot_x,
+    powers_of_two,
+    y_axis,
+)
+from ampmon_server.charts.parts.limits import Slide
+from ampmon_server.charts.parts.source import Source, View, Window, cut
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.model.series import Floats, Ints
+from ampmon_server.model.words import count, plural, two_to
+
+
+META = {
+    "title": "Gradient magnitude distribution",
+    "definitions": {
+        "unscaled gradient": "The gradient that training means: .grad divided by the loss scale it was made at, before "
+        "clipping. Its exponents do not move when the scale does.",
+        "exponent": "k, for elements of magnitude 2ᵏ up to 2ᵏ⁺¹, unscaled.",
+        "window": "What a number format can hold of it, at the scale in force: doubling the scale slides it down by "
+        "one exponent. What lies above is infinity, what lies below is zero.",
+        "overflow": "Above its largest number, 65\u202f504 in fp16, a format has only infinity (E4M3 only NaN), and "
+        "the step is skipped.",
+        "subnormal": "Below it, 2⁻¹⁴ in fp16, a format holds a number with fewer bits the smaller it is.",
+        "smallest": "A format's smallest number, 2⁻²⁴ in fp16: half of it and less becomes zero.",
+        "lost": "Shares of all elements drawn here, if all of them had the slider's scale. Below range is below the "
+        "smallest number. Zero, inf and NaN have no exponent and are in no share: What if estimates how many of the "
+        "zeros another scale brings back.",
+        "fp16-representable": GRID_DEFINITION,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Rows of the heatmap: ``heights`` [r] of their centres, ``counts`` [r, c], and what a row is called on hover."""
+
+    heights: Floats
+    counts: Floats
+    word: str
+
+
+def exponents(source: Source, view: View) -> Figure:
+    """A column for each sampled update; where several share one, the mean of their counts, and the most inf and NaN."""
+    window = cut(source, view)
+    judged = judge(window, view)
+    if judged is None:
+        return empty(META, why_no_samples(window, source, view))
+    levels = _levels(judged)
+    held = np.isfinite(levels)
+    if not held.any():
+        return empty(META, "At no sample here was the scale a positive number to divide by.")
+    judged, levels = replace(judged, cells=judged.cells[held]), levels[held]
+    columns = apart(middles(judged.x, judged.at("last")), Gaps.of(window))
+    slide = Slide.along(
+        _at_least_two(columns.x, window),
+        _at_least_two(np.where(columns.empty, np.nan, levels[columns.taken])).astype(np.float64),
+        FORMATS[view.format],
+    )
+    exponents, counts = _unscaled(judged, levels)
+    low, high = slide.reach(float(exponents[0]) - 0.5, float(exponents[-1]) + 0.5)
+    bands = [Band(exponents, counts, "2<sup>%{y:d}</sup>"), *_apart(judged, low, high)]
+    bottom, top = low - 2.25, high if len(bands) == 2 else high + 2.25
+    return figure(
+        [
+            *(_heatmap(band, columns, window, view) for band in bands),
+            *slide.traces(low, high, view),
+        ],
+        window,
+        view,
+        height=400,
+        top=36 + _label(view),
+        meta={
+            **META,
+            "caption": _caption(judged, slide),
+            "choices": [_choice(view)],
+            "slider": _slider(int(slide.levels[-1])),
+            "window": {
+                "format": slide.format.name,
+                **slide.begins,
+                "low": low,
+                "high": high,
+                **_counted(judged, bands[0]),
+            },
+        },
+        yaxis=y_axis(range=[bottom, top], showgrid=False, **_ticks(bands, low, high)),
+        coloraxis=_colours(int(judged.of("elements_most").max()), view),
+        annotations=slide.labels(low, high, view),
+    )
+
+
+def _levels(judged: Judged) -> Floats:
+    """log2 of the newest scale of each column, whole, so that rows stay rows; NaN where that is no number."""
+    scale = judged.cells["scale_last"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        levels = np.round(np.log2(np.where(scale > 0, scale, np.nan)))
+    return np.where(np.isfinite(levels), levels, np.nan)
+
+
+def _unscaled(judged: Judged, levels: Floats) -> tuple[Floats, Floats]:
+    """The exponents that occur [r], and the counts [r, c] of the columns, each moved down by its level."""
+    histogram = judged.of("histogram") / judged.of("samples")[:, None]
+    column, held = np.nonzero(histogram)
+    if not len(held):
+        return -levels[-1:] + EXPONENT_MIN, np.zeros((1, len(judged.cells)))
+    exponent = (held + EXPONENT_MIN - levels[column]).astype(np.int64)
+    rows = np.arange(exponent.min(), exponent.max() + 1)
+    counts = np.zeros((len(rows), len(judged.cells)))
+    counts[exponent - rows[0], column] = histogram[column, held]
+    return rows.astype(np.float64), counts
+
+
+def _counted(judged: Judged, band: Band) -> dict[str, Any]:
+    """Elements of all samples by exponent, from the ``first`` on, and how many there are with zeros, inf and NaN."""
+    counts = np.rint(band.counts @ judged.of("samples")).astype(np.int64)
+    return {
+        "first": int(band.heights[0]),
+        "counts": counts.tolist(),
+        "elements": max(int(judged.classes().total.sum()), 1),
+    }
+
+
+def _slider(level: int) -> dict[str, Any]:
+    """The scales to try, by their powers of two: from the newest one, which may lie beyond the others."""
+    return {"low": min(LEVELS[0], level), "high": max(LEVELS[-1], level), "value": level}
+
+
+def _apart(judged: Judged, low: float, high: float) -> list[Band]:
+    """Rows apart from the exponents: zeros below, and inf and NaN above if there are any."""
+    zeros = judged.of("zeros") / judged.of("samples")
+    lost = judged.of("lost_most").astype(np.float64)  # of one sample alone, too, it must be seen
+    bands = [Band(np.array([low - 1.5]), zeros[None], "zero")]
+    if lost.any():
+        bands.append(Band(np.array([high + 1.5]), lost[None], "inf or NaN"))
+    return bands
+
+
+def _heatmap(band: Band, columns: Broken, window: Window, view: View) -> Trace:
+    # NaN leaves a cell empty: none is not a small count.
+    counts = np.where(columns.empty, 0.0, band.counts[:, columns.taken])
+    colour = np.where(counts > 0, np.log10(1.0 + counts), np.nan)
+    return {
+        "type": "heatmap",
+        "x": _column_x(columns.x, window, view),
+        "y": typed(band.heights),
+        "z": typed(colour.astype(np.float32)),
+        "customdata": typed(_few_bytes(counts)),
+        "coloraxis": "coloraxis",
+        "hoverongaps": False,
+        "hovertemplate": f"{hovered_x(view)}<br>{band.word}: %{{customdata:,.2~f}} elements<extra></extra>",
+    }
+
+
+def _few_bytes(counts: Floats) -> Ints | npt.NDArray[np.float32]:
+    """Counts as whole numbers where they are, as they are of one sample; means to seven digits."""
+    whole = counts.astype(np.int64)
+    return whole if (whole == counts).all() else counts.astype(np.float32)
+
+
+def _column_x(x: Ints | Floats, window: Window, view: View) -> dict[str, str]:
+    """Where columns are centred; a lone one is given by its edges."""
+    return plot_x(_at_least_two(x, window), view)
+
+
+def _at_least_two(values: Ints | Floats, window: Window | None = None) -> Ints | Floats:
+    """Values of columns; of a lone one its edges, where they are x of a window, wide enough to be seen, or it twice."""
+    if len(values) > 1:
+        return values
+    half = max(0.5, (window.high - window.low) / 200) if window else 0.0
+    return np.array([values[0] - half, values[0] + half])
+
+
+def _ticks(bands: list[Band], low: float, high: float) -> dict[str, Any]:
+    """Powers of two along the exponents, and the names of the rows apart."""
+    room = 0.04 * (high - low)
+    ticks = powers_of_two(low + room, high - room)
+    values, texts = ticks["tickvals"], ticks["ticktext"]
+    for band in bands[1:]:
+        values.append(float(band.heights[0]))
+        texts.append("zero" if band.word == "zero" else "inf")
+    return {"tickvals": values, "ticktext": texts}
+
+
+def _choice(view: View) -> dict[str, Any]:
+    return {
+        "name": "format",
+        "label": "Whose window is drawn",
+        "chosen": view.format,
+        "options": [[name, f"window of {of.name}"] for name, of in FORMATS.items()],
+    }
+
+
+def _label(view: View) -> int:
+    """Pixels above the plot that the label of its uppermost line takes, where labels stand within its width."""
+    return 16 if view.narrow else 0
+
+
+def _colours(elements: int, view: View) -> dict[str, Any]:
+    """One colour for one count, whatever the window shows."""
+    # The bar has room for three labels.
+    stride = 1 if elements < 1_000 else 2 if elements < 1_000_000 else 3
+    powers = range(0, len(str(elements)), stride)
+    return {
+        "colorscale": "role:counts",
+        "cmin": 0,
+        "cmax": float(np.log10(1 + elements)),
+        "colorbar": {
+            "orientation": "h",
+            "x": 1,
+            "xanchor": "right",
+            "y": 1,
+            "yanchor": "bottom",
+            "ypad": _label(view),
+            "lenmode": "pixels",
+            "len": 200,
+            "thickness": 8,
+            "outlinewidth": 0,
+            "ticklen": 2,
+            "tickangle": 0,
+            "title": {"text": "elements ", "side": "right", "font": {"size": 12}},
+            "tickvals": [float(np.log10(1 + 10**power)) for power in powers],
+            "ticktext": [count(10**power) for power in powers],
+        },
+    }
+
+
+def _caption(judged: Judged, slide: Slide) -> str:
+    level, held = int(slide.levels[-1]), slide.format
+    bottom, top = held.exponent_min_subnormal - level, held.exponent_max + 1 - level
+    reach = f"At the newest scale {held.name} holds magnitudes from {two_to(bottom)} to below {two_to(top)}."
+    merged = int(judged.of("samples").max())
+    shared = (
+        f" Up to {count(merged)} samples share a column: the mean of their counts, and the most inf and NaN of any."
+        if merged > 1
+        else ""
+    )
+    return f"{plural(len(judged), 'sampled step')}. {scope(judged)} {reach}{shared}"

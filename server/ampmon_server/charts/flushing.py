@@ -1,0 +1,99 @@
+"""What of the zeros fp16 flushed, as far as changes of the scale told: an estimate, drawn as one, within its bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ampmon_server.analysis.whatif import Flushed
+from ampmon_server.charts.parts.bands import band, held, line
+from ampmon_server.charts.parts.judged import Judged
+from ampmon_server.charts.parts.layout import Trace
+from ampmon_server.charts.parts.source import View, Window
+from ampmon_server.model.series import Floats
+from ampmon_server.model.words import percent
+
+
+DEFINITION = (
+    "Zeros that were numbers until fp16 made zeros of them, as a share of all elements. Nobody can see which they are: "
+    "it is estimated from how many zeros came and went with the scale, and from how the magnitudes go on below what "
+    "fp16 holds. Hatched between its bounds, and drawn only for the scale that it is of, the newest."
+)
+
+_HATCH: Mapping[str, Any] = {
+    "fillcolor": "role:zero",
+    "fillpattern": {
+        "shape": "/",
+        "size": 6,
+        "solidity": 0.25,
+        "fgcolor": "role:zero",
+        "bgcolor": "rgba(0,0,0,0)",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Flushing:
+    """The estimate, and the columns of samples [c] since when the scale is the one that it is of."""
+
+    gone: Flushed
+    left: Floats
+    right: Floats
+
+    @classmethod
+    def of(cls, gone: Flushed | None, judged: Judged, window: Window) -> Flushing | None:
+        """What there is to draw; None where nothing is known, or it was the data that moved the zeros."""
+        if gone is None or not gone.plausible or judged.side == "off":
+            return None
+        scales = np.stack([judged.cells["scale_first"], judged.cells["scale_last"]])
+        other = np.flatnonzero((scales != scales[1, -1]).any(0))
+        # The newest column may be of an older scale in part.
+        begins = min(int(other[-1]) + 1 if len(other) else 0, len(judged.cells) - 1)
+        left, right = held(judged.x, window)
+        return cls(gone, left[begins:], right[begins:])
+
+    def traces(self, low: float, high: float, at: float, view: View) -> list[Trace]:
+        """The bounds and the estimate, at heights of a log axis."""
+        every = np.ones(len(self.left))
+        pieces = self.left, self.right
+        said = [f"≈ {self.words}"] * len(self.left)
+        return [
+            band(
+                *pieces,
+                low * every,
+                high * every,
+                view,
+                name="flushed, its bounds",
+                opacity=0.5,
+                **_HATCH,
+            ),
+            {
+                **line(*pieces, at * every, view, said, name="flushed"),
+                "line": {"color": "role:zero", "width": 1.5, "dash": "dash"},
+            },
+        ]
+
+    @property
+    def words(self) -> str:
+        """The estimate within its bounds."""
+        low, at, high = (
+            percent(each) for each in (self.gone.low, self.gone.estimate, self.gone.high)
+        )
+        return f"{at} ({low} – {high})"
+
+
+def caption(flushing: Flushing | None, gone: Flushed | None, judged: Judged) -> str:
+    """What is known of it in a sentence, with a blank before it."""
+    if flushing is not None:
+        return f" Flushed by fp16, among the zeros: an estimated {flushing.words} of all elements."
+    if judged.side == "off":
+        return ""
+    why = (
+        "no change of the scale has a sample on either side"
+        if gone is None
+        else "they moved more than fp16 can explain, so the data changed with the scale"
+    )
+    return f" How many of the zeros fp16 flushed is not known: {why}."

@@ -1,0 +1,120 @@
+"""How much higher the loss scale could go: the room between the largest scaled gradient and fp16's largest number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ampmon.numerics.formats import FP16
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN
+from ampmon_server.charts.parts.bands import band, held
+from ampmon_server.charts.parts.gaps import Gaps, broken
+from ampmon_server.charts.parts.judged import Judged, judge
+from ampmon_server.charts.parts.layout import Trace, beside, plot_x
+from ampmon_server.charts.parts.sampled_scales import scales
+from ampmon_server.charts.parts.source import View, Window
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.model.series import Floats
+from ampmon_server.model.words import plural
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """At columns of samples [c]: log2 of the scale, and of the one at which the largest gradient would be 65504."""
+
+    judged: Judged
+    scale: Floats
+    limit: Floats
+
+    @property
+    def bits(self) -> Floats:
+        """What is between them, [c]; NaN where nothing tells."""
+        return self.limit - self.scale
+
+    @property
+    def top(self) -> float:
+        """The highest that is drawn."""
+        return float(self.limit[np.isfinite(self.limit)].max())
+
+
+def headroom(window: Window, view: View) -> Headroom | None:
+    """What a window's samples tell; None where none is on fp16's grid, or none has a number in it."""
+    judged = judge(window, view)
+    if judged is None or judged.side == "off":
+        return None
+    cells = window.gradients[window.gradients[f"{judged.side}_samples"] > 0]
+    starts = np.searchsorted(window.x.at(cells, "first"), window.x.at(judged.cells, "first"))
+    # Where a column has samples at several scales, the lowest: the limit is not set too high.
+    least = np.fmin.reduceat(scales(cells, window)[0], starts)
+    scale = np.where(np.isfinite(least), np.log2(least), np.nan)
+    found = Headroom(judged, scale, scale + _bits(judged))
+    return found if np.isfinite(found.limit).any() else None
+
+
+def _bits(judged: Judged) -> Floats:
+    """Room above the largest element, [c]: none where the only sample overflowed.
+
+    Of several, of which some did, above what is finite, to whole bits.
+    """
+    amax, histogram = judged.of("amax"), judged.of("histogram")
+    top = BINS - 1 - (histogram[:, ::-1] > 0).argmax(1) + EXPONENT_MIN
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exact = np.log2(FP16.max / amax)
+    whole = np.where(histogram.any(1), np.maximum(FP16.exponent_max - top, 0), np.nan)
+    whole[(judged.of("samples") == 1) & (judged.of("inf") > 0)] = 0.0
+    return np.where(np.isfinite(exact) & (amax > 0), exact, whole)
+
+
+def traces(room: Headroom, window: Window, view: View) -> list[Trace]:
+    """The band above the scale, and its upper end."""
+    x = np.append(room.judged.x, max(window.high, room.judged.x[-1]))
+    points = broken(x, Gaps.of(window), held=True)
+    limit, bits = (np.append(each, each[-1])[points.taken] for each in (room.limit, room.bits))
+    return [
+        band(
+            *held(room.judged.x, window),
+            room.scale,
+            room.limit,
+            view,
+            name="headroom",
+            fillcolor="role:scale",
+            opacity=0.1,
+        ),
+        {
+            "type": "scatter",
+            "name": "headroom",
+            "mode": "lines",
+            "line": {"shape": "hv", "color": "role:scale", "width": 1, "dash": "dot"},
+            "showlegend": False,
+            "x": plot_x(points.x, view),
+            "y": typed(np.where(points.empty, np.nan, limit)),
+            "text": [_said(each) for each in np.where(points.empty, np.nan, bits).tolist()],
+            "hovertemplate": "%{text}<extra></extra>",
+        },
+    ]
+
+
+def label(room: Headroom, within: tuple[float, float], view: View) -> list[Trace]:
+    """The room at the newest samples, at the right end of its line, at a height ``within`` two others."""
+    bits = float(room.bits[-1])
+    if not np.isfinite(bits):
+        return []
+    at = min(max(float(room.limit[-1]), within[0]), within[1])
+    return [beside(at, f"room: {bits:.1f} bits", "scale", view)]
+
+
+def caption(room: Headroom) -> str:
+    """The newest room in a sentence, with a blank before it: of several samples, what all of them leave."""
+    bits = float(room.bits[-1])
+    if not np.isfinite(bits):
+        return ""
+    doublings = int(max(bits, 0))
+    most = "at most " if room.judged.sampled else ""
+    room_for = plural(doublings, "doubling") if doublings else "no doubling"
+    samples = "sample" if room.judged.of("samples")[-1] == 1 else "samples"
+    return f" Headroom at the newest {samples}: {most}{bits:.1f} bits, room for {room_for} before 65\u202f504."
+
+
+def _said(bits: float) -> str:
+    return f"headroom {bits:.1f} bits" if np.isfinite(bits) else "headroom not known"

@@ -1,0 +1,251 @@
+"""One parameter at one sample: how many of its elements have which magnitude, and what a format holds of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ampmon.numerics.formats import FP16, FloatFormat
+from ampmon.numerics.histogram import BINS, EXPONENT_MIN, headroom_bits
+from ampmon_server.analysis.whatif import FORMATS
+from ampmon_server.charts.parameter import CHOOSE
+from ampmon_server.charts.parts.layout import (
+    Figure,
+    Trace,
+    empty,
+    figure,
+    nothing_here,
+    powers_of_two,
+    y_axis,
+)
+from ampmon_server.charts.parts.source import Source, View, cut
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.underflow import FATES
+from ampmon_server.model.series import Floats, ParameterSample
+from ampmon_server.model.words import count, magnitude_of, percent, plural, power_of_two, two_to
+
+
+META = {
+    "title": "Elements by magnitude",
+    "definitions": {
+        "magnitude": "A bar at 2ᵏ counts elements of the scaled gradient from 2ᵏ up to 2ᵏ⁺¹. Doubling the scale "
+        "moves all of them one bar to the right.",
+        "overflow": "Above its largest number, 65 504 in fp16, a format has only infinity (E4M3 only NaN).",
+        "subnormal": "Below it, 2⁻¹⁴ in fp16, a format holds a number with fewer bits the smaller it is.",
+        "below range": "Below a format's smallest number, 2⁻²⁴ in fp16: half of it and less becomes zero.",
+        "zero": "Exactly zero, whether fp16 flushed it or it always was.",
+    },
+}
+
+WORDS = {
+    "zero": "zero",
+    "below_grid": "below range",
+    "subnormal": "subnormal",
+    "normal": "normal",
+    "not_finite": "overflow",
+}
+_APART = {"exactly zero": "zero", "inf or NaN": "inf"}
+"""Bars of no magnitude, and what stands below them."""
+
+ROLES = {fate.field: fate.role for fate in FATES}
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """So many elements, one or more, their class in fp16, and where they stand."""
+
+    at: float
+    elements: int
+    fate: str
+    words: str
+
+
+def histogram(source: Source, view: View) -> Figure:
+    """The parameter that was chosen, at the newest sample of the view: a bar for each power of two, one of zeros."""
+    of = source.parameters
+    if of is None or of.chosen is None:
+        return empty(META, CHOOSE)
+    sample = of.sample
+    if sample is None:
+        before = f"No gradient of a parameter named {of.chosen!r} was sampled."
+        return empty(META, nothing_here(view, "sampled gradient", before))
+    into = FORMATS[view.format]
+    bars = _bars(sample, into)
+    if not bars:
+        return empty(META, f"At step {count(sample.step)} none of its elements was sampled.")
+    low = min(bars[0].at, FP16.exponent_min_subnormal) - 1.0
+    high = max(bars[-1].at, FP16.exponent_max) + 1.0
+    limits = [(at, words) for at, words in _limits(into) if low < at < high]
+    decades = float(np.log10(max(bar.elements for bar in bars)))
+    return figure(
+        [_trace(bars, int(sample.statistics.looked[0]), into)],
+        cut(source, view),
+        view,
+        height=272,
+        top=24,
+        meta={**META, "caption": _caption(sample, bars, into), "choices": [_choice(view)]},
+        bargap=0.15,
+        xaxis=_x_axis(low, high, bars, view),
+        yaxis=_y_axis(decades),
+        shapes=[_limit(at) for at, _ in limits],
+        annotations=[_name(at, words) for at, words in limits],
+    )
+
+
+def _limits(into: FloatFormat) -> list[tuple[float, str]]:
+    """Where what a format holds ends. A bar is centred on its exponent: a limit is half a bar beside it."""
+    return [
+        (into.exponent_max + 0.5, "overflow"),
+        (into.exponent_min_normal - 0.5, "subnormal"),
+        (into.exponent_min_subnormal - 0.5, "below range"),
+    ]
+
+
+def _choice(view: View) -> dict[str, Any]:
+    return {
+        "name": "format",
+        "label": "The number format whose limits are drawn",
+        "chosen": view.format,
+        "options": [[name, f"limits of {of.name}"] for name, of in FORMATS.items()],
+    }
+
+
+def _bars(sample: ParameterSample, into: FloatFormat) -> list[_Bar]:
+    """The bars that are not empty, from left to right."""
+    one = sample.statistics
+    exponents = np.flatnonzero(one.histogram[0]) + EXPONENT_MIN
+    bars = [
+        _Bar(
+            exponent,
+            int(one.histogram[0][exponent - EXPONENT_MIN]),
+            _fate(exponent, into),
+            _words(exponent),
+        )
+        for exponent in exponents.tolist()
+    ]
+    if one.zeros[0]:
+        at = min([FP16.exponent_min_subnormal, *(bar.at for bar in bars)]) - 2.0
+        bars.insert(0, _Bar(at, int(one.zeros[0]), "zero", "exactly zero"))
+    if lost := int(one.inf[0] + one.nan[0]):
+        at = max([FP16.exponent_max, *(bar.at for bar in bars)]) + 2.0
+        bars.append(_Bar(at, lost, "not_finite", "inf or NaN"))
+    return bars
+
+
+def _fate(exponent: int, into: FloatFormat) -> str:
+    if exponent > into.exponent_max:
+        return "not_finite"
+    if exponent < into.exponent_min_subnormal:
+        return "below_grid"
+    return "subnormal" if exponent < into.exponent_min_normal else "normal"
+
+
+def _words(exponent: int) -> str:
+    if exponent == EXPONENT_MIN:
+        return f"below {two_to(exponent + 1)}"
+    if exponent == EXPONENT_MIN + BINS - 1:
+        return f"{two_to(exponent)} and above"
+    return f"{two_to(exponent)} up to {two_to(exponent + 1)}"
+
+
+def _trace(bars: list[_Bar], looked: int, into: FloatFormat) -> Trace:
+    return {
+        "type": "bar",
+        "x": typed(np.array([bar.at for bar in bars])),
+        "y": typed(np.array([bar.elements for bar in bars])),
+        "marker": {"color": [f"role:{ROLES[bar.fate]}" for bar in bars], "line": {"width": 0}},
+        "text": [
+            f"{bar.words}: {plural(bar.elements, 'element')}, {percent(bar.elements / looked)}"
+            f"{f'<br>{WORDS[bar.fate]} in {into.name}' if bar.words.startswith(('2', 'b')) else ''}"
+            for bar in bars
+        ],
+        "textposition": "none",
+        "hoverinfo": "text",
+    }
+
+
+def _x_axis(low: float, high: float, bars: list[_Bar], view: View) -> dict[str, Any]:
+    """An axis that only the figure sets: the page's zoom is along steps, and this is none."""
+    ticks = powers_of_two(low + 1, high - 1)
+    apart = {_APART[bar.words]: bar.at for bar in bars if bar.words in _APART}
+    room = 5 if view.narrow else 2
+    kept = [
+        (at, words)
+        for at, words in zip(ticks["tickvals"], ticks["ticktext"], strict=True)
+        if all(abs(at - other) >= room for other in apart.values())
+    ]
+    kept += [(at, words) for words, at in apart.items()]
+    return {
+        "range": [low, high],
+        "title": {"text": "magnitude of an element, scaled", "standoff": 4},
+        "fixedrange": True,
+        "showgrid": False,
+        "zeroline": False,
+        "ticks": "",
+        "tickvals": [at for at, _ in kept],
+        "ticktext": [words for _, words in kept],
+    }
+
+
+def _y_axis(decades: float) -> dict[str, Any]:
+    """Counts on a log scale: few elements beside a limit are to be seen beside many elsewhere."""
+    stride = max(1, -(-int(decades) // 4))
+    powers = range(0, int(decades) + 1, stride)
+    return y_axis(
+        type="log",
+        range=[-0.3, max(decades, 1.0) + 0.1],
+        tickvals=[10**power for power in powers],
+        ticktext=[count(10**power) if power < 6 else f"10<sup>{power}</sup>" for power in powers],
+    )
+
+
+def _limit(at: float) -> dict[str, Any]:
+    line = {"color": "role:ink", "width": 1, "dash": "dot"}
+    return {
+        "type": "line",
+        "xref": "x",
+        "x0": at,
+        "x1": at,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "line": line,
+    }
+
+
+def _name(at: float, words: str) -> dict[str, Any]:
+    """What is beyond a limit, above the plot: to its left, for beyond the last there is no room on a phone."""
+    return {
+        "xref": "x",
+        "x": at,
+        "yref": "paper",
+        "y": 1,
+        "yanchor": "bottom",
+        "text": words,
+        "showarrow": False,
+        "font": {"size": 11, "color": "role:muted"},
+        "xanchor": "right",
+        "xshift": 2,
+    }
+
+
+def _caption(sample: ParameterSample, bars: list[_Bar], into: FloatFormat) -> str:
+    looked = int(sample.statistics.looked[0])
+    held = {fate: sum(bar.elements for bar in bars if bar.fate == fate) for fate in WORDS}
+    said = [
+        f"{percent(held[fate] / looked)} {words}" for fate, words in WORDS.items() if held[fate]
+    ]
+    whole = looked >= sample.elements
+    of = count(looked) if whole else f"a sample of {count(looked)} of its {count(sample.elements)}"
+    where = f"Step {count(sample.step)}, scale {power_of_two(sample.scale)}"
+    room = _room(sample.statistics.amax, into, whole=whole)
+    return f"{where}: of {of} elements {', '.join(said)} in {into.name}.{room}"
+
+
+def _room(amax: Floats, into: FloatFormat, *, whole: bool) -> str:
+    if not np.isfinite(amax[0]) or amax[0] == 0:
+        return ""
+    bits = f"{float(headroom_bits(amax, into)[0]):.1f} bits of headroom"
+    return f" The largest is {magnitude_of(float(amax[0]))}: {'' if whole else 'at most '}{bits}."

@@ -1,0 +1,261 @@
+"""A value that several runs logged, a line each: as it was, or smoothed, with the band of the baseline. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ampmon_server.charts.parts.bands import band, held
+from ampmon_server.charts.parts.layout import Figure, Trace, empty, plot_x, y_axis
+from ampmon_server.charts.parts.source import View, Window, XAxis, ends
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.scalars import columns_of, how_far, in_view, points_of, reaching
+from ampmon_server.charts.together import (
+    COLOURS,
+    Compared,
+    apart,
+    chart,
+    hovered,
+    left_out,
+    nothing_of,
+    ownless,
+    since_start,
+    tall,
+)
+from ampmon_server.model.cells.departure import SMOOTH, smoothed
+from ampmon_server.model.cells.gradients import empty as no_gradients
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.cells.scalars import mean
+from ampmon_server.model.cells.updates import empty as no_updates
+from ampmon_server.model.downsample import aligned_span
+from ampmon_server.model.series import Floats, Ints
+from ampmon_server.model.words import count
+
+
+SMOOTHINGS = (0, 5, SMOOTH, 65)
+LONG = 8 * SMOOTH
+"""Of so many values a line that joins them all hides how the loss goes: it is smoothed unless one is asked for it."""
+_META = {
+    "title": "Logged value",
+    "definitions": {
+        "value": "What ampmon.log was given. Where several fall into one column of pixels, its first, last, least and "
+        "greatest are drawn. Smoothed, it is the running median of the columns' means, over a faint line of them all.",
+        "band": f"The running median of {SMOOTH} columns of the baseline, and two standard deviations of its noise on "
+        "each side. A run leaves it where its own median stays outside for as many columns.",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What is drawn of a run: ``value`` [p] at ``x`` [p], of these steps, and the window with its own x.
+
+    Smoothed, and among few, it is drawn over ``beneath``, which it smooths.
+    """
+
+    run: Compared
+    x: Ints | Floats
+    step: Ints
+    value: Floats
+    window: Window
+    beneath: _Line | None = None
+
+
+def logged(runs: Sequence[Compared], view: View) -> Figure:
+    """One name of all runs on one y axis; a circle where a run leaves the band of the baseline."""
+    names = list(
+        dict.fromkeys(name for run in runs for name in (*run.source.logged, *run.source.scalars))
+    )
+    if not names:
+        return empty(_META, 'Nothing is logged yet. Call ampmon.log({"loss": loss}).')
+    name = next((name for run in runs for name in run.source.scalars), names[0])
+    if view.smooth is None:
+        longest = max((len(run.source.scalars.get(name, ())) for run in runs), default=0)
+        view = replace(view, smooth=SMOOTH if longest >= LONG or len(runs) > COLOURS else 0)
+    meta = {**_META, "title": name, "choices": _choices(names, name, view)}
+    if view.x == "time":
+        runs = [since_start(run) for run in runs]
+    drawn, frame = _lines(runs, name, view)
+    if not drawn:
+        return empty(meta, nothing_of(runs, view, "value", "None of these runs has logged it yet."))
+    beneath = [line.beneath for line in drawn if line.beneath]
+    axis = reaching(np.concatenate([line.value for line in (*beneath, *drawn)]), view)
+    height = tall(len(drawn), 360)
+    of_runs = [line.run for line in drawn]
+    return chart(
+        [
+            *(_shade(line, axis, view) for line in drawn if line.run.band),
+            *(_faint(line, view) for line in beneath),
+            *(_trace(line, view) for line in drawn),
+            *(_mark(line, view) for line in drawn if line.run.left),
+        ],
+        of_runs,
+        frame,
+        view,
+        height=height,
+        meta={**meta, "caption": _caption(drawn, view) + left_out(runs, of_runs, view, "value")},
+        yaxis=y_axis(**axis),
+        annotations=_labels(drawn, axis, height, view),
+    )
+
+
+def _lines(runs: Sequence[Compared], name: str, view: View) -> tuple[list[_Line], Window]:
+    """The runs that have a value in view, and a window around them all."""
+    found = []
+    for run in runs:
+        x = XAxis(view.x, run.source.user)
+        cells = run.source.scalars.get(name)
+        if cells is not None and not ownless(run, view) and len(seen := in_view(cells, x, view)):
+            found.append((run, seen, x, ends([seen], x, view)))
+    low = min((each[3][0] for each in found), default=0)
+    high = max((each[3][1] for each in found), default=0)
+    span = aligned_span(low, high, view.columns)
+    frame = Window(low, high, span, no_updates(), no_gradients(), XAxis(view.x))
+    few = len(runs) <= COLOURS
+    lines = [_line(run, cells, replace(frame, x=x), view, few) for run, cells, x, _ in found]
+    return lines, frame
+
+
+def _line(run: Compared, cells: Cells, window: Window, view: View, few: bool) -> _Line:
+    columns = columns_of(cells, window)
+    if not view.smooth:
+        return _Line(run, *points_of(columns, window), window)
+    beneath = _Line(run, *points_of(columns, window), window) if few else None
+    value = mean(columns)
+    known = np.isfinite(value)
+    value[known] = smoothed(value[known], view.smooth)
+    x = window.x.of(columns["first"], columns["time_first"])
+    return _Line(run, x, columns["first"], value, window, beneath)
+
+
+def _faint(line: _Line, view: View) -> Trace:
+    """What a smoothed line smooths: so much of it that one sees how far it goes from it."""
+    return {
+        "type": "scatter",
+        **hovered(line.run),
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "mode": "lines",
+        "line": {"color": line.run.line["color"], "width": 1},
+        "opacity": 0.3,
+        "x": plot_x(line.x, view),
+        "y": typed(line.value),
+    }
+
+
+def _trace(line: _Line, view: View) -> Trace:
+    return {
+        "type": "scatter",
+        **hovered(line.run),
+        "mode": "lines" if len(line.x) > 1 else "markers",
+        "line": line.run.line,
+        "marker": {"color": line.run.line["color"]},
+        "x": plot_x(line.x, view),
+        "y": typed(line.value),
+        "customdata": typed(line.step),
+        "hovertemplate": "%{y:.6g}, step %{customdata:,d}",
+    }
+
+
+def _shade(line: _Line, axis: dict[str, Any], view: View) -> Trace:
+    """The band of the baseline, as far as it is in view."""
+    found = line.run.band
+    assert found is not None
+    x = line.window.x.of(found.cells["first"], found.cells["time_first"])
+    seen = (x >= line.window.low) & (x <= line.window.high)
+    if not seen.any():
+        none = np.zeros(0)
+        return band(none, none, none, none, view)
+    floor = 10 ** axis["range"][0] if axis.get("type") == "log" else -math.inf
+    low, high = (np.maximum(end[seen], floor) for end in (found.low, found.high))
+    left, right = held(x[seen], line.window)
+    return band(
+        left,
+        right,
+        low,
+        high,
+        view,
+        fillcolor=line.run.line["color"],
+        opacity=0.18,
+        name="band",
+    )
+
+
+def _mark(line: _Line, view: View) -> Trace:
+    left = line.run.left
+    assert left is not None
+    at = line.window.x.of(np.array([left.step]), np.array([left.time]))
+    known = np.isfinite(line.value)
+    shown = known.any() and line.window.low <= at[0] <= line.window.high
+    at = at[: int(shown)]
+    height = np.interp(at, line.x[known], line.value[known]) if shown else np.zeros(0)
+    return {
+        "type": "scatter",
+        **hovered(line.run),
+        "showlegend": False,
+        "mode": "markers",
+        "marker": {
+            "symbol": "circle-open",
+            "size": 13,
+            "color": line.run.line["color"],
+            "line": {"width": 2},
+        },
+        "x": plot_x(at, view),
+        "y": typed(height),
+        "text": [f"{left.side} the baseline's band from step {count(left.step)} on"] * len(at),
+        "hovertemplate": "%{text}",
+    }
+
+
+def _labels(
+    drawn: Sequence[_Line], axis: dict[str, Any], height: int, view: View
+) -> list[dict[str, Any]]:
+    """The newest value of each run, at the height of its newest that is finite."""
+    ends_of = []
+    is_log = axis.get("type") == "log"
+    for line in drawn:
+        known = line.value[np.isfinite(line.value) & ((line.value > 0) | (not is_log))]
+        if len(known):
+            newest = float(known[-1])
+            at = math.log10(newest) if is_log else newest
+            words = f"{newest:.4g}" if np.isfinite(line.value[-1]) else "not finite"
+            ends_of.append((at, line.run.beside(words), line.run))
+    if "range" not in axis:
+        return []
+    return apart(ends_of, (axis["range"][0], axis["range"][1]), height - 48, view)
+
+
+def _choices(names: Sequence[str], name: str, view: View) -> list[dict[str, Any]]:
+    which = {
+        "name": "name",
+        "label": "The logged value",
+        "chosen": name,
+        "options": [[each, each] for each in names],
+    }
+    smooth = {
+        "name": "smooth",
+        "label": "Smoothing",
+        "chosen": str(view.smooth),
+        "options": [
+            [str(each), f"median of {each} columns" if each else "not smoothed"]
+            for each in SMOOTHINGS
+        ],
+    }
+    return [which, smooth, how_far(view)]
+
+
+def _caption(drawn: Sequence[_Line], view: View) -> str:
+    over = ", over what was logged" if any(line.beneath for line in drawn) else ""
+    smooth = (
+        f"Each line is the running median of {view.smooth} columns{over}. " if view.smooth else ""
+    )
+    caption = f"{smooth}Labels show the latest value."
+    if any(line.run.band for line in drawn):
+        caption += " The band is the baseline's, with two standard deviations of its noise."
+    if any(line.run.left for line in drawn):
+        caption += " A circle marks where a run leaves it."
+    return caption

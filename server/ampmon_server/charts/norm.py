@@ -1,0 +1,196 @@
+"""The norm of the unscaled gradient, as training's own clipping would measure it: sampled, along the steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ampmon_server.charts.parts.bands import band, held
+from ampmon_server.charts.parts.gaps import Gaps, broken
+from ampmon_server.charts.parts.judged import COLUMN_PIXELS, why_no_samples
+from ampmon_server.charts.parts.layout import (
+    Figure,
+    Trace,
+    empty,
+    figure,
+    log_ticks,
+    plot_x,
+    y_axis,
+)
+from ampmon_server.charts.parts.sampled_scales import scales
+from ampmon_server.charts.parts.source import Source, View, Window, cut
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.model.cells.merging import starts_of
+from ampmon_server.model.downsample import aligned_span
+from ampmon_server.model.series import Floats, Ints
+from ampmon_server.model.words import count, plural, steps
+
+
+META = {
+    "title": "Gradient norm",
+    "definitions": {
+        "gradient norm": "The square root of the sum of squares over all elements, divided by the loss scale: what "
+        "clip_grad_norm_ measures after unscale_. Shards of a sharded model add up, replicas do not.",
+        "band": "The least and the greatest norm of a column of several samples. Of samples that are one cell only "
+        "the mean square is known, and the scales that they lie between.",
+        "not finite": "A sample in which some element was inf or NaN: it has no norm, and the step was skipped.",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """Columns of samples [c]: where each begins, the root of its mean square, and between what its norms lie.
+
+    NaN where none is finite; ``lost`` counts samples that are not, ``first`` and ``last`` are its steps. Unless all are
+    ``single``, some samples are one cell: of one that is not finite all of a cell are lost.
+    """
+
+    x: Ints | Floats
+    first: Ints
+    last: Ints
+    middle: Floats
+    low: Floats
+    high: Floats
+    samples: Ints
+    lost: Ints
+    single: bool
+
+    @property
+    def not_finite(self) -> str:
+        """What those that are lost are."""
+        return "not finite" if self.single else "not finite, or stored with one that is not"
+
+
+def norm(source: Source, view: View) -> Figure:
+    """A step for each pixel column of samples on a log axis, with a band from the least to the greatest of each."""
+    window = cut(source, view)
+    if not len(window.gradients):
+        return empty(META, why_no_samples(window, source, view))
+    norms = _norms(window, view)
+    return figure(
+        [*_traces(norms, window, view), *_marks(norms, view)],
+        window,
+        view,
+        height=176,
+        meta={**META, "caption": _caption(norms)},
+        yaxis=_axis(norms),
+    )
+
+
+def _norms(window: Window, view: View) -> Norms:
+    cells = window.gradients
+    samples = np.maximum(cells["on_samples"], cells["off_samples"])
+    least, most = scales(cells, window)
+    with np.errstate(all="ignore"):
+        root = np.sqrt((cells["on_sum_squares"] + cells["off_sum_squares"]) / samples)
+        low, high = root / most, root / least
+    fine = np.isfinite(low) & np.isfinite(high)
+    low, high = np.where(fine, low, np.nan), np.where(fine, high, np.nan)
+    span = aligned_span(window.low, window.high, max(view.columns // COLUMN_PIXELS, 2))
+    x = window.x.at(cells, "first")
+    starts = starts_of(np.floor_divide(x, span).astype(np.int64))
+    known = np.add.reduceat(np.where(fine, samples, 0), starts)
+    squares = np.add.reduceat(np.where(fine, low * high * samples, 0.0), starts)
+    return Norms(
+        x[starts],
+        cells["first"][starts],
+        np.maximum.reduceat(cells["last"], starts),
+        np.where(known > 0, np.sqrt(squares / np.maximum(known, 1)), np.nan),
+        np.fmin.reduceat(low, starts),
+        np.fmax.reduceat(high, starts),
+        np.add.reduceat(samples, starts),
+        np.add.reduceat(np.where(fine, 0, samples), starts),
+        bool((samples <= 1).all()),
+    )
+
+
+def _traces(norms: Norms, window: Window, view: View) -> list[Trace]:
+    x = np.append(norms.x, max(window.high, norms.x[-1]))
+    points = broken(x, Gaps.of(window), held=True)
+    middle = np.append(norms.middle, norms.middle[-1])[points.taken]
+    told = np.append(_said(norms), "")[np.minimum(points.taken, len(norms.x) - 1)]
+    line = {
+        "type": "scatter",
+        "name": "gradient norm",
+        "mode": "lines+markers" if len(x) <= 60 else "lines",
+        "marker": {"size": 4},
+        "line": {"shape": "hv", "color": "role:accent", "width": 1.5},
+        "x": plot_x(points.x, view),
+        "y": typed(np.where(points.empty | (middle <= 0), np.nan, middle)),
+        "text": told.tolist(),
+        "hoverinfo": "text",
+    }
+    if not (norms.high > norms.low).any():
+        return [line]
+    low = np.where(norms.low > 0, norms.low, norms.middle)
+    around: dict[str, Any] = {
+        "name": "least to greatest",
+        "fillcolor": "role:accent",
+        "opacity": 0.2,
+    }
+    return [band(*held(norms.x, window), low, norms.high, view, **around), line]
+
+
+def _said(norms: Norms) -> list[str]:
+    told = (norms.first.tolist(), norms.last.tolist(), norms.middle, norms.low, norms.high)
+    return [
+        f"{steps(first, last)}: {middle:.4g}"
+        + (f"<br>between {low:.4g} and {high:.4g}" if high > low else "")
+        for first, last, middle, low, high in zip(*told, strict=True)
+    ]
+
+
+def _marks(norms: Norms, view: View) -> list[Trace]:
+    """A cross on top of each column that has a sample without a norm."""
+    lost = np.flatnonzero(norms.lost)
+    if not len(lost):
+        return []
+    top = float(np.nanmax(norms.high)) if np.isfinite(norms.high).any() else 1.0
+    return [
+        {
+            "type": "scatter",
+            "name": "not finite",
+            "mode": "markers",
+            "marker": {"symbol": "x", "size": 7, "color": "role:skip"},
+            "x": plot_x(norms.x[lost], view),
+            "y": [top or 1.0] * len(lost),
+            "text": [
+                f"{steps(int(norms.first[at]), int(norms.last[at]))}: "
+                f"{count(int(norms.lost[at]))} of {plural(int(norms.samples[at]), 'sample')} {norms.not_finite}"
+                for at in lost
+            ],
+            "hoverinfo": "text",
+            "cliponaxis": False,
+        }
+    ]
+
+
+def _axis(norms: Norms) -> dict[str, Any]:
+    axis = y_axis(type="log")
+    drawn = np.concatenate([norms.low, norms.high])
+    drawn = drawn[np.isfinite(drawn) & (drawn > 0)]
+    if not len(drawn):
+        return {**axis, "range": [-1, 1]}
+    low, high = math.log10(drawn.min()), math.log10(drawn.max())
+    pad = max(0.08 * (high - low), 0.15)
+    low, high = low - pad, high + pad
+    return {**axis, "range": [low, high], **log_ticks(low, high, "{:.3g}".format)}
+
+
+def _caption(norms: Norms) -> str:
+    samples, lost = int(norms.samples.sum()), int(norms.lost.sum())
+    of = f"{plural(samples, 'sample')}"
+    gone = f" {count(lost)} of them {norms.not_finite}: crosses." if lost else ""
+    if not np.isfinite(norms.middle).any():
+        return f"{of}.{gone}"
+    newest = norms.middle[np.isfinite(norms.middle)][-1]
+    low, high = np.nanmin(norms.low), np.nanmax(norms.high)
+    zeros = int((norms.middle == 0).sum())
+    none = f" In {plural(zeros, 'column')} it is 0, which a log axis cannot show." if zeros else ""
+    where = "at the newest" if norms.samples[-1] == 1 else "in the newest column"
+    said = f"{newest:.4g} {where}; {low:.4g} to {high:.4g} in {of}.{gone}{none}"
+    return said if norms.single else f"Means of neighbouring samples: {said}"

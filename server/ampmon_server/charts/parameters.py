@@ -1,0 +1,369 @@
+"""Each parameter along the steps: a heatmap of one statistic, a row a parameter in the order of the model.
+
+Says where in the network gradients are lost, and since when. A column shows the worst of its samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ampmon.numerics.estimates import elements_of
+from ampmon.numerics.formats import FP16
+from ampmon.numerics.histogram import ON_GRID_SHARE
+from ampmon_server.charts.parts.gaps import Gaps, apart
+from ampmon_server.charts.parts.judged import why_no_samples
+from ampmon_server.charts.parts.layout import (
+    Figure,
+    Trace,
+    empty,
+    escaped,
+    figure,
+    hovered_x,
+    level,
+    plot_x,
+    y_axis,
+)
+from ampmon_server.charts.parts.rows import LEVELS, ROWS_MAX, Rows, rows_of
+from ampmon_server.charts.parts.sampled import in_window, merged, wide
+from ampmon_server.charts.parts.source import ParameterSource, Source, View, Window, XAxis, cut
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.cells.parameters import LEAST
+from ampmon_server.model.names import block_of
+from ampmon_server.model.series import Floats, Ints
+from ampmon_server.model.words import count, percent, plural
+
+
+COLUMN_PIXELS = 8
+"""Samples within as many pixels share a column."""
+
+CELLS_MAX = 18_500
+"""With so many rows that there would be more than this, columns are wider: an answer stays below 100 kB or so."""
+
+ROW_PIXELS = 4
+HEIGHT_MIN, HEIGHT_MAX = 160, 720
+LABEL_PIXELS = 14
+LABEL_LETTERS = 10
+
+BITS = (-1.0, 41.0)
+"""The colours tell no more of headroom apart: what is beyond was made in fp32."""
+
+FAR = 9999.0
+"""The logarithm of 0 or of infinity is drawn as if it were this: beyond all others, so it has the colour of an end.
+
+What is saved of the chart leaves it out by the same number, in web/js/saving.js.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """What is drawn: the ``field`` of cells that holds the worst of their samples, and what it is called.
+
+    ``short`` is what stands beside the colours. ``ends`` are -inf and inf in words, of what is a logarithm.
+    """
+
+    field: str
+    word: str
+    short: str
+    hover: str
+    share: bool
+    ends: tuple[str, str] = ("", "")
+
+    def said(self, value: float) -> str:
+        """What the hover says of a value; nothing of NaN."""
+        if np.isfinite(value):
+            return self.hover.replace("%{z", "{0").format(value)
+        return "" if np.isnan(value) else self.ends[value > 0]
+
+    @property
+    def less(self) -> bool:
+        """Whether less is worse."""
+        return self.field in {"amax", "on_grid_min"}
+
+
+STATISTICS: Mapping[str, Statistic] = {
+    "subnormal": Statistic(
+        "subnormal_max", "subnormal or below range", "subnormal", "%{z:.3~%}", True
+    ),
+    "zero": Statistic("zero_max", "zero", "zero", "%{z:.3~%}", True),
+    "headroom": Statistic("amax", "headroom", "bits", "%{z:.1f} bits", False, ("−∞", "∞")),
+    "norm": Statistic("norm", "norm", "log10", "10^%{z:.2f}", False, ("0", "∞")),
+    "on_grid": Statistic("on_grid_min", "fp16-representable", "on grid", "%{z:.3~%}", True),
+}
+
+META = {
+    "title": "Gradients by parameter",
+    "definitions": {
+        "subnormal or below range": "Elements of the scaled gradient below 2⁻¹⁴ that are not zero: held with fewer "
+        "bits the smaller they are, or lost.",
+        "zero": "Elements that are exactly zero, whether fp16 flushed them or they always were.",
+        "headroom": "Bits between the largest element and fp16's largest number, 65 504.",
+        "norm": "The 2-norm of the unscaled gradient.",
+        "fp16-representable": "Elements that are exactly representable in fp16. If fewer than 99 % are, they "
+        "were computed in fp32.",
+        "a column": "Shows the worst of its samples: the largest share or norm, the least headroom or "
+        "fp16-representable share.",
+    },
+}
+
+
+def parameters(source: Source, view: View) -> Figure:
+    """A row for each parameter or part of the model, a column for each sampled update or for some of them."""
+    window, of = cut(source, view), source.parameters
+    meta = {**META, "choices": [search_choice(of.search)]} if of is not None else META
+    if of is not None and of.search and not of.names:
+        return empty(meta, f"No parameter is called like {of.search!r}. Search for part of a name.")
+    if of is None or not len(of.cells):
+        return empty(meta, why_no_samples(window, source, view))
+    statistic = STATISTICS[of.statistic]
+    cells, at = in_window(of.cells, XAxis(view.x, source.user), window)
+    rows = rows_of(of.names, wide(cells, "looked").sum(0), of.level)
+    if not len(cells) or not len(rows):
+        return empty(meta, why_no_samples(window, source, view))
+    wanted = min(view.columns // COLUMN_PIXELS, CELLS_MAX // min(len(rows), ROWS_MAX))
+    columns, x = merged(cells, at, len(of.names), window, wanted)
+    kept = _kept(columns, rows)
+    left_out, rows = len(rows) - len(kept), rows.only(kept)
+    z = _values(
+        rows.worst(wide(columns, statistic.field), least=statistic.field in LEAST), of.statistic
+    ).T
+    height = int(np.clip(len(rows) * ROW_PIXELS, HEIGHT_MIN, HEIGHT_MAX))
+    labels = list(map(escaped, rows.names))
+    return figure(
+        [_heatmap(z, labels, x, statistic, int(columns["n"].max()), window, view)],
+        window,
+        view,
+        height=height + 76,
+        top=36,
+        meta={
+            **META,
+            "caption": _caption(of, columns, rows, left_out),
+            "choices": [_statistic_choice(of), *_level_choice(rows), search_choice(of.search)],
+            "opens": rows.opens(of.names),
+        },
+        yaxis=y_axis(
+            type="category",
+            autorange="reversed",
+            showgrid=False,
+            **_ticks(rows.names, labels, height),
+        ),
+        shapes=_borders(rows.names, height),
+        coloraxis=_colours(z, statistic),
+    )
+
+
+def search_choice(search: str) -> dict[str, Any]:
+    """The field in which the reader looks for parameters: a choice that has no options is written."""
+    return {
+        "name": "search",
+        "label": "Find parameters: part of a name, or * and ?",
+        "chosen": search,
+        "options": [],
+    }
+
+
+def _statistic_choice(of: ParameterSource) -> dict[str, Any]:
+    return {
+        "name": "statistic",
+        "label": "What is drawn of each parameter",
+        "chosen": of.statistic,
+        "options": [[each, STATISTICS[each].word] for each in STATISTICS],
+    }
+
+
+def _level_choice(rows: Rows) -> list[dict[str, Any]]:
+    """How finely parameters are told apart, where there is a choice."""
+    if len(rows.offered) < 2:
+        return []
+    options = [
+        [level, f"{LEVELS[level][0]} ({count(number)})"] for level, number in rows.offered.items()
+    ]
+    return [{"name": "group", "label": "What a row is", "chosen": rows.level, "options": options}]
+
+
+def _kept(columns: Cells, rows: Rows) -> Ints:
+    """The rows that are drawn: of too many those that lose most."""
+    if len(rows) <= ROWS_MAX:
+        return np.arange(len(rows))
+    lost = rows.worst(wide(columns, "zero_max") + wide(columns, "subnormal_max"), least=False)
+    most = np.nan_to_num(np.fmax.reduce(lost, axis=0))
+    return np.sort(np.argsort(-most, kind="stable")[:ROWS_MAX])
+
+
+def _values(values: Floats, name: str) -> Floats:
+    """What is drawn of a field, [columns, rows]; NaN where nothing was looked at, infinite where a logarithm is."""
+    with np.errstate(divide="ignore"):
+        if name == "headroom":
+            return np.asarray(np.log2(FP16.max) - np.log2(values), np.float64)
+        if name == "norm":
+            return np.asarray(np.log10(values), np.float64)
+    return values
+
+
+def _heatmap(
+    z: Floats,
+    labels: Sequence[str],
+    x: Ints | Floats,
+    statistic: Statistic,
+    samples: int,
+    window: Window,
+    view: View,
+) -> Trace:
+    """``samples`` is how many share a column, at most."""
+    columns = apart(x, Gaps.of(window))
+    x, z = columns.x, np.where(columns.empty, np.nan, z[:, columns.taken])
+    if len(x) == 1:
+        half = max(0.5, (window.high - window.low) / 200)
+        x = np.array([x[0] - half, x[0] + half])
+    of = f"<br>the worst of up to {plural(samples, 'sample')}" if samples > 1 else ""
+    told: Trace = {}
+    hover = statistic.hover
+    if np.isinf(z).any():  # what else is drawn needs no words of its own
+        told = {"text": [[statistic.said(value) for value in row] for row in z.tolist()]}
+        hover = "%{text}"
+    return {
+        "type": "heatmap",
+        "x": plot_x(x, view),
+        "y": list(labels),
+        "z": typed(np.nan_to_num(z, nan=np.nan, posinf=FAR, neginf=-FAR).astype(np.float32)),
+        "coloraxis": "coloraxis",
+        "hoverongaps": False,
+        "hovertemplate": f"%{{y}}<br>{hovered_x(view)}: {hover} {statistic.word}{of}<extra></extra>",
+        **told,
+    }
+
+
+def _ticks(names: Sequence[str], labels: Sequence[str], height: int) -> dict[str, Any]:
+    """The names of some rows: of all where there is room, else of where a block begins, the larger blocks first."""
+    apart = max(1, -(-len(names) * LABEL_PIXELS // height))
+    texts = [_short(name) for name in names]
+    kept = list(range(len(names)))
+    # A last word alone, such as "weight", would tell nothing.
+    cut = [name for name, text in zip(names, texts, strict=True) if "." in name and "." not in text]
+    if apart > 1 or cut:
+        rows = _blocks(names)
+        kept, texts = [], [_short(block_of(name)) for name in names]
+        for row in sorted(rows, key=lambda row: -rows[row]):
+            if all(abs(row - other) >= apart for other in kept):
+                kept.append(row)
+    return {
+        "tickvals": [labels[row] for row in kept],
+        "ticktext": [escaped(texts[row]) for row in kept],
+        "tickfont": {"size": 10},
+        "ticks": "",
+    }
+
+
+def _blocks(names: Sequence[str]) -> dict[int, int]:
+    """The rows at which a block begins, each with how many rows it has."""
+    blocks = [block_of(name) for name in names]
+    first = [row for row in range(len(names)) if row == 0 or blocks[row - 1] != blocks[row]]
+    return dict(zip(first, np.diff([*first, len(names)]).tolist(), strict=True))
+
+
+def _borders(names: Sequence[str], height: int) -> list[dict[str, Any]]:
+    """A hairline where a block begins, unless they would be all that is seen."""
+    first = [row for row in _blocks(names) if row]
+    if not first or height / len(first) < LABEL_PIXELS or len(names) < 2 * len(first):
+        return []
+    return [level(row - 0.5, "hairline", opacity=0.6) for row in first]
+
+
+def _short(name: str) -> str:
+    """As much of the end of a name as there is room for beside the plot, in whole words if they fit."""
+    parts = name.split(".")
+    while len(parts) > 1 and len(".".join(parts)) > LABEL_LETTERS:
+        parts.pop(0)
+    short = ".".join(parts)
+    return short if len(short) <= LABEL_LETTERS else f"…{short[1 - LABEL_LETTERS :]}"
+
+
+def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
+    """From none to all where it is a share that is lost; from what is worst where less is worse."""
+    low, high = _limits(z[np.isfinite(z)], statistic)
+    bar = {
+        "orientation": "h",
+        "x": 1,
+        "xanchor": "right",
+        "y": 1,
+        "yanchor": "bottom",
+        "ypad": 0,
+        "lenmode": "pixels",
+        "len": 200,
+        "thickness": 8,
+        "outlinewidth": 0,
+        "ticklen": 2,
+        "nticks": 4,
+        "tickangle": 0,
+        "tickformat": ".3~%" if statistic.share else ".3~g",
+        "title": {"text": f"{statistic.short} ", "side": "right", "font": {"size": 12}},
+    }
+    return {
+        # None of what is lost has the background's colour; else a map of zeros looked full.
+        "colorscale": "role:shares" if statistic.share and not statistic.less else "role:counts",
+        "reversescale": statistic.less,
+        "cmin": low,
+        "cmax": high,
+        "colorbar": bar,
+    }
+
+
+def _limits(z: Floats, statistic: Statistic) -> tuple[float, float]:
+    """Round ends that hold all of ``z``: while it grows they stay, or move far enough to be seen to."""
+    if statistic.less and not statistic.share:
+        z = np.clip(z, *BITS)
+    low, high = (float(z.min()), float(z.max())) if len(z) else (0.0, 1.0)
+    if not statistic.share:
+        step = 8.0 if statistic.less else 1.0
+        first = step * np.floor(low / step)
+        return float(first), float(max(step * np.ceil(high / step), first + step))
+    if statistic.less:
+        return 1.0 - _round_share(1.0 - low), 1.0
+    return 0.0, _round_share(high)
+
+
+def _round_share(share: float) -> float:
+    """The least of 1 %, 2 %, 5 %, ... 100 % that is no less."""
+    return next((each / 100 for each in (1, 2, 5, 10, 20, 50) if share <= each / 100), 1.0)
+
+
+def _caption(of: ParameterSource, columns: Cells, rows: Rows, left_out: int) -> str:
+    samples, most = int(columns["n"].sum()), int(columns["n"].max())
+    newest = columns[int(columns["last"].argmax())]
+    lost, off = _lost(of, newest)
+    together = f" {count(int(newest['n']))} together" if newest["n"] > 1 else ""
+    parts = [f"{plural(samples, 'sampled step')}, {plural(len(rows.parameters), 'parameter')}."]
+    if rows.merged:
+        parts.append(f"A row is the worst of a {rows.level}: {plural(len(rows), 'row')}.")
+    if lost is not None:
+        parts.append(
+            f"{percent(lost)} of the newest{together} are subnormal or below range"
+            + (f", without {plural(off, 'parameter')} not representable in fp16." if off else ".")
+        )
+    if left_out:
+        parts.append(f"{plural(left_out, rows.level)} that lose less left out.")
+    if most > 1:
+        parts.append(f"Up to {count(most)} samples share a column: the worst of them.")
+    if of.shard is not None:
+        parts.append(f"Of the shard of rank {count(of.shard)}.")
+    return " ".join(parts)
+
+
+def _lost(of: ParameterSource, cell: Cells) -> tuple[float | None, int]:
+    """The share of elements that lose bits, and how many parameters are not judged, off fp16's grid.
+
+    Those looked at stand for all of their parameter's, as in the fate of the gradient. None where none were looked at.
+    Where all parameters are off the grid, all of them are counted.
+    """
+    looked, lost, on = (np.ravel(cell[each]) for each in ("looked", "subnormal", "on_grid"))
+    judged = on >= ON_GRID_SHARE * looked
+    if not judged[looked > 0].any():
+        judged = np.ones(len(looked), bool)
+    elements = np.where(judged, elements_of(looked, of.numel, of.looked_at, int(cell["n"])), 0)
+    share = lost / np.maximum(looked, 1)
+    every = int(elements.sum())
+    return float((share * elements).sum()) / every if every else None, int((~judged).sum())

@@ -1,0 +1,146 @@
+"""Which gradients the charts judge: those on fp16's grid, or, where there are none, the others. Draws nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy.typing as npt
+
+from ampmon.numerics.histogram import Classes, classify
+from ampmon_server.charts.parts.layout import NO_USER_STEPS, nothing_here
+from ampmon_server.charts.parts.source import Source, View, Window, XAxis
+from ampmon_server.model.cells.gradients import LAYOUT, SHARES, SIDES, Side
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.series import Floats, Ints
+from ampmon_server.model.words import count, plural
+
+
+GRID_DEFINITION = (
+    "A parameter is representable when fp16 holds at least 99 % of its gradient's elements exactly. "
+    "Other gradients were computed or summed in fp32 (LayerNorm, embeddings, tied weights). "
+    "They are left out: their small values say nothing about fp16."
+)
+
+
+Place: TypeAlias = Literal["first", "last", "min", "max"]
+
+_PLACES: Mapping[Place, tuple[str, str]] = {
+    "first": ("first", "first_time"),
+    "last": ("last", "last_time"),
+    "min": ("min_step", "min_time"),
+    "max": ("max_step", "max_time"),
+}
+"""The fields that have the step and the time of a place in a cell."""
+
+COLUMN_PIXELS = 4
+"""Samples within as many pixels are drawn as one column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The pixel columns [c] of a window in which there is something to judge.
+
+    They are cells of `ampmon_server.model.cells.gradients`. ``side`` says which of their fields are judged.
+    """
+
+    cells: Cells
+    side: Side
+    axis: XAxis
+
+    def __len__(self) -> int:
+        """How many samples there are."""
+        return int(self.of("samples").sum())
+
+    def of(self, name: str) -> npt.NDArray[Any]:
+        """A field of the side that is judged, [c] or [c, ...]."""
+        values: npt.NDArray[Any] = self.cells[f"{self.side}_{name}"]
+        return values
+
+    def at(self, place: Place) -> Ints | Floats:
+        """The x of the first or the last sample of each column, [c]; of the least or greatest shares, [c, 5]."""
+        step, time = _PLACES[place]
+        return self.axis.of(self.of(step), self.of(time))
+
+    @property
+    def x(self) -> Ints | Floats:
+        """Where each column begins."""
+        return self.at("first")
+
+    @property
+    def newest(self) -> Judged:
+        """The column that has the newest sample, alone."""
+        row = int(self.of("last").argmax())
+        return replace(self, cells=self.cells[row : row + 1])
+
+    @property
+    def left_out(self) -> int:
+        """Parameters off the grid at the newest sample."""
+        newest = self.newest.cells
+        beside = self.side == "on" and newest["off_last"][0] == newest["on_last"][0]
+        return int(newest["off_parameters"][0]) if beside else 0
+
+    @property
+    def sampled(self) -> bool:
+        """Whether only some of the elements were looked at."""
+        return bool(self.of("error").any())
+
+    def classes(self) -> Classes:
+        """Counts over all samples of each column, [c]."""
+        lost = self.of("inf") + self.of("nan")
+        return classify(self.of("histogram"), zeros=self.of("zeros"), not_finite=lost)
+
+
+def judge(window: Window, view: View) -> Judged | None:
+    """What a window has to judge; None where no gradient was sampled in it."""
+    cells = window.gradients
+    side = _side(cells)
+    cells = cells[cells[f"{side}_samples"] > 0]
+    if not len(cells):
+        return None
+    columns, _ = window.columns(cells, max(view.columns // COLUMN_PIXELS, 2), LAYOUT)
+    return Judged(columns, side, window.x)
+
+
+def _side(cells: Cells) -> Side:
+    """Gradients on the grid where there are any; where all of them overflowed they tell nothing, and others may."""
+    for side in SIDES:
+        if cells[f"{side}_histogram"].any() or cells[f"{side}_zeros"].any():
+            return side
+    return "on" if cells["on_samples"].any() else "off"
+
+
+def scope(judged: Judged) -> str:
+    """Whose gradients were judged, at the newest sample."""
+    newest = judged.newest
+    elements, looked, parameters = (
+        int(newest.of(name)[0]) for name in ("elements", "looked", "parameters")
+    )
+    seen = f", {count(looked)} of them sampled," if looked < elements else ""
+    of = f"Of {count(elements)} elements{seen} in {plural(parameters, 'parameter')}"
+    if newest.of("last_share")[0][SHARES.index("not_finite")] == 1:
+        return f"{of}, all of them inf or NaN: nothing to judge."
+    if judged.side == "off":
+        return (
+            f"{of}, none of them fp16-representable: these gradients were computed or summed in fp32, "
+            "so their small values say nothing about fp16."
+        )
+    rest = f"; {plural(judged.left_out, 'other parameter')} left out" if judged.left_out else ""
+    return f"{of} representable in fp16{rest}."
+
+
+def why_no_samples(window: Window, source: Source, view: View) -> str:
+    """Why no gradient is drawn, and what to do."""
+    if source.disabled:
+        return "This scaler is disabled: there are no scaled gradients to look at."
+    if view.x == "user" and source.user is None:
+        return NO_USER_STEPS
+    if len(window.gradients):
+        return "The sampled gradients hold no elements. Check that the optimizer's parameters require gradients."
+    return nothing_here(
+        view,
+        "sampled gradient",
+        "No gradient sampled yet. One is at least every 128 steps, and after each change of the scale; "
+        "Config(every=1) samples every step. A stream of ampmon.stream has no gradients.",
+    )

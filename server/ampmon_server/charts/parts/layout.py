@@ -1,0 +1,381 @@
+"""What all charts share: the x axis that links them, margins, type, and the words that go with a chart. Draws no data.
+
+Colours are the names of roles, "role:ink": web/roles.json has them for each theme.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ampmon_server.charts.parts.gaps import shades
+from ampmon_server.charts.parts.source import Axis, Source, View, Window
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.model.series import Floats
+from ampmon_server.model.words import count, steps
+
+
+Figure: TypeAlias = dict[str, Any]
+Trace: TypeAlias = dict[str, Any]
+
+# The same on every chart, so that a step stands at the same place in all of them.
+MARGIN_LEFT = 64
+MARGIN_RIGHT = 128
+MARGIN_NARROW = 24
+"""Half of a step's number fits beside a narrow plot, whose own labels stand within it."""
+
+STACKED_TOP = 6
+"""Pixels above a plot in the stack: half of a mark or of a label at its upper edge."""
+
+NO_USER_STEPS = "No logged step. Pass one with ampmon.log({...}, step=...), such as the epoch."
+DEAD = -128
+"""1/scale is not finite in fp32 for scales of at most 2 to this power."""
+ENDLESS = 128
+"""fp32 holds no power of two from here on."""
+AXES: Mapping[Axis, str] = {"step": "step", "time": "time", "user": "logged step"}
+TICKS = 9
+HAIRLINE_AXIS: Mapping[str, Any] = {
+    "showgrid": False,
+    "zeroline": False,
+    "showline": True,
+    "linecolor": "role:hairline",
+    "ticks": "outside",
+    "ticklen": 4,
+    "tickcolor": "role:hairline",
+}
+"""What every horizontal axis is: a line with ticks below it, and no grid."""
+WITHIN: Mapping[str, Any] = {"ticklabeloverflow": "allow"}
+"""Labels that the margins have room for: Plotly would measure each at every drawing, a quarter of its time."""
+BOTTOM = 40
+"""Pixels below a plot: an axis with its title."""
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
+LOOK: Mapping[str, Any] = {
+    "paper_bgcolor": "rgba(0,0,0,0)",
+    "plot_bgcolor": "rgba(0,0,0,0)",
+    "font": {"family": FONT, "size": 12, "color": "role:muted"},
+    "separators": ".\u202f",
+    "hovermode": "closest",
+    "hoverlabel": {
+        "bgcolor": "role:surface",
+        "bordercolor": "role:hairline",
+        "font": {"family": FONT, "size": 12, "color": "role:ink"},
+        "align": "left",
+    },
+    "showlegend": False,
+    "legend": {
+        "orientation": "h",
+        "x": 0,
+        "y": 1,
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "itemclick": False,
+        "itemdoubleclick": False,
+    },
+}
+"""What all charts look like, unless one says otherwise."""
+
+
+def figure(
+    data: Sequence[Trace],
+    window: Window,
+    view: View,
+    *,
+    height: int,
+    top: int = 8,
+    stacked: int | None = None,
+    **layout: Any,
+) -> Figure:
+    """A chart: its traces, and a layout that takes over ``layout``'s keys. ``height`` and ``top`` margin in pixels.
+
+    ``stacked`` is the height of its plot in the page's stack, of a chart that has a place there.
+    """
+    layout["shapes"] = [*shades(window, view), *layout.get("shapes", ())]
+    if view.x == "time" and view.zone:
+        layout["meta"] = {**layout.get("meta", {}), "zone": view.zone}
+    layout = {"xaxis": x_axis(window, view), **layout}
+    if view.narrow and "coloraxis" in layout:
+        _title_apart(layout)
+    bottom = BOTTOM
+    if view.stacked and stacked is not None:
+        top, bottom = STACKED_TOP, BOTTOM if view.position == "last" else 4
+        height = top + (stacked * 3 // 4 if view.narrow else stacked) + bottom
+        layout["showlegend"] = False
+        if view.position == "stacked":
+            layout["xaxis"] |= {"title": None, "showticklabels": False, "ticks": ""}
+    margin = {
+        "l": MARGIN_LEFT,
+        "r": _right(view),
+        "t": top,
+        "b": bottom,
+        # Room is given, not taken: a plot that grew and shrank would not stay in line with the others.
+        "autoexpand": False,
+    }
+    return {
+        "data": list(data),
+        "layout": {
+            "height": height,
+            "margin": margin,
+            **LOOK,
+            # On a phone a drag scrolls the page; the page's buttons zoom.
+            "dragmode": False if view.narrow else "zoom",
+            "uirevision": f"{view.x} {view.start} {view.stop}",
+            **layout,
+        },
+    }
+
+
+def _title_apart(layout: dict[str, Any]) -> None:
+    """The x axis's title as a label: Plotly moves one away from a colour bar above it, onto the ticks."""
+    axis = layout["xaxis"]
+    label = {
+        "text": axis["title"]["text"],
+        "showarrow": False,
+        "xref": "paper",
+        "x": 0.5,
+        "yref": "paper",
+        "y": 0,
+        "yanchor": "top",
+        "yshift": -22,
+    }
+    layout["xaxis"] = {**axis, "title": None}
+    layout["annotations"] = [*layout.get("annotations", ()), label]
+
+
+def empty(meta: Mapping[str, Any], reason: str) -> Figure:
+    """A chart with nothing to draw: ``reason`` says why and what to do."""
+    return {"data": [], "layout": {"meta": {**meta, "empty": reason}}}
+
+
+def nothing_here(view: View, what: str, before: str) -> str:
+    """Why no ``what`` is drawn: none in this window, or, of the whole run, ``before`` it has any."""
+    if view.whole:
+        return before
+    if view.x == "time":
+        return f"No {what} in this time range. Show the whole run, or zoom out."
+    first, last = view.start or 0, None if view.stop is None else view.stop - 1
+    whose = "logged " if view.x == "user" else ""
+    where = (
+        f"from {whose}step {count(first)} on" if last is None else f"in {whose}{steps(first, last)}"
+    )
+    return f"No {what} {where}. Show the whole run, or zoom out."
+
+
+def why_no_updates(source: Source, view: View) -> str:
+    if source.disabled:
+        return (
+            "This scaler is disabled, as it is for bf16 and on machines without a GPU: "
+            "it scales nothing and skips nothing. Pass enabled=True to watch it work."
+        )
+    if view.x == "user" and source.user is None:
+        return NO_USER_STEPS
+    return nothing_here(
+        view,
+        "step",
+        "No step yet. The first arrives when training calls scaler.step() and scaler.update().",
+    )
+
+
+def log2_scale(scales: Floats) -> Floats:
+    """Where each scale is drawn: a dead one on the floor, an infinite one at 128, NaN or a negative one nowhere."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        heights: Floats = np.clip(np.log2(scales), DEAD, ENDLESS)
+    return heights
+
+
+def x_axis(window: Window, view: View) -> dict[str, Any]:
+    axis: dict[str, Any] = {
+        **HAIRLINE_AXIS,
+        "title": {"text": _along(view), "standoff": 4},
+        "spikecolor": "role:muted",
+        "spikethickness": 1,
+        "spikedash": "dot",
+        "nticks": 4 if view.narrow else TICKS,
+    }
+    if not view.narrow:
+        axis |= WITHIN
+    if view.x == "time":
+        low, high = view.in_plot(window.low), view.in_plot(window.high)
+        pad = max((high - low) / 400, 0.5)
+        return axis | {
+            "type": "date",
+            # Were they slanted where they are close, they would reach below the plot.
+            "tickangle": 0,
+            "nticks": max(1, min(TICKS, _room(view) // 80)),
+            "range": [low - pad, high + pad],
+            "unifiedhovertitle": {"text": f"%{{x|%X}} {zone_name(view.zone)}"},
+        }
+    # Half a step each side; more on a long run, so that a mark at its end is whole.
+    pad = max(0.5, (window.high - window.low) / 400)
+    return axis | {
+        "type": "linear",
+        "range": [window.low - pad, window.high + pad],
+        "tickformat": ",d",
+        "unifiedhovertitle": {"text": hovered_x(view)},
+        "minallowed": -1,
+        # Between steps there is nothing that a tick could stand for.
+        **({"tick0": 0, "dtick": 1} if window.high - window.low < TICKS else {}),
+    }
+
+
+def hovered_x(view: View) -> str:
+    """Where a point is, as Plotly's hover says it."""
+    if view.x == "time":
+        return "%{x|%X}"
+    # An update may lie between two of the user's own steps.
+    return f"{AXES[view.x]} %{{x:{',.4~f' if view.x == 'user' else ',d'}}}"
+
+
+def _right(view: View) -> int:
+    return MARGIN_NARROW if view.narrow else MARGIN_RIGHT
+
+
+def _room(view: View) -> int:
+    """Pixels between the margins."""
+    return view.width - MARGIN_LEFT - _right(view)
+
+
+def legend_top(words: Sequence[str], view: View) -> int:
+    """Pixels above a plot that the legend of its ``words`` takes: one row, or on a phone as many as they need."""
+    if not words:
+        return 8
+    if not view.narrow:
+        return 32
+    in_a_row = max(1, _room(view) // (44 + 7 * max(map(len, words))))
+    return 13 + 19 * -(-len(words) // in_a_row)
+
+
+def middles(first: npt.NDArray[Any], last: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Where a heatmap's columns are centred, which reach from the x of their first sample to that of their last."""
+    return first if (first == last).all() else (first + last) / 2
+
+
+def y_axis(**keys: Any) -> dict[str, Any]:
+    """A y axis that only the figure itself sets: a drag zooms x."""
+    return {
+        "fixedrange": True,
+        "zeroline": False,
+        "gridcolor": "role:grid",
+        "ticks": "",
+        **WITHIN,
+        **keys,
+    }
+
+
+def _along(view: View) -> str:
+    return f"time ({zone_name(view.zone)})" if view.x == "time" else AXES[view.x]
+
+
+def zone_name(minutes: int) -> str:
+    """What a clock so many minutes east of UTC is called: UTC, UTC+2, UTC−3:30."""
+    if not minutes:
+        return "UTC"
+    hours, rest = divmod(abs(minutes), 60)
+    return f"UTC{'+' if minutes > 0 else '−'}{hours}{f':{rest:02}' if rest else ''}"
+
+
+def plot_x(x: npt.NDArray[Any], view: View) -> dict[str, str]:
+    """x as Plotly takes it: steps, or ms since the epoch."""
+    return typed(view.in_plot(x))
+
+
+def beside(y: float, text: str, role: str, view: View, **keys: Any) -> dict[str, Any]:
+    """A label at height ``y`` in the right margin; inside the plot's right edge where it is narrow."""
+    place: dict[str, Any] = {"xanchor": "left", "xshift": 6}
+    if view.narrow:
+        place = {"xanchor": "right", "yshift": 10, "bgcolor": "role:background", "opacity": 0.85}
+    return {
+        "xref": "paper",
+        "x": 1,
+        "yref": "y",
+        "y": y,
+        "text": text,
+        "showarrow": False,
+        "align": "left",
+        "font": {"size": 11, "color": f"role:{role}"},
+        **place,
+        **keys,
+    }
+
+
+def level(
+    y: float, role: str, *, dash: str = "solid", width: float = 1, **keys: Any
+) -> dict[str, Any]:
+    """A horizontal line across the plot at height ``y``."""
+    line = {"color": f"role:{role}", "width": width, "dash": dash}
+    return {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "yref": "y",
+        "y0": y,
+        "y1": y,
+        "line": line,
+        **keys,
+    }
+
+
+def escaped(text: str) -> str:
+    """A user's text as Plotly shows it: it takes some of HTML for its own."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def shortened(name: str, letters: int) -> str:
+    """At most so many letters of a name: its beginning says where it is, its end what."""
+    if len(name) <= letters:
+        return name
+    return f"{name[: letters // 2]}…{name[-(letters - letters // 2 - 1) :]}"
+
+
+def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
+    """Ticks of an axis of log2: whole exponents, labelled 2ᵏ."""
+    first, last = math.ceil(low), math.floor(high)
+    stride = 1
+    while (last - first) // stride + 1 > at_most:
+        stride = 2 * stride if stride != 4 else 8
+    ticks = np.arange(first + (-first) % stride, last + 1, stride)
+    return {"tickvals": ticks.tolist(), "ticktext": [f"2<sup>{k}</sup>" for k in ticks]}
+
+
+def log_ticks(
+    low: float, high: float, say: Callable[[float], str], at_most: int = 5
+) -> dict[str, Any]:
+    """Ticks of a log axis from 10^low to 10^high: 1, 2 and 5 of each decade, or fewer where those are too many."""
+    found: list[float] = []
+    for digits, stride in (
+        ((1, 2, 5), 1),
+        ((1, 3), 1),
+        ((1,), 1),
+        ((1,), 2),
+        ((1,), 5),
+        ((1,), 50),
+    ):
+        decades = range(math.floor(low / stride) * stride, math.ceil(high) + 1, stride)
+        every = (
+            digit * 10.0**decade for decade in decades for digit in digits if -300 < decade < 300
+        )
+        found = [each for each in every if low <= math.log10(each) <= high]
+        if len(found) <= at_most:
+            break
+    if len(found) < 2:  # less than a decade, without two of them in it
+        found = [10.0 ** (low + share * (high - low)) for share in (0.15, 0.5, 0.85)]
+    return {"tickvals": found, "ticktext": [say(each) for each in found]}
+
+
+def panel_label(name: str, top: float) -> dict[str, Any]:
+    """The name of a panel, which is Plotly's HTML, at its upper left corner; ``top`` is a share of the height."""
+    return {
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0,
+        "y": top,
+        "xanchor": "left",
+        "yanchor": "top",
+        "text": f"<b>{name}</b>",
+        "showarrow": False,
+        "font": {"size": 11, "color": "role:muted"},
+    }

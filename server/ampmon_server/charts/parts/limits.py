@@ -1,0 +1,125 @@
+"""The window of a number format over exponents of the unscaled gradient: it slides down as the scale goes up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ampmon.numerics.formats import FloatFormat
+from ampmon_server.charts.parts.bands import band, line
+from ampmon_server.charts.parts.layout import Trace, beside
+from ampmon_server.charts.parts.source import View
+from ampmon_server.model.series import Floats, Ints
+from ampmon_server.model.words import count
+
+
+BEYOND = 28.0
+"""So many octaves beyond what occurs a limit is drawn."""
+
+_LINES = ({"width": 3, "color": "role:background"}, {"width": 1, "color": "role:ink"})
+"""A line that stands out from every colour of the map: a thin one on a wider one of the background."""
+
+_SHADE: Mapping[str, Any] = {"fillcolor": "role:muted", "opacity": 0.3}
+_HATCH: Mapping[str, Any] = {
+    "fillcolor": "role:muted",
+    "fillpattern": {
+        "shape": "/",
+        "size": 8,
+        "solidity": 0.12,
+        "fgcolor": "role:muted",
+        "bgcolor": "rgba(0,0,0,0)",
+    },
+    "opacity": 0.6,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A line of a format's window, at ``height`` over exponents of the scaled gradient, and its words."""
+
+    height: float
+    word: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slide:
+    """Where a format's window stands: at ``levels`` [c], log2 of the scale, each from ``left`` to ``right`` [c]."""
+
+    left: Floats
+    right: Floats
+    levels: Floats
+    format: FloatFormat
+
+    @classmethod
+    def along(cls, x: Ints | Floats, levels: Floats, format: FloatFormat) -> Slide:
+        """Along columns of a heatmap that are centred at ``x`` [n], at least two; of NaN there is none."""
+        middles = (x[1:] + x[:-1]) / 2
+        left = np.append(2 * x[0] - middles[0], middles)
+        right = np.append(middles, 2 * x[-1] - middles[-1])
+        begins = np.append(True, levels[1:] != levels[:-1]) & np.isfinite(levels)
+        ends = np.append(levels[1:] != levels[:-1], True) & np.isfinite(levels)
+        return cls(left[begins], right[ends], levels[begins], format)
+
+    @property
+    def begins(self) -> dict[str, int]:
+        """The first exponent of the scaled gradient that overflows, that is normal, and that is within range."""
+        of = self.format
+        return {
+            "overflow": of.exponent_max + 1,
+            "normal": of.exponent_min_normal,
+            "smallest": of.exponent_min_subnormal,
+        }
+
+    @property
+    def limits(self) -> tuple[Limit, Limit, Limit]:
+        """Where the format overflows, where it begins to lose bits, and where its grid ends, from top to bottom."""
+        # A row is centred on its exponent, so a limit lies half a row below the first exponent that is within it.
+        overflow, normal, smallest = self.begins.values()
+        return (
+            Limit(overflow - 0.5, "overflow", _number(self.format.max)),
+            Limit(normal - 0.5, "subnormal", f"2<sup>{normal}</sup>"),
+            Limit(smallest - 0.5, "smallest", f"2<sup>{smallest}</sup>"),
+        )
+
+    def reach(self, low: float, high: float) -> tuple[float, float]:
+        """The heights from ``low`` to ``high``, and of the window so much as is not far beyond them."""
+        overflow, _, smallest = self.limits
+        top = float((overflow.height - self.levels).max())
+        bottom = float((smallest.height - self.levels).min())
+        return max(min(low, bottom - 1), low - BEYOND), min(max(high, top + 1), high + BEYOND)
+
+    def traces(self, low: float, high: float, view: View) -> list[Trace]:
+        """The lines, shades over what the format cannot hold, and a hatch where it loses bits, within a plot's ends."""
+        lines = [limit.height - self.levels for limit in self.limits]
+        overflow, subnormal, smallest = (np.clip(each, low, high) for each in lines)
+        top, bottom = np.full_like(self.levels, high), np.full_like(self.levels, low)
+        pieces = self.left, self.right
+        return [
+            band(*pieces, overflow, top, view, **_SHADE),
+            band(*pieces, bottom, smallest, view, **_SHADE),
+            band(*pieces, smallest, subnormal, view, **_HATCH),
+            *(
+                line(*pieces, np.where((each > low) & (each < high), each, np.nan), view, line=how)
+                for each in lines
+                for how in _LINES
+            ),
+        ]
+
+    def labels(self, low: float, high: float, view: View) -> list[dict[str, Any]]:
+        """The words of each line at its right end, as far as it is within the plot, clear of one another."""
+        least, placed, last = 0.085 * (high - low), [], np.inf
+        for limit in self.limits:
+            at = limit.height - float(self.levels[-1])
+            if low < at < high:
+                last = min(at, last - least)
+                words = f"{limit.word}{' ' if view.narrow else '<br>'}{limit.at} ÷ scale"
+                placed.append(beside(last, words, "ink", view))
+        return placed
+
+
+def _number(largest: float) -> str:
+    return count(int(largest)) if largest < 1e6 else f"{largest:.1e}".replace("e+", "e")

@@ -1,0 +1,97 @@
+"""The rows of the heatmap of parameters: each parameter, or the worst of each part of the model. Draws nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ampmon_server.model.names import block_of, module_of
+from ampmon_server.model.series import Ints
+
+
+Level: TypeAlias = Literal["parameter", "module", "block"]
+
+ROWS_MAX = 300
+"""More cannot be told apart: then those of a part of the model share a row, unless they were asked for."""
+
+LEVELS: Mapping[Level, tuple[str, Callable[[str], str]]] = {
+    "parameter": ("each parameter", lambda name: name),
+    "module": ("the worst of each module", module_of),
+    "block": ("the worst of each block", block_of),
+}
+"""How finely parameters are told apart: in words, and which row one is in, by its name. The finest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """r rows by ``names`` [r], and the ``parameters`` [p], by their places, that are in them: ``row`` [p] says where.
+
+    ``parameters`` are in the order of their rows. ``offered`` are the levels that differ, each with its rows.
+    """
+
+    level: Level
+    names: tuple[str, ...]
+    parameters: Ints
+    row: Ints
+    offered: Mapping[Level, int]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def merged(self) -> bool:
+        return len(self.parameters) > len(self)
+
+    def worst(self, values: npt.NDArray[Any], least: bool) -> npt.NDArray[Any]:
+        """Of values [c, n] by parameter the least or the greatest in each row, [c, r]; NaN only where all are."""
+        held = values[:, self.parameters]
+        if not self.merged:
+            return held
+        starts = np.searchsorted(self.row, np.arange(len(self)))
+        return (np.fmin if least else np.fmax).reduceat(held, starts, axis=1)
+
+    def only(self, kept: Ints) -> Rows:
+        """Those of the rows at the places ``kept``, in order."""
+        place = np.full(len(self), -1)
+        place[kept] = np.arange(len(kept))
+        row = place[self.row]
+        names = tuple(self.names[each] for each in kept.tolist())
+        return Rows(self.level, names, self.parameters[row >= 0], row[row >= 0], self.offered)
+
+    def opens(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """What a click on each row chooses, and its value: its parameter by ``names`` [n], or a search for several."""
+        starts = np.searchsorted(self.row, np.arange(len(self) + 1)).tolist()
+        return [
+            ("search", f"{name}.*")
+            if starts[row + 1] - starts[row] > 1
+            else ("parameter", names[self.parameters[starts[row]]])
+            for row, name in enumerate(self.names)
+        ]
+
+
+def rows_of(names: Sequence[str], looked: Ints, level: Level | None) -> Rows:
+    """The rows of the parameters of which any element was ``looked`` at [n], in the order of the model.
+
+    Without a ``level`` that of which there are few enough rows.
+    """
+    places = np.flatnonzero(looked)
+    each = {
+        name: [part(names[place]) for place in places.tolist()]
+        for name, (_, part) in LEVELS.items()
+    }
+    numbers = {name: len(dict.fromkeys(keys)) for name, keys in each.items()}
+    offered: dict[Level, int] = {}
+    for name, number in numbers.items():
+        if number not in offered.values():
+            offered[name] = number
+    fitting = (name for name, number in offered.items() if number <= ROWS_MAX)
+    chosen = level if level in offered else next(fitting, [*offered][-1])
+    keys = each[chosen]
+    at = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    row = np.array([at[key] for key in keys], np.int64)
+    order = np.argsort(row, kind="stable")
+    return Rows(chosen, tuple(at), places[order], row[order], offered)

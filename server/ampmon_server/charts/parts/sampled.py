@@ -1,0 +1,39 @@
+"""Samples of parameters as pixel columns, for the charts that are drawn of them. Draws nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ampmon_server.charts.parts.layout import middles
+from ampmon_server.charts.parts.source import Window, XAxis
+from ampmon_server.model.cells.merging import Cells, starts_of
+from ampmon_server.model.cells.parameters import layout
+from ampmon_server.model.downsample import aligned_span
+from ampmon_server.model.series import Floats, Ints
+
+
+def in_window(cells: Cells, axis: XAxis, window: Window) -> tuple[Cells, Ints | Floats]:
+    """The cells that are in a window, in order of x, and where they are."""
+    at = axis.of(cells["first"], cells["time_min"])
+    order = np.argsort(at, kind="stable")
+    order = order[(at[order] >= window.low) & (at[order] <= window.high)]
+    return cells[order], at[order]
+
+
+def merged(
+    cells: Cells, at: Ints | Floats, parameters: int, window: Window, columns: int
+) -> tuple[Cells, Ints | Floats]:
+    """Cells in order of x as at most so many columns (2 or more), and where each is centred."""
+    span = aligned_span(window.low, window.high, max(columns, 2))
+    starts = starts_of(np.floor_divide(at, span).astype(np.int64))
+    ends = np.append(starts, len(at))[1:] - 1
+    return layout(parameters).merge(cells, starts), middles(at[starts], at[ends])
+
+
+def wide(cells: Cells, name: str) -> npt.NDArray[Any]:
+    """A field of each parameter, [cells, parameters]."""
+    values: npt.NDArray[Any] = cells[name]
+    return values if values.ndim > 1 else values[:, None]

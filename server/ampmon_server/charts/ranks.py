@@ -1,0 +1,225 @@
+"""The ranks of a run side by side: a strip for each, its skips, where it has no record, and where it disagrees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ampmon_server.charts.parts.layout import (
+    Figure,
+    Trace,
+    empty,
+    figure,
+    legend_top,
+    plot_x,
+    why_no_updates,
+    y_axis,
+)
+from ampmon_server.charts.parts.source import Source, View, Window, cut
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.series import Flags, Floats, Ints
+from ampmon_server.model.words import count, plural, power_of_two, pruned, steps
+
+
+ROW_PIXELS = 24
+NAMED = 16
+"""So many ranks have their name beside them; of more every second, third, ..."""
+
+META = {
+    "title": "Ranks",
+    "definitions": {
+        "rank": "One process of a training that runs on several devices. All must hold the same scale and skip the "
+        "same steps, or their weights drift apart.",
+        "disagreement": "A step at which a rank's scale, or whether it skipped, is not that of the lowest rank that "
+        "has it.",
+        "no record": "Where a strip is broken the rank has no record of the step, though another has.",
+    },
+}
+
+
+def ranks(source: Source, view: View) -> Figure:
+    """A strip for each rank along the steps at which they are compared: all of the window, or some of each column."""
+    window = cut(source, view)
+    if not len(window.updates):
+        return empty(META, why_no_updates(source, view))
+    if len(source.ranks) < 2:
+        return empty(META, "All of this run is of one rank.")
+    strips = [Strip(source, place, window) for place in range(len(source.ranks))]
+    if not len(strips[0].every):
+        gone = pruned(source.rows_from)
+        return empty(META, f"There is no step here at which ranks can be compared.{gone}")
+    traces = [_presence(strips, view), _skips(strips, view), _disagreements(strips, view)]
+    drawn = [trace for trace in traces if trace is not None]
+    return figure(
+        drawn,
+        window,
+        view,
+        height=72 + ROW_PIXELS * min(max(len(strips), 3), NAMED),
+        top=legend_top([each["name"] for each in drawn], view),
+        meta={**META, "caption": _caption(source, strips, window)},
+        yaxis=_axis(strips),
+        showlegend=True,
+    )
+
+
+class Strip:
+    """One rank's rows within a window, beside what the lowest rank that has each of them says."""
+
+    def __init__(self, source: Source, place: int, window: Window) -> None:
+        self.place = place
+        self.rank = source.ranks[place].rank
+        asked = source.ranks[place].steps
+        self.rows = _within(source.ranks[place].rows, window)
+        self.x = window.x.at(self.rows, "first")
+        lead, self.leaders = _lead(source, window)
+        self.lead = lead[np.searchsorted(lead["first"], self.rows["first"])]
+        self.leader = self.leaders[np.searchsorted(lead["first"], self.rows["first"])]
+        held = lead["first"][np.isin(lead["first"], asked)]
+        self.has = np.isin(held, self.rows["first"])
+        self.every = window.x.of(held, lead["time_first"][np.isin(lead["first"], asked)])
+
+    @property
+    def other_scale(self) -> Flags:
+        mine, theirs = self.rows["scale_first"], self.lead["scale_first"]
+        differs: Flags = (mine != theirs) & ~(np.isnan(mine) & np.isnan(theirs))
+        return differs
+
+    @property
+    def other_skip(self) -> Flags:
+        differs: Flags = self.rows["skipped"] != self.lead["skipped"]
+        return differs
+
+    def stretches(self) -> Iterator[tuple[float, float]]:
+        """From where to where it has a record of every step that is compared."""
+        edges = np.diff(np.concatenate([[0], self.has, [0]]).astype(np.int8))
+        for first, after in zip(np.flatnonzero(edges > 0), np.flatnonzero(edges < 0), strict=True):
+            yield float(self.every[first]), float(self.every[after - 1])
+
+    def say(self, at: int) -> str:
+        """What a disagreement is."""
+        row, lead = self.rows[at], self.lead[at]
+        where = f"{steps(int(row['first']), int(row['first']))}: rank {self.rank}"
+        told = []
+        if self.other_skip[at]:
+            told.append(
+                f"{where} {'skipped' if row['skipped'] else 'did not skip'}, "
+                f"rank {self.leader[at]} {'skipped' if lead['skipped'] else 'did not'}"
+            )
+        if self.other_scale[at]:
+            mine, theirs = (power_of_two(float(each["scale_first"])) for each in (row, lead))
+            told.append(f"{where} at {mine}, rank {self.leader[at]} at {theirs}")
+        return "<br>".join(told)
+
+
+def _within(rows: Cells, window: Window) -> Cells:
+    x = window.x.at(rows, "first")
+    return rows[(x >= window.low) & (x <= window.high)]
+
+
+def _lead(source: Source, window: Window) -> tuple[Cells, Ints]:
+    """The rows of the lowest rank that has each step, in order of step, and which rank that is."""
+    parts = [_within(each.rows, window) for each in source.ranks]
+    owners = np.repeat([each.rank for each in source.ranks], [len(part) for part in parts])
+    rows = np.concatenate(parts)
+    _, first = np.unique(rows["first"], return_index=True)
+    return rows[first], owners[first]
+
+
+def _presence(strips: list[Strip], view: View) -> Trace:
+    """A line for each stretch of each rank without a hole."""
+    x: list[float] = []
+    y: list[float] = []
+    for strip in strips:
+        for first, last in strip.stretches():
+            x += [first, last, last]
+            y += [-strip.place, -strip.place, np.nan]
+    return {
+        "type": "scatter",
+        "name": "has a record",
+        "mode": "lines+markers",
+        "line": {"color": "role:normal", "width": 3},
+        "marker": {"size": 3},
+        "opacity": 0.5,
+        "x": plot_x(np.array(x), view),
+        "y": typed(np.array(y)),
+        "hoverinfo": "skip",
+    }
+
+
+def _skips(strips: list[Strip], view: View) -> Trace | None:
+    found = [(strip, np.flatnonzero(strip.rows["skipped"])) for strip in strips]
+    words = [
+        f"{steps(step, step)}: rank {strip.rank} skipped"
+        for strip, places in found
+        for step in strip.rows["first"][places].tolist()
+    ]
+    mark = {"symbol": "line-ns-open", "size": 12, "color": "role:skip", "line": {"width": 1.5}}
+    return _points("skip", found, words, mark, view)
+
+
+def _disagreements(strips: list[Strip], view: View) -> Trace | None:
+    found = [(strip, np.flatnonzero(strip.other_scale | strip.other_skip)) for strip in strips]
+    words = [strip.say(place) for strip, places in found for place in places.tolist()]
+    mark = {"symbol": "diamond", "size": 9, "color": "role:ink"}
+    return _points("disagreement", found, words, mark, view)
+
+
+def _points(
+    name: str, found: list[tuple[Strip, Ints]], words: list[str], mark: dict[str, Any], view: View
+) -> Trace | None:
+    if not words:
+        return None
+    x = np.concatenate([strip.x[places] for strip, places in found])
+    y: Floats = np.concatenate([np.full(len(places), -strip.place) for strip, places in found])
+    return {
+        "type": "scatter",
+        "name": name,
+        "mode": "markers",
+        "marker": mark,
+        "x": plot_x(x, view),
+        "y": typed(y),
+        "text": words,
+        "hoverinfo": "text",
+        "cliponaxis": False,
+    }
+
+
+def _axis(strips: list[Strip]) -> dict[str, Any]:
+    named = strips[:: -(-len(strips) // NAMED)]
+    return y_axis(
+        range=[0.7 - len(strips), 0.7],
+        showgrid=False,
+        tickvals=[-strip.place for strip in named],
+        ticktext=[f"rank {strip.rank}" for strip in named],
+    )
+
+
+def _caption(source: Source, strips: list[Strip], window: Window) -> str:
+    updates, looked = window.updates, len(strips[0].every)
+    total, held = (
+        int(each["n"].sum()) for each in (updates, updates[updates["last"] >= source.rows_from])
+    )
+    every = plural(source.ranks[0].of, "rank")
+    of = every if source.ranks[0].of == len(strips) else f"The lowest {len(strips)} of {every}"
+    where = f"{of}, compared at {count(looked)} of {plural(total, 'step')}"
+    zoom = (
+        " (the ends of each column and its newest skip: zoom in for more)" if looked < held else ""
+    )
+    odd = [strip.rows["first"][strip.other_scale | strip.other_skip] for strip in strips]
+    apart = np.unique(np.concatenate(odd))
+    agree = (
+        f"They disagree at {count(len(apart))} of them, first at step {count(int(apart[0]))}."
+        if len(apart)
+        else "They agree on the scale and on every skip."
+    )
+    holes = [
+        f" Rank {strip.rank} has no record of {count(int((~strip.has).sum()))} of them."
+        for strip in strips
+        if not strip.has.all()
+    ]
+    more = f" {plural(len(holes) - 3, 'more rank')} too." if len(holes) > 3 else ""
+    gone = pruned(source.rows_from if held < total else 0)
+    return f"{where}{zoom}. {agree}{''.join(holes[:3])}{more}{gone}"

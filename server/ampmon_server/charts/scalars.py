@@ -1,0 +1,272 @@
+"""What the user logged, one panel to a name above one x axis: lines with the true extremes of each pixel column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ampmon_server.charts.parts.gaps import Gaps, broken
+from ampmon_server.charts.parts.layout import (
+    Figure,
+    Trace,
+    empty,
+    escaped,
+    figure,
+    nothing_here,
+    panel_label,
+    plot_x,
+    shortened,
+    y_axis,
+)
+from ampmon_server.charts.parts.source import Source, View, Window, XAxis, cut, ends
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.model.cells.merging import Cells, starts_of
+from ampmon_server.model.cells.scalars import mean, merge, not_finite
+from ampmon_server.model.downsample import aligned_span
+from ampmon_server.model.series import Floats, Ints
+from ampmon_server.model.words import count, plural, steps
+
+
+PANELS_MAX = 4
+"""So many names are drawn unless one is asked for."""
+
+LETTER_PIXELS = 9
+PANEL_PIXELS = 112
+LONE_PIXELS = 208
+"""The height of a panel, and of one that is alone."""
+
+_GAP = 0.12
+"""Of a panel's height, to the one below it."""
+
+_POINTS = {
+    "value_first": ("first", "time_first"),
+    "value_min": ("value_min_step", "value_min_time"),
+    "value_max": ("value_max_step", "value_max_time"),
+    "value_last": ("last", "time_last"),
+}
+"""What is drawn of a column, and the fields that have its step and its time."""
+
+META = {
+    "title": "Logged values",
+    "definitions": {
+        "value": "What ampmon.log was given, as it was: nothing is smoothed or thinned. "
+        "Where several fall into one column of pixels, its first, last, least and greatest are drawn.",
+    },
+}
+
+
+def scalars(source: Source, view: View) -> Figure:
+    """At most four points a pixel column of each name, all its extremes among them; NaN and infinities are marked."""
+    if not source.scalars:
+        return empty(
+            {**META, "absent": view.stacked},
+            'Nothing is logged yet. Call ampmon.log({"loss": loss, "lr": lr}).',
+        )
+    x = XAxis(view.x, source.user)
+    drawn = {name: in_view(cells, x, view) for name, cells in source.scalars.items()}
+    if not any(len(cells) for cells in drawn.values()):
+        return empty(META, nothing_here(view, "value", "No value yet."))
+    window = _window(source, drawn, view)
+    traces: list[Trace] = []
+    axes: dict[str, Any] = {}
+    for place, (name, cells) in enumerate(drawn.items()):
+        columns = columns_of(cells, window)
+        traces += _panel(name, columns, place, window, view)
+        axes["yaxis" if not place else f"yaxis{place + 1}"] = _axis(
+            columns, place, len(drawn), view
+        )
+    made = figure(
+        traces,
+        window,
+        view,
+        height=48 + max(PANEL_PIXELS * len(drawn), LONE_PIXELS),
+        stacked=92,
+        meta={
+            **META,
+            **_title(source, view),
+            "caption": _caption(drawn, source.logged, view),
+            "choices": _choices(source, view),
+        },
+        annotations=[]
+        if view.stacked
+        else [
+            panel_label(
+                escaped(shortened(name, view.width // LETTER_PIXELS)), 1 - place / len(drawn)
+            )
+            for place, name in enumerate(drawn)
+        ],
+        **axes,
+    )
+    made["layout"]["xaxis"]["anchor"] = "y" if len(drawn) == 1 else f"y{len(drawn)}"
+    return made
+
+
+def in_view(cells: Cells, x: XAxis, view: View) -> Cells:
+    """Those that a view shows, in order of x."""
+    at = x.of(cells["first"], cells["time_first"])
+    if (np.diff(at) < 0).any():  # the clock was set back
+        order = np.argsort(at, kind="stable")
+        cells, at = cells[order], at[order]
+    first = 0 if view.start is None else int(np.searchsorted(at, view.start))
+    last = len(at) if view.stop is None else int(np.searchsorted(at, view.stop))
+    return cells[first:last]
+
+
+def _window(source: Source, drawn: Mapping[str, Cells], view: View) -> Window:
+    """The stretch of x that all charts show; of the values' own where there is no update."""
+    window = cut(source, view)
+    if len(window.updates):
+        return window
+    low, high = ends(list(drawn.values()), window.x, view)
+    return replace(window, low=low, high=high, span=aligned_span(low, high, view.columns))
+
+
+def columns_of(cells: Cells, window: Window) -> Cells:
+    """A cell for each pixel column that has a value."""
+    at = window.x.of(cells["first"], cells["time_first"])
+    return merge(cells, starts_of(np.floor_divide(at, window.span).astype(np.int64)))
+
+
+def _panel(name: str, cells: Cells, place: int, window: Window, view: View) -> list[Trace]:
+    axis = "y" if not place else f"y{place + 1}"
+    x, step, value = points_of(cells, window)
+    points = broken(x, Gaps.of(window), held=False)
+    value = np.where(points.empty, np.nan, value[points.taken])
+    line: Trace = {
+        "type": "scatter",
+        "name": escaped(name),
+        "mode": "lines" if len(x) > 1 else "markers",
+        "line": {"color": "role:accent", "width": 1.5},
+        "x": plot_x(points.x, view),
+        "y": typed(value),
+        "customdata": typed(step[points.taken]),
+        "hovertemplate": "%{y:.6g}, step %{customdata:,d}<extra></extra>",
+        "yaxis": axis,
+    }
+    return [line, *_marks(name, cells, axis, window, view)]
+
+
+def _marks(name: str, cells: Cells, axis: str, window: Window, view: View) -> list[Trace]:
+    """A cross at the top of each column that has a value that is not finite."""
+    lost = cells[not_finite(cells) > 0]
+    if not len(lost):
+        return []
+    finite = cells["value_max"][np.isfinite(cells["value_max"])]
+    return [
+        {
+            "type": "scatter",
+            "name": f"{escaped(name)}, not finite",
+            "mode": "markers",
+            "marker": {"symbol": "x", "size": 7, "color": "role:skip"},
+            "x": plot_x(window.x.of(lost["first"], lost["time_first"]), view),
+            "y": [float(finite.max()) if len(finite) else 0.0] * len(lost),
+            "text": [
+                f"{_lost(cell)} in {steps(int(cell['first']), int(cell['last']))}" for cell in lost
+            ],
+            "hoverinfo": "text",
+            "yaxis": axis,
+        }
+    ]
+
+
+def points_of(cells: Cells, window: Window) -> tuple[Ints | Floats, Ints, Floats]:
+    """x, step and value of the points that are drawn, in order of x, [p]; the line breaks at what is not finite."""
+    value = np.stack([cells[name] for name in _POINTS], axis=1)
+    step, time = (
+        np.stack([cells[fields[place]] for fields in _POINTS.values()], axis=1) for place in (0, 1)
+    )
+    x = window.x.of(step, time)
+    order = np.lexsort((step, x), axis=1)
+    x, step, value = (np.take_along_axis(each, order, axis=1) for each in (x, step, value))
+    kept = np.diff(step, axis=1, prepend=-1) != 0  # two that are one value are drawn once
+    value = np.where(np.isfinite(value), value, np.nan)
+    return x[kept], step[kept], value[kept]
+
+
+def _axis(cells: Cells, place: int, panels: int, view: View) -> dict[str, Any]:
+    height = 1 / panels
+    top = 1 - place * height
+    gap = _GAP * height
+    axis = y_axis(domain=[max(top - height + gap, 0.0), top - gap], nticks=4, anchor="x")
+    return axis | reaching(np.concatenate([cells[name] for name in _POINTS]), view)
+
+
+def reaching(values: Floats, view: View) -> dict[str, Any]:
+    """What makes an axis show all finite ``values`` [n], a logarithmic one those above 0."""
+    held = values[np.isfinite(values)]
+    axis: dict[str, Any] = {}
+    if view.y == "log" and (held > 0).any():
+        axis["type"] = "log"
+        held = np.log10(held[held > 0])
+    if len(held):
+        least, most = float(held.min()), float(held.max())
+        pad = (most - least) * 0.08 or abs(most) * 0.08 or 1.0
+        if math.isfinite(least - pad) and math.isfinite(most + pad):
+            axis["range"] = [least - pad, most + pad]
+    return axis
+
+
+def _lost(cell: Cells) -> str:
+    words = (("nan", "NaN"), ("inf", "inf"), ("minus_inf", "−inf"))
+    return ", ".join(f"{count(int(cell[name]))} {word}" for name, word in words if cell[name])
+
+
+def _title(source: Source, view: View) -> dict[str, str]:
+    """In the stack the name that is drawn, unless the choice of names beside it tells which it is."""
+    if not view.stacked:
+        return {}
+    return {"title": shortened(source.logged[0], 32) if len(source.logged) == 1 else "Logged"}
+
+
+def _choices(source: Source, view: View) -> list[dict[str, Any]]:
+    """What the axes are, and the names to choose from, where there are more than are drawn at once."""
+    how = how_far(view)
+    at_once = 1 if view.stacked else PANELS_MAX
+    if len(source.logged) <= at_once:
+        return [how]
+    chosen = next(iter(source.scalars)) if len(source.scalars) == 1 else ""
+    several = [["", f"{PANELS_MAX} of {count(len(source.logged))} names"]]
+    which = {
+        "name": "name",
+        "label": "Which of the logged values is drawn",
+        "chosen": chosen,
+        "options": [
+            *(several if at_once > 1 else []),
+            *([name, name] for name in source.logged),
+        ],
+    }
+    return [which, how]
+
+
+def how_far(view: View) -> dict[str, Any]:
+    """The choice of axes."""
+    axes = [["linear", "linear axes"], ["log", "log axes"]]
+    return {"name": "y", "label": "The axes of values", "chosen": view.y, "options": axes}
+
+
+def _caption(drawn: Mapping[str, Cells], logged: Sequence[str], view: View) -> str:
+    """What each panel shows, in a sentence a name."""
+    said = []
+    for name, cells in drawn.items():
+        if not len(cells):
+            said.append(f"{name}: nothing here.")
+            continue
+        cell = merge(cells, np.zeros(1, np.int64))
+        lost = int(not_finite(cell)[0])
+        values = plural(int(cell["n"][0]), "value")
+        if lost == cell["n"][0]:
+            said.append(f"{name}: {values}, none of them finite ({_lost(cell[0])}).")
+            continue
+        low, high, average = cell["value_min"][0], cell["value_max"][0], mean(cell)[0]
+        odd = f"; {_lost(cell[0])}" if lost else ""
+        said.append(f"{name}: {values}, {low:.4g} to {high:.4g}, on average {average:.4g}{odd}.")
+        if view.y == "log" and low <= 0:
+            said.append("What is not above 0 is not on its log axis.")
+    left = len(logged) - len(drawn)
+    if left > 0:
+        said.append(f"{plural(left, 'name')} not drawn.")
+    return " ".join(said)

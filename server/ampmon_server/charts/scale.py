@@ -1,0 +1,285 @@
+"""The loss scale: a stepped line of log2(scale), how far it could rise, where it moved and which updates were lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ampmon_server.charts.headroom import Headroom, headroom
+from ampmon_server.charts.headroom import caption as room_caption
+from ampmon_server.charts.headroom import label as room_label
+from ampmon_server.charts.headroom import traces as room_traces
+from ampmon_server.charts.parts.gaps import is_whole
+from ampmon_server.charts.parts.layout import (
+    DEAD,
+    ENDLESS,
+    Figure,
+    Trace,
+    beside,
+    empty,
+    figure,
+    legend_top,
+    level,
+    log2_scale,
+    plot_x,
+    powers_of_two,
+    why_no_updates,
+    x_axis,
+    y_axis,
+)
+from ampmon_server.charts.parts.source import PLACES, Place, Source, View, Window, cut
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.resumed import resumed
+from ampmon_server.charts.skips import rug
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.cells.updates import MOVES, missing
+from ampmon_server.model.series import Flags, Floats, Ints
+from ampmon_server.model.words import count, plural, power, power_of_two, pruned, steps
+
+
+MARK_PIXELS = 6
+"""Marks closer than this are drawn as one."""
+
+STRIP = 0.12
+"""Of the plot's height, for the rug of skips below."""
+
+ROOM_MAX = 12.0
+"""So many octaves above the highest scale are drawn of what it could be."""
+
+_POINTS: Mapping[Place, str] = {
+    "first": "scale_first",
+    "scale_min": "scale_min",
+    "scale_max": "scale_max",
+    "last": "scale_last",
+}
+"""What is drawn of a column, and the fields that hold the scales."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How one event of an update is drawn and called."""
+
+    event: str
+    role: str
+    symbol: str
+    one: str
+    many: str
+
+
+MARKS = (
+    Mark("grow", "growth", "triangle-up", "growth", "growths"),
+    Mark("backoff", "backoff", "triangle-down", "back-off", "back-offs"),
+    Mark("grow_capped", "growth", "triangle-up-open", "growth refused", "growths refused"),
+    Mark("manual_set", "manual", "square", "set manually", "times set manually"),
+    Mark("dead", "skip", "x", "step at a dead scale", "steps at a dead scale"),
+)
+
+META = {
+    "title": "Loss scale",
+    "definitions": {
+        "loss scale": "What the loss is multiplied by before backward, so that small gradients are not lost in fp16.",
+        "growth": "The scaler raises its scale after growth_interval steps in a row without an overflow; "
+        "it refuses where the new scale would be infinite.",
+        "back-off": "The scaler lowers its scale after a step whose gradients held an inf or a NaN.",
+        "not restored": "A resumed run whose scaler began at its init_scale, since load_state_dict() was not "
+        "called: it has to find the right scale again, by growing or by skipping.",
+        "headroom": "How far the scale could rise before the largest gradient that was sampled would exceed "
+        "65\u202f504: the shaded band above the scale. An upper bound, for gradients of activations overflow first.",
+        "skipped": "A step in which a gradient held an inf or a NaN, and the weights were left alone: a mark below "
+        "the plot in every column of pixels that holds one.",
+        "dead": "At 2⁻¹²⁸ and below, 1/scale is not finite in fp32: every step overflows, "
+        "and the scale cannot recover by itself.",
+    },
+}
+
+
+def scale(source: Source, view: View) -> Figure:
+    """At most four points a pixel column, all its extremes among them; every growth and back-off is counted."""
+    window = cut(source, view)
+    if not len(window.updates):
+        return empty(META, why_no_updates(source, view))
+    all_of = window.all_updates[0]
+    room = headroom(window, view)
+    low, high = _range(all_of, room)
+    marks = [trace for mark in MARKS for trace in _marks(mark, window, view)]
+    marks += resumed(source, window, view)
+    shapes, labels = _labels(all_of, view)
+    # In the stack the chart of skips stands right below.
+    above = room_traces(room, window, view) if room else []
+    lost = [] if view.stacked else rug(window, view, yaxis="y2")
+    return figure(
+        [
+            *above[:1],  # the band, below the scale's own line
+            stepped(window, view),
+            *above[1:],
+            *marks,
+            *lost,
+        ],
+        window,
+        view,
+        height=288,
+        stacked=172,
+        top=legend_top([trace["name"] for trace in marks], view),
+        meta={**META, "caption": _caption(all_of, window) + (room_caption(room) if room else "")},
+        xaxis={**x_axis(window, view), "anchor": "y" if view.stacked else "y2"},
+        yaxis=y_axis(
+            range=[low, high], domain=[0 if view.stacked else STRIP, 1], **powers_of_two(low, high)
+        ),
+        **({} if view.stacked else {"yaxis2": _strip(bool(lost))}),
+        shapes=shapes,
+        annotations=[*labels, *_room_label(room, all_of, (low, high), view)],
+        showlegend=bool(marks),
+        hovermode="x unified",
+    )
+
+
+def _strip(any_skips: bool) -> dict[str, Any]:
+    """The axis of the rug of skips, below the plot."""
+    named = {"tickvals": [0], "ticktext": ["skips" if any_skips else "no skips"]}
+    return y_axis(range=[-1, 1], domain=[0, STRIP - 0.03], showgrid=False, **named)
+
+
+def stepped(window: Window, view: View) -> Trace:
+    """The first, last, least and greatest scale of each column, each at its update."""
+    x, step, scale, holes = points(window)
+    # The line breaks where steps are missing: a point that is nowhere stands before the first after each hole.
+    drawn = np.repeat(np.arange(len(step)), 1 + holes)
+    heights = log2_scale(scale[drawn])
+    heights[np.flatnonzero(holes) + np.arange(np.count_nonzero(holes))] = np.nan
+    said = (
+        "%{text}<extra></extra>"
+        if view.x == "step"
+        else "%{text}, step %{customdata:,d}<extra></extra>"
+    )
+    words = {each: power_of_two(each) for each in np.unique(scale).tolist()}
+    return {
+        "type": "scatter",
+        "name": "loss scale",
+        "mode": "lines" if len(drawn) > 1 else "lines+markers",
+        "line": {"shape": "hv", "color": "role:scale", "width": 1.5},
+        "showlegend": False,
+        "x": plot_x(x[drawn], view),
+        "y": typed(heights),
+        "text": [words.get(each, "NaN") for each in scale[drawn].tolist()],
+        "customdata": typed(step[drawn]),
+        "hovertemplate": said,
+    }
+
+
+def points(window: Window) -> tuple[Ints | Floats, Ints, Floats, Flags]:
+    """x, step and scale of the points that are drawn, in order of x, and whether a hole is before each, [p]."""
+    cells = window.updates
+    x = np.stack([window.x.at(cells, place) for place in _POINTS], axis=1)
+    step = np.stack([cells[PLACES[place][0]] for place in _POINTS], axis=1)
+    scale = np.stack([cells[name] for name in _POINTS.values()], axis=1)
+    order = np.lexsort((step, x), axis=1)
+    x, step, scale = (np.take_along_axis(each, order, axis=1) for each in (x, step, scale))
+    kept = np.diff(step, axis=1, prepend=-1) != 0  # two that are one update are drawn once
+    holes = np.zeros(step.shape, bool)
+    if not is_whole(cells):
+        holes[1:, 0] = cells["first"][1:] - cells["last"][:-1] > 1
+        holes |= (step == cells["last"][:, None]) & (missing(cells) > 0)[:, None]
+    return x[kept], step[kept], scale[kept], holes[kept]
+
+
+def _marks(mark: Mark, window: Window, view: View) -> list[Trace]:
+    """The marks of one kind of event; those within a few pixels are one, which says how many it stands for."""
+    kind = MOVES.index(mark.event)
+    moved = window.updates[window.updates["moves"][:, kind] > 0]
+    if not len(moved):
+        return []
+    cells, _ = window.columns(moved, view.columns // MARK_PIXELS)
+    return [
+        {
+            "type": "scatter",
+            "name": mark.one,
+            "mode": "markers",
+            "marker": {
+                "symbol": mark.symbol,
+                "size": 9,
+                "color": f"role:{mark.role}",
+                "line": {"width": 1, "color": f"role:{mark.role}"},
+            },
+            "x": plot_x(window.x.at(cells, "move")[:, kind], view),
+            "y": typed(log2_scale(cells["move_scale"][:, kind])),
+            "customdata": typed(cells["moves"][:, kind]),
+            "text": [_say(mark, kind, cell) for cell in cells],
+            "hoverinfo": "text",
+            "cliponaxis": False,
+        }
+    ]
+
+
+def _say(mark: Mark, kind: int, cell: Cells) -> str:
+    where = steps(int(cell["move_first"][kind]), int(cell["move_last"][kind]))
+    moves = int(cell["moves"][kind])
+    if moves == 1:
+        before, after = float(cell["move_scale"][kind]), float(cell["move_after"][kind])
+        return f"{where}: {mark.one}<br>{power_of_two(before)} → {power_of_two(after)}"
+    least, greatest = float(cell["move_after_min"][kind]), float(cell["move_after_max"][kind])
+    return (
+        f"{where}: {plural(moves, mark.one, mark.many)}"
+        f"<br>to between {power_of_two(least)} and {power_of_two(greatest)}"
+    )
+
+
+def _range(cell: Cells, room: Headroom | None) -> tuple[float, float]:
+    """All scales, and of what they could be so much as leaves those readable."""
+    low, high = log2_scale(np.array([cell["scale_min"], cell["scale_max"]])).tolist()
+    if math.isnan(low):
+        low, high = 0.0, 1.0
+    if room is not None:
+        high = max(high, min(room.top, high + ROOM_MAX))
+    middle, half = (low + high) / 2, max((high - low) / 2, 2.0)
+    return middle - half * 1.15 - 0.25, middle + half * 1.15 + 0.25
+
+
+def _labels(cell: Cells, view: View) -> tuple[list[Trace], list[Trace]]:
+    """Lines and labels: the newest scale, and the floor where a scale is dead."""
+    shapes, labels = [], []
+    newest, lowest = log2_scale(np.array([cell["after_last"], cell["scale_min"]])).tolist()
+    if DEAD < newest < ENDLESS and not view.narrow:
+        when = " now" if view.stop is None else ""
+        labels.append(beside(newest, power(newest) + when, "scale", view))
+    if lowest <= DEAD:
+        shapes.append(level(DEAD, "skip", dash="dot"))
+        labels.append(
+            beside(DEAD, "dead: 1/scale overflows", "skip", view, x=0, xanchor="left", yshift=8)
+        )
+    return shapes, labels
+
+
+def _room_label(
+    room: Headroom | None, cell: Cells, ends: tuple[float, float], view: View
+) -> list[Trace]:
+    """How much room there is, beside its line, and clear of the label of the scale."""
+    if room is None:
+        return []
+    newest = float(log2_scale(np.array([cell["after_last"]]))[0])
+    gap = 0.08 * (ends[1] - ends[0])
+    return room_label(room, (newest + gap if newest < ENDLESS else ends[0], ends[1] - gap), view)
+
+
+def _caption(cell: Cells, window: Window) -> str:
+    moved = dict(zip(MOVES, cell["moves"].tolist(), strict=True))
+    words = [
+        plural(moved[mark.event], mark.one, mark.many)
+        for mark in MARKS
+        if moved[mark.event] or mark.event in {"grow", "backoff"}
+    ]
+    unusable, (first, last) = int(cell["unusable"]), window.steps
+    gap = f" In {plural(unusable, 'step')} the scale was not a positive number." if unusable else ""
+    lost = last - first + 1 - int(cell["n"])
+    gap += f" There is no record of {plural(lost, 'step')} in between." if lost else ""
+    most = int(window.updates["n"].max())
+    if most > len(_POINTS):
+        gap += f" Of up to {count(most)} steps in a column the first, last, least and greatest are drawn."
+    after = power_of_two(float(cell["after_last"]))
+    return (
+        f"{after} after step {count(int(cell['last']))}. {', '.join(words)} in {steps(first, last)}.{gap}"
+        + pruned(window.pruned_before)
+    )

@@ -1,0 +1,164 @@
+"""The scale as it was and as it would have been under another policy, with what the run cannot tell as a band."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from ampmon_server.analysis.policy import KINDS, Path, Setting, changed, sentence
+from ampmon_server.analysis.policy.languages import in_settings_of
+from ampmon_server.charts.parts.gaps import Broken, Gaps, broken
+from ampmon_server.charts.parts.layout import (
+    Figure,
+    Trace,
+    empty,
+    figure,
+    legend_top,
+    plot_x,
+    powers_of_two,
+    why_no_updates,
+    y_axis,
+)
+from ampmon_server.charts.parts.source import ReplaySource, Source, View, Window, cut
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.model.series import Floats, Ints
+from ampmon_server.model.words import plural, power_of_two, steps
+
+
+META = {
+    "title": "Simulator: loss scale under another policy",
+    "definitions": {
+        "recorded": "The scale as it was, at so many places along the run. The chart of the loss scale has every move.",
+        "simulated": "What the policy would have made of the overflows that the run tells of: in the middle of 64 "
+        "replays that hold each step to what it did.",
+        "band": "Between the least and the most of the replays, those that draw what the run does not tell among them, "
+        "once at its best and once at its worst.",
+        "skips": "Steps that overflow and leave the weights alone. In brackets the least and the most.",
+    },
+}
+
+PREFIX = "sim_"
+"""Before the names of what a reader sets, in the address."""
+
+
+def simulated(source: Source, view: View) -> Figure:
+    """Two stepped lines and a band; what comes of the policy is said, or that the run cannot tell."""
+    window = cut(source, view)
+    found = source.replayed
+    if found is None or found.simulated.path is None or not len(window.updates):
+        return empty(META, why_no_updates(source, view))
+    path = found.simulated.path
+    was = found.recorded.path or path
+    low, high = _range(path, was)
+    along = _Along.of(path, window, view)
+    return figure(
+        [
+            *_band(path, along),
+            _line("recorded", was.expected, along, "scale", "solid"),
+            _line("simulated", path.expected, along, "ink", "dash"),
+        ],
+        window,
+        view,
+        height=256,
+        top=legend_top(["recorded", "simulated", "band"], view),
+        meta={
+            **META,
+            "caption": _stretch(found),
+            "form": _form(found.simulated.setting),
+            "sentence": sentence(found.recorded, found.simulated),
+            **_standing(found),
+        },
+        hovermode="x unified",
+        showlegend=True,
+        yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Along:
+    """The places of a path along x, in order, with a break where there is no record."""
+
+    order: Ints
+    points: Broken
+    view: View
+
+    @classmethod
+    def of(cls, path: Path, window: Window, view: View) -> _Along:
+        cells = window.updates[np.argsort(window.updates["first"], kind="stable")]
+        times = np.interp(path.steps, cells["first"], cells["time_first"]).astype(np.int64)
+        x = window.x.of(path.steps, times)
+        order = np.argsort(x, kind="stable")
+        return cls(order, broken(x[order], Gaps.of(window), held=True), view)
+
+    def line(self, level: Floats, **keys: Any) -> Trace:
+        """A stepped line at a level for each place of the path."""
+        drawn = np.where(self.points.empty, np.nan, level[self.order][self.points.taken])
+        return {
+            "type": "scatter",
+            "mode": "lines" if len(drawn) > 1 else "lines+markers",
+            "x": plot_x(self.points.x, self.view),
+            "y": typed(drawn),
+            **keys,
+        }
+
+
+def _line(name: str, level: Floats, along: _Along, role: str, dash: str) -> Trace:
+    line = {"shape": "hv", "color": f"role:{role}", "width": 1.5, "dash": dash}
+    said = [_scale(each) for each in level[along.order][along.points.taken].tolist()]
+    return along.line(level, name=name, text=said, hovertemplate="%{text}", line=line)
+
+
+def _band(path: Path, along: _Along) -> list[Trace]:
+    """Its lower end, unseen, and its upper one, filled down to that."""
+    hatched = {"shape": "/", "fgcolor": "role:muted", "fgopacity": 0.6, "size": 4, "solidity": 0.2}
+    unseen: Trace = {"mode": "lines", "line": {"shape": "hv", "width": 0}, "hoverinfo": "skip"}
+    return [
+        along.line(path.low, **unseen, showlegend=False),
+        along.line(path.high, **unseen, name="band", fill="tonexty", fillpattern=hatched),
+    ]
+
+
+def _range(*paths: Path) -> tuple[float, float]:
+    ends: Floats = np.concatenate([end for path in paths for end in (path.low, path.high)])
+    ends = ends[np.isfinite(ends)]
+    low, high = (float(ends.min()), float(ends.max())) if len(ends) else (0.0, 1.0)
+    middle, half = (low + high) / 2, max((high - low) / 2, 2.0)
+    return middle - half * 1.15, middle + half * 1.15
+
+
+def _scale(level: float) -> str:
+    if math.isnan(level):
+        return "ended"
+    return power_of_two(2.0**level) if abs(level) < 1000 else "dead"
+
+
+def _stretch(found: ReplaySource) -> str:
+    of = found.simulated
+    where = f"{plural(of.updates, 'step')} replayed, {steps(of.first, of.last)}"
+    if found.whole:
+        return f"{where}: the whole run."
+    return f"{where}: the newest, from the scale that was in force, without calibration."
+
+
+def _standing(found: ReplaySource) -> dict[str, str]:
+    """What the setting is beside the run's recommendation, and the code of an alternative."""
+    setting, advised = found.simulated.setting, found.recommended
+    if setting == found.recorded.setting:
+        return {"standing": "", "code": ""}
+    same = bool(advised.setting) and setting == changed("torch", found.policy, **advised.setting)
+    code = "" if same else in_settings_of(found.policy, setting.code(found.policy))
+    return {"standing": advised.standing(same=same), "code": code}
+
+
+def _form(setting: Setting) -> dict[str, Any]:
+    """What a reader can set; of what a policy does not have the value is None."""
+    numbers = {each.name: getattr(setting, each.name) for each in fields(setting)[1:]}
+    return {
+        "prefix": PREFIX,
+        "policies": list(KINDS),
+        "policy": setting.kind,
+        "numbers": numbers,
+    }

@@ -1,0 +1,141 @@
+"""Skipped updates: bars of how many there are, and a rug of where each one is, for other charts. Knows no causes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ampmon_server.charts.parts.layout import (
+    Figure,
+    Trace,
+    empty,
+    figure,
+    plot_x,
+    why_no_updates,
+    y_axis,
+)
+from ampmon_server.charts.parts.source import Source, View, Window, cut
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.words import count, percent, pruned, steps
+
+
+BAR_PIXELS = 8
+"""A bar is about this wide."""
+
+META = {
+    "title": "Skipped steps",
+    "definitions": {
+        "skipped": "A step in which any optimizer on any rank found an inf or a NaN in its gradients "
+        "and left the weights alone.",
+        "step": "One scaler.update() after at least one scaler.step(): one iteration.",
+    },
+}
+
+
+def skips(source: Source, view: View) -> Figure:
+    """Every skip in the window, counted once; no count is estimated."""
+    window = cut(source, view)
+    if not len(window.updates):
+        return empty(META, why_no_updates(source, view))
+    columns, span = window.columns(window.updates, max(view.columns // BAR_PIXELS, 2))
+    top = max(int(columns["skipped"].max()), 1)
+    per_bar = int(columns["n"].max())
+    return figure(
+        [_bars(window, columns, span, view)],
+        window,
+        view,
+        height=144,
+        stacked=52,
+        meta={**META, "caption": _caption(window, per_bar)},
+        yaxis=y_axis(range=[0, 1.12 * top], tickformat=",d", **_count_ticks(top)),
+        bargap=0,
+    )
+
+
+def _bars(window: Window, columns: Cells, span: float, view: View) -> Trace:
+    """Bars over the columns that hold a skip, each as wide as the stretch of x that it counts.
+
+    Where x is not the step, a bar counts the cells that begin in its stretch, all of them whole.
+    """
+    held = columns[columns["skipped"] > 0]
+    # A step stands for a bar of its own, around it; the user's own steps are places between which x goes on.
+    half = span / 2 if view.x == "user" else (span - 1) / 2
+    middles = np.floor_divide(window.x.at(held, "first"), span) * span + half
+    return {
+        "type": "bar",
+        "name": "skipped steps",
+        "x": plot_x(middles, view),
+        "y": typed(held["skipped"]),
+        "width": span / 1000 if view.x == "time" else span,
+        "marker": {
+            "color": "role:skip",
+            "opacity": 0.6,
+            "line": {"width": 1, "color": "role:background"},
+        },
+        "text": [
+            f"{steps(first, last)}<br>{_of(skipped, total)}"
+            for first, last, skipped, total in _rows(held, "first", "last", "skipped", "n")
+        ],
+        "textposition": "none",
+        "hoverinfo": "text",
+    }
+
+
+def rug(window: Window, view: View, **keys: Any) -> list[Trace]:
+    """A mark in each pixel column that holds a skip, at the newest of them, with how many they are."""
+    skipped = window.updates[window.updates["skipped"] > 0]
+    if not len(skipped):
+        return []
+    return [
+        {
+            "type": "scatter",
+            "name": "skips",
+            "mode": "markers",
+            "marker": {
+                "symbol": "line-ns-open",
+                "size": 10,
+                "color": "role:skip",
+                "line": {"width": 1.5},
+            },
+            "x": plot_x(window.x.at(skipped, "skip"), view),
+            "y": [0] * len(skipped),
+            "customdata": typed(skipped["skipped"]),
+            "text": [
+                f"{steps(first, last)}<br>{count(number)} skipped"
+                for first, last, number in _rows(skipped, "skip_first", "skip_last", "skipped")
+            ],
+            "hoverinfo": "text",
+            "showlegend": False,
+            **keys,
+        }
+    ]
+
+
+def _count_ticks(top: int) -> dict[str, list[int]]:
+    """Whole numbers, at most four of them: multiples of 1, 2 or 5 times a power of ten."""
+    strides = (digit * 10**power for power in itertools.count() for digit in (1, 2, 5))
+    stride = next(stride for stride in strides if top // stride <= 3)
+    return {"tickvals": list(range(0, top + 1, stride))}
+
+
+def _rows(cells: Cells, *names: str) -> Iterable[tuple[int, ...]]:
+    """Fields of each cell: to go over the cells themselves would take ten times as long."""
+    return zip(*(cells[name].tolist() for name in names), strict=True)
+
+
+def _of(skipped: int, total: int) -> str:
+    return f"{count(skipped)} of {count(total)} steps skipped ({percent(skipped / total)})"
+
+
+def _caption(window: Window, per_bar: int) -> str:
+    cell, where = window.all_updates[0], steps(*window.steps)
+    gone = pruned(window.pruned_before)
+    if not cell["skipped"]:
+        total = count(int(cell["n"]))
+        return f"No step skipped in {where}: {total} of {total} applied.{gone}"
+    bars = f" A bar counts up to {count(per_bar)} steps." if per_bar > 1 else ""
+    return f"{_of(int(cell['skipped']), int(cell['n']))} in {where}.{bars}{gone}"

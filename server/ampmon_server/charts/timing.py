@@ -1,0 +1,171 @@
+"""What updates take: the time from one to the next, and the most memory of the device, where it tells."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ampmon_server.charts.parts.bands import band, held
+from ampmon_server.charts.parts.gaps import Gaps, broken
+from ampmon_server.charts.parts.layout import (
+    Figure,
+    Trace,
+    empty,
+    figure,
+    log_ticks,
+    panel_label,
+    plot_x,
+    why_no_updates,
+    x_axis,
+    y_axis,
+)
+from ampmon_server.charts.parts.source import Source, View, Window, cut
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.series import Floats
+from ampmon_server.model.words import SPACE, steps
+
+
+META = {
+    "title": "Time and memory",
+    "definitions": {
+        "time per step": "From one scaler.update() to the next, by the monotonic clock: data loading, evaluation and "
+        "checkpoints included. The line is the mean of a column of pixels, the band reaches to the longest.",
+        "peak memory": "The most memory that the device had allocated, as torch.cuda.max_memory_allocated() tells, "
+        "read when a gradient is sampled. There is none of a CPU.",
+    },
+}
+
+
+def timing(source: Source, view: View) -> Figure:
+    """Mean and longest time of each pixel column on a log axis; below, the peak of memory where it is known."""
+    window = cut(source, view)
+    if not len(window.updates):
+        return empty(META, why_no_updates(source, view))
+    cells = window.updates
+    timed, measured = cells[_is_timed(cells)], cells[cells["memory_peak"] > 0]
+    if not len(timed) and not len(measured):
+        return empty(META, "No time is known yet: the first step of a process has none before it.")
+    both = len(measured) > 0
+    traces = _times(timed, window, view) if len(timed) else []
+    traces += _memory(measured, window, view) if both else []
+    made = figure(
+        traces,
+        window,
+        view,
+        height=272 if both else 176,
+        meta={**META, "caption": _caption(timed, measured)},
+        xaxis={**x_axis(window, view), "anchor": "y2" if both else "y"},
+        yaxis=_time_axis(timed, [0.52, 0.94] if both else [0, 1]),
+        annotations=[panel_label("time per step", 1), panel_label("peak memory", 0.46)]
+        if both
+        else [],
+    )
+    if both:
+        made["layout"]["yaxis2"] = _memory_axis(measured)
+    return made
+
+
+def _is_timed(cells: Cells) -> Any:
+    return (cells["timed"] > 0) & (cells["duration_ns"] > 0)
+
+
+def _mean(cells: Cells) -> Floats:
+    """Seconds."""
+    return np.asarray(cells["duration_ns"] / cells["timed"] / 1e9, np.float64)
+
+
+def _times(cells: Cells, window: Window, view: View) -> list[Trace]:
+    mean, most = _mean(cells), cells["duration_max_ns"] / 1e9
+    x = window.x.at(cells, "first")
+    line = _line("time per step", cells, mean, window, view)
+    line["text"] = [
+        f"{where}: {_seconds(each)}" + (f"<br>the longest {_seconds(top)}" if top > each else "")
+        for where, each, top in zip(_where(cells), mean.tolist(), most.tolist(), strict=True)
+    ]
+    if not (most > mean).any():
+        return [_broken(line, x, window, view)]
+    around: dict[str, Any] = {"name": "to the longest", "fillcolor": "role:accent", "opacity": 0.2}
+    return [band(*held(x, window), mean, most, view, **around), _broken(line, x, window, view)]
+
+
+def _memory(cells: Cells, window: Window, view: View) -> list[Trace]:
+    peak = cells["memory_peak"].astype(np.float64)
+    line = _line("peak memory", cells, peak, window, view)
+    told = zip(_where(cells), peak.tolist(), strict=True)
+    line |= {"text": [f"{where}: {_bytes(each)}" for where, each in told], "yaxis": "y2"}
+    return [_broken(line, window.x.at(cells, "first"), window, view)]
+
+
+def _line(name: str, cells: Cells, y: Floats, window: Window, view: View) -> Trace:
+    return {
+        "type": "scatter",
+        "name": name,
+        "mode": "lines" if len(cells) > 1 else "markers",
+        "line": {"shape": "hv", "color": "role:accent", "width": 1.5},
+        "y": y,
+        "hoverinfo": "text",
+    }
+
+
+def _broken(line: Trace, x: Any, window: Window, view: View) -> Trace:
+    """A line of points at ``x`` with breaks at gaps."""
+    points = broken(x, Gaps.of(window), held=False)
+    y = np.where(points.empty, np.nan, line["y"][points.taken])
+    text = [line["text"][place] for place in points.taken.tolist()]
+    return {**line, "x": plot_x(points.x, view), "y": typed(y), "text": text}
+
+
+def _where(cells: Cells) -> list[str]:
+    ends = zip(cells["first"].tolist(), cells["last"].tolist(), strict=True)
+    return [steps(first, last) for first, last in ends]
+
+
+def _time_axis(cells: Cells, domain: list[float]) -> dict[str, Any]:
+    axis = y_axis(type="log", domain=domain)
+    if not len(cells):
+        return {**axis, "range": [-3, 0]}
+    low = math.log10(_mean(cells).min())
+    high = math.log10(max(cells["duration_max_ns"].max(), cells["duration_ns"].min()) / 1e9)
+    pad = max(0.08 * (high - low), 0.15)
+    low, high = low - pad, high + pad
+    return {**axis, "range": [low, high], **log_ticks(low, high, _seconds, at_most=4)}
+
+
+def _memory_axis(cells: Cells) -> dict[str, Any]:
+    top = 1.15 * float(cells["memory_peak"].max())
+    ticks = [0, 0.5 * top / 1.15, top / 1.15]
+    told = {"tickvals": ticks, "ticktext": [_bytes(each) for each in ticks]}
+    return y_axis(range=[0, top], domain=[0, 0.4], **told)
+
+
+def _seconds(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g}{SPACE}{unit}"
+    return f"{seconds * 1e9:.3g}{SPACE}ns"
+
+
+def _bytes(number: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g}{SPACE}{unit}"
+    return f"{number:.0f}{SPACE}B"
+
+
+def _caption(timed: Cells, measured: Cells) -> str:
+    said = []
+    if len(timed):
+        mean = float(timed["duration_ns"].sum() / timed["timed"].sum() / 1e9)
+        longest = float(timed["duration_max_ns"].max()) / 1e9
+        said.append(f"{_seconds(mean)} a step on average, {_seconds(longest)} at the longest.")
+        if len(timed) > 1 and (timed["n"] == 1).all():
+            half, most = np.percentile(_mean(timed), (50, 95), method="inverted_cdf")
+            said.append(f"Half took {_seconds(half)} or less, 95{SPACE}% {_seconds(most)} or less.")
+    if len(measured):
+        said.append(f"At most {_bytes(float(measured['memory_peak'].max()))} of device memory.")
+    else:
+        said.append("No peak of memory is known: only CUDA devices tell it.")
+    return " ".join(said)

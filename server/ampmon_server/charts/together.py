@@ -1,0 +1,201 @@
+"""What charts of several runs share: a colour and a dash for each run, labels, and one x axis. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ampmon_server.charts.elapsed import elapsed
+from ampmon_server.charts.parts.layout import (
+    NO_USER_STEPS,
+    Figure,
+    Trace,
+    beside,
+    escaped,
+    figure,
+    legend_top,
+    nothing_here,
+    shortened,
+    x_axis,
+)
+from ampmon_server.charts.parts.source import Source, View, Window
+from ampmon_server.model.cells.departure import Band, Departure
+from ampmon_server.model.cells.merging import Cells
+
+
+RUNS_MAX, COLOURS = 20, 8
+"""Of more runs than there are colours, the next have the same colours with other dashes."""
+DASHES = (
+    "solid",
+    "dash",
+    "dot",
+    "dashdot",
+    "longdash",
+    "longdashdot",
+    "8px 3px 2px 3px",
+    "2px 6px",
+)
+NAME_MAX, LINE_MAX = 12, 18
+"""Letters that there is room for beside a plot: of a name, and in all. On hover a longer name is whole."""
+LABEL = 16
+"""Pixels that a label takes beside a plot."""
+NAMED_MAX = 4
+"""Of more runs a legend would be taller than a phone's plot: there the list of the runs has each one's line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One of the runs that are compared: its name, the place of its colour, and what is drawn of it.
+
+    ``started`` is its start in us since the epoch: where x is time, it is the time since then. ``band`` is that of the
+    baseline, and ``left`` where another run has left it: only the chart of logged values is given them.
+    """
+
+    name: str
+    place: int
+    source: Source
+    started: int = 0
+    band: Band | None = None
+    left: Departure | None = None
+
+    @property
+    def role(self) -> str:
+        return f"run-{self.place % COLOURS + 1}"
+
+    @property
+    def label(self) -> str:
+        """Its name beside a plot: inert, in its own direction, and not too long."""
+        return self.beside("")
+
+    def beside(self, value: str) -> str:
+        """Its name and a value of it, in one line beside a plot: the value is whole."""
+        most = min(NAME_MAX, LINE_MAX - len(value))
+        cut_off = self.name if len(self.name) <= most else self.name[: most - 1] + "…"
+        return f"\u2068{escaped(cut_off)}\u2069 {value}".strip()
+
+    @property
+    def line(self) -> dict[str, Any]:
+        return {
+            "color": f"role:{self.role}",
+            "width": 1.5,
+            "dash": DASHES[(self.place + self.place // COLOURS) % len(DASHES)],
+        }
+
+
+def nothing_of(runs: Sequence[Compared], view: View, what: str, before: str) -> str:
+    """Why nothing of any run is drawn."""
+    if all(ownless(run, view) for run in runs):
+        return NO_USER_STEPS
+    return nothing_here(view, what, before)
+
+
+def ownless(run: Compared, view: View) -> bool:
+    """Whether x is the user's own step, and the run was given none."""
+    return view.x == "user" and run.source.user is None
+
+
+def left_out(runs: Sequence[Compared], drawn: Sequence[Compared], view: View, what: str) -> str:
+    """Sentences on the runs of which no ``what`` is in view."""
+    places = {run.place for run in drawn}
+    gone = [run for run in runs if run.place not in places]
+    own, others = ([run for run in gone if ownless(run, view) is own] for own in (True, False))
+    return without("for no step of their own was logged", own) + without(
+        f"for no {what} of theirs is in view", others
+    )
+
+
+def without(why: str, runs: Sequence[Compared]) -> str:
+    """A sentence, with a blank before it, on runs that are not drawn; nothing where there are none."""
+    names = ", ".join(f"\u2068{shortened(run.name, 2 * NAME_MAX)}\u2069" for run in runs)
+    return f" Not drawn, {why}: {names}." if runs else ""
+
+
+def since(cells: Cells, started: int) -> Cells:
+    """Cells whose times are counted from ``started``."""
+    moved = cells.copy()
+    for name in cells.dtype.names or ():
+        if "time" in name and name != "timed":
+            moved[name] -= started
+    return moved
+
+
+def since_start(run: Compared) -> Compared:
+    """A run whose times are counted from its start."""
+    source = run.source
+    moved = replace(
+        source,
+        updates=since(source.updates, run.started),
+        gradients=since(source.gradients, run.started),
+        scalars={name: since(cells, run.started) for name, cells in source.scalars.items()},
+    )
+    band = run.band and replace(run.band, cells=since(run.band.cells, run.started))
+    left = run.left and replace(run.left, time=run.left.time - run.started)
+    return replace(run, source=moved, band=band, left=left)
+
+
+def chart(
+    traces: list[Trace],
+    runs: Sequence[Compared],
+    frame: Window,
+    view: View,
+    *,
+    height: int,
+    anchor: str = "y",
+    **layout: Any,
+) -> Figure:
+    """A chart of several runs; a legend on a phone, where no label fits beside a plot, of no more than fit above."""
+    named = [run.label for run in runs] if view.narrow and len(runs) <= NAMED_MAX else []
+    if view.narrow:
+        layout["annotations"] = []
+    axis = x_axis(frame, view) | {"anchor": anchor}
+    return figure(
+        traces,
+        frame,
+        view,
+        height=height,
+        top=legend_top(named, view),
+        showlegend=bool(named),
+        hovermode="closest",
+        xaxis=axis | elapsed(frame) if view.x == "time" else axis,
+        **layout,
+    )
+
+
+def hovered(run: Compared) -> dict[str, Any]:
+    """A run's own name and colour for a trace of it."""
+    return {
+        "name": f"\u2068{escaped(run.name)}\u2069" if len(run.name) <= 2 * NAME_MAX else run.label,
+        "hoverlabel": {"namelength": -1},
+        "legendgroup": f"run-{run.place + 1}",
+        "showlegend": True,
+    }
+
+
+def tall(runs: int, least: int, panels: int = 1) -> int:
+    """The height of a chart in which each panel has room for a label of every run."""
+    return max(least, 48 + panels * (LABEL + 2) * runs)
+
+
+def apart(
+    labels: Sequence[tuple[float, str, Compared]],
+    span: tuple[float, float],
+    pixels: float,
+    view: View,
+    **keys: Any,
+) -> list[dict[str, Any]]:
+    """Labels beside a plot that shows ``span`` on so many ``pixels``, moved where they would overlap or reach above."""
+    gap = (span[1] - span[0]) * LABEL / pixels
+    ordered = sorted(labels, key=lambda label: label[0])
+    heights: list[float] = []
+    for height, _, _ in ordered:
+        heights.append(max(height, heights[-1] + gap if heights else -math.inf))
+    highest = span[1]
+    for place in reversed(range(len(heights))):
+        heights[place] = min(heights[place], highest)
+        highest = heights[place] - gap
+    return [
+        beside(height, words, run.role, view, **keys)
+        for height, (_, words, run) in zip(heights, ordered, strict=True)
+    ]

@@ -1,0 +1,258 @@
+"""How much of the gradient fp16 loses: shares of its elements on a log scale, down to one in ten million.
+
+What fp16 holds in full is told as a number: drawn, it would be nearly all of the chart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ampmon.numerics.histogram import SMALL_CLASSES
+from ampmon_server.charts.flushing import DEFINITION as FLUSHED
+from ampmon_server.charts.flushing import Flushing
+from ampmon_server.charts.flushing import caption as flushed_caption
+from ampmon_server.charts.parts.bands import band, held
+from ampmon_server.charts.parts.gaps import Gaps, broken
+from ampmon_server.charts.parts.judged import (
+    GRID_DEFINITION,
+    Judged,
+    Place,
+    judge,
+    scope,
+    why_no_samples,
+)
+from ampmon_server.charts.parts.layout import Figure, Trace, beside, empty, figure, plot_x, y_axis
+from ampmon_server.charts.parts.source import Source, View, Window, cut
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.model.cells.gradients import SHARES
+from ampmon_server.model.series import Floats, Ints
+from ampmon_server.model.words import count, percent, within
+
+
+ENDS = ("first", "last")
+PLACES: tuple[Place, ...] = ("first", "min", "max", "last")
+"""What is drawn of a column."""
+
+DECADES_MAX = 7
+"""The log scale goes no lower than one in ten million."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """One class of elements, as `ampmon.numerics.histogram.Classes` names it."""
+
+    field: str
+    word: str
+    role: str
+    always: bool
+    """Drawn even where no element is in it."""
+
+    @property
+    def place(self) -> int:
+        """Where its shares are among those of a cell."""
+        return SHARES.index(self.field)
+
+
+HELD = Fate("normal", "normal", "normal", True)
+LOST = (
+    Fate("subnormal", "subnormal", "subnormal", True),
+    Fate("below_grid", "below range", "below-grid", False),
+    Fate("zero", "zero", "zero", True),
+    Fate("not_finite", "inf or NaN", "skip", False),
+)
+FATES = (HELD, *LOST)
+
+META = {
+    "title": "Gradient lost in fp16",
+    "definitions": {
+        "normal": "Elements that fp16 holds with full precision: 2⁻¹⁴ and above.",
+        "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
+        "below range": "Not zero, but below 2⁻²⁴, fp16's smallest number: only a gradient made in fp32 can be.",
+        "zero": "Exactly zero, whether fp16 flushed it or it always was (dead units, unused rows of an embedding).",
+        "flushed": FLUSHED,
+        "inf or NaN": "Overflowed: one such element skips the step.",
+        "standard error": "± beside a share, and a band of 95 % around its line, where only some elements "
+        "were sampled: how far the share of all elements may be from it, by what differs between the runs of 16 "
+        "neighbours in the sample.",
+        "fp16-representable": GRID_DEFINITION,
+    },
+}
+
+
+def underflow(source: Source, view: View) -> Figure:
+    """Shares at sampled updates: lines keep the extremes of each column; what is held is told, and not drawn."""
+    window = cut(source, view)
+    judged = judge(window, view)
+    if judged is None:
+        return empty(META, why_no_samples(window, source, view))
+    classes = judged.classes()
+    drawn = [fate for fate in LOST if fate.always or getattr(classes, fate.field).any()]
+    floor, top = _decades(judged, drawn)
+    lines = [_line(fate, judged, floor, window, view) for fate in drawn]
+    bands = [_band(fate, judged, floor, window, view) for fate in drawn]
+    gone = Flushing.of(source.flushed, judged, window)
+    if gone is not None:
+        ends = np.array([gone.gone.low, gone.gone.estimate, gone.gone.high])
+        low, at, high = _height(ends, floor).tolist()
+        lines += gone.traces(low, high, at, view)
+    told = flushed_caption(gone, source.flushed, judged) if source.newest else ""
+    held = {**_line(HELD, judged, floor, window, view), "mode": "none"}
+    return figure(
+        [held, *filter(None, bands), *lines],
+        window,
+        view,
+        height=256,
+        stacked=132,
+        top=32 if view.narrow else 8,
+        meta={**META, "caption": _caption([HELD, *drawn], judged) + told},
+        hovermode="x unified",
+        yaxis=y_axis(range=[floor, top], **ticks(floor, top)),
+        annotations=_line_labels(drawn, judged, gone, (floor, top), view),
+        showlegend=view.narrow,
+    )
+
+
+def _line(fate: Fate, judged: Judged, floor: float, window: Window, view: View) -> Trace:
+    """Each column's first, last, least and greatest; the newest sample is held to the end of the window."""
+    x, share, column = _points(fate, judged)
+    x, share, column = (np.append(each, each[-1]) for each in (x, share, column))
+    x[-1] = window.high
+    points = broken(x, Gaps.of(window), held=True)
+    share, column = share[points.taken], column[points.taken]
+    return {
+        "type": "scatter",
+        "name": fate.word,
+        "mode": "lines+markers" if len(x) <= 60 else "lines",
+        "line": {"shape": "hv", "width": 1.5, "color": f"role:{fate.role}"},
+        "marker": {"size": 4},
+        "showlegend": fate is not HELD,
+        "x": plot_x(points.x, view),
+        "y": typed(np.where(points.empty, np.nan, _height(share, floor))),
+        "text": _said(fate, share, judged, column),
+        "hovertemplate": "%{text}",
+    }
+
+
+def _points(fate: Fate, judged: Judged) -> tuple[Ints | Floats, Floats, Ints]:
+    """x, share and column of the samples that are drawn, in order of x, [p]."""
+    x, step, share = (
+        np.stack([told(place, fate.place) for place in PLACES], axis=1)
+        for told in (partial(_x, judged), partial(_step, judged), partial(_share_at, judged))
+    )
+    order = np.lexsort((step, x), axis=1)
+    x, step, share = (np.take_along_axis(each, order, axis=1) for each in (x, step, share))
+    kept = np.diff(step, axis=1, prepend=-1) != 0  # two that are one sample are drawn once
+    return x[kept], share[kept], np.nonzero(kept)[0]
+
+
+def _x(judged: Judged, place: Place, of: int) -> Ints | Floats:
+    x = judged.at(place)
+    return x if x.ndim == 1 else x[:, of]
+
+
+def _step(judged: Judged, place: Place, of: int) -> Ints:
+    steps: Ints = judged.of(place if place in ENDS else f"{place}_step")
+    return steps if steps.ndim == 1 else steps[:, of]
+
+
+def _share_at(judged: Judged, place: Place, of: int) -> Floats:
+    shares: Floats = judged.of(f"{place}_share" if place in ENDS else place)[:, of]
+    return shares
+
+
+def _said(fate: Fate, share: Floats, judged: Judged, column: Ints) -> list[str]:
+    """What a line says of each share on hover: the interval of its column's samples too, where there is one."""
+    shares = [percent(part) for part in share.tolist()]
+    if fate.field not in SMALL_CLASSES or not judged.sampled:
+        return shares
+    low, high = (judged.of(end)[column, fate.place] for end in ("low", "high"))
+    return [
+        f"{said} ({percent(0.95)}: {percent(least)} – {percent(most)})" if least < most else said
+        for said, least, most in zip(shares, low.tolist(), high.tolist(), strict=True)
+    ]
+
+
+def _band(fate: Fate, judged: Judged, floor: float, window: Window, view: View) -> Trace | None:
+    """The 95 % intervals of a column's samples around a line, quietly; None where it is exact."""
+    if fate.field not in SMALL_CLASSES or not judged.sampled:
+        return None
+    low, high = (_height(judged.of(end)[:, fate.place], floor) for end in ("low", "high"))
+    return band(
+        *held(judged.x, window),
+        low,
+        high,
+        view,
+        name=f"{fate.word}, {percent(0.95)}",
+        fillcolor=f"role:{fate.role}",
+        opacity=0.2,
+    )
+
+
+def _height(share: Floats, floor: float) -> Floats:
+    """log10 of a share; none lies on the floor."""
+    with np.errstate(divide="ignore"):
+        heights: Floats = np.maximum(np.log10(share), floor)
+    return heights
+
+
+def _decades(judged: Judged, drawn: list[Fate]) -> tuple[float, float]:
+    """The floor and the top of the log scale: whole decades around all that is drawn, the floor one further down."""
+    seen = np.concatenate([_points(fate, judged)[1] for fate in drawn])
+    seen = seen[seen > 0]
+    lowest = np.floor(np.log10(seen.min())) if len(seen) else -3.0
+    highest = np.ceil(np.log10(seen.max())) if len(seen) else 0.0
+    low = float(np.clip(lowest, -DECADES_MAX, -3))
+    return low - 1, float(max(highest, low + 2)) + 0.1
+
+
+def ticks(floor: float, top: float) -> dict[str, Any]:
+    """Of an axis of log10 of shares: whole decades up to ``top``, and none at the ``floor``."""
+    decades = np.arange(floor + 1, np.floor(top) + 1)
+    stride = 2 if len(decades) > 4 else 1
+    shown = decades[::-1][::stride][::-1]
+    return {
+        "tickvals": [floor, *shown.tolist()],
+        "ticktext": ["0 %", *(percent(10.0**decade) for decade in shown)],
+    }
+
+
+def _line_labels(
+    drawn: list[Fate],
+    judged: Judged,
+    gone: Flushing | None,
+    ends: tuple[float, float],
+    view: View,
+) -> list[dict[str, Any]]:
+    """The name and the newest share of each line at its right end, moved apart where they would overlap."""
+    if view.narrow:
+        return []
+    newest = judged.newest.of("last_share")[0].tolist()
+    named = [(newest[fate.place], f"{fate.word} ", fate.role) for fate in drawn]
+    if gone is not None:
+        named.append((gone.gone.estimate, "flushed ≈ ", "zero"))
+    floor, top = ends
+    gap = (top - floor) * 0.11
+    labels, lowest = [], floor
+    for share, words, role in sorted(named):
+        at = max(float(_height(np.array([share]), floor)[0]), lowest)
+        labels.append(beside(at, words + percent(share), role, view))
+        lowest = at + gap
+    return labels
+
+
+def _caption(drawn: list[Fate], judged: Judged) -> str:
+    newest = judged.newest
+    shares = newest.of("last_share")[0].tolist()
+    errors = dict(zip(SMALL_CLASSES, newest.of("error")[0].tolist(), strict=True))
+    said = [f"{within(shares[fate.place], errors.get(fate.field))} {fate.word}" for fate in drawn]
+    words = f"{', '.join(said)} at step {count(int(newest.of('last')[0]))}. {scope(judged)}"
+    most = int(judged.of("samples").max())
+    if most > 1:
+        words += (
+            f" Up to {count(most)} samples share a column: the extremes of their shares are drawn."
+        )
+    return f"{words} A sample: ± is the standard error." if any(errors.values()) else words

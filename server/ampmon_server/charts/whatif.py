@@ -1,0 +1,376 @@
+"""What other scales and other formats would make of a gradient: shares of it against the scale, with their bounds.
+
+What upstream of the weights was flushed or overflowed is not in it, and the chart says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ampmon.numerics.formats import BF16, FP16
+from ampmon_server.analysis.policy.languages import in_settings_of
+from ampmon_server.analysis.whatif import FORMATS, LEVELS, Curve, best, curve, room
+from ampmon_server.charts.parts.layout import (
+    FONT,
+    HAIRLINE_AXIS,
+    Figure,
+    Trace,
+    empty,
+    figure,
+    legend_top,
+    powers_of_two,
+    y_axis,
+)
+from ampmon_server.charts.parts.source import ScaleSource, Source, View, cut
+from ampmon_server.charts.parts.typed import typed
+from ampmon_server.model.series import Floats
+from ampmon_server.model.words import SPACE, percent, steps, two_to
+
+
+HEADROOM = 1.0
+"""Bits that the limit leaves to the largest number."""
+
+FLOOR = -6.0
+"""The log scale goes no lower than one in a million; below stands none."""
+
+_FP16, _BF16 = FP16.name.lower(), BF16.name.lower()
+
+NAMES = {"fp16": "fp16", "bf16": "bf16", "e4m3": "fp8 E4M3", "e5m2": "fp8 E5M2"}
+
+META = {
+    "title": "What if: another loss scale or format",
+    "definitions": {
+        "flushed to zero": "Values so small that the format has only zero for them. Zeros that are so at any scale are "
+        "not counted, as far as the run tells them apart.",
+        "subnormal": "Held with fewer bits the smaller they are.",
+        "overflow": "Values beyond the format's largest number: one is enough to skip the step. Gradients of "
+        "activations are larger than those of weights and overflow first, so the real limit lies lower.",
+        "band": "Between the least and the most that the histograms allow, widened by the error of such estimates "
+        "as it was measured: of 3136 pairs of scales 95 % lie within.",
+        "measured": "A dot: at today's scale nothing is estimated. The lines are of other scales, and pass it by.",
+        "headroom": "Bits between the largest value seen and the format's largest number.",
+        "limit": f"The largest power of two that leaves {HEADROOM:.0f} bit of headroom.",
+        "recommended": "The scale that the run's recommendation sets.",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One way of losing a value, named as in `analysis.whatif.Curve`; ``word`` and, of none, ``none`` tell it."""
+
+    field: str
+    word: str
+    none: str
+    role: str
+    dash: str
+
+    def ends(self, of: Curve) -> tuple[Floats, Floats]:
+        """The least and the most of it at each scale, shares of all elements."""
+        low, high = (getattr(of, f"{self.field}_{end}") for end in ("low", "high"))
+        return np.array(low), np.array(high)
+
+
+LOSSES = (
+    Loss("underflow", "flushed to zero", "nothing flushed to zero", "zero", "solid"),
+    Loss("subnormal", "subnormal", "nothing subnormal", "subnormal", "dash"),
+    Loss("overflow", "overflow", "no overflow", "skip", "dot"),
+)
+
+
+def whatif(source: Source, view: View) -> Figure:
+    """Bands of what is lost at each scale in one format, the scales of `_Marks` marked."""
+    asked = source.scales
+    if asked is None:
+        return empty(META, f"Nothing to shift: {source.untold}.")
+    at = _Marks.of(asked)
+    shares = curve(asked.gradient, asked.gone, FORMATS[asked.format])
+    words = [loss.word for loss in LOSSES]
+    return figure(
+        [trace for loss in LOSSES for trace in _traces(loss, shares, at.measured)],
+        cut(source, view),
+        view,
+        height=344,
+        top=legend_top(words, view),
+        meta={
+            **META,
+            "caption": _caption(asked),
+            "choices": [_formats(asked)],
+            "slider": {"low": LEVELS[0], "high": LEVELS[-1], "value": at.chosen},
+            "sentence": _sentence(asked, shares, at),
+            **_standing(asked, at),
+        },
+        uirevision="whatif",
+        hovermode="closest",
+        showlegend=True,
+        dragmode=False,
+        xaxis=_x_axis(view),
+        yaxis=y_axis(range=[FLOOR, 0.9], **_ticks()),
+        shapes=[line for line, _ in at.drawn()],
+        annotations=[label for _, label in at.drawn()],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """Powers of two that are marked: today's, the limit and what is recommended, as far as there are such scales.
+
+    ``chosen`` is the reader's, else what is recommended, else today's.
+    """
+
+    today: int
+    limit: int | None
+    recommended: int | None
+    chosen: int
+    measured: int | None
+    """The scale at which the gradient was seen in the format that is asked for."""
+
+    @classmethod
+    def of(cls, asked: ScaleSource) -> _Marks:
+        today, into = asked.gradient.level, FORMATS[asked.format]
+        limit = round(math.log2(best(asked.gradient, asked.gone, HEADROOM, into).scale))
+        scale = asked.recommended.setting.get("init_scale", 0.0)
+        fits = asked.format == _FP16 and asked.parameter is None and scale > 0
+        advised = round(math.log2(scale)) if fits else None
+        chosen = next(each for each in (asked.level, advised, today) if each is not None)
+        return cls(
+            today,
+            limit if limit in LEVELS and asked.format != _BF16 else None,
+            advised,
+            min(max(chosen, LEVELS[0]), LEVELS[-1]),
+            today if asked.format == _FP16 else None,
+        )
+
+    def drawn(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """A line for each, and its label: rows of them, for neighbours must not cover one another."""
+        at: dict[int, list[str]] = {}
+        for word in ("today", "limit", "recommended", "chosen"):
+            level = getattr(self, word)
+            if level is not None and level in LEVELS:
+                at.setdefault(level, []).append(word)
+        for row, (level, words) in enumerate(at.items()):
+            dash = "solid" if "today" in words else "dash" if "limit" in words else "dot"
+            yield _line(level, dash), _label(level, f"{', '.join(words)}: 2<sup>{level}</sup>", row)
+
+
+def _line(level: int, dash: str) -> dict[str, Any]:
+    line = {"color": "role:scale", "width": 1.5, "dash": dash}
+    return {
+        "type": "line",
+        "x0": level,
+        "x1": level,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "line": line,
+    }
+
+
+def _label(level: int, text: str, row: int) -> dict[str, Any]:
+    left = level > (LEVELS[0] + LEVELS[-1]) / 2
+    return {
+        "x": level,
+        "yref": "paper",
+        "y": 1,
+        "yanchor": "top",
+        "yshift": -16 * row,
+        "xanchor": "right" if left else "left",
+        "xshift": -2 if left else 2,
+        "text": text,
+        "showarrow": False,
+        "bgcolor": "role:background",
+        "font": {"size": 11, "color": "role:ink"},
+    }
+
+
+def _traces(loss: Loss, shares: Curve, measured: int | None) -> list[Trace]:
+    """Bounds at other scales, and the measured share apart: joined to them, it would be a hole in the line."""
+    low, high = loss.ends(shares)
+    x = np.log2(np.array(shares.scale))
+    known = (x == measured) & (low == high)
+    bounds = _band(loss, x[~known], low[~known], high[~known])
+    return [*bounds, _dot(loss, x[known], high[known])] if known.any() else bounds
+
+
+def _dot(loss: Loss, x: Floats, share: Floats) -> Trace:
+    return {
+        "type": "scatter",
+        "name": f"{loss.word}, measured",
+        "mode": "markers",
+        "marker": {"symbol": "circle", "size": 9, "color": f"role:{loss.role}"},
+        "x": typed(x),
+        "y": typed(_height(share)),
+        "text": [percent(each) for each in share.tolist()],
+        "hovertemplate": f"at 2<sup>%{{x:d}}</sup><br>{loss.word}: %{{text}}, measured<extra></extra>",
+        "legendgroup": loss.field,
+        "showlegend": False,
+        "cliponaxis": False,
+    }
+
+
+def _band(loss: Loss, x: Floats, low: Floats, high: Floats) -> list[Trace]:
+    """The most as a line, and what lies between it and the least as a fill."""
+    said = [_between(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True)]
+    line = {"color": f"role:{loss.role}", "width": 2, "dash": loss.dash}
+    common: Trace = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": typed(x),
+        "legendgroup": loss.field,
+        # Read at its own scales alone: between them a measured share may stand.
+        "meta": {"exact": True},
+    }
+    return [
+        {
+            **common,
+            "y": typed(_height(low)),
+            "line": {"width": 0},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        },
+        {
+            **common,
+            "name": loss.word,
+            "y": typed(_height(high)),
+            "line": line,
+            "fill": "tonexty",
+            "fillpattern": {
+                "fgcolor": f"role:{loss.role}",
+                "fgopacity": 0.35,
+                "shape": "/",
+                "size": 4,
+                "solidity": 0.2,
+            },
+            "text": said,
+            "hovertemplate": f"at 2<sup>%{{x:d}}</sup><br>{loss.word}: %{{text}}<extra></extra>",
+        },
+    ]
+
+
+def _height(share: Floats) -> Floats:
+    with np.errstate(divide="ignore"):
+        return np.maximum(np.log10(share), FLOOR).astype(np.float32)
+
+
+def _ticks() -> dict[str, Any]:
+    decades = range(int(FLOOR) + 1, 1)
+    return {
+        "tickvals": [FLOOR, *decades],
+        "ticktext": ["0 %", *(percent(10.0**decade) for decade in decades)],
+    }
+
+
+def _x_axis(view: View) -> dict[str, Any]:
+    ticks = powers_of_two(LEVELS[0], LEVELS[-1], at_most=6 if view.narrow else 21)
+    return {
+        "range": [LEVELS[0], LEVELS[-1]],
+        "fixedrange": True,
+        **HAIRLINE_AXIS,
+        "title": {"text": "scale", "standoff": 4, "font": {"family": FONT}},
+        "unifiedhovertitle": {"text": "at 2<sup>%{x:d}</sup>"},
+        **ticks,
+    }
+
+
+def _formats(asked: ScaleSource) -> dict[str, Any]:
+    return {
+        "name": "format",
+        "label": "Format",
+        "chosen": asked.format,
+        "options": [[name, NAMES[name]] for name in FORMATS],
+    }
+
+
+def _caption(asked: ScaleSource) -> str:
+    whose = "all fp16-representable parameters" if asked.parameter is None else asked.parameter
+    return (
+        f"The newest gradient of {whose}, {steps(asked.first, asked.last)}, moved to other scales in "
+        f"{NAMES[asked.format]}. {_zeros(asked)}What was flushed or overflowed on its way, in gradients of "
+        "activations, is not seen here."
+    )
+
+
+def _zeros(asked: ScaleSource) -> str:
+    if asked.gone is None or not asked.gradient.zeros:
+        return ""
+    known = _between(asked.gone.low, asked.gone.high)
+    return (
+        f"{percent(asked.gradient.zeros)} of the values are zero today: fp16 flushed {known} of all values, "
+        "the others are zero at any scale. "
+    )
+
+
+def _sentence(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
+    """What would come of the chosen scale, beside what there is today, and whether that is of all parameters."""
+    told = _compared(asked, shares, at)
+    if asked.parameter is None:
+        return told
+    return f"{told} Of this parameter alone; the others may overflow."
+
+
+def _compared(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
+    would = _told(asked, shares, at.chosen)
+    if asked.format != _FP16:
+        now = replace(asked, format=_FP16)
+        today = curve(asked.gradient, asked.gone, FP16)
+        would = f"in {NAMES[asked.format]}: {would}. Today, at {two_to(at.today)} in fp16: "
+        told = _told(now, today, at.today)
+        return f"At {two_to(at.chosen)} {would}{told}."
+    if at.chosen == at.today:
+        return f"At {two_to(at.chosen)}, as today: {would}."
+    return f"At {two_to(at.chosen)}: {would}. Today, at {two_to(at.today)}: {_told(asked, shares, at.today)}."
+
+
+def _told(asked: ScaleSource, shares: Curve, level: int) -> str:
+    if level not in LEVELS:
+        return "beyond the scales shown"
+    index = LEVELS.index(level)
+    parts = []
+    for loss in LOSSES:
+        low, high = (float(each[index]) for each in loss.ends(shares))
+        parts.append(f"{_between(low, high)} {loss.word}" if high else loss.none)
+    left = room(asked.gradient, FORMATS[asked.format], level)
+    if math.isfinite(left):
+        parts.append(_room(left))
+    return ", ".join(parts)
+
+
+def _room(bits: float) -> str:
+    if bits < 0:
+        return f"the largest value {-bits:.1f} bits too large"
+    return f"{bits:.1f} bits of headroom"
+
+
+def _between(low: float, high: float) -> str:
+    """A share between two, as one where they are the same in words."""
+    if 0 < high < 10**FLOOR:
+        return f"less than {percent(10**FLOOR)}"
+    least, most = percent(low), percent(high)
+    if least == most:
+        return most
+    if low == 0:
+        return f"at most {most}"
+    return f"{least.removesuffix(SPACE + '%')} – {most}"
+
+
+def _standing(asked: ScaleSource, at: _Marks) -> dict[str, str]:
+    """What the choice is beside the run's recommendation, and the code of an alternative.
+
+    There is none for one parameter: the scale is one for all of them.
+    """
+    advised, code = asked.recommended, ""
+    is_asked = asked.level is not None or at.recommended is not None
+    if asked.parameter is None and asked.format == _BF16:
+        code = "with torch.autocast(device_type, dtype=torch.bfloat16):  # needs no scaler"
+    elif asked.parameter is None and asked.format == _FP16 and is_asked and at.chosen != at.today:
+        line = f"scaler = ampmon.GradScaler(init_scale=2.0**{at.chosen})"
+        code = in_settings_of(asked.policy, line)
+    if not code:
+        return {"standing": "", "code": ""}
+    same = at.chosen == at.recommended if asked.format == _FP16 else "bfloat16" in advised.code
+    return {"standing": advised.standing(same=same), "code": "" if same else code}

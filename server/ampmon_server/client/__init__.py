@@ -1,0 +1,10 @@
+"""Asks for what is known of a run: a server that was named or that runs, else one of its own on the data directory."""
+
+from __future__ import annotations
+
+from ampmon_server.client.choosing import LATEST, choose
+from ampmon_server.client.client import Asking, Refused, Unanswered
+from ampmon_server.client.place import answering
+
+
+__all__ = ["LATEST", "Asking", "Refused", "Unanswered", "answering", "choose"]

@@ -1,0 +1,99 @@
+"""Serves a data directory on a port of its own for as long as the doctor asks, where no server runs on it."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from ampmon.system import private
+from ampmon_server.client.client import Asking, Unanswered
+from ampmon_server.client.taking_in import TakingIn, take_in, waiting
+from ampmon_server.http.auth import KeyProblem
+from ampmon_server.http.process import Process
+from ampmon_server.http.service import Service
+from ampmon_server.settings import Settings
+from ampmon_server.store import Unusable
+
+
+START_S = 30.0
+
+
+@contextmanager
+def alone(settings: Settings, *, announced: bool = False) -> Iterator[Asking]:
+    """A server for one who asks, with what waits for it in spools taken in. Raises Unanswered.
+
+    ``announced`` lets others find it on the data directory: it keeps them from the file.
+    """
+    left = waiting(settings.data_directory)
+    if not left and not (settings.server_directory / "ampmon.db").exists():
+        raise Unanswered(
+            f"no server runs on {settings.data_directory}, and it holds no runs: name a --data-dir, or a server's --url"
+        )
+    try:
+        service = Service.open(settings)
+    except (KeyProblem, Unusable) as problem:
+        raise Unanswered(str(problem)) from None
+    try:
+        token = service.keys.token
+        with (
+            _served(service) as url,
+            tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder,
+            Asking(url, token, lasts=False) as server,
+        ):
+            spools = TakingIn(settings.data_directory, Path(folder), url, token)
+            taken = take_in(spools)
+            print(
+                f"no server runs on {settings.data_directory}: asked its database{taken}",
+                file=sys.stderr,
+            )
+            server.catch_up = lambda: take_in(spools)
+            with _address(settings.address_file, url) if announced else nullcontext():
+                yield server
+    finally:
+        service.close()
+
+
+@contextmanager
+def filled(fill: Callable[[str, str], object]) -> Iterator[Asking]:
+    """A server on a new database, to which ``fill`` sends records, given its address and token. Nothing of it stays."""
+    with tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder:
+        service = Service.open(Settings(data_directory=Path(folder) / "data", judging=False))
+        try:
+            token = service.keys.token
+            with _served(service) as url, Asking(url, token, lasts=False) as server:
+                fill(url, token)
+                yield server
+        finally:
+            service.close()
+
+
+@contextmanager
+def _address(path: Path, url: str) -> Iterator[None]:
+    private.replace(path, f"{url}\n".encode(), durable=False)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _served(service: Service) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ready = threading.Event()
+        process = Process(service, ready=ready.set)
+        thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            if not ready.wait(START_S):
+                raise Unanswered(
+                    "the database was opened, and could not be served: start `ampmon serve`"
+                )
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            process.should_exit = True
+            thread.join()

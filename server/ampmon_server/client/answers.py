@@ -1,0 +1,123 @@
+"""What the doctor reads of a server's answers; what else they hold is left alone."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from ampmon.wire import Finding, Severity
+from ampmon_server.client.client import Unanswered
+
+
+Answer = TypeVar("Answer")
+
+GOING_ON = {"running", "silent"}
+"""Statuses of runs that can be stopped."""
+
+RECOMMENDED = "Recommended:"
+"""Above the one fix of a run that is not second to another."""
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """A scaler on one rank; ``stream`` is its number in addresses of the page."""
+
+    stream: str
+    scaler: str
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A summary. ``started`` is in microseconds since the epoch."""
+
+    run_id: str
+    project: str
+    name: str
+    status: str
+    started: int
+    updates: int
+    streams: tuple[Stream, ...] = ()
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of the list of runs."""
+
+    runs: tuple[Run, ...]
+    next: str | None = None
+
+
+class Training(msgspec.Struct, frozen=True):
+    """What of the training counted, in one sentence."""
+
+    sentence: str = ""
+
+
+class Diagnosed(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of GET /runs/{run_id}/diagnosis."""
+
+    verdict: str
+    severity: Severity | None
+    findings: tuple[Finding, ...]
+    failed: tuple[str, ...] = ()
+    training: Training = Training()
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A policy, and what it is set to; None is what it does not have."""
+
+    name: str
+    init_scale: float | None = None
+    growth_factor: float | None = None
+    backoff_factor: float | None = None
+    growth_interval: int | None = None
+
+
+class Skips(msgspec.Struct, frozen=True):
+    """Updates that are skipped; ``known`` says whether the band from ``low`` to ``high`` is narrow enough to tell."""
+
+    low: int
+    expected: float
+    high: int
+    known: bool = True
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """How many updates are made at a scale."""
+
+    scale: float
+    updates: float
+
+
+class Simulation(msgspec.Struct, frozen=True, kw_only=True):
+    """A run under a policy. Shares are 0..1 of gradient elements, None where the run was not sampled."""
+
+    policy: Setting
+    skips: Skips
+    scales: tuple[Spent, ...] = ()
+    zero_fraction: float | None = None
+    subnormal_fraction: float | None = None
+    ended: str | None = None
+    words: str = ""
+    code: str = ""
+    second: str = ""
+
+
+class Simulated(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of GET /runs/{run_id}/simulate; ``whole`` says whether all updates of the run were replayed."""
+
+    first: int
+    last: int
+    updates: int
+    whole: bool
+    recorded: Simulation
+    simulated: Simulation
+    recommended: Simulation
+
+
+def read(body: bytes, kind: type[Answer]) -> Answer:
+    """The answer in ``body``. Raises Unanswered where it is not one."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise Unanswered(
+            f"the server's answer is not one that this ampmon reads ({error}): upgrade the older of the two"
+        ) from None

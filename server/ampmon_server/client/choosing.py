@@ -1,0 +1,96 @@
+"""Which run is meant: by its id, the beginning of one, a name, or none at all."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from uuid import UUID
+
+from ampmon_server.client.answers import Page, Run, read
+from ampmon_server.client.client import Asking, Refused, Unanswered
+
+
+LATEST = "latest"
+_PAGE = 1000
+_NEAR = 5
+
+
+def choose(server: Asking, wanted: str, *, archived_first: bool = False) -> Run:
+    """The run that ``wanted`` names: of several with one name the newest, and one that is archived after others.
+
+    Raises Unanswered, naming what is near.
+    """
+    if wanted == LATEST:
+        return _newest(server)
+    if (run_id := _whole_id(wanted)) is not None:
+        return _of_id(server, run_id)
+    listed: list[Run] = []
+    for archived in (archived_first, not archived_first):
+        runs = list(_all(server, archived=archived))
+        if (found := _among(runs, wanted)) is not None:
+            return found
+        listed += runs
+    raise Unanswered(f"there is no run {wanted!r}{_near(wanted, listed)}")
+
+
+def _among(runs: list[Run], wanted: str) -> Run | None:
+    """Raises Unanswered where several ids begin with it."""
+    named = [run for run in runs if run.name == wanted]
+    begun = [run for run in runs if run.run_id.startswith(wanted.lower())]
+    if named:
+        return named[0]
+    if len(begun) > 1:
+        raise Unanswered(f"{len(begun)} runs begin with {wanted}: {_listed(begun)}")
+    return begun[0] if begun else None
+
+
+def _newest(server: Asking) -> Run:
+    runs = read(server.get("/runs", {"limit": "1"}), Page).runs
+    if not runs:
+        raise Unanswered(
+            "there is no run yet: train with ampmon.GradScaler(), or try `ampmon demo`"
+        )
+    return runs[0]
+
+
+def _of_id(server: Asking, run_id: UUID) -> Run:
+    try:
+        return read(server.get(f"/runs/{run_id}"), Run)
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+        runs = list(_all(server))
+        raise Unanswered(f"there is no run {run_id}{_near(str(run_id), runs)}") from None
+
+
+def _all(server: Asking, *, archived: bool = False) -> Iterator[Run]:
+    """Every run that is archived, or not, the newest first."""
+    fields = {"limit": str(_PAGE), "archived": str(archived).lower()}
+    while True:
+        page = read(server.get("/runs", fields), Page)
+        yield from page.runs
+        if page.next is None:
+            return
+        fields["cursor"] = page.next
+
+
+def _whole_id(wanted: str) -> UUID | None:
+    try:
+        return UUID(wanted)
+    except ValueError:
+        return None
+
+
+def _near(wanted: str, runs: list[Run]) -> str:
+    """The runs whose name or id is like what was typed, else the newest."""
+    if not runs:
+        return ", and none at all yet"
+    words = {run.name: run for run in reversed(runs)} | {run.run_id: run for run in runs}
+    alike = [words[word] for word in difflib.get_close_matches(wanted, words, _NEAR)]
+    found = list({run.run_id: run for run in alike}.values())
+    return f"; near: {_listed(found)}" if found else f"; the newest: {_listed(runs)}"
+
+
+def _listed(runs: list[Run]) -> str:
+    shown = ", ".join(f"{run.name} ({run.run_id})" for run in runs[:_NEAR])
+    return f"{shown} and {len(runs) - _NEAR} more" if len(runs) > _NEAR else shown

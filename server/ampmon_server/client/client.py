@@ -1,0 +1,167 @@
+"""Asks a server for answers, with its token. Knows what keeps an answer from coming, not what answers say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+import msgspec
+import urllib3
+
+from ampmon.errors import Unreachable
+from ampmon.system.plain import TEXT_MAX, plain
+from ampmon.transport.proof import WRONG_PROOF, ProvenPool
+
+
+TIMEOUT_S = 60.0
+"""A diagnosis takes less than a second, however long the run; a busy server may let it wait."""
+
+
+class Unanswered(Exception):
+    """There is no answer to be had; the message says why, and what to do. It may quote a server: it is plain text."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(plain(message, TEXT_MAX))
+
+
+class Refused(Unanswered):
+    """The server answered, and not with what was asked for."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class Asking:
+    """A server at ``url``. A context: its connections are closed at the end.
+
+    ``page`` is where a browser finds it, None where it is gone once it has been asked. ``may_be_framed``, once
+    something was asked, says whether it lets other pages show it in a frame. ``catch_up`` has it take in what waits in
+    spools by now, where nobody else does; it blocks.
+    """
+
+    def __init__(
+        self, url: str, token: str, *, lasts: bool = True, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.page = self.url if lasts else None
+        self.may_be_framed = False
+        self.catch_up: Callable[[], object] = lambda: None
+        self._not_accepted = (
+            f"{self.url} does not accept this token: name its --data-dir or --token-file"
+        )
+        self.token = token
+        self._headers = {"Authorization": f"Bearer {token}"}
+        place = urllib3.util.parse_url(self.url)
+        self._base = place.path or ""
+        host, port, time_s = place.host or "", place.port, timeout_s
+        self._http: urllib3.HTTPConnectionPool = (
+            urllib3.HTTPSConnectionPool(host, port, timeout=time_s)
+            if place.scheme == "https"
+            else ProvenPool(host, port, timeout=time_s, token=token, base=self._base)
+        )
+
+    def __enter__(self) -> Asking:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    def get(self, path: str, fields: dict[str, str] | None = None) -> bytes:
+        """What the server has at a path under /api/v1. Blocks; raises Unanswered."""
+        return self._ask("GET", path, fields)
+
+    @contextmanager
+    def stream(self, path: str, fields: dict[str, str]) -> Iterator[urllib3.BaseHTTPResponse]:
+        """An answer of any length, to be read piece by piece. Blocks; raises Unanswered, also where it breaks off."""
+        answer = self._request("GET", f"/api/v1{path}", fields, preload=False)
+        try:
+            yield answer
+        except urllib3.exceptions.HTTPError as error:
+            raise Unanswered(f"{self.url} broke off its answer ({type(error).__name__})") from None
+        finally:
+            answer.close()
+
+    def alive(self) -> None:
+        """Make sure that somebody answers who takes the token. Blocks; raises Unanswered."""
+        self._ask("GET", "/healthz", under="")
+
+    def ready(self) -> None:
+        """Make sure that the server can do its work. Blocks; raises Unanswered, which says what it cannot."""
+        self._ask("GET", "/readyz", under="")
+
+    def post(self, path: str, body: object = None) -> bytes:
+        """What the server makes at a path under /api/v1, of ``body`` as JSON. Blocks; raises Unanswered."""
+        return self._ask("POST", path, body=None if body is None else msgspec.json.encode(body))
+
+    def patch(self, path: str, body: object) -> bytes:
+        """What a path under /api/v1 has, changed as ``body`` says. Blocks; raises Unanswered."""
+        return self._ask("PATCH", path, body=msgspec.json.encode(body))
+
+    def delete(self, path: str) -> None:
+        """Let the server forget what is at a path under /api/v1. Blocks; raises Unanswered."""
+        self._ask("DELETE", path)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        fields: dict[str, str] | None = None,
+        body: bytes | None = None,
+        under: str = "/api/v1",
+    ) -> bytes:
+        return self._request(method, f"{under}{path}", fields, body).data
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        fields: dict[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        preload: bool = True,
+    ) -> urllib3.BaseHTTPResponse:
+        try:
+            answer = self._http.request(
+                method,
+                f"{self._base}{path}",
+                fields=fields,
+                body=body,
+                headers=self._headers,
+                redirect=False,
+                retries=False,
+                preload_content=preload,
+            )
+        except Unreachable as error:  # it does not prove who it is
+            if str(error) == WRONG_PROOF:
+                raise Refused(401, f"{self._not_accepted} ({error})") from None
+            raise Unanswered(f"{self.url}: {error}") from None
+        except (urllib3.exceptions.HTTPError, ValueError) as error:
+            # Its message may quote what was sent.
+            if isinstance(error, urllib3.exceptions.SSLError):
+                raise Unanswered(
+                    f"{self.url} shows no certificate that is trusted here: name its authority's in SSL_CERT_FILE"
+                ) from None
+            raise Unanswered(
+                f"{self.url} does not answer ({type(error).__name__}): start `ampmon serve`, or name its --url"
+            ) from None
+        self.may_be_framed = "X-Frame-Options" not in answer.headers
+        if answer.status == 401:
+            raise Refused(401, self._not_accepted)
+        if answer.status not in {200, 201, 204}:
+            raise Refused(answer.status, _detail(answer))
+        return answer
+
+
+def _detail(answer: urllib3.BaseHTTPResponse) -> str:
+    try:
+        problem = msgspec.json.decode(answer.data, type=dict[str, object])
+    except msgspec.DecodeError:
+        return f"HTTP {answer.status}"
+    return str(problem.get("detail") or problem.get("title") or f"HTTP {answer.status}")

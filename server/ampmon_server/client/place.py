@@ -1,0 +1,78 @@
+"""Where answers come from: the server that was named, the one that runs on the data directory, else its database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ampmon.config import RunOptions, resolve, server_address
+from ampmon.errors import ConfigurationError
+from ampmon.system import private
+from ampmon_server.client.client import Asking, Refused, Unanswered
+from ampmon_server.settings import Settings
+
+
+@contextmanager
+def answering(
+    url: str | None = None,
+    data_dir: Path | None = None,
+    token_file: Path | None = None,
+    *,
+    for_long: bool = False,
+) -> Iterator[Asking]:
+    """Whoever can be asked: the server at ``url``, else for the data directory. Raises Unanswered.
+
+    Who asks ``for_long`` where no server runs lets others ask the same one meanwhile.
+    """
+    try:
+        options = resolve(url=url, dir=data_dir)
+    except ConfigurationError as error:
+        raise Unanswered(str(error)) from None
+    settings = Settings(data_directory=options.dir, token_file=token_file)
+    if options.named:
+        with Asking(options.url, _token(settings, options)) as server:
+            yield server
+    elif (own := _running(settings, options)) is not None:
+        with Asking(own, _token(settings, options)) as server:
+            yield server
+    else:
+        from ampmon_server.client.alone import alone
+
+        with alone(settings, announced=for_long) as server:
+            yield server
+
+
+def _running(settings: Settings, options: RunOptions) -> str | None:
+    """The address of the server that runs on the data directory, if one does: one that was killed leaves it behind."""
+    url = server_address(settings.data_directory)
+    if url is None:
+        return None
+    try:
+        with Asking(url, _token(settings, options)) as server:
+            server.get("/runs", {"limit": "1"})
+    except Refused:
+        return url
+    except Unanswered:
+        return None
+    return url
+
+
+def held_token(settings: Settings) -> str:
+    """What the named file holds, whosever it is, else the data directory's own. Raises OSError and ValueError."""
+    named = settings.token_file
+    held = private.read(settings.data_directory / "token") if named is None else named.read_bytes()
+    return held.decode("ascii").strip()
+
+
+def _token(settings: Settings, options: RunOptions) -> str:
+    if settings.token_file is None and options.token:
+        return options.token
+    file = settings.token_file or settings.data_directory / "token"
+    try:
+        return held_token(settings)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a token"
+        raise Unanswered(
+            f"{file}: {why}; name the server's --data-dir or --token-file, or set AMPMON_TOKEN"
+        ) from None

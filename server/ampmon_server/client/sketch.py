@@ -1,0 +1,95 @@
+"""The loss scale as a line of block characters, taken from the page's own chart. Pure."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ampmon_server.client.client import Unanswered
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+SKIP, NO_SKIP, HOLE = "╵", " ", " "
+BINADES = 4.0
+"""A scale that moves less than this is not drawn as if it moved more."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """``line`` is log2 of the scale from the run's first update to its last, of each column the lowest.
+
+    ``marks``, as long as the line, has a tick below each column with skips. ``low`` and ``high`` are its extremes.
+    """
+
+    line: str = ""
+    marks: str = ""
+    low: float = 0.0
+    high: float = 0.0
+
+
+def sketch(figure: bytes, columns: int) -> Sketch:
+    """A sketch of the answer of GET /runs/{run_id}/figures/scale; an empty one where it draws nothing."""
+    try:
+        traces = {trace["name"]: trace for trace in msgspec.json.decode(figure)["data"]}
+        x, y = (_array(traces["loss scale"][axis]) for axis in "xy")
+        skips = _array(traces["skips"]["x"]) if "skips" in traces else np.zeros(0)
+    except KeyError:
+        return Sketch()
+    except (TypeError, ValueError, msgspec.DecodeError):
+        raise Unanswered("the server's chart of the scale cannot be read here") from None
+    if not np.isfinite(y).any():
+        return Sketch()
+    columns = int(min(columns, x[-1] - x[0] + 1))
+    lowest = _lowest(_column(x, x, columns), y, columns)
+    marked = set(_column(x, skips, columns).tolist())
+    return Sketch(
+        "".join(map(_block, _levels(lowest))),
+        "".join(SKIP if column in marked else NO_SKIP for column in range(columns)),
+        float(np.nanmin(y)),
+        float(np.nanmax(y)),
+    )
+
+
+def _array(values: Any) -> Floats:
+    """A typed array of Plotly's, or a list."""
+    if isinstance(values, dict):
+        found = np.frombuffer(b64decode(values["bdata"]), f"<{values['dtype']}")
+        return found.astype(np.float64)
+    return np.array(values, np.float64)
+
+
+def _column(x: Floats, places: Floats, columns: int) -> npt.NDArray[np.int64]:
+    """In which column each of ``places`` is, where ``x`` goes from the first to the last."""
+    share = (places - x[0]) / max(x[-1] - x[0] + 1, 1)
+    column: npt.NDArray[np.int64] = np.clip((share * columns).astype(np.int64), 0, columns - 1)
+    return column
+
+
+def _lowest(column: npt.NDArray[np.int64], y: Floats, columns: int) -> Floats:
+    """The lowest height in each column, NaN where steps are missing; one without a point has that of the one before."""
+    lowest = np.full(columns, np.nan)
+    last, before = np.nan, -1
+    for at, height in zip(column.tolist(), y.tolist(), strict=True):
+        lowest[before + 1 : at] = last
+        lowest[at] = np.fmin(lowest[at] if at == before else np.nan, height)
+        last, before = height, at
+    return lowest
+
+
+def _levels(heights: Floats) -> list[int]:
+    """Which block each height is; -1 for a hole."""
+    low, high = np.nanmin(heights), np.nanmax(heights)
+    room = max(high - low, BINADES)
+    share = (heights - (low + high - room) / 2) / room
+    return [round(each * (len(BLOCKS) - 1)) if np.isfinite(each) else -1 for each in share]
+
+
+def _block(level: int) -> str:
+    return HOLE if level < 0 else BLOCKS[level]

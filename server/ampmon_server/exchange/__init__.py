@@ -1,0 +1,1 @@
+"""Runs as files: exports of ours, and logs of others."""

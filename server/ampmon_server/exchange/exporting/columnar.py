@@ -1,0 +1,118 @@
+"""Parquet and Arrow by pyarrow: rows are gathered into groups, and a group is written and forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ampmon_server.exchange.exporting.formats import ROW_GROUP
+from ampmon_server.exchange.exporting.tables import Kind, Piece
+
+
+_CULPRITS = pa.list_(
+    pa.struct([("parameter", pa.string()), ("inf", pa.int64()), ("nan", pa.int64())])
+)
+_TYPES: Mapping[Kind, Any] = {
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "text": pa.string(),
+    "bool": pa.bool_(),
+    "json": pa.string(),
+    "ints": pa.list_(pa.int64()),
+    "culprits": _CULPRITS,
+}
+
+
+class Columnar:
+    """Writes a table of these columns."""
+
+    def __init__(self, columns: Mapping[str, Kind], *, parquet: bool) -> None:
+        self._columns = columns
+        self._schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
+        self._bytes = _Bytes()
+        self._group: list[Any] = []
+        self._rows = 0
+        self._parquet = parquet
+        self._file = (
+            pq.ParquetWriter(self._bytes, self._schema, compression="zstd")
+            if parquet
+            else pa.ipc.new_stream(self._bytes, self._schema)
+        )
+
+    def write(self, piece: Piece) -> bytes:
+        arrays = [self._array(piece[name], kind) for name, kind in self._columns.items()]
+        return self.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+    def write_batch(self, batch: Any) -> bytes:
+        """The bytes that a record batch adds."""
+        self._group.append(batch)
+        self._rows += batch.num_rows
+        if not self._parquet or self._rows >= ROW_GROUP:
+            self._flush()
+        return self._bytes.take()
+
+    def close(self) -> bytes:
+        if self._rows:
+            self._flush()
+        self._file.close()
+        return self._bytes.take()
+
+    def _flush(self) -> None:
+        self._file.write_table(pa.Table.from_batches(self._group, self._schema))
+        self._group, self._rows = [], 0
+
+    def _array(self, values: Sequence[Any], kind: Kind) -> Any:
+        if kind == "json":
+            values = [orjson.dumps(each).decode() for each in values]
+        return pa.array(values, _TYPES[kind])
+
+
+def batches(stream: Any) -> Iterator[Any]:
+    """The record batches of an Arrow stream, read from a file piece by piece."""
+    try:
+        yield from pa.ipc.open_stream(stream)
+    except pa.ArrowInvalid as error:
+        raise EOFError(f"the server's stream is not whole ({error})") from None
+
+
+class _Bytes:
+    """A file that is only ever written to, and whose bytes are taken away."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def write(self, part: Any) -> int:
+        held = bytes(part)
+        self._parts.append(held)
+        self._size += len(held)
+        return len(held)
+
+    def tell(self) -> int:
+        return self._size
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """Its bytes can still be taken."""
+
+    def take(self) -> bytes:
+        taken = b"".join(self._parts)
+        self._parts = []
+        return taken

@@ -1,0 +1,119 @@
+"""Writes pieces of a table as CSV, JSON lines, Parquet or an Arrow stream; only the last two load pyarrow."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
+
+import orjson
+
+from ampmon.system.installing import install
+from ampmon_server.exchange.exporting.tables import COLUMNS, Kind, Piece, Table
+
+
+if TYPE_CHECKING:
+    from ampmon_server.exchange.exporting.columnar import Columnar
+
+Format: TypeAlias = Literal["csv", "jsonl", "parquet", "arrow"]
+FORMATS: Sequence[Format] = get_args(Format)
+MEDIA_TYPES: Mapping[Format, str] = {
+    "csv": "text/csv; charset=utf-8",
+    "jsonl": "application/x-ndjson",
+    "parquet": "application/vnd.apache.parquet",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
+ROW_GROUP = 131_072
+"""Rows of a row group of Parquet, at least: fewer, larger ones are smaller, and read faster."""
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+
+class MissingFormat(Exception):
+    """The format needs a library that is not installed; the message names the command that installs it."""
+
+
+class Writer(Protocol):
+    """Turns pieces into bytes."""
+
+    def write(self, piece: Piece) -> bytes:
+        """The bytes that a piece adds; may be none yet."""
+
+    def close(self) -> bytes:
+        """The bytes that end the file."""
+
+
+def writer(kind: Format, table: Table) -> Writer:
+    """What writes ``table`` in a format. Raises MissingFormat."""
+    if kind == "csv":
+        return _Csv(table)
+    if kind == "jsonl":
+        return _JsonLines(table)
+    return columnar(table, kind)[0]
+
+
+def columnar(table: Table, kind: Format) -> tuple[Columnar, Callable[[Any], Iterator[Any]]]:
+    """What writes Parquet or an Arrow stream, and what reads such a stream's batches. Raises MissingFormat."""
+    try:
+        from ampmon_server.exchange.exporting.columnar import Columnar, batches
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        raise MissingFormat(f"the format {kind} needs pyarrow: {install('files')}") from None
+    return Columnar(COLUMNS[table], parquet=kind == "parquet"), batches
+
+
+def written(into: Writer, pieces: Iterable[Piece]) -> Iterator[bytes]:
+    """The file, in parts that are not empty."""
+    for piece in pieces:
+        if part := into.write(piece):
+            yield part
+    yield into.close()
+
+
+class _JsonLines:
+    """A JSON object for each row; a number that is not finite is null, with its kind beside it."""
+
+    def __init__(self, table: Table) -> None:
+        self._names = tuple(COLUMNS[table])
+
+    def write(self, piece: Piece) -> bytes:
+        names = self._names
+        rows = zip(*(piece[name] for name in names), strict=True)
+        return b"".join(
+            orjson.dumps(dict(zip(names, row, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
+            for row in rows
+        )
+
+    def close(self) -> bytes:
+        return b""
+
+
+class _Csv:
+    """A header, then a line for each row; lists and details are JSON. A cell of text begins no formula."""
+
+    def __init__(self, table: Table) -> None:
+        self._kinds: Mapping[str, Kind] = COLUMNS[table]
+        self._head = ",".join(self._kinds) + "\n"
+
+    def write(self, piece: Piece) -> bytes:
+        text = io.StringIO(newline="")
+        text.write(self._head)
+        self._head = ""
+        columns = [_cells(piece[name], kind) for name, kind in self._kinds.items()]
+        csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
+        return text.getvalue().encode()
+
+    def close(self) -> bytes:
+        return self._head.encode()
+
+
+def _cells(values: Sequence[Any], kind: Kind) -> Sequence[Any]:
+    if kind in {"json", "ints", "culprits"}:
+        return [orjson.dumps(each).decode() for each in values]
+    if kind == "text":
+        return [
+            f"'{each}" if each is not None and each.startswith(_FORMULAS) else each
+            for each in values
+        ]
+    return values

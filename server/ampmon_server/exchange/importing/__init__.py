@@ -1,0 +1,10 @@
+"""Runs that others recorded: text logs, read into the updates that a run of ampmon's own would have."""
+
+from __future__ import annotations
+
+from ampmon_server.exchange.importing.laying import TooLong
+from ampmon_server.exchange.importing.logs import FRAMEWORKS, NoScale, read_log
+from ampmon_server.exchange.importing.sending import log_batches, name_of, send
+
+
+__all__ = ["FRAMEWORKS", "NoScale", "TooLong", "log_batches", "name_of", "read_log", "send"]

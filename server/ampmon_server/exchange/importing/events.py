@@ -1,0 +1,91 @@
+"""Reads event files of TensorBoard: every scalar, and the updates that a logged loss scale betrays."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from functools import reduce
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from ampmon import wire
+from ampmon_server.exchange.importing.laying import Laid, growth_interval, lay_out
+from ampmon_server.exchange.importing.logs import Log, Mark, NoScale, Rules
+from ampmon_server.exchange.importing.sending import (
+    STREAM,
+    batched,
+    header_of,
+    scalar,
+    stream_of,
+    updates,
+)
+
+
+_SCALE = re.compile(r"(^|[/_. -])(loss|grad|amp)[_ -]?scale(r)?$|^(scale|.*/scale)$", re.IGNORECASE)
+_RULES = Rules("tensorboard", growth_interval=2000)
+
+
+class _Value(NamedTuple):
+    """One scalar; its time in microseconds since the epoch."""
+
+    tag: str
+    step: int
+    time: int
+    value: float
+
+
+def event_files(path: Path) -> list[Path]:
+    """The event files at a path: the file itself, or those in a folder, the oldest first."""
+    if path.is_dir():
+        return sorted(path.glob("*tfevents*"))
+    return [path] if "tfevents" in path.name else []
+
+
+def event_batches(files: list[Path], name: str, project: str) -> Iterator[wire.Batch]:
+    """The batches of a run that has ended, of its files in order. Raises NoScale where they hold no scalar."""
+    values = [each for file in files for each in _values(file)]
+    if not values:
+        raise NoScale(f"{files[0].parent}: the event files hold no scalar")
+    scales = [each for each in values if _SCALE.search(each.tag)]
+    log = Log("tensorboard", _RULES, _marks(scales))
+    rows = lay_out(log.marks, _RULES)
+    header = header_of(uuid4(), name, project, None, min(each.time for each in values))
+    interval = growth_interval(log.marks, rows, _RULES)
+    first = rows[0] if rows else Laid(0, 0, 1.0, 1.0, "steady", False, 0, None, None)
+    streams = (stream_of(_RULES, first, interval),)
+    # A jump that a log would show as another start is one run here: steps of a file do not begin anew.
+    ordered = [row._replace(attempt=0) for row in rows]
+    yield from batched(header, streams, _records(ordered, values, header, interval))
+
+
+def _records(
+    rows: list[Laid], values: list[_Value], header: wire.AttemptHeader, interval: int
+) -> Iterator[wire.Record]:
+    laid = list(updates(rows, 0, header, interval))
+    yield from laid
+    for seq, each in enumerate(values, start=len(laid)):
+        yield scalar(STREAM, seq, max(each.step, 0), each.time, each.tag[:256], each.value)
+    yield wire.Event(stream="", seq=0, time=max(each.time for each in values), kind="finish")
+
+
+def _values(file: Path) -> Iterator[_Value]:
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.util import tensor_util
+
+    for event in EventFileLoader(str(file)).Load():
+        for value in event.summary.value:
+            array = tensor_util.make_ndarray(value.tensor)
+            if array.size == 1 and array.dtype.kind in "fiu":
+                at = int(event.wall_time * 1e6)
+                yield _Value(value.tag, event.step, at, float(array.reshape(())))
+
+
+def _marks(scales: list[_Value]) -> list[Mark]:
+    """Of the first tag; counted in samples, as DeepSpeed does, its steps have a common divisor."""
+    mine = [each for each in scales if each.tag == scales[0].tag]
+    steps = sorted({each.step: each for each in mine}.values(), key=lambda each: each.step)
+    sampled = bool(mine) and "samples" in mine[0].tag.lower()
+    size = reduce(math.gcd, (each.step for each in steps), 0) if sampled else 1
+    return [Mark(0, each.step // max(size, 1), each.value, time=each.time) for each in steps]

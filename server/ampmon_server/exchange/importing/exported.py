@@ -1,0 +1,305 @@
+"""Reads the files of `ampmon export` back: Parquet, Arrow or JSON lines, into the records that they were made of.
+
+Every row of the lowest rank comes back as it was. What an export does not hold stays out: activations, and what the
+run was configured with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, groupby
+from pathlib import Path
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+import numpy as np
+import orjson
+
+from ampmon import wire
+from ampmon.numerics.histogram import Statistics
+from ampmon_server.exchange.exporting.tables import COLUMNS, TABLES, Table
+from ampmon_server.exchange.importing.sending import batched, owner
+
+
+Row: TypeAlias = Mapping[str, Any]
+Files: TypeAlias = Mapping[Table, Path]
+SUFFIXES = frozenset({".parquet", ".arrow", ".jsonl"})
+_READ = 4096
+
+
+class NotAnExport(Exception):
+    """The files are not those of an export; the message says why."""
+
+
+def tables_of(paths: Sequence[Path]) -> Files:
+    """Which table each file holds. Raises NotAnExport, also where there are no updates."""
+    found: dict[Table, Path] = {}
+    for path in paths:
+        names = set(next(iter(_rows(path)), {}))
+        table = next((each for each in TABLES if names == set(COLUMNS[each])), None)
+        if table is None and names:
+            raise NotAnExport(f"{path}: its columns are not those of an export")
+        if table is not None:
+            found[table] = path
+    if "updates" not in found:
+        raise NotAnExport("name the file of the updates too: the other rows belong to them")
+    return found
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    if path.suffix == ".jsonl":
+        with path.open("rb") as file:
+            yield from map(orjson.loads, file)
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.suffix == ".parquet":
+        batches: Iterable[Any] = pq.ParquetFile(path).iter_batches(_READ)
+    else:
+        batches = pa.ipc.open_stream(path)
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+@dataclass
+class _Scaler:
+    """What its rows tell of a scaler: its policy, and its parameters in the order in which they come."""
+
+    name: str
+    init_scale: float
+    factors: dict[str, float] = field(default_factory=dict)
+    interval: int = 2000
+    tracker: int = 0
+    sample: int | None = None
+    parameters: dict[str, wire.Parameter] = field(default_factory=dict)
+
+    def note(self, row: Row) -> None:
+        event = row["event"]
+        if event in {"grow", "backoff"} and row["scale"] and row["scale_after"]:
+            self.factors[event] = row["scale_after"] / row["scale"]
+        if event == "grow":
+            self.interval = self.tracker + 1
+        self.tracker = row["growth_tracker"]
+
+    def place(self, name: str) -> int:
+        """The index of a parameter; of one that no sample has, nothing but the name is known."""
+        self.parameters.setdefault(name, wire.Parameter(name, (), "unknown"))
+        return list(self.parameters).index(name)
+
+    @property
+    def header(self) -> wire.StreamHeader:
+        return wire.StreamHeader(
+            stream=self.name,
+            scaler="imported",
+            device="unknown",
+            init_scale=self.init_scale,
+            growth_factor=self.factors.get("grow", 2.0),
+            backoff_factor=self.factors.get("backoff", 0.5),
+            growth_interval=self.interval,
+            sample=self.sample,
+            parameters=tuple(self.parameters.values()),
+        )
+
+
+class Exported:
+    """A run in files. Reads them twice; of skips and events it holds all rows, of the others a few at a time."""
+
+    def __init__(self, files: Files, name: str, project: str) -> None:
+        self._files = files
+        self._name, self._project, self._run_id = name, project, uuid4()
+        self._scalers: dict[str, _Scaler] = {}
+        self._starts: dict[int, tuple[int, int]] = {}
+        self._survey()
+        self._ids = {attempt: uuid4() for attempt in self._starts}
+        events = self._lowest("events")
+        self._fresh = {
+            row["attempt"]: not _detail(row).get("restored", True)
+            for row in events
+            if row["kind"] == "resume"
+        }
+        self._events = [row for row in reversed(events) if row["kind"] != "resume"]
+        taken = {(row["scaler"], row["attempt"], row["seq"]) for row in self._events}
+        self._seqs = _Seqs(taken)
+        self._skips: dict[tuple[str, int], list[Row]] = {}
+        for row in self._lowest("skips"):
+            self._skips.setdefault((row["scaler"], row["step"]), []).append(row)
+            for culprit in row["culprits"]:
+                self._scalers[row["scaler"]].place(culprit["parameter"])
+
+    def batches(self) -> Iterator[wire.Batch]:
+        """What is to be sent, start by start."""
+        for records in (self._updates(), self._logged(), self._happened()):
+            for attempt, group in groupby(records, key=lambda each: each[0]):
+                streams = tuple(each.header for each in self._scalers.values())
+                yield from batched(self._header(attempt), streams, (record for _, record in group))
+
+    def _survey(self) -> None:
+        for row in self._of("updates"):
+            known = self._scalers.get(row["scaler"])
+            if known is None:
+                known = self._scalers[row["scaler"]] = _Scaler(row["scaler"], _number(row, "scale"))
+            known.note(row)
+            first = self._starts.get(row["attempt"], (row["step"], row["time"]))
+            self._starts[row["attempt"]] = min(first, (row["step"], row["time"]))
+        for row in self._samples():
+            of = self._scalers[row["scaler"]]
+            shape = tuple(row["shape"])
+            of.parameters.setdefault(
+                row["parameter"], wire.Parameter(row["parameter"], shape, row["dtype"])
+            )
+            if row["looked"] < math.prod(shape):
+                of.sample = max(of.sample or 0, row["looked"])
+
+    def _of(self, table: Table) -> Iterator[Row]:
+        return _rows(self._files[table]) if table in self._files else iter(())
+
+    def _samples(self) -> Iterator[Row]:
+        """Those of the first rank of each scaler that has any."""
+        ranks: dict[str, int] = {}
+        for row in self._of("samples"):
+            if ranks.setdefault(row["scaler"], row["rank"]) == row["rank"]:
+                yield row
+
+    def _lowest(self, table: Table) -> list[Row]:
+        rows = list(self._of(table))
+        lowest = min((row["rank"] for row in rows), default=0)
+        return [row for row in rows if row["rank"] == lowest]
+
+    def _header(self, attempt: int) -> wire.AttemptHeader:
+        step, time = self._starts[attempt]
+        return wire.AttemptHeader(
+            run_id=self._run_id,
+            attempt_id=self._ids[attempt],
+            project=self._project,
+            name=self._name,
+            owner=owner(),
+            started=time,
+            resume_step=step if step or attempt != min(self._starts) else None,
+            tags=("imported",),
+        )
+
+    def _updates(self) -> Iterator[tuple[int, wire.Record]]:
+        groups = groupby(self._samples(), key=lambda row: (row["scaler"], row["step"]))
+        following = next(groups, None)
+        for row in self._of("updates"):
+            gradients = None
+            if following is not None and following[0] == (row["scaler"], row["step"]):
+                gradients = self._gradients(self._scalers[row["scaler"]], list(following[1]))
+                following = next(groups, None)
+            yield row["attempt"], self._update(row, gradients)
+
+    def _update(self, row: Row, gradients: wire.Gradients | None) -> wire.Update:
+        scaler, attempt = row["scaler"], row["attempt"]
+        ordinal = row["step"] - self._starts[attempt][0]
+        return wire.Update(
+            stream=scaler,
+            seq=self._seqs.next(scaler, attempt),
+            ordinal=ordinal,
+            time=row["time"],
+            scale=_number(row, "scale"),
+            scale_after=_number(row, "scale_after"),
+            growth_tracker=row["growth_tracker"],
+            event=row["event"],
+            optimizers=tuple(self._optimizers(row)),
+            duration=row["duration_us"],
+            cost=row["cost_us"],
+            fresh=ordinal == 0 and self._fresh.get(attempt, attempt == min(self._starts)),
+            memory_peak=row["memory_peak"],
+            gradients=gradients,
+        )
+
+    def _optimizers(self, row: Row) -> Iterator[wire.OptimizerStep]:
+        paths: list[Any] = [each for each in row["path"].split("+") if each]
+        known = self._skips.get((row["scaler"], row["step"]), ())
+        of = self._scalers[row["scaler"]]
+        for skip in known:
+            yield wire.OptimizerStep(
+                optimizer=skip["optimizer"],
+                path=skip["path"],
+                skipped=True,
+                culprits=tuple(
+                    wire.Culprit(of.place(each["parameter"]), each["inf"], each["nan"])
+                    for each in skip["culprits"]
+                ),
+                culprit_order=skip["culprit_order"],
+                culprit_parameters=skip["culprit_parameters"],
+            )
+        left = [path for path in paths if path not in {skip["path"] for skip in known}]
+        for number, path in enumerate(left or ([] if known else ["plain"])):
+            skipped = row["skipped"] and not known
+            yield wire.OptimizerStep(optimizer=f"optimizer {number}", path=path, skipped=skipped)
+
+    @staticmethod
+    def _gradients(of: _Scaler, rows: Sequence[Row]) -> wire.Gradients:
+        places = {name: place for place, name in enumerate(of.parameters)}
+        counts = ("looked", "zeros", "on_grid", "inf", "nan", "histogram", "run_squares")
+        return Statistics(
+            parameters=np.array([places[row["parameter"]] for row in rows], np.int32),
+            **{name: np.array([row[name] for row in rows], np.int64) for name in counts},
+            amax=np.array([_number(row, "amax") for row in rows]),
+            sum_squares=np.array([_number(row, "sum_squares") for row in rows]),
+        ).to_wire()
+
+    def _logged(self) -> Iterator[tuple[int, wire.Record]]:
+        starts = sorted((step, attempt) for attempt, (step, _) in self._starts.items())
+        for row in self._of("scalars"):
+            attempt = max((each for each in starts if each[0] <= row["step"]), default=starts[0])[1]
+            value, kind = row["value"], row["value_kind"]
+            yield (
+                attempt,
+                wire.Scalars(
+                    stream=row["scaler"],
+                    seq=self._seqs.next(row["scaler"], attempt),
+                    ordinal=row["step"] - self._starts[attempt][0],
+                    time=row["time"],
+                    values={row["name"]: value},
+                    kinds={} if kind is None else {row["name"]: kind},
+                    user_step=row["user_step"],
+                ),
+            )
+
+    def _happened(self) -> Iterator[tuple[int, wire.Record]]:
+        for row in self._events:
+            step, attempt = row["step"], row["attempt"]
+            if attempt not in self._starts:
+                continue  # its updates were done over
+            yield (
+                attempt,
+                wire.Event(
+                    stream=row["scaler"],
+                    seq=row["seq"],
+                    time=row["time"],
+                    kind=row["kind"],
+                    ordinal=None if step is None else step - self._starts[attempt][0],
+                    detail=_detail(row),
+                ),
+            )
+        if "events" not in self._files:
+            last = max(self._starts)
+            yield last, wire.Event(stream="", seq=0, time=self._starts[last][1], kind="finish")
+
+
+class _Seqs:
+    """Numbers records of each stream and start, around those that events have already."""
+
+    def __init__(self, taken: set[tuple[str, int, int]]) -> None:
+        self._taken = taken
+        self._counts: dict[tuple[str, int], Iterator[int]] = {}
+
+    def next(self, scaler: str, attempt: int) -> int:
+        numbers = self._counts.setdefault((scaler, attempt), count())
+        return next(each for each in numbers if (scaler, attempt, each) not in self._taken)
+
+
+def _number(row: Row, name: str) -> float:
+    value = row[name]
+    return float(row[f"{name}_kind"] or "nan") if value is None else float(value)
+
+
+def _detail(row: Row) -> dict[str, Any]:
+    detail = row["detail"]
+    found: dict[str, Any] = orjson.loads(detail) if isinstance(detail, str) else detail
+    return found

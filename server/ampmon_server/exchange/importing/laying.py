@@ -1,0 +1,233 @@
+"""Lays out updates between the lines of a log: as many as it counts, with the skips and growths that it tells of.
+
+A log tells of some updates only. Skips whose step it does not name are spread over those between two lines, by their
+times where it has them; skips on neighbouring lines follow one another. So a step may be off by as many updates as lie
+between two lines, while counts, scales and their order are the log's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from ampmon.wire import UpdateEvent
+from ampmon_server.exchange.importing.logs import Mark, Rules
+
+
+APART = 10
+"""Where a log counts no steps, so many updates lie between two skips that are not on neighbouring lines."""
+SEEN = 3
+"""So many growths show after how many updates the scale grows."""
+NEAR = 0.75
+UPDATES_MAX = 20_000_000
+_LEAST = 2.0**-149
+
+
+class Laid(NamedTuple):
+    """One update. ``attempt`` counts the starts that the log shows."""
+
+    attempt: int
+    step: int
+    scale: float
+    after: float
+    event: UpdateEvent
+    skipped: bool
+    tracker: int
+    time: int | None
+    loss: float | None
+
+
+class TooLong(Exception):
+    """The log counts more updates than can be laid out."""
+
+
+def lay_out(marks: Sequence[Mark], rules: Rules) -> list[Laid]:
+    """The updates of a log, in order of step in each start. Raises TooLong."""
+    return _Laying(rules).all_of(marks)
+
+
+class _Laying:
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._rows: list[Laid] = []
+        self._attempt = self._step = self._tracker = 0
+        self._scale: float | None = None
+        self._first: float | None = None
+        self._logged = 0
+        """The step of the last line that told one, as the log counts."""
+        self._width = 1
+        self._time: int | None = None
+
+    def all_of(self, marks: Sequence[Mark]) -> list[Laid]:
+        pending: list[Mark] = []
+        from_zero = next((each.step for each in marks if each.step is not None), None) == 0
+        for mark in marks:
+            if self._first is None:
+                self._first = mark.scale if mark.before is None else mark.before
+                self._scale = self._first
+            if mark.is_skip:
+                pending.append(mark)
+                continue
+            self._progress(mark, pending, int(from_zero))
+            pending = []
+        if pending:
+            self._unstepped(pending)
+        return self._rows
+
+    def _progress(self, mark: Mark, pending: Sequence[Mark], offset: int) -> None:
+        done = self._logged + 1 if mark.step is None else mark.step + offset
+        if done < self._logged or (done == self._logged and mark.scale is not None):
+            self._restart(max(done - self._width, 0))
+            self._logged = self._step
+        updates = done - self._logged
+        if self._step + updates > UPDATES_MAX:
+            raise TooLong(f"the log counts {done:,} updates: more than {UPDATES_MAX:,}")
+        self._logged, self._width = done, max(updates, 1)
+        began = len(self._rows)
+        skips = [*pending, *self._told(mark, updates - len(pending), bool(pending))]
+        gaps = self._gaps(skips, max(updates - len(skips), 0), mark)
+        for skip, gap in zip(skips, gaps, strict=False):
+            self._clean(gap, skip.before)
+            self._skip(skip.scale, skip.time)
+        self._clean(gaps[-1], mark.scale)
+        self._date(began, mark)
+
+    def _told(self, mark: Mark, updates: int, listed: bool) -> list[Mark]:
+        """Skips that a line counts, or that a scale which fell betrays, with no lines of their own."""
+        scale, after = self._scale, mark.scale
+        if listed or scale is None or after is None or updates <= 0 or not scale > 0:
+            return []
+        fell = round(math.log2(scale / max(after, _LEAST)))
+        count = min(max(fell, 0) if mark.skipped is None else mark.skipped, updates)
+        falls = min(max(fell, 0), count)
+        others = count - falls
+        held = count == updates or fell < 0 or after <= self._rules.min_scale
+        held = held or others < self._rules.hysteresis
+        patience = self._rules.hysteresis
+        found = [
+            Mark(place + 1, scale=scale, before=scale)
+            if held
+            else Mark(place + 1 + place // patience, scale=2 * scale, before=2 * scale)
+            for place in range(others)
+        ]
+        if not held:  # each time it grew, and was taken back by the last skip of those that its hysteresis let pass
+            for place in [*range(patience - 1, others, patience), others - 1]:
+                found[place] = found[place]._replace(scale=scale)
+        for _ in range(falls):
+            lower = after if len(found) == count - 1 else scale * 2.0 ** -max(fell // falls, 1)
+            near = len(found) == others and patience > 1
+            line = len(found) + 1 if near else 2 * count + 2 * len(found)
+            found.append(Mark(line, scale=lower, before=scale))
+            scale = lower
+        return found
+
+    def _gaps(self, skips: Sequence[Mark], free: int, mark: Mark) -> list[int]:
+        """So many updates that went through before each skip, and after the last."""
+        times = [self._time, *(each.time for each in skips), mark.time]
+        weights: list[float]
+        if all(each is not None for each in times):
+            known = [each or 0 for each in times]
+            weights = [max(b - a, 0) for a, b in pairwise(known)]
+        else:
+            lines = [each.line for each in skips]
+            near = [a and b == a + 1 for a, b in pairwise(lines)]
+            weights = [1.0, *(0.0 if each else 1.0 for each in near), 1.0][: len(skips) + 1]
+        total = sum(weights) or 1.0
+        ends = [round(free * sum(weights[: place + 1]) / total) for place in range(len(weights))]
+        ends[-1] = free
+        return [b - a for a, b in pairwise([0, *ends])]
+
+    def _unstepped(self, skips: Sequence[Mark]) -> None:
+        """Skips after which the log counts no step: a scale that grew in between tells how many updates there were."""
+        before = None
+        began = len(self._rows)
+        for skip in skips:
+            near = before is not None and skip.line == before.line + 1
+            grown = self._octaves(skip.before)
+            gap = grown * self._rules.growth_interval if grown > 0 else 0 if near else APART
+            self._clean(gap if before is not None or self._rows else 0, skip.before)
+            self._skip(skip.scale, skip.time)
+            before = skip
+        self._date(began, skips[-1])
+
+    def _clean(self, updates: int, to: float | None) -> None:
+        """Updates that went through, while the scale came to ``to``."""
+        grown = self._octaves(to)
+        if grown >= 2 and to == self._first and updates < grown * self._rules.growth_interval:
+            self._restart(self._step)
+            self._scale, grown = to, 0
+        growths = {updates * (each + 1) // grown - 1 for each in range(grown)} if grown > 0 else ()
+        for place in range(updates):
+            scale = self._scale or 0.0
+            grow = place in growths and grown <= updates
+            self._tracker = 0 if grow else self._tracker + 1
+            self._put(scale * 2 if grow else scale, "grow" if grow else "steady", False, None)
+        self._scale = self._scale if to is None else to
+
+    def _octaves(self, to: float | None) -> int:
+        if to is None or not self._scale or not to > 0:
+            return 0
+        return round(math.log2(to / self._scale))
+
+    def _skip(self, after: float | None, time: int | None) -> None:
+        scale = self._scale or 0.0
+        left = scale if after is None else after
+        event: UpdateEvent = "backoff" if left < scale else "steady"
+        self._tracker = 0
+        self._put(left, event if left > 2.0**-128 else "dead", True, time)
+
+    def _put(self, after: float, event: UpdateEvent, skipped: bool, time: int | None) -> None:
+        self._rows.append(
+            Laid(
+                *(self._attempt, self._step, self._scale or 0.0, after, event, skipped),
+                *(self._tracker, time, None),
+            )
+        )
+        self._scale = after
+        self._step += 1
+
+    def _restart(self, step: int) -> None:
+        if self._rows:
+            self._attempt += 1
+        self._step, self._tracker = step, 0
+
+    def _date(self, began: int, mark: Mark) -> None:
+        """Give the updates since the line before times between its and this one's, and the last of them its loss."""
+        rows = self._rows[began:]
+        if rows and mark.time is not None:
+            start = mark.time if self._time is None else min(self._time, mark.time)
+            for place, row in enumerate(rows):
+                at = start + (mark.time - start) * (place + 1) // len(rows)
+                self._rows[began + place] = row._replace(time=at)
+        if rows:
+            self._rows[-1] = self._rows[-1]._replace(loss=mark.loss)
+        self._time = mark.time or self._time
+
+
+def growth_interval(marks: Sequence[Mark], rows: Sequence[Laid], rules: Rules) -> int:
+    """The interval that the log tells, else a shorter one than usual if the scale grew so; 0 where nobody can know it.
+
+    Between two prints of the scale it may have grown and been taken back, which a print of each update would show.
+    """
+    seen = sorted(_intervals(rows))
+    if rules.told:  # between two lines a growth may be laid out a little too early
+        near = [each for each in seen if each >= NEAR * rules.growth_interval]
+        return min([rules.growth_interval, *near])
+    if len(seen) >= SEEN:
+        return min(seen[len(seen) // 2], rules.growth_interval)
+    apart = any(each.is_skip or each.skipped is not None for each in marks)
+    return rules.growth_interval if apart or 2 * len(marks) > len(rows) else 0
+
+
+def _intervals(rows: Sequence[Laid]) -> Iterator[int]:
+    """Updates from a growth or a skip to the growth that follows it."""
+    clean: int | None = None
+    for row in rows:
+        if row.event == "grow" and clean is not None:
+            yield clean + 1
+        if row.event == "grow" or row.skipped:
+            clean = 0
+        elif clean is not None:
+            clean += 1

@@ -1,0 +1,147 @@
+"""Makes batches of what was read from files, and sends them to a server: a new run each time."""
+
+from __future__ import annotations
+
+import getpass
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from ampmon import wire
+from ampmon.transport import HttpTransport
+from ampmon_server.exchange.importing.laying import Laid, growth_interval, lay_out
+from ampmon_server.exchange.importing.logs import Log, Rules
+
+
+RECORDS = 5000
+STREAM = "default"
+
+
+def send(url: str, token: str, batches: Iterable[wire.Batch]) -> int:
+    """Send batches to a server, one after another; how many records they held. Raises AmpmonError."""
+    transport, records = HttpTransport(url, token=token), 0
+    try:
+        for batch in batches:
+            transport.send(wire.encode(batch), len(batch.records))
+            records += len(batch.records)
+    finally:
+        transport.close()
+    return records
+
+
+def log_batches(log: Log, name: str, project: str, now: int | None = None) -> Iterator[wire.Batch]:
+    """The batches of a log: a run that has ended. Raises TooLong."""
+    rows = lay_out(log.marks, log.rules)
+    run_id, ended = uuid4(), time.time_ns() // 1000 if now is None else now
+    interval = growth_interval(log.marks, rows, log.rules)
+    stream = stream_of(log.rules, rows[0], interval)
+    for attempt, group in groupby(rows, key=lambda row: row.attempt):
+        mine = list(group)
+        origin = mine[0].step
+        at = min(mine[0].time or ended, ended)
+        header = header_of(run_id, name, project, origin if attempt else None, at)
+        records: Iterable[wire.Record] = updates(mine, origin, header, interval)
+        if attempt == rows[-1].attempt:
+            finish = wire.Event(stream="", seq=0, time=mine[-1].time or ended, kind="finish")
+            records = chain(records, [finish])
+        yield from batched(header, (stream,), records)
+
+
+def batched(
+    header: wire.AttemptHeader,
+    streams: Sequence[wire.StreamHeader],
+    records: Iterable[wire.Record],
+) -> Iterator[wire.Batch]:
+    """Records of an attempt, a few thousand in each batch."""
+    rest = iter(records)
+    while some := tuple(islice(rest, RECORDS)):
+        yield wire.Batch(
+            schema_version=wire.SCHEMA_VERSION,
+            run_id=header.run_id,
+            attempt_id=header.attempt_id,
+            headers=(header, *streams),
+            records=some,
+        )
+
+
+def owner() -> str:
+    """Whoever imports, as the system knows them."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no such user
+        return "unknown"
+
+
+def header_of(
+    run_id: UUID, name: str, project: str, resume_step: int | None, started: int
+) -> wire.AttemptHeader:
+    """A start of an imported run."""
+    return wire.AttemptHeader(
+        run_id=run_id,
+        attempt_id=uuid4(),
+        project=project,
+        name=name,
+        owner=owner(),
+        started=started,
+        resume_step=resume_step,
+        tags=("imported",),
+    )
+
+
+def stream_of(rules: Rules, first: Laid, interval: int) -> wire.StreamHeader:
+    """The scaler of a log, as `ampmon.Policy` would describe it."""
+    more = f"(hysteresis={rules.hysteresis}, min_scale={rules.min_scale:g})"
+    plain = rules.hysteresis == 1 and not rules.min_scale
+    return wire.StreamHeader(
+        stream=STREAM,
+        scaler=f"{rules.scaler}{'' if plain else more}",
+        device=rules.device,
+        init_scale=first.scale,
+        growth_interval=interval,
+    )
+
+
+def updates(
+    rows: Sequence[Laid], origin: int, header: wire.AttemptHeader, interval: int
+) -> Iterator[wire.Record]:
+    """The records of updates that were laid out, and of the losses beside them."""
+    # How near the scale is to its next growth is a guess: it is never told to be past it.
+    seq, most = 0, max(interval - 1, 0)
+    for row in rows:
+        ordinal, at = row.step - origin, row.time or header.started
+        yield wire.Update(
+            stream=STREAM,
+            seq=seq,
+            ordinal=ordinal,
+            time=at,
+            scale=row.scale,
+            scale_after=row.after,
+            growth_tracker=min(row.tracker, most),
+            event=row.event,
+            optimizers=(
+                wire.OptimizerStep(optimizer="optimizer", path="plain", skipped=row.skipped),
+            ),
+            fresh=ordinal == 0,
+        )
+        seq += 1
+        if row.loss is not None:
+            yield scalar(STREAM, seq, ordinal, at, "loss", row.loss)
+            seq += 1
+
+
+def scalar(stream: str, seq: int, ordinal: int, at: int, name: str, value: float) -> wire.Scalars:
+    """One value; what is not finite as its kind."""
+    if math.isfinite(value):
+        return wire.Scalars(stream=stream, seq=seq, ordinal=ordinal, time=at, values={name: value})
+    kind: wire.NonFinite = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return wire.Scalars(
+        stream=stream, seq=seq, ordinal=ordinal, time=at, values={name: None}, kinds={name: kind}
+    )
+
+
+def name_of(path: Path) -> str:
+    """A file's name as a run's."""
+    return "".join(each if each.isprintable() else "-" for each in path.stem)[:256] or "log"

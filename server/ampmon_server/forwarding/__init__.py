@@ -1,9 +1,0 @@
-"""Copies runs to other trackers as their records are stored: to TensorBoard's event files, and to MLflow."""
-
-from __future__ import annotations
-
-from ampmon_server.forwarding.destinations import BadDestination, opened
-from ampmon_server.forwarding.forwarder import Forwarder
-
-
-__all__ = ["BadDestination", "Forwarder", "opened"]

@@ -1,0 +1,1 @@
+"""HTTP: the application, its routes, who may come in, and the process that serves it."""

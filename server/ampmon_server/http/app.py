@@ -1,0 +1,166 @@
+"""Builds the service as a value: nothing is opened before it starts, and nothing is left open after it stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import HTMLResponse, Response
+
+from ampmon_server.background.upkeep import keep_pruned
+from ampmon_server.background.writer import LineTooLong
+from ampmon_server.http.auth import Guard, TooManyAttempts
+from ampmon_server.http.auth.access import methods
+from ampmon_server.http.base_path import BasePath
+from ampmon_server.http.metrics import Metrics
+from ampmon_server.http.openapi import describe
+from ampmon_server.http.problems import problem
+from ampmon_server.http.routes import all_routes
+from ampmon_server.http.routes.callers import NotAllowed
+from ampmon_server.http.service import Service
+from ampmon_server.http.watched import ID_HEADER, Watched
+from ampmon_server.pages import documentation
+from ampmon_server.settings import Settings
+from ampmon_server.store import BadBatch, BadQuery, Busy, HeaderMissing, NameTaken, NotFound
+
+
+RETRY_AFTER_S = "1"
+
+
+def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
+    """The server as an ASGI app.
+
+    Given an open ``service`` it uses that; otherwise it opens one when it starts, and closes it when it stops.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        opened = app.state.service = service or Service.open(settings)
+        beside = [asyncio.create_task(keep_pruned(settings, opened.store, opened.writer))]
+        if settings.judging:
+            beside.append(asyncio.create_task(opened.judge.keep_judging()))
+        beside.append(asyncio.create_task(opened.courier.keep_delivering()))
+        beside += [asyncio.create_task(each.keep_forwarding()) for each in opened.forwarders]
+        if opened.certificate is not None:
+            beside.append(asyncio.create_task(opened.certificate.keep()))
+        try:
+            yield
+        finally:
+            for task in beside:
+                task.cancel()
+            app.state.service.bus.close()
+            if service is None:
+                app.state.service.close()
+
+    app = FastAPI(
+        title="ampmon",
+        lifespan=lifespan,
+        openapi_url=None,  # `routes.openapi` has the document
+        docs_url=None,  # these pages load their scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.add_middleware(Guard, known=lambda: app.state.service, settings=settings)
+    if settings.allowed_origins:
+        app.add_middleware(CORSMiddleware, **_elsewhere(settings))
+    app.add_middleware(BasePath, base_path=settings.base_path)
+    app.state.metrics = Metrics(lambda: app.state.service)
+    app.add_middleware(Watched, metrics=app.state.metrics)  # the last one added is the first asked
+    app.router.routes.extend(all_routes())
+    for kind, answer in _ANSWERS.items():
+        app.add_exception_handler(kind, answer)
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # FastAPI's own way of it
+    return app
+
+
+def _elsewhere(settings: Settings) -> dict[str, Any]:
+    """What scripts of other sites may do: with a token that they were given, never with a reader's cookie."""
+    return {
+        "allow_origins": settings.allowed_origins,
+        "allow_methods": ("GET", "POST", "PATCH", "DELETE"),
+        "allow_headers": ("Authorization", "Content-Type", "If-None-Match"),
+        "expose_headers": ("ETag", "Retry-After", ID_HEADER),
+        "allow_credentials": False,
+    }
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return _missing(request) or problem(404, str(error))
+
+
+def _missing(request: Request) -> Response | None:
+    """A page for a browser that follows a link to nothing; None for programs."""
+    path = request.scope["path"]
+    if path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
+        return None
+    return HTMLResponse(documentation.not_found(path), 404)
+
+
+async def _not_allowed(_: Request, error: Exception) -> Response:
+    assert isinstance(error, NotAllowed)
+    return problem(403, str(error), scope=error.scope)
+
+
+async def _name_taken(_: Request, error: Exception) -> Response:
+    return problem(409, str(error), field="name")
+
+
+async def _missing_header(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HeaderMissing)
+    return problem(409, str(error), field="headers", header=error.header)
+
+
+async def _bad_input(_: Request, error: Exception) -> Response:
+    assert isinstance(error, (BadBatch, BadQuery))
+    return problem(422, str(error), field=error.field)
+
+
+async def _busy(request: Request, error: Exception) -> Response:
+    detail = str(error) or "Too many are waiting to write."
+    request.state.why = detail
+    return problem(503, detail, headers={"Retry-After": RETRY_AFTER_S})
+
+
+async def _too_many_attempts(_: Request, error: Exception) -> Response:
+    assert isinstance(error, TooManyAttempts)
+    return problem(429, str(error), headers={"Retry-After": str(error.wait_s)})
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place, name = first["loc"][:2]
+    if place == "path":
+        return problem(404, f"There is nothing under that {name}.")
+    return problem(422, f"{name}: {first['msg']}", field=name)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = error.headers
+    if error.status_code == 404 and (page := _missing(request)):
+        return page
+    if error.status_code == 405:  # Starlette tells the methods of the first route of the path
+        headers = {"Allow": ", ".join(methods(request.app.routes, request.scope))}
+    return problem(error.status_code, str(error.detail), headers=headers)
+
+
+_ANSWERS = {
+    NotFound: _not_found,
+    NotAllowed: _not_allowed,
+    NameTaken: _name_taken,
+    HeaderMissing: _missing_header,
+    BadBatch: _bad_input,
+    BadQuery: _bad_input,
+    Busy: _busy,
+    LineTooLong: _busy,
+    TooManyAttempts: _too_many_attempts,
+    RequestValidationError: _invalid,
+    HTTPException: _http_error,
+}

@@ -1,0 +1,80 @@
+"""Finds out who calls: by a token, by the session that a page holds, or by a cookie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from starlette.datastructures import Headers
+
+from ampmon_server.http.auth.caller import ELSEWHERE, OPERATOR, OWN, Caller
+from ampmon_server.http.auth.keys import Keys
+from ampmon_server.http.auth.sessions import Sessions
+from ampmon_server.http.auth.tokens import PREFIX, Tokens
+from ampmon_server.settings import Settings
+from ampmon_server.store import Token
+
+
+class Callers:
+    """Everyone whom this server knows. What is unknown, expired, revoked or damaged is None alike; may raise Busy."""
+
+    def __init__(self, keys: Keys, tokens: Tokens, sessions: Sessions, settings: Settings) -> None:
+        self._keys = keys
+        self._tokens = tokens
+        self._sessions = sessions
+        self._settings = settings
+
+    async def with_key(self, given: str) -> Caller | None:
+        """Who has this token, or this page's session."""
+        if given.startswith(PREFIX):  # first, for a session costs a signature to refuse
+            return await self.with_token(given)
+        holder = self._keys.session_holder(given)
+        return await (self.with_token(given) if holder is None else self._held(given, holder))
+
+    async def with_token(self, given: str) -> Caller | None:
+        """Who has this token."""
+        if self._keys.is_token(given):
+            return OPERATOR
+        return _caller(await self._tokens.with_secret(given))
+
+    def signed_in_elsewhere(self, name: str) -> Caller | None:
+        """The person of this name, for whom a proxy vouches; None where none may, or for no name."""
+        settings = self._settings
+        if settings.user_header is None or not name:
+            return None
+        projects = None if settings.user_projects is None else frozenset(settings.user_projects)
+        return Caller(name, frozenset(settings.user_scopes), projects, f"{ELSEWHERE}{name}")
+
+    async def with_cookie(self, headers: Headers) -> Caller | None:
+        """Whose cookie a request carries."""
+        pairs = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))
+        given = {name: value for name, _, value in pairs}.get(self._keys.cookie_name)
+        holder = None if given is None else self._keys.cookie_holder(given)
+        return None if given is None or holder is None else await self._held(given, holder)
+
+    async def _held(self, session: str, holder: str) -> Caller | None:
+        """Who holds a session whose signature is good; None where it was signed out."""
+        if await self._sessions.is_revoked(session):
+            return None
+        caller = await self.with_id(holder)
+        return None if caller is None else replace(caller, session=session)
+
+    async def is_known(self, caller: Caller) -> bool:
+        """Whether a caller of before may still come in."""
+        if caller.session is not None and await self._sessions.is_revoked(caller.session):
+            return False
+        return await self.with_id(caller.token_id) is not None
+
+    async def with_id(self, token_id: str) -> Caller | None:
+        """Who has the token with this id."""
+        if token_id == OWN:
+            return OPERATOR
+        if token_id.startswith(ELSEWHERE):
+            return self.signed_in_elsewhere(token_id.removeprefix(ELSEWHERE))
+        return _caller(await self._tokens.with_id(token_id))
+
+
+def _caller(token: Token | None) -> Caller | None:
+    if token is None:
+        return None
+    projects = None if token.projects is None else frozenset(token.projects)
+    return Caller(token.owner, frozenset(token.scopes), projects, token.id)

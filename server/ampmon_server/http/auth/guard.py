@@ -1,0 +1,193 @@
+"""The guard: ASGI middleware that lets nothing through to any route, present or future, without token or session.
+
+The request's state then holds the `caller`. The guard also puts the security headers on every answer and turns what
+nobody caught into a problem document. It knows no path: each route names the access that it needs (`auth.access`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from typing import Protocol
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ampmon_server.http.auth import stranger
+from ampmon_server.http.auth.access import SCOPE_OF, Access, find_route, is_plain, required_access
+from ampmon_server.http.auth.caller import Caller
+from ampmon_server.http.auth.callers import Callers
+from ampmon_server.http.auth.headers import Sealed, security_headers
+from ampmon_server.http.auth.limits import Limits
+from ampmon_server.http.auth.proxies import Proxies
+from ampmon_server.http.auth.rates import Rate, TooManyAttempts
+from ampmon_server.http.logs import method_of, route_of
+from ampmon_server.http.problems import problem
+from ampmon_server.settings import LOOPBACK, Settings
+from ampmon_server.store import Busy
+
+
+_HOST = re.compile(r"(?P<name>\[[^][/?#@]*\]|[^][:/?#@\\,\s]+)(:\d{0,5})?", re.ASCII)
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+STRANGERS_PER_S, STRANGERS_BURST = 50.0, 200.0
+"""So many strangers are answered a second: an answer takes its time whatever it says, and whoever asks again only once
+it has come is slowed down, so that others keep theirs. What an open route grants is at once."""
+STRANGERS_WAIT_S = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Known(Protocol):
+    """What the guard asks of an open server."""
+
+    @property
+    def callers(self) -> Callers: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+
+class Guard:
+    """Denies by default. ``known`` gives who is known, and how much they may ask for, once the server is open."""
+
+    def __init__(self, app: ASGIApp, known: Callable[[], Known], settings: Settings) -> None:
+        self._app = app
+        self._known = known
+        names = map(_host_name, (*LOOPBACK, *settings.allowed_hosts))
+        self._hosts = frozenset(name for name in names if name)
+        self._proxies = Proxies(settings.behind_proxy, settings.user_header)
+        self._framed = bool(settings.frame_ancestors)
+        self._headers = security_headers(settings.frame_ancestors)
+        self._strangers = Rate(STRANGERS_PER_S, STRANGERS_BURST)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, Sealed(self._in_turn(scope, send), self._headers))
+        else:  # no route speaks anything else
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Sealed) -> None:
+        # FastAPI reads all cookies, and older Pythons take the square of a quoted one's length: ours has no quotes.
+        scope["headers"] = [
+            (name, value.replace(b'"', b"") if name == b"cookie" else value)
+            for name, value in scope["headers"]
+        ]
+        refusal = await self._refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, send)
+        except Exception:
+            told = {"method": method_of(scope), "route": route_of(scope), "status": 500}
+            _log.exception("%(method)s %(route)s failed", told, extra=told)
+            if send.started:
+                raise
+            answer = problem(500, "The server failed at this; its log says how.")
+            await answer(scope, receive, send)
+
+    def _in_turn(self, scope: Scope, send: Send) -> Send:
+        """A send for which a stranger who is refused stands in line, whoever refuses them."""
+
+        async def sent(message: Message) -> None:
+            refused = message["type"] == "http.response.start" and 400 <= message["status"] < 500
+            if refused and "caller" not in scope.get("state", {}):
+                await asyncio.sleep(self._strangers.turn(STRANGERS_WAIT_S))
+            await send(message)
+
+        return sent
+
+    async def _refusal(self, scope: Scope) -> Response | None:
+        """The answer to who may not come in; None for who may."""
+        headers = Headers(scope=scope)
+        if (untold := self._proxies.heed(scope)) is not None:
+            return untold
+        if _host_name(headers.get("host", "")) not in self._hosts:
+            detail = "This server does not answer under that name (Host header)."
+            return problem(421, detail, headers={"Connection": "close"})
+        route = find_route(scope["app"].routes, scope) if is_plain(scope["path"]) else None
+        if route is not None and self._is_public(route):
+            return None if scope["method"] == "GET" else _unless_own(scope, headers)
+        try:
+            return await self._unless_known(scope, headers, route)
+        except Busy:
+            return problem(503, "Who asks cannot be looked up now.", headers={"Retry-After": "1"})
+        except TooManyAttempts as error:
+            return problem(429, str(error), headers={"Retry-After": str(error.wait_s)})
+
+    def _is_public(self, route: BaseRoute) -> bool:
+        """Whether a route needs no token: in a frame of another site a browser sends no cookie."""
+        access = required_access(route)
+        return access == "public" or (access == "page" and self._framed)
+
+    async def _caller(self, callers: Callers, scope: Scope, headers: Headers) -> Caller | None:
+        if "authorization" in headers:
+            return await _bearing(callers, headers["authorization"])
+        if (name := self._proxies.user(scope, headers)) is not None:
+            return callers.signed_in_elsewhere(name)
+        return await callers.with_cookie(headers)
+
+    async def _unless_known(
+        self, scope: Scope, headers: Headers, route: BaseRoute | None
+    ) -> Response | None:
+        """The answer to who is not known, or lacks a scope. Raises Busy and TooManyAttempts."""
+        bearer = "authorization" in headers
+        known = self._known()
+        caller = await self._caller(known.callers, scope, headers)
+        if caller is None:
+            return _unknown(headers)
+        scope.setdefault("state", {})["caller"] = caller
+        known.limits.request(caller.token_id)
+        if not bearer and scope["method"] not in _SAFE_METHODS:
+            foreign = _unless_own(scope, headers)
+            if foreign is not None:
+                return foreign
+        if not is_plain(scope["path"]):
+            return problem(404, "No path of this server holds control characters.")
+        return None if route is None else _unless_allowed(caller, required_access(route))
+
+
+async def _bearing(callers: Callers, authorization: str) -> Caller | None:
+    scheme, _, given = authorization.partition(" ")
+    return await callers.with_key(given.strip()) if scheme.lower() == "bearer" else None
+
+
+def _unless_allowed(caller: Caller, access: Access) -> Response | None:
+    """The answer to a caller without the scope that a route needs."""
+    scope = SCOPE_OF[access]
+    if scope is None or caller.may(scope):
+        return None
+    return problem(403, f"This needs a token with the scope `{scope}`.", scope=scope)
+
+
+def _unknown(headers: Headers) -> Response:
+    if "text/html" in headers.get("accept", ""):
+        return stranger.page(stranger.UNKNOWN)
+    return problem(
+        401,
+        "Send a token, such as that in the data directory's file `token`: Authorization: Bearer <token>",
+        headers={"WWW-Authenticate": 'Bearer realm="ampmon"'},
+    )
+
+
+def _host_name(host: str) -> str | None:
+    """The name in a Host header, without its port; None where it holds anything else, which links would repeat."""
+    found = _HOST.fullmatch(host)
+    return None if found is None else found["name"].lower().removesuffix(".")
+
+
+def _unless_own(scope: Scope, headers: Headers) -> Response | None:
+    """The answer to a change that another site's page may have asked for; None where it is our own.
+
+    What came over TLS is not for a page that did not: anybody on its way could have written that.
+    """
+    origin, host = headers.get("origin", ""), headers.get("host", "")
+    schemes = ("https",) if scope["scheme"] == "https" else ("http", "https")
+    if origin.lower() in {f"{scheme}://{host.lower()}" for scheme in schemes}:
+        return None
+    return problem(403, "A change asked for by a browser needs this server's own Origin.")

@@ -1,0 +1,140 @@
+"""The token: a file in the data directory, made once, or one that several servers share; what is proven with it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ampmon.system import private
+from ampmon_server.http.auth.caller import OWN
+
+
+COOKIE_SECONDS = 30 * 24 * 3600
+SESSION_SECONDS = 7 * 24 * 3600
+_TOKEN_BYTES = 32
+_NONCE_BYTES = 8
+_TOKEN_CHARACTERS_MIN = 43
+
+
+class KeyProblem(Exception):
+    """The token cannot be read or made; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Keys:
+    """What this server knows callers by. Never printed: it holds the token."""
+
+    token: str
+
+    @classmethod
+    def load(cls, data_directory: Path, token_file: Path | None = None) -> Keys:
+        """The keys of a data directory, made if need be, readable by their owner only. Raises KeyProblem.
+
+        ``token_file`` holds the token instead, and is not made.
+        """
+        try:
+            private.directory(data_directory, "server")
+            path = data_directory / "token"
+            token = _kept(path, secrets.token_urlsafe(_TOKEN_BYTES)) if token_file is None else ""
+        except OSError as error:
+            raise KeyProblem(
+                f"{data_directory} cannot be used ({error.strerror}): name another --data-dir"
+            ) from None
+        if token_file is not None:
+            return cls(_shared(token_file))
+        if not _is_sound(token):
+            raise KeyProblem(f"{path} is damaged: delete it, a new one is made")
+        return cls(token)
+
+    @property
+    def server_id(self) -> str:
+        """What servers with the same token have in common, and no others."""
+        return hmac.new(self.token.encode(), b"server id", hashlib.sha256).hexdigest()[:16]
+
+    @property
+    def cookie_name(self) -> str:
+        # Cookies do not tell ports apart: two servers on one host would log each other's browsers out.
+        return f"ampmon_{self.server_id}"
+
+    def is_token(self, given: str) -> bool:
+        """Compared in constant time."""
+        return hmac.compare_digest(given.encode(), self.token.encode())
+
+    def cookie(self, token_id: str = OWN, now: float | None = None) -> str:
+        """A cookie's value, for the holder of a token: good for a month, and as long as that is, over restarts too."""
+        return self._signed("cookie", token_id, COOKIE_SECONDS, now)
+
+    def cookie_holder(self, given: str, now: float | None = None) -> str | None:
+        """The id of the token that a cookie's value was made for; None where it is not one of ours, or has expired."""
+        return self._holder("cookie", given, now)
+
+    def session(self, token_id: str = OWN, now: float | None = None) -> str:
+        """What a page that has no cookie holds in memory, and sends as a token: good for a week."""
+        return self._signed("session", token_id, SESSION_SECONDS, now)
+
+    def session_holder(self, given: str, now: float | None = None) -> str | None:
+        """The same of a session."""
+        return self._holder("session", given, now)
+
+    def _signed(self, kind: str, token_id: str, seconds: float, now: float | None) -> str:
+        end = int((time.time() if now is None else now) + seconds)
+        expiry = f"{end}-{secrets.token_hex(_NONCE_BYTES)}"  # each is another, to be revoked alone
+        holder = [] if token_id == OWN else [token_id]
+        return ".".join([expiry, *holder, self._signature(kind, token_id, expiry)])
+
+    def _holder(self, kind: str, given: str, now: float | None) -> str | None:
+        expiry, *holder, signature = given.split(".") if given.count(".") in {1, 2} else ("", "")
+        token_id = holder[0] if holder else OWN
+        expected = self._signature(kind, token_id, expiry)
+        if not hmac.compare_digest(signature.encode(), expected.encode()):
+            return None
+        end = int(expiry.partition("-")[0])
+        return token_id if end > (time.time() if now is None else now) else None
+
+    def _signature(self, kind: str, token_id: str, expiry: str) -> str:
+        # No expiry makes the one message of the other: they differ in their second word.
+        whose = "" if token_id == OWN else f" for {token_id}"
+        message = f"{kind}{whose} of {self.server_id} until {expiry}"
+        return hmac.new(self.token.encode(), message.encode(), hashlib.sha256).hexdigest()
+
+
+def _is_sound(token: str) -> bool:
+    return len(token) >= _TOKEN_CHARACTERS_MIN and token.isascii()
+
+
+def _shared(path: Path) -> str:
+    try:
+        token = path.read_text(errors="replace").strip()
+    except OSError as error:
+        raise KeyProblem(
+            f"--token-file {path} cannot be read ({error.strerror}): copy the file `token` of a data directory there"
+        ) from None
+    if not _is_sound(token):
+        raise KeyProblem(
+            f"--token-file {path} holds no token of at least {_TOKEN_CHARACTERS_MIN} characters: "
+            "copy the file `token` of a data directory there"
+        )
+    return token
+
+
+def _kept(path: Path, fresh: str) -> str:
+    """What the file at ``path`` holds, or ``fresh``, put there whole or not at all, and never over another's."""
+    if not path.exists():
+        draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(fresh + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(draft, path)
+        finally:
+            draft.unlink()
+    return private.read(path).decode(errors="replace").strip()

@@ -1,0 +1,61 @@
+"""How much the holders of one token may ask of a server process: requests a second, and event streams at a time."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ampmon_server.http.auth.rates import Rate, TooManyAttempts
+from ampmon_server.settings import Settings
+
+
+BURST_S = 4.0
+"""What of a rate was not used so long may be made up for at once."""
+_RATES_MAX = 1024
+_STREAM_WAIT_S = 10.0
+
+
+class Limits:
+    """Raises TooManyAttempts if a limit is exceeded. For use from one thread. ``clock`` returns seconds."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._per_s = settings.requests_per_s
+        self._streams_max = settings.streams_max
+        self._streams_per_token_max = settings.streams_per_token_max
+        self._rates: dict[str, Rate] = {}
+        self._streams: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter({"requests": 0, "streams": 0})
+        """What was refused, by limit."""
+
+    def request(self, token_id: str) -> None:
+        """Count a request with this token."""
+        rate = self._rates.get(token_id)
+        if rate is None:
+            if len(self._rates) >= _RATES_MAX:
+                del self._rates[next(iter(self._rates))]
+            rate = self._rates[token_id] = Rate(self._per_s, self._per_s * BURST_S, self._clock)
+        try:
+            rate.take(f"More than {self._per_s:g} requests a second came with this token.")
+        except TooManyAttempts:
+            self.refused["requests"] += 1
+            raise
+
+    @contextmanager
+    def stream(self, token_id: str) -> Iterator[None]:
+        """Hold an event stream open with this token."""
+        if (
+            self._streams[token_id] >= self._streams_per_token_max
+            or self._streams.total() >= self._streams_max
+        ):
+            self.refused["streams"] += 1
+            raise TooManyAttempts("Too many event streams are open.", _STREAM_WAIT_S)
+        self._streams[token_id] += 1
+        try:
+            yield
+        finally:
+            self._streams[token_id] -= 1
+            if not self._streams[token_id]:
+                del self._streams[token_id]

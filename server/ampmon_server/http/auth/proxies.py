@@ -1,0 +1,95 @@
+"""Proxies before the server, named by their addresses: who may connect, and whose word about a request counts."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Scope
+
+from ampmon_server.http.problems import problem
+
+
+_PROTO = "x-forwarded-proto"
+# Two headers in one, as some proxies join them, have a comma between them.
+_NAME = re.compile(r"[!-+\--~]([ -+\--~]{0,254}[!-+\--~])?", re.ASCII)
+
+
+class Proxies:
+    """Those at ``named``, addresses or networks; this machine's own programs are taken without being named.
+
+    With none named whoever reaches the server may connect: it listens on the loopback interface, or speaks TLS itself.
+    """
+
+    def __init__(self, named: Sequence[str], user_header: str | None = None) -> None:
+        self._named = tuple(ipaddress.ip_network(each) for each in named)
+        self._user_header = user_header
+
+    def admits(self, address: str | None) -> bool:
+        """Whether a connection from this address is taken; None for a socket that has none."""
+        return not self._named or self._is_named(address) or _is_loopback(address)
+
+    def _is_named(self, address: str | None) -> bool:
+        found = _address(address)
+        return found is not None and any(found in each for each in self._named)
+
+    def user(self, scope: Scope, headers: Headers) -> str | None:
+        """Who a proxy says has signed in there: "" where it says so in no way that can be meant, None for nobody.
+
+        Of anybody but a proxy that was named it is not heard: this machine's own programs have to be named for it, too.
+        """
+        if self._user_header is None or not self._is_named(_peer(scope)):
+            return None
+        told = headers.getlist(self._user_header)
+        if not told:
+            return None
+        return told[0] if len(told) == 1 and _NAME.fullmatch(told[0]) else ""
+
+    def heed(self, scope: Scope) -> Response | None:
+        """Let a request have the scheme under which it came to its proxy. The answer to one that came without TLS."""
+        peer, headers = _peer(scope), Headers(scope=scope)
+        told = headers.getlist(_PROTO)
+        if _is_loopback(peer) and not self._is_from_proxy(peer, headers):
+            if told in (["http"], ["https"]):
+                scope["scheme"] = told[0]
+            return None
+        if not self._named:
+            return None
+        # How it came to the server says nothing of how it came to the proxy.
+        scope["scheme"] = "https" if told == ["https"] and self._is_named(peer) else "http"
+        if scope["scheme"] == "https":
+            return None
+        return problem(
+            403, "The proxy has to be asked over https, and to say so: X-Forwarded-Proto."
+        )
+
+    def _is_from_proxy(self, peer: str | None, headers: Headers) -> bool:
+        """Whether a request comes through a proxy that was named: other programs at its address add no such headers."""
+        added = _PROTO in headers or (
+            self._user_header is not None and self._user_header in headers
+        )
+        return added and self._is_named(peer)
+
+
+def _peer(scope: Scope) -> str | None:
+    client: tuple[str, int] | None = scope.get("client")
+    return None if client is None else client[0]
+
+
+def _is_loopback(address: str | None) -> bool:
+    found = _address(address)
+    return found is not None and found.is_loopback
+
+
+def _address(
+    told: str | None,
+) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        found = ipaddress.ip_address(told or "")
+    except ValueError:
+        return None
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return mapped or found

@@ -1,0 +1,163 @@
+"""The tokens that the database has, as they were a moment ago: a batch that comes in costs no question of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+from ampmon.transport.proof import digest_of, id_of
+from ampmon_server.http.auth.rates import Rate, TooManyAttempts
+from ampmon_server.store import Store, StoreError, Token
+
+
+PREFIX = "ampmon_"
+KNOWN_S = 2.0
+"""So long a token, or that there is none, is believed: it is how soon a revocation acts in every server process."""
+KNOWN_MAX = 1024
+UNKNOWN_PER_S, UNKNOWN_BURST = 50.0, 200.0
+"""So often the database is asked for tokens that were never seen: they may be guesses."""
+NOTED_US = 60 * 1_000_000
+"""That a token was used is written once in so long."""
+
+_log = logging.getLogger(__name__)
+
+
+class Tokens:
+    """Makes tokens, finds them and revokes them. Safe to use from any thread, finding from one event loop's.
+
+    May raise Busy and, for tokens that this process has not seen before, TooManyAttempts. ``clock`` tells the time of
+    day, by which tokens expire; ``monotonic`` decides how long a lookup is believed. Both return seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._monotonic = monotonic
+        self._known: dict[str, tuple[float, Token]] = {}
+        self._unknown: dict[str, float] = {}
+        self._guesses = Rate(UNKNOWN_PER_S, UNKNOWN_BURST)
+        self._all_until = 0.0
+        self._noted: dict[bytes, int] = {}
+        # Threads of their own: those of the routes may all be drawing, and a note may wait for a writer.
+        self._asking = ThreadPoolExecutor(2, thread_name_prefix="ampmon-tokens")
+        self._noting = ThreadPoolExecutor(1, thread_name_prefix="ampmon-token-notes")
+
+    def new(
+        self,
+        name: str,
+        owner: str,
+        scopes: Collection[str],
+        projects: Collection[str] | None = None,
+        expires: int | None = None,
+    ) -> tuple[str, Token]:
+        """A new token, and what is kept of it; ``expires`` in us since the epoch. Blocks; raises NameTaken."""
+        secret = PREFIX + secrets.token_urlsafe(32)
+        listed = None if projects is None else tuple(sorted(set(projects)))
+        token = Token(digest_of(secret), name, owner, tuple(scopes), listed, self._now(), expires)
+        self._store.keep_token(token)
+        self._unknown.pop(token.id, None)
+        return secret, token
+
+    def revoke(self, named: str) -> None:
+        """Revoke the tokens with this id or name. Blocks; raises NotFound."""
+        for token in self._store.revoke_token(named, self._now()):
+            self._known.pop(token.id, None)
+
+    async def with_secret(self, given: str) -> Token | None:
+        """The token itself, shown; None where it is not good."""
+        if not given.startswith(PREFIX):
+            return None
+        # Looked up by digest, so the time it takes tells nothing of a token.
+        digest = digest_of(given)
+        token = await self._good(id_of(digest))
+        if token is None or not hmac.compare_digest(token.digest, digest):
+            return None
+        return self._used(token)
+
+    async def with_id(self, token_id: str, *, used: bool = True) -> Token | None:
+        """The token that a cookie or a code was made with; None where it is not good any more."""
+        token = await self._good(token_id)
+        return None if token is None else self._used(token) if used else token
+
+    async def _good(self, token_id: str) -> Token | None:
+        now = self._monotonic()
+        if self._unknown.get(token_id, 0.0) > now:
+            return None
+        until, token = self._known.get(token_id, (0.0, None))
+        if now >= until:
+            if token is None and (wait_s := self._guesses.taken()) > 0:
+                return await self._in_a_flood(token_id, wait_s)
+            loop = asyncio.get_running_loop()
+            token = await loop.run_in_executor(self._asking, self._look, token_id)
+        return token if token is not None and token.is_good(self._now()) else None
+
+    async def _in_a_flood(self, token_id: str, wait_s: float) -> Token | None:
+        """A token that this process has not seen, among many that are guesses: all are read at once, now and then."""
+        if self._monotonic() >= self._all_until:
+            self._all_until = self._monotonic() + KNOWN_S
+            await asyncio.get_running_loop().run_in_executor(self._asking, self._look_at_all)
+        _, token = self._known.get(token_id, (0.0, None))
+        if token is None:
+            raise TooManyAttempts("Too many tokens were tried that are not known here.", wait_s)
+        return token if token.is_good(self._now()) else None
+
+    def _look_at_all(self) -> None:
+        until = self._monotonic() + KNOWN_S
+        for token in self._store.tokens():
+            if token.is_good(self._now()):
+                remember(self._known, token.id, (until, token))
+
+    def _look(self, token_id: str) -> Token | None:
+        until = self._monotonic() + KNOWN_S
+        token = self._store.token(token_id)
+        if token is None:
+            self._known.pop(token_id, None)
+            remember(self._unknown, token_id, until)
+        else:  # apart from the others: however many those are, they push out none of these
+            remember(self._known, token_id, (until, token))
+        return token
+
+    def _used(self, token: Token) -> Token:
+        now = self._now()
+        if now - max(token.last_used or 0, self._noted.get(token.digest, 0)) >= NOTED_US:
+            self._noted[token.digest] = now
+            with suppress(RuntimeError):  # the server is stopping
+                self._noting.submit(self._note, token.digest, now)
+        return token
+
+    def _note(self, digest: bytes, now: int) -> None:
+        try:
+            self._store.mark_token_used(digest, now)
+        except StoreError as error:  # nobody's request is to fail for it
+            _log.warning("It is not noted that token %s was used: %s", id_of(digest), error)
+
+    def _now(self) -> int:
+        return round(self._clock() * 1e6)
+
+    def close(self) -> None:
+        """Finish what is under way."""
+        for threads in (self._asking, self._noting):
+            threads.shutdown(wait=True, cancel_futures=True)
+
+
+Kept = TypeVar("Kept")
+
+
+def remember(among: dict[str, Kept], key: str, what: Kept) -> None:
+    """Put it last; of more than are to be kept the first go."""
+    among.pop(key, None)
+    for oldest in list(among)[: max(len(among) - KNOWN_MAX + 1, 0)]:
+        among.pop(oldest, None)
+    among[key] = what

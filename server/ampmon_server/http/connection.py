@@ -1,0 +1,201 @@
+"""One connection of uvicorn's, beside its requests: whose it may be, and how long the other side may take."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.utils import get_remote_addr
+
+from ampmon_server.http.auth.proxies import Proxies
+from ampmon_server.http.descriptors import connections_max
+from ampmon_server.settings import Settings
+
+
+HEAD_BYTES_MAX = 64 * 1024
+"""Of a request's line and headers together: 400 beyond, and 431 where they arrive at once."""
+WAITING_MAX = 4096
+"""Connections of a process that wait for their clients; each may hold a head's bytes in memory."""
+
+
+class Timer(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> object:
+        """Do not make it."""
+
+
+class Timers(Protocol):
+    """Makes calls later. An asyncio event loop does so by the real clock."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None], /) -> Timer:
+        """Make a call in so many seconds, on the event loop."""
+
+
+class Crowd:
+    """The connections of a process that wait for their clients, oldest first: these give way where there are too many.
+
+    At most ``waiting_max`` wait, and as many in all as the process has file descriptors for.
+    """
+
+    def __init__(self, waiting_max: int = WAITING_MAX) -> None:
+        self._waiting_max = waiting_max
+        self._waiting: dict[Connection, None] = {}
+
+    def note(self, connection: Connection, *, waiting: bool) -> None:
+        """Keep whether a connection waits: for a head, for a body, or for an answer to be read."""
+        if waiting:
+            self._waiting.setdefault(connection)
+        else:
+            self._waiting.pop(connection, None)
+
+    def make_room(self, connections: int) -> None:
+        """Cut off those that wait the longest, where so many connections are too many."""
+        most = connections_max()
+        while self._waiting and (len(self._waiting) > self._waiting_max or connections > most):
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.transport.abort()
+            connections -= 1
+
+
+class Connection(H11Protocol):
+    """Closes at once if ``proxies`` do not admit the client, and after a timeout if the client does not do its part.
+
+    uvicorn itself sets no timeout for a head, for the rest of a body that was answered already, or for an answer that
+    nobody reads. ``timers`` replace the event loop's where a test moves time by hand.
+    """
+
+    def __init__(
+        self,
+        *given: Any,
+        proxies: Proxies,
+        settings: Settings,
+        crowd: Crowd,
+        timers: Timers | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(*given, **more)
+        self._proxies = proxies
+        self._crowd = crowd
+        self._begun = False
+        timers = timers or self.loop
+        self._head = _Deadline(timers, settings.head_seconds_max, self._lose_patience)
+        self._rest = _Deadline(timers, settings.body_seconds_max, self._abort)
+        self._reading = _Deadline(timers, settings.unread_seconds_max, self._abort_unless_read)
+        self._unread = math.inf
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        peer = get_remote_addr(transport)
+        if not self._proxies.admits(None if peer is None else peer[0]):
+            transport.abort()  # before a byte of theirs is read
+            return
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(1)  # to be told of all that is not read, however little
+        self._head.begin()
+        self._note_whether_it_waits()
+        self._crowd.make_room(len(self.connections))
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._begun = self.conn.their_state is h11.IDLE
+        if self._begun:
+            self._head.begin()
+        else:
+            self._head.end()
+        self._wait_for_the_rest()
+        self._note_whether_it_waits()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait_for_the_rest()
+        self._note_whether_it_waits()
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            super().send_400_response(msg)
+        elif not self.transport.is_closing():  # another answer has begun, and a second would fail
+            self.transport.close()
+        if self.cycle is not None and not self.cycle.response_complete:
+            # The application is to say no more. Over TLS connection_lost may be half a minute away.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = math.inf
+        self._reading.begin()
+        self._note_whether_it_waits()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._reading.end()
+        self._note_whether_it_waits()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for deadline in (self._head, self._rest, self._reading):
+            deadline.end()
+        if self.transport is not None:
+            super().connection_lost(exc)
+        self._crowd.note(self, waiting=False)
+
+    def shutdown(self) -> None:
+        if not self.transport.is_closing():  # closed twice, asyncio's TLS cannot be aborted
+            super().shutdown()
+        if self.transport.is_closing() and self.scheme == "https":
+            self.transport.abort()  # nothing is under way; over TLS it would wait for a farewell
+
+    def _note_whether_it_waits(self) -> None:
+        incomplete = self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
+        self._crowd.note(self, waiting=incomplete or self.flow.write_paused)
+
+    def _wait_for_the_rest(self) -> None:
+        """Of a body whose answer is out already; between requests it is uvicorn that waits."""
+        if self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
+            self._rest.begin()
+        else:
+            self._rest.end()
+
+    def _lose_patience(self) -> None:
+        if self.transport.is_closing() or self.conn.our_state is not h11.IDLE:
+            return
+        if self._begun:
+            self.send_400_response("The request did not arrive in time.")
+        else:
+            self.transport.close()
+
+    def _abort_unless_read(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left >= self._unread:
+            self._abort()
+        else:  # somebody reads, if slowly
+            self._unread = left
+            self._reading.begin()
+
+    def _abort(self) -> None:
+        self.transport.abort()
+
+
+class _Deadline:
+    """Once begun, ``then`` is called after so many seconds, unless it has ended; to begin again changes nothing."""
+
+    def __init__(self, timers: Timers, seconds: float, then: Callable[[], None]) -> None:
+        self._timers, self._seconds, self._then = timers, seconds, then
+        self._timer: Timer | None = None
+
+    def begin(self) -> None:
+        if self._timer is None:
+            self._timer = self._timers.call_later(self._seconds, self._over)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _over(self) -> None:
+        self._timer = None
+        self._then()

@@ -1,0 +1,232 @@
+"""What a server counts, for Prometheus: of this process, with labels that are few whatever is asked for.
+
+No project, run or owner is named in it, for whoever may read anything may read this.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from operator import attrgetter
+from typing import Literal, get_args
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ampmon_server.alerting.delivery import TROUBLES
+from ampmon_server.background.writer import LineTooLong
+from ampmon_server.http import readiness
+from ampmon_server.http.service import Service
+from ampmon_server.store import BadBatch, Busy, HeaderMissing, NotFound, StoreError
+
+
+Reason = Literal[
+    "busy",
+    "damaged",
+    "encoding",
+    "failed",
+    "gone",
+    "header",
+    "invalid",
+    "line",
+    "not_found",
+    "slow",
+    "too_large",
+    "type",
+    "version",
+]
+"""Why a batch was not taken; docs/operations.md says what each means."""
+
+_REASONS: dict[type[Exception], Reason] = {
+    BadBatch: "invalid",
+    HeaderMissing: "header",
+    NotFound: "not_found",
+    Busy: "busy",
+    LineTooLong: "line",
+}
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Seconds; a request waits in the line of writers for up to 20."""
+
+
+# When each series began: as many series more, which nobody draws.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+def reason_of(error: Exception) -> Reason:
+    """Why a batch was refused with what was raised."""
+    return next((why for kind, why in _REASONS.items() if isinstance(error, kind)), "failed")
+
+
+class Metrics:
+    """The counts of one app, in a registry of its own. ``service`` gives what it works with, once it is open."""
+
+    def __init__(self, service: Callable[[], Service]) -> None:
+        self.registry = into = CollectorRegistry()
+        self._requests = Counter(
+            "ampmon_http_requests",
+            "Requests that were answered, by method, route and class of status.",
+            ["method", "route", "status"],
+            registry=into,
+        )
+        self._seconds = Histogram(
+            "ampmon_http_request_duration_seconds",
+            "Time from a request to the beginning of its answer.",
+            ["method", "route"],
+            buckets=_BUCKETS,
+            registry=into,
+        )
+        self._batches = Counter("ampmon_ingest_batches", "Batches taken.", registry=into)
+        self._records = Counter(
+            "ampmon_ingest_records", "Records of batches taken, repeated ones too.", registry=into
+        )
+        self._bytes = Counter(
+            "ampmon_ingest_bytes", "Bytes of batches taken, as they were sent.", registry=into
+        )
+        self._refused = Counter(
+            "ampmon_ingest_refused",
+            "Batches that were not taken, by why.",
+            ["reason"],
+            registry=into,
+        )
+        for reason in get_args(
+            Reason
+        ):  # for Prometheus a series that begins at 1 has not increased
+            self._refused.labels(reason)
+        ProcessCollector(registry=into)
+        into.register(_Standing(service))
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request. ``method`` and ``route`` are of `logs.method_of` and `logs.route_of`."""
+        self._requests.labels(method, route, f"{status // 100}xx").inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+    def took(self, records: int, size: int) -> None:
+        """Count a batch that is stored, of so many bytes."""
+        self._batches.inc()
+        self._records.inc(records)
+        self._bytes.inc(size)
+
+    def refused(self, reason: Reason) -> None:
+        """Count a batch that is not."""
+        self._refused.labels(reason).inc()
+
+
+class _Standing(Collector):
+    """What is looked up when somebody asks, and costs nothing before."""
+
+    def __init__(self, service: Callable[[], Service]) -> None:
+        self._service = service
+
+    def collect(self) -> Iterator[Metric]:
+        service = self._service()
+        for name, told, value in (
+            ("event_streams", "Event streams that are open.", service.bus.listeners),
+            ("writers_waiting", "Who waits to write, or does.", service.writer.waiting),
+            (
+                "writers_waiting_bytes",
+                "Bytes of bodies that wait to be written, or arrive.",
+                service.writer.waiting_bytes,
+            ),
+        ):
+            yield GaugeMetricFamily(f"ampmon_{name}", told, value)
+        limited = CounterMetricFamily(
+            "ampmon_limited", "Requests refused with 429, by limit.", labels=["limit"]
+        )
+        for limit, refused in service.limits.refused.items():
+            limited.add_metric([limit], refused)
+        yield limited
+        if service.certificate is not None:
+            yield GaugeMetricFamily(
+                "ampmon_certificate_end_seconds",
+                "When the TLS certificate ends, since the epoch.",
+                service.certificate.ends_s,
+            )
+        yield from self._judging(service)
+        yield from self._alerting(service)
+        yield from self._forwarding(service)
+        yield from self._database(service)
+
+    def _judging(self, service: Service) -> Iterator[Metric]:
+        judge = service.judge
+        for name, told, value in (
+            ("judgements", "Looks at runs to judge them.", judge.looks),
+            ("judgement_seconds", "Processor time that they took.", judge.seconds),
+            (
+                "judgement_failures",
+                "Looks and rules that failed; the log says which.",
+                sum(list(judge.failed.values())),
+            ),
+        ):
+            yield CounterMetricFamily(f"ampmon_{name}", told, value)
+        yield GaugeMetricFamily(
+            "ampmon_judgement_late_seconds",
+            "How long the run that waits longest for a look has been due.",
+            judge.late_s,
+        )
+
+    def _alerting(self, service: Service) -> Iterator[Metric]:
+        courier = service.courier
+        attempts = CounterMetricFamily(
+            "ampmon_alert_messages",
+            "Attempts to send a message of an alert, by how they went.",
+            labels=["outcome"],
+        )
+        attempts.add_metric(["sent"], courier.sent)
+        for trouble in TROUBLES:
+            attempts.add_metric([trouble], courier.failed[trouble])
+        yield attempts
+        with suppress(StoreError):  # what is ready, below, says so
+            yield GaugeMetricFamily(
+                "ampmon_alerts_firing",
+                "Alerts that fire and nobody has acknowledged, of all runs.",
+                service.store.firing(),
+            )
+            late = sum(each.late for each in service.store.standings().values())
+            yield GaugeMetricFamily(
+                "ampmon_alert_messages_waiting",
+                "Messages of alerts that are overdue, or were tried in vain.",
+                late,
+            )
+
+    def _forwarding(self, service: Service) -> Iterator[Metric]:
+        for kind, name, told, value in (
+            (CounterMetricFamily, "points", "Points that were forwarded.", attrgetter("points")),
+            (CounterMetricFamily, "failures", "Attempts that failed.", attrgetter("failed")),
+            (
+                GaugeMetricFamily,
+                "runs_waiting",
+                "Runs that the destination lacks something of, up to 64.",
+                attrgetter("waiting"),
+            ),
+            (GaugeMetricFamily, "up", "1 for a destination that can be used.", attrgetter("up")),
+        ):
+            family = kind(f"ampmon_forward_{name}", told, labels=["destination"])
+            for each in service.forwarders:
+                family.add_metric([each.label], value(each))
+            if service.forwarders:
+                yield family
+
+    def _database(self, service: Service) -> Iterator[Metric]:
+        begun = time.perf_counter()
+        ready = GaugeMetricFamily(
+            "ampmon_ready", "1 for each part that can be used.", labels=["part"]
+        )
+        for part, why in readiness.look(service).parts.items():
+            ready.add_metric([part], why is None)
+        yield ready
+        yield GaugeMetricFamily(
+            "ampmon_ready_check_seconds",
+            "Time that finding that out took, the database's above all.",
+            time.perf_counter() - begun,
+        )
+        size = service.store.file_bytes()
+        if size is not None:
+            yield GaugeMetricFamily("ampmon_database_bytes", "Size of the SQLite file.", size)

@@ -1,0 +1,108 @@
+"""The OpenAPI document, made true of all that stands before a route: the guard, and refusals as problem documents."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from ampmon import wire
+from ampmon_server.http.auth.access import Access, required_access
+from ampmon_server.http.problems import PROBLEM, refusals
+
+
+_TOKEN = "token"
+_EVENTS = "text/event-stream"
+_REFS = "#/components/schemas/{name}"
+_BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The document of an app's routes. Made once, and kept with the app."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title,
+            version=app.version,
+            routes=app.routes,
+            description="Refusals are problem documents (RFC 9457). Nothing is told without a token.",
+        )
+        needed = {
+            (method, route.path): required_access(route)
+            for route in app.routes
+            if isinstance(route, APIRoute)
+            for method in route.methods or ()
+        }
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                _tell_refusals(operation, method.upper(), path, needed[method.upper(), path])
+        document["security"] = [{_TOKEN: []}]
+        document["components"] = {
+            "schemas": {"Problem": PROBLEM, **_of_the_wire()},
+            "securitySchemes": {_TOKEN: {"type": "http", "scheme": "bearer"}},
+        }
+        app.openapi_schema = _portable(document)
+    return app.openapi_schema
+
+
+def _tell_refusals(operation: dict[str, Any], method: str, path: str, access: Access) -> None:
+    """Add what is answered before and beside the route's own code; what the route says of itself stays."""
+    known = access != "public"
+    statuses = {421, 429, 503}
+    if known:
+        statuses.add(401)
+    else:
+        operation["security"] = []
+    if access != "token" or method != "GET":
+        statuses.add(403)
+    if "{" in path:
+        statuses.add(404)
+    told = {**refusals(*statuses), **operation["responses"]}
+    told.pop("422", None)  # FastAPI's own shape, and of paths too, where it is a 404
+    if _query(operation) or "requestBody" in operation:
+        told |= refusals(422)
+    if known:  # a browser that does not send a token is shown how to come in
+        told["401"]["content"]["text/html"] = {}
+    for answer in told.values():  # of a stream FastAPI says that it is one string
+        if _EVENTS in answer.get("content", {}):
+            answer["content"][_EVENTS] = {}
+    operation["responses"] = dict(sorted(told.items()))
+
+
+def _query(operation: dict[str, Any]) -> list[dict[str, Any]]:
+    """The inputs beside those of the path. A list has commas between, which is said of it here."""
+    asked = [each for each in operation.get("parameters", ()) if each["in"] != "path"]
+    for each in asked:
+        kinds = each["schema"].get("anyOf", [each["schema"]])
+        if any(kind.get("type") == "array" for kind in kinds):
+            each["explode"] = False
+    return asked
+
+
+def _of_the_wire() -> dict[str, Any]:
+    """What is sent and acknowledged, as `ampmon.wire` defines it."""
+    _, schemas = msgspec.json.schema_components([wire.Batch, wire.Ack], ref_template=_REFS)
+    schemas["Batch"]["properties"]["schema_version"] = {"const": wire.SCHEMA_VERSION}
+    return schemas
+
+
+def _portable(schema: Any) -> Any:
+    """A schema as any program reads it: patterns are those of ECMAScript, and one says what base64 is."""
+    if isinstance(schema, list):
+        return [_portable(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    told = {
+        name: _pattern(value) if name == "pattern" and isinstance(value, str) else _portable(value)
+        for name, value in schema.items()
+    }
+    return {**told, "pattern": _BASE64} if told.get("contentEncoding") == "base64" else told
+
+
+def _pattern(written: str) -> str:
+    """With ``^`` and ``$`` for Python's anchors, and a character for its number of eight digits."""
+    anchored = re.sub(r"\\Z\Z", "$", re.sub(r"\A\\A", "^", written))
+    return re.sub(r"\\U([0-9a-f]{8})", lambda found: chr(int(found[1], 16)), anchored)

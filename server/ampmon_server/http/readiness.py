@@ -1,0 +1,51 @@
+"""Whether a server can do its work, part by part, in words that hold no name of a host, a user or a file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ampmon_server.http.service import Service
+from ampmon_server.store import Busy, Unusable
+
+
+Part = Literal["database", "schema", "bus"]
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """``parts``: why each cannot be used; None where it can."""
+
+    parts: Mapping[Part, str | None]
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong first; None where the server is ready."""
+        return next((why for why in self.parts.values() if why is not None), None)
+
+
+def look(service: Service) -> Readiness:
+    """How the parts are now: one small question to the database, which this waits for."""
+    database = schema = None
+    try:
+        service.store.check()
+        if service.last_write.failed:
+            database = "The last batch could not be written: see the log."
+    except Busy as error:
+        _log.warning("Not ready: %s", error)  # only here, for it may name host and user
+        database, schema = "The database does not answer.", "It cannot be told."
+        service.last_write.note(failed=False)  # this is why, and is asked about each time
+    except Unusable as error:
+        schema = str(error)
+    return Readiness({"database": database, "schema": schema, "bus": _bus(service)})
+
+
+def _bus(service: Service) -> str | None:
+    if service.leaving.is_set() or service.bus.closed:
+        return "The server is stopping."
+    if service.follower is not None and service.follower.trouble is not None:
+        return "Other server processes' news cannot be read."  # its log says why
+    return None

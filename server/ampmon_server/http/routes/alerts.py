@@ -1,0 +1,265 @@
+"""Alerts: how they stand, who has taken one upon themselves, of what nobody is told, and how targets do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from anyio import to_thread
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+
+from ampmon import wire
+from ampmon_server.alerting.delivery import words
+from ampmon_server.alerting.machine import Alert
+from ampmon_server.alerting.telling import Found
+from ampmon_server.background.bus import Advance
+from ampmon_server.http.auth import Caller
+from ampmon_server.http.auth.access import requires
+from ampmon_server.http.problems import problem, refusals
+from ampmon_server.http.routes.answers import ServiceDependency, json_answer, tagged_json, takes
+from ampmon_server.http.routes.bodies import read_json
+from ampmon_server.http.routes.callers import (
+    OF_OWN_RUN,
+    OF_RUN,
+    OVER_ALL,
+    CallerDependency,
+    NotAllowed,
+    check_own,
+)
+from ampmon_server.http.routes.queries import Limit
+from ampmon_server.http.service import Service
+from ampmon_server.store import Change, Delivery, Mute, NotFound, Standings
+
+
+router = APIRouter(prefix="/api/v1")
+
+_BODY_BYTES_MAX = 4096
+LISTED_MAX = 1000
+MESSAGES = 100
+OPERATOR = "the operator"
+"""Who has the data directory's own token, which names nobody."""
+
+_RULE = r"[a-z0-9_]{1,64}"
+Rule = Annotated[str, Path(pattern=rf"^{_RULE}$")]
+
+
+class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """A mute that is to be made: of a run, or of a project, or of all; of one rule or any; ``until`` null for ever."""
+
+    run_id: UUID | None = None
+    project: wire.Name | None = None
+    rule: Annotated[str, msgspec.Meta(pattern=rf"\A{_RULE}\Z")] | None = None
+    until: Annotated[int, msgspec.Meta(ge=0, le=wire.COUNT_MAX)] | None = None
+
+
+@router.get("/alerts")
+@requires("read")
+def list_alerts(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
+    """List the newest 1000 alerts that are pending or fire, of all runs that the caller sees.
+
+    Each comes with its deliveries and its mute. `configured`: whether this server has targets to send to.
+    """
+    found = service.store.open_alerts(LISTED_MAX, caller.projects)
+    told = [
+        {**subject._asdict(), **each} for subject, stand in found for each in standings_told(stand)
+    ]
+    return tagged_json({"configured": service.settings.alerts is not None, "alerts": told}, request)
+
+
+@router.get("/alerts/messages")
+@requires("read")
+def list_messages(
+    request: Request,
+    service: ServiceDependency,
+    caller: CallerDependency,
+    sent: bool,
+    limit: Limit = MESSAGES,
+) -> Response:
+    """List the newest messages of the last seven days that were sent, or that failed or wait, and their total.
+
+    `due` is the next attempt; without one, the server gave up.
+    """
+    found = service.store.messages(limit, caller.projects, sent=sent)
+    told = [
+        {
+            **subject._asdict(),
+            "rule": each.rule,
+            "title": title,
+            "made": each.made,
+            **_delivery(each),
+        }
+        for subject, title, each in found.messages
+    ]
+    return tagged_json({"messages": told, "total": found.total}, request)
+
+
+@router.get("/alerts/targets", dependencies=[OVER_ALL])
+@requires("admin")
+def list_targets(service: ServiceDependency) -> Response:
+    """List the targets of alerts, each with waiting messages, the last one sent, and the last error."""
+    alerts = service.settings.alerts
+    stand = service.store.standings()
+    told = []
+    for target in () if alerts is None else alerts.targets:
+        at = stand.get(target.name)
+        told.append(
+            {
+                "name": target.name,
+                "kind": target.scheme,
+                "least": target.least,
+                "projects": None if target.projects is None else sorted(target.projects),
+                "waiting": at.waiting if at else 0,
+                "sent": at.sent if at else None,
+                "trouble": words(at.trouble, at.status) if at and at.trouble else None,
+            }
+        )
+    return json_answer({"targets": told})
+
+
+@router.post(
+    "/runs/{run_id}/alerts/{rule}/acknowledge",
+    status_code=204,
+    dependencies=[OF_RUN, OF_OWN_RUN],
+)
+@requires("ingest")
+async def acknowledge(
+    run_id: UUID, rule: Rule, service: ServiceDependency, caller: CallerDependency
+) -> Response:
+    """Acknowledge an alert until it gets worse or ends. 404 if the rule has no alert that is pending or fires."""
+    who = _name_of(caller)
+    change = await service.writer.run(lambda: service.store.acknowledge(run_id, rule, who))
+    _publish(service, change)
+    return Response(status_code=204)
+
+
+@router.get("/mutes")
+@requires("read")
+def list_mutes(service: ServiceDependency, caller: CallerDependency) -> Response:
+    """List the mutes of projects that the caller sees, newest first, with name and owner of their runs."""
+    told = [
+        {
+            **mute_told(mute),
+            "name": None if run is None else run.name,
+            "owner": None if run is None else run.owner,
+        }
+        for mute, run in service.store.mutes(caller.projects)
+    ]
+    return json_answer({"mutes": told})
+
+
+@router.post(
+    "/mutes", status_code=201, responses=refusals(404, 408, 413), openapi_extra=takes(_Wanted)
+)
+@requires("ingest")
+async def make_mute(
+    request: Request, service: ServiceDependency, caller: CallerDependency
+) -> Response:
+    """Mute notifications of a run, a project, a rule or everything. Without `admin`, only of your own run."""
+    wanted = await read_json(request, service, _Wanted, _BODY_BYTES_MAX)
+    if isinstance(wanted, Response):
+        return wanted
+    if wanted.until is not None and wanted.until <= time.time() * 1e6:
+        return problem(422, "It would have ended already.", field="until")
+    if wanted.run_id is not None and wanted.project is not None:
+        return problem(422, "A mute is of a run or of a project.", field="project")
+    await _check_mutes(service, caller, wanted.run_id, wanted.project)
+    mute = Mute.new(wanted.run_id, wanted.project, wanted.rule, wanted.until)
+    who = _name_of(caller)
+    kept, change = await service.writer.run(lambda: service.store.mute(mute, who))
+    _publish(service, change)
+    return json_answer(mute_told(kept), status=201)
+
+
+@router.delete("/mutes/{mute_id}", status_code=204)
+@requires("ingest")
+async def lift_mute(
+    mute_id: UUID, service: ServiceDependency, caller: CallerDependency
+) -> Response:
+    """Remove a mute. Needs the same access as creating it."""
+    mute = await to_thread.run_sync(service.store.find_mute, mute_id)
+    if mute.project is not None and not caller.sees(mute.project):
+        raise NotFound(f"There is no mute {mute_id}.")
+    await _check_mutes(service, caller, mute.run_id, mute.project)
+    _publish(service, await service.writer.run(lambda: service.store.lift(mute)))
+    return Response(status_code=204)
+
+
+async def _check_mutes(
+    service: Service, caller: Caller, run_id: UUID | None, project: str | None
+) -> None:
+    """Raises NotAllowed for who may not mute it, NotFound for a run that they do not see."""
+    if run_id is not None:
+        await check_own(service, caller, run_id)
+    elif not caller.may("admin"):
+        raise NotAllowed("More than a run is muted with the scope `admin`.", "admin")
+    elif caller.projects is not None and project not in caller.projects:
+        raise NotAllowed("This needs a token with the scope `admin` over its projects.", "admin")
+
+
+def standings_told(stand: Standings) -> list[dict[str, Any]]:
+    """The alerts of a run as its page shows them: each with the mute that holds for it, and with its deliveries."""
+    return [
+        {
+            **_alert(rule, alert, found),
+            "mute": next(
+                (mute_told(mute) for mute in stand.mutes if mute.rule in {None, rule}), None
+            ),
+            "deliveries": [
+                _delivery(each)
+                for each in stand.deliveries
+                if each.rule == rule and each.made >= (alert.fired or 0)
+            ],
+        }
+        for rule, (alert, found) in stand.alerts.items()
+    ]
+
+
+def _alert(rule: str, alert: Alert, found: Found) -> dict[str, Any]:
+    return {
+        "rule": rule,
+        "state": alert.state,
+        "severity": alert.severity,
+        "title": found.title,
+        "since": alert.since,
+        "fired": alert.fired,
+        "resolved": alert.resolved,
+        "told": alert.told,
+        "acknowledged": alert.acknowledged,
+        "acknowledged_by": alert.acknowledged_by,
+    }
+
+
+def mute_told(mute: Mute) -> Mapping[str, Any]:
+    """A mute in plain data."""
+    return {
+        "mute_id": str(mute.mute_id),
+        "run_id": None if mute.run_id is None else str(mute.run_id),
+        "project": mute.project,
+        "rule": mute.rule,
+        "until": mute.until,
+        "made": mute.made,
+        "made_by": mute.made_by,
+    }
+
+
+def _delivery(each: Delivery) -> dict[str, Any]:
+    return {
+        "target": each.target,
+        "sent": each.sent,
+        "due": each.due,
+        "attempts": each.attempts,
+        "trouble": words(each.trouble, each.status) if each.trouble else None,
+    }
+
+
+def _name_of(caller: Caller) -> str:
+    return caller.owner or OPERATOR
+
+
+def _publish(service: Service, change: Change | None) -> None:
+    if change is not None:
+        service.bus.publish(Advance(*change))

@@ -1,0 +1,81 @@
+"""Reads a body within its caps, and a small one of JSON into what it is to be; or says what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import anyio
+import msgspec
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from ampmon_server.http.metrics import Reason
+from ampmon_server.http.problems import problem
+from ampmon_server.http.service import Service
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_STATUS: Mapping[Reason, int] = {
+    "damaged": 400,
+    "encoding": 415,
+    "gone": 400,
+    "invalid": 422,
+    "slow": 408,
+    "too_large": 413,
+    "type": 415,
+    "version": 400,
+}
+
+
+class Refused(Exception):
+    """A body that is not taken: the ``reason``, and the ``answer`` that says so."""
+
+    def __init__(self, reason: Reason, detail: str, field: str = "body") -> None:
+        super().__init__(detail)
+        self.reason: Reason = reason
+        self.answer = problem(_STATUS[reason], detail, field=field)
+
+
+async def read(
+    request: Request,
+    bytes_max: int,
+    seconds_max: float,
+    arrived: Callable[[int], object] = lambda size: None,
+) -> bytes:
+    """The body, whole; ``arrived`` hears the size of each piece of it.
+
+    Raises Refused for one that says or turns out to be larger, that takes longer, or whose client goes away.
+    """
+    too_large = Refused("too_large", f"A body holds at most {bytes_max} bytes.")
+    announced = request.headers.get("content-length", "")
+    if announced.isascii() and announced.isdigit() and int(announced[:18]) > bytes_max:
+        raise too_large
+    body = bytearray()
+    try:
+        with anyio.fail_after(seconds_max):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > bytes_max:
+                    raise too_large
+                arrived(len(chunk))
+    except ClientDisconnect:  # nobody reads the answer
+        raise Refused("gone", "The client went away.") from None
+    except TimeoutError:
+        raise Refused("slow", "The body did not arrive in time.") from None
+    return bytes(body)
+
+
+async def read_json(
+    request: Request, service: Service, kind: type[T], bytes_max: int
+) -> T | Response:
+    """The body as a ``kind``, or the answer to one that is none, is late, or holds more than ``bytes_max`` bytes."""
+    try:
+        body = await read(request, bytes_max, service.settings.body_seconds_max)
+        return msgspec.json.decode(body, type=kind)
+    except Refused as refused:
+        return refused.answer
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return problem(422, str(error), field="body")

@@ -1,0 +1,100 @@
+"""What routes ask of whoever calls, whom the guard has put into the request's state: which runs they see and change.
+
+Every route of a run has `OF_RUN` among its dependencies; lists are given the caller's projects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+from uuid import UUID
+
+from anyio import to_thread
+from fastapi import Depends, Request
+
+from ampmon_server.http.auth import Caller
+from ampmon_server.http.routes.answers import ServiceDependency
+from ampmon_server.http.service import Service
+from ampmon_server.store import Belonging, NotFound
+
+
+class NotAllowed(Exception):
+    """Whoever calls is known, and may not do this; ``scope`` would allow it."""
+
+    def __init__(self, detail: str, scope: str) -> None:
+        super().__init__(detail)
+        self.scope = scope
+
+
+async def _caller(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+CallerDependency = Annotated[Caller, Depends(_caller)]
+
+
+async def _seen(run_id: UUID, caller: CallerDependency, service: ServiceDependency) -> None:
+    """Raises NotFound for a run of another project, as for one that is not there."""
+    if caller.projects is not None:
+        await to_thread.run_sync(_belonging, service, caller, run_id)
+
+
+OF_RUN = Depends(_seen)
+"""Lets in who may see the run; who sees all of them costs no question."""
+
+
+async def _own(run_id: UUID, caller: CallerDependency, service: ServiceDependency) -> None:
+    """Raises NotAllowed for a run of another owner, NotFound where the caller may not even see it."""
+    if not caller.may("admin"):
+        await check_own(service, caller, run_id)
+
+
+async def check_own(service: Service, caller: Caller, run_id: UUID) -> None:
+    """Raises NotAllowed where the caller may not change a run, NotFound where they may not even see it."""
+    run = await to_thread.run_sync(_belonging, service, caller, run_id)
+    if caller.may("admin") or run.owner == caller.owner:
+        return
+    if not caller.may("read"):
+        raise _missing(run_id)
+    raise NotAllowed("Only its owner may change a run, or a token with the scope `admin`.", "admin")
+
+
+OF_OWN_RUN = Depends(_own)
+"""Lets in who may change the run. Stands after `OF_RUN`."""
+
+
+async def _over_all(caller: CallerDependency) -> None:
+    """Raises NotAllowed for whoever is kept to some projects: a token of theirs could open others."""
+    if caller.projects is not None:
+        raise NotAllowed("This needs a token with the scope `admin` over all projects.", "admin")
+
+
+OVER_ALL = Depends(_over_all)
+
+
+def visible(service: Service, caller: Caller, run_ids: Sequence[UUID]) -> list[UUID | None]:
+    """The same ids, with None for each run that the caller may not see. Blocks."""
+    if caller.projects is None:
+        return list(run_ids)
+    found: list[UUID | None] = []
+    for run_id in run_ids:
+        try:
+            _belonging(service, caller, run_id)
+        except NotFound:
+            found.append(None)
+        else:
+            found.append(run_id)
+    return found
+
+
+def _belonging(service: Service, caller: Caller, run_id: UUID) -> Belonging:
+    belonging = service.store.belonging(run_id)
+    if not caller.sees(belonging.project):
+        raise _missing(run_id)
+    return belonging
+
+
+def _missing(run_id: UUID) -> NotFound:
+    """Of a run that is not there, and in the same words of one that is not to be seen."""
+    return NotFound(f"There is no run {run_id}.")

@@ -1,0 +1,96 @@
+"""A run's figures as Plotly draws them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from starlette.responses import Response
+
+from ampmon_server.analysis.policy import Kind
+from ampmon_server.charts import FIGURES, View
+from ampmon_server.http.auth.access import requires
+from ampmon_server.http.routes.answers import ServiceDependency, tagged_json
+from ampmon_server.http.routes.callers import OF_RUN
+from ampmon_server.http.routes.queries import NO_NUL, Number, ParameterName, StreamNumber, setting
+from ampmon_server.queries.drawing import Asked, draw
+from ampmon_server.store import BadQuery
+
+
+router = APIRouter(prefix="/api/v1/runs/{run_id}/figures", dependencies=[OF_RUN])
+
+
+async def view_of(
+    start: Number = None,
+    stop: Number = None,
+    width: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    x: Literal["step", "time", "user"] = "step",
+    format: Literal["fp16", "bf16", "e4m3", "e5m2"] = "fp16",
+    y: Literal["linear", "log"] = "linear",
+    zone: Annotated[int, Query(ge=-1440, le=1440)] = 0,
+    position: Literal["alone", "stacked", "last"] = "alone",
+) -> View:
+    if start is not None and stop is not None and stop <= start:
+        raise BadQuery("stop", "it must be greater than start")
+    return View(start, stop, width, x, format, y, zone, position)
+
+
+async def _replay(
+    policy: Annotated[Kind | None, Query(alias="sim_policy")] = None,
+    init_scale: Annotated[float | None, setting("init_scale", "sim_init_scale")] = None,
+    growth_factor: Annotated[float | None, setting("growth_factor", "sim_growth_factor")] = None,
+    backoff_factor: Annotated[float | None, setting("backoff_factor", "sim_backoff_factor")] = None,
+    growth_interval: Annotated[
+        int | None, setting("growth_interval", "sim_growth_interval")
+    ] = None,
+) -> dict[str, float | str | None]:
+    return {
+        "policy": policy,
+        "init_scale": init_scale,
+        "growth_factor": growth_factor,
+        "backoff_factor": backoff_factor,
+        "growth_interval": growth_interval,
+    }
+
+
+Replayed = Annotated[dict[str, float | str | None], Depends(_replay)]
+
+
+async def _asked(
+    view: Annotated[View, Depends(view_of)],
+    replay: Replayed,
+    stream: StreamNumber = None,
+    logged: Annotated[str | None, Query(alias="name", max_length=256, pattern=NO_NUL)] = None,
+    whatif_scale: Annotated[int | None, Query(ge=-8, le=32)] = None,
+    rank: Number = None,
+) -> Asked:
+    return Asked(view, stream, logged, whatif_scale=whatif_scale, replay=replay, rank=rank)
+
+
+async def _of_parameters(
+    asked: Annotated[Asked, Depends(_asked)],
+    statistic: Literal["subnormal", "zero", "headroom", "norm", "on_grid"] = "subnormal",
+    parameter: ParameterName = None,
+    search: Annotated[str, Query(max_length=256, pattern=NO_NUL)] = "",
+    group: Literal["parameter", "module", "block"] | None = None,
+) -> Asked:
+    return replace(asked, statistic=statistic, parameter=parameter, search=search, level=group)
+
+
+@router.get("/{name}")
+@requires("read")
+def show_figure(
+    run_id: UUID,
+    name: Annotated[str, Path(json_schema_extra={"enum": list(FIGURES)})],
+    request: Request,
+    service: ServiceDependency,
+    asked: Annotated[Asked, Depends(_of_parameters)],
+) -> Response:
+    """Draw a figure of the updates with ``start`` <= x < ``stop``, ``width`` pixels wide.
+
+    See [figures](#figures) for the names and their options.
+    """
+    asked = replace(asked, thresholds=service.settings.thresholds)
+    return tagged_json(draw(service.store, run_id, name, asked), request)

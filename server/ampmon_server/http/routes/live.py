@@ -1,0 +1,123 @@
+"""One stream of news for the whole page: which runs have moved on, and to which version."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from functools import lru_cache
+from typing import Annotated
+from uuid import UUID
+
+import orjson
+from anyio import to_thread
+from fastapi import APIRouter, Query
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from ampmon_server.background.bus import QUIET_S, Advance
+from ampmon_server.http.auth import Caller
+from ampmon_server.http.auth.access import requires
+from ampmon_server.http.auth.caller import OWN
+from ampmon_server.http.auth.tokens import KNOWN_S
+from ampmon_server.http.routes.answers import ServiceDependency
+from ampmon_server.http.routes.callers import CallerDependency
+from ampmon_server.http.routes.queries import RunIds
+from ampmon_server.http.service import Service
+from ampmon_server.store import Busy, Change, Store
+
+
+router = APIRouter(prefix="/api/v1")
+
+RUNS_MAX = 200
+_EVENTS = "text/event-stream"
+# Without the second, a proxy such as nginx would keep events until it had a bufferful.
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+_NOTHING = b": nothing new\n\n"
+
+
+class _Stream(StreamingResponse):
+    """``held`` is given back when it ends, also where it never began."""
+
+    media_type = _EVENTS
+    held: ExitStack  # set beside: FastAPI reads the status from what makes an answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self.held:
+            await super().__call__(scope, receive, send)
+
+
+@router.get("/live", status_code=200, response_class=_Stream)
+@requires("read")
+async def follow(
+    service: ServiceDependency,
+    caller: CallerDependency,
+    asked: Annotated[RunIds | None, Query(alias="runs", min_length=1, max_length=RUNS_MAX)] = None,
+) -> Response:
+    """Stream server-sent events `advance` {run, version, step}: one per run at the start, then one per change."""
+    held = ExitStack()
+    held.enter_context(service.limits.stream(caller.token_id))
+    answer = _Stream(_events(service, caller, asked), headers=_HEADERS)
+    answer.held = held
+    return answer
+
+
+async def _events(
+    service: Service, caller: Caller, asked: list[UUID] | None
+) -> AsyncIterator[bytes]:
+    seen = _Seen(service.store, caller)
+    quiet_s = QUIET_S if caller.token_id == OWN else KNOWN_S
+    with service.bus.listen(asked) as listener:
+        # Asked after listening, so that nothing falls between; a run may then be told of twice.
+        known = await seen.at_first(asked)
+        yield b"".join(_told(Advance(*each)) for each in known) or _NOTHING
+        async for advances in listener.advances(quiet_s):
+            if not await _is_known(service, caller):
+                return
+            yield b"".join(map(_told, await seen.of(advances))) or _NOTHING
+
+
+async def _is_known(service: Service, caller: Caller) -> bool:
+    """Whether token and session are still good; while the database cannot tell, what it said last holds."""
+    try:
+        return await service.callers.is_known(caller)
+    except Busy:
+        return True
+
+
+class _Seen:
+    """What a caller may be told of: nothing of another project's run. Who sees all costs no question."""
+
+    def __init__(self, store: Store, caller: Caller) -> None:
+        self._store = store
+        self._projects = caller.projects
+        self._shown: set[UUID] = set()
+
+    async def at_first(self, asked: list[UUID] | None) -> list[Change]:
+        """Where the runs asked for stand, or the newest."""
+        known = await to_thread.run_sync(self._versions, asked, 1000)
+        if self._projects is not None:
+            self._shown.update(run_id for run_id, _, _ in known)
+        return known
+
+    async def of(self, advances: list[Advance]) -> list[Advance]:
+        """Those of them that are to be told: the last one of a run that was shown and is gone, too."""
+        if self._projects is None or not advances:
+            return advances
+        asked = [each.run_id for each in advances]
+        known = await to_thread.run_sync(self._versions, asked, len(asked))
+        there = {run_id for run_id, _, _ in known}
+        told = [each for each in advances if each.run_id in there | self._shown]
+        self._shown.difference_update(asked)
+        self._shown |= there
+        return told
+
+    def _versions(self, asked: list[UUID] | None, limit: int) -> list[Change]:
+        return self._store.versions(asked, limit, self._projects)
+
+
+@lru_cache(maxsize=1024)
+def _told(advance: Advance) -> bytes:
+    """An event, made once for all who are told of it."""
+    run_id, version, step = advance
+    data = orjson.dumps({"run": str(run_id), "version": version, "step": step})
+    return b"event: advance\ndata: " + data + b"\n\n"

@@ -1,0 +1,105 @@
+"""The page's own files, each by its name: no path from a request reaches the file system."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from ampmon_server.http.auth.access import requires
+from ampmon_server.http.problems import problem
+from ampmon_server.http.routes.answers import content_answer, file_answer
+from ampmon_server.pages import assets, documentation
+from ampmon_server.store import NotFound
+
+
+router = APIRouter(include_in_schema=False)
+
+_IMMUTABLE = "private, max-age=31536000, immutable"
+
+
+@router.get("/")
+@requires("page")
+def index(request: Request) -> Response:
+    """The page, whose modules and style sheets have addresses of their version: a browser keeps them for ever."""
+    version, shell = assets.page_version(), (assets.web_directory() / "index.html").read_text()
+    for kind in ("css", "js"):
+        shell = shell.replace(f'"{kind}/', f'"{kind}/{version}/')
+    return content_answer(shell.encode(), "text/html", request)
+
+
+@router.get("/css/{version}/{name}")
+@requires("page")
+def style(version: str, name: str, request: Request) -> Response:
+    """A sheet of the page's look."""
+    return _named("css", version, name, request)
+
+
+@router.get("/roles.json")
+@requires("page")
+def roles(request: Request) -> Response:
+    return file_answer(assets.web_directory() / "roles.json", request)
+
+
+@router.get("/js/{version}/{name}")
+@requires("page")
+def script(version: str, name: str, request: Request) -> Response:
+    """A module of the page."""
+    return _named("js", version, name, request)
+
+
+def _named(kind: str, version: str, name: str, request: Request) -> Response:
+    path = assets.page_files(kind).get(name)
+    if path is None:
+        raise NotFound("There is no such file.")
+    # A page that an older server sent gets what there is now, and keeps none of it.
+    return file_answer(
+        path, request, _IMMUTABLE if version == assets.page_version() else "no-cache"
+    )
+
+
+@router.get("/docs/{name:path}")
+@requires("page")
+def documentation_page(name: str, request: Request) -> Response:
+    """A page of the documentation, or a file that it shows. The gallery's reports draw with the page's own Plotly."""
+    if name == "gallery/plotly.min.js":
+        return vendored("plotly.min.js", request)
+    path = documentation.file(name)
+    if path is not None:
+        return file_answer(path, request)
+    if documentation.file("") is None:
+        return HTMLResponse(documentation.not_built(), 404)
+    raise NotFound("There is no such page.")
+
+
+@router.get("/docs")
+@requires("page")
+def documentation_index() -> Response:
+    return RedirectResponse("docs/", 308)
+
+
+@router.get("/findings/{name}")
+@requires("page")
+def finding(name: str) -> Response:
+    """The page of a finding, by its rule: the address that ampmon prints."""
+    return RedirectResponse(f"../docs/{documentation.address_of(name)}", 308)
+
+
+@router.get("/findings")
+@requires("page")
+def findings() -> Response:
+    return RedirectResponse("docs/findings/index.html", 308)
+
+
+@router.get("/vendor/{name}")
+@requires("page")
+def vendored(name: str, request: Request) -> Response:
+    """Plotly, under its plain name or, to be kept for ever, with its version."""
+    try:
+        script = assets.plotly()
+    except assets.Tampered as tampered:
+        return problem(503, str(tampered))
+    if name == "plotly.min.js":
+        return content_answer(script, "text/javascript", request)
+    if name == f"plotly-{assets.plotly_version()}.min.js":
+        return content_answer(script, "text/javascript", request, _IMMUTABLE)
+    raise NotFound("There is no such script.")

@@ -1,0 +1,53 @@
+"""Query parameters that routes share, with their bounds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import Query
+from pydantic import BeforeValidator
+
+from ampmon.wire import COUNT_MAX
+from ampmon_server.analysis.policy import BOUNDS
+
+
+NO_NUL = r"^[^\x00]*$"
+"""Of text that a database is asked for: PostgreSQL has no text with a null character in it."""
+
+Number = Annotated[int | None, Query(ge=0, le=COUNT_MAX)]
+"""A step, or a time in microseconds since the epoch."""
+
+StreamNumber = Annotated[
+    int | None,
+    Query(
+        ge=0, le=COUNT_MAX, description="A stream of the run; its scaler is shown over all ranks."
+    ),
+]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+RowCursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}(-[0-9]{1,18}){3}$")]
+"""Where the next page of a run's rows begins, in the words of the page before."""
+
+ScalarName = Annotated[
+    str | None,
+    Query(max_length=256, pattern=NO_NUL, description="What it was called in `ampmon.log`."),
+]
+
+ParameterName = Annotated[
+    str | None,
+    Query(max_length=1024, pattern=NO_NUL, description="A parameter by its name in the model."),
+]
+
+
+def setting(name: str, alias: str | None = None) -> Any:
+    """A number that a policy is set to. What it may be is in the document, and refused by the policy, in words."""
+    return Query(alias=alias, json_schema_extra=dict(BOUNDS[name]))
+
+
+def _split(given: list[str]) -> list[str]:
+    return [each for listed in given for each in listed.split(",")]
+
+
+# A list has commas between, as the document says of every list in a query.
+RunIds = Annotated[list[UUID], BeforeValidator(_split)]
+"""Ids of runs. How many, each route says."""

@@ -1,0 +1,198 @@
+"""A run's rows: updates as columns, skips, events, and the parameters and modules of a sample."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import Response
+
+from ampmon.wire import COUNT_MAX
+from ampmon_server.http.auth.access import requires
+from ampmon_server.http.routes.answers import ServiceDependency, json_answer, tagged_json
+from ampmon_server.http.routes.callers import OF_RUN
+from ampmon_server.http.routes.queries import (
+    NO_NUL,
+    Limit,
+    Number,
+    ParameterName,
+    RowCursor,
+    ScalarName,
+    StreamNumber,
+)
+from ampmon_server.model.case import Skip
+from ampmon_server.queries import agreed
+from ampmon_server.store import ParameterPage, ParameterSort
+from ampmon_server.store.engine.paging import Paged
+
+
+router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
+
+UPDATES_MAX = 1_000_000
+SKIPS_MAX = 1000
+"""So many rows of the ledger are read at once."""
+
+
+@router.get("/updates")
+@requires("read")
+def list_updates(
+    run_id: UUID,
+    service: ServiceDependency,
+    stream: StreamNumber = None,
+    start: Number = None,
+    stop: Number = None,
+    limit: Annotated[int, Query(ge=1, le=UPDATES_MAX)] = 10_000,
+    cursor: Number = None,
+) -> Response:
+    """List the updates with ``start`` <= step < ``stop`` as columns, each step once, with ranks and attempts merged.
+
+    Of the steps before ``rows_from`` only what is rolled up is held, which figures show.
+    """
+    first = (start or 0) if cursor is None else cursor
+    page = service.store.updates(
+        run_id,
+        stream=stream,
+        start=first,
+        stop=COUNT_MAX + 1 if stop is None else stop,
+        limit=limit,
+    )
+    following = None if page.following is None else str(page.following)
+    return json_answer({**page.columns, "rows_from": page.rows_from, "next": following})
+
+
+@router.get("/skips")
+@requires("read")
+def list_skips(
+    run_id: UUID,
+    request: Request,
+    service: ServiceDependency,
+    stream: Number = None,
+    limit: Limit = 100,
+    cursor: RowCursor = None,
+    parameter: ParameterName = None,
+    shared: bool = False,
+) -> Response:
+    """List skipped steps, newest first, a row per optimizer with cause and culprits. ``parameter`` is a culprit.
+
+    Each rank has rows of its own. With ``shared`` they are one, and ``ranks_words`` says which.
+
+    ``loss`` is `finite`, `not_finite`, or `overflowed` when it was scaled. ``origin`` is `input`, `forward`, `loss` or
+    `backward`, with ``origin_module``. Null where not known.
+    """
+
+    every = service.store.run(run_id)[0].ranks if shared else 1
+
+    def read(following: str | None) -> Paged[Skip]:
+        rows = min(SKIPS_MAX, limit * every)
+        return service.store.skips(
+            run_id, stream=stream, limit=rows, cursor=following, parameter=parameter
+        )
+
+    told = agreed.shared(read, every, limit, cursor) if shared else read(cursor)
+    return tagged_json({"skips": told.rows, "next": told.next}, request)
+
+
+@router.get("/skips/nearest")
+@requires("read")
+def find_skip(
+    run_id: UUID,
+    service: ServiceDependency,
+    side: Literal["after", "before"],
+    step: Number = None,
+    stream: StreamNumber = None,
+) -> Response:
+    """Find the skip nearest to ``step`` on one ``side``: its step and time, null if there is none.
+
+    Without ``step``, the first skip ``after`` the run's start, or the last ``before`` its end.
+    """
+    found = service.store.nearest_skip(run_id, step, after=side == "after", stream=stream)
+    return json_answer(found or {"step": None, "time": None})
+
+
+@router.get("/events")
+@requires("read")
+def list_events(
+    run_id: UUID,
+    request: Request,
+    service: ServiceDependency,
+    stream: Number = None,
+    limit: Limit = 100,
+    cursor: RowCursor = None,
+) -> Response:
+    """List the other events of a run, newest first."""
+    page = service.store.events(run_id, stream=stream, limit=limit, cursor=cursor)
+    return tagged_json({"events": page.rows, "next": page.next}, request)
+
+
+async def _parameter_page(
+    search: Annotated[str, Query(max_length=256, pattern=NO_NUL)] = "",
+    name: ParameterName = None,
+    sort: ParameterSort = "model",
+    backwards: bool = False,
+    first: Annotated[int, Query(ge=0, le=COUNT_MAX)] = 0,
+    limit: Annotated[int | None, Query(ge=1, le=1000)] = None,
+) -> ParameterPage:
+    return ParameterPage(search, name, sort, backwards, first, limit)
+
+
+@router.get("/parameters")
+@requires("read")
+def list_parameters(
+    run_id: UUID,
+    request: Request,
+    service: ServiceDependency,
+    page: Annotated[ParameterPage, Depends(_parameter_page)],
+    stream: StreamNumber = None,
+    step: Number = None,
+) -> Response:
+    """List the parameters at the newest sample at or before ``step``, a row each.
+
+    A page has those that ``search`` finds, or the one that is called ``name``, sorted by ``sort``, the worst first or
+    ``backwards``, ``limit`` of them from ``first`` on.
+    """
+    sampled = service.store.parameters(
+        run_id, stream=stream, step=COUNT_MAX if step is None else step, page=page
+    )
+    return tagged_json(sampled, request)
+
+
+@router.get("/modules")
+@requires("read")
+def list_modules(
+    run_id: UUID,
+    request: Request,
+    service: ServiceDependency,
+    stream: StreamNumber = None,
+    step: Number = None,
+) -> Response:
+    """List the modules at the newest sample of activations at or before ``step``, in forward order. 404 without one."""
+    sampled = service.store.modules(run_id, stream=stream, step=COUNT_MAX if step is None else step)
+    return tagged_json(sampled, request)
+
+
+@router.get("/scalars")
+@requires("read")
+def list_scalars(
+    run_id: UUID,
+    request: Request,
+    service: ServiceDependency,
+    name: ScalarName = None,
+    stream: StreamNumber = None,
+    start: Number = None,
+    stop: Number = None,
+    limit: Annotated[int, Query(ge=1, le=UPDATES_MAX)] = 10_000,
+) -> Response:
+    """List the logged values of ``name`` with ``start`` <= step < ``stop``. Without it, list all names."""
+    if name is None:
+        names = service.store.scalar_names(run_id, stream=stream)
+        return tagged_json({"names": names}, request)
+    values = service.store.scalars(
+        run_id,
+        name,
+        stream=stream,
+        start=start or 0,
+        stop=COUNT_MAX + 1 if stop is None else stop,
+        limit=limit,
+    )
+    return tagged_json(values, request)

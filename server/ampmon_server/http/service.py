@@ -1,0 +1,103 @@
+"""What the routes work with: the open store, the keys, the bus and the writing thread. Built and closed as one."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from ampmon_server.background.bus import Bus, Follower
+from ampmon_server.background.courier import Courier
+from ampmon_server.background.forwarding import Forwarder, opened
+from ampmon_server.background.judge import Judge
+from ampmon_server.background.refusals import Refusals
+from ampmon_server.background.writer import LastWrite, Line, Writer
+from ampmon_server.http.auth import Callers, Keys, Limits, Logins, Proofs, Sessions, Tokens
+from ampmon_server.http.certificate import Certificate
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store
+
+
+SHARED_WRITERS = 4
+"""Threads that write to a database which takes several writers: while one waits for the disk, others do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """An open server, without its routes."""
+
+    settings: Settings
+    store: Store
+    keys: Keys
+    logins: Logins
+    tokens: Tokens
+    sessions: Sessions
+    callers: Callers
+    proofs: Proofs
+    limits: Limits
+    bus: Bus
+    writer: Writer
+    line: Line[Any, Any]
+    """The batches that wait to be stored."""
+    judge: Judge
+    courier: Courier
+    forwarders: tuple[Forwarder, ...]
+    follower: Follower | None = None
+    """What brings the news of other server processes; None where there can be none."""
+    certificate: Certificate | None = None
+    """What is shown to those who connect; None where the server speaks no TLS."""
+    refusals: Refusals = field(default_factory=Refusals)
+    last_write: LastWrite = field(default_factory=LastWrite)
+    leaving: threading.Event = field(default_factory=threading.Event)
+    """Set once the process is to stop."""
+
+    @classmethod
+    def open(cls, settings: Settings) -> Service:
+        """Open data directory and database, made if need be.
+
+        Raises KeyProblem, BadCertificate, BadDestination or Unusable.
+        """
+        destinations = opened(settings.forward)
+        certificate = Certificate.of(settings)
+        keys = Keys.load(settings.data_directory, settings.token_file)
+        store, bus, follower = Store.open(settings), Bus(), None
+        if store.shared:
+            follower = Follower(bus, store, store.notices())
+            follower.start()
+        writer = Writer(SHARED_WRITERS if store.shared else 1)
+        judge = Judge(store, writer, bus, settings.thresholds, settings.alerts)
+        courier = Courier(store, writer, bus, settings.alerts)
+        tokens = Tokens(store)
+        sessions = Sessions(store)
+        callers = Callers(keys, tokens, sessions, settings)
+        proofs = Proofs(keys, tokens, settings.allowed_hosts)
+        logins = Logins(store)
+        return cls(
+            settings,
+            store,
+            keys,
+            logins,
+            tokens,
+            sessions,
+            callers,
+            proofs,
+            Limits(settings),
+            bus,
+            writer,
+            # On PostgreSQL one at a time on each thread: a cluster has runs on several nodes.
+            Line(writer, 1) if store.shared else Line(writer),
+            judge,
+            courier,
+            tuple(Forwarder(*each, store, writer) for each in destinations.items()),
+            follower,
+            certificate,
+        )
+
+    def close(self) -> None:
+        self.bus.close()
+        self.judge.close()
+        self.writer.close()
+        if self.follower is not None:
+            self.follower.close()
+        self.tokens.close()
+        self.store.close()

@@ -1,0 +1,135 @@
+"""Where the loss of a run leaves the band that its baseline's noise allows.
+
+The steps that both runs have are cut into columns, of which each has the mean of its finite values. The noise of a
+column comes from differences between columns some way apart, in which a trend cancels (pseudo-residuals: Gasser, Sroka
+and Jennen-Steinmetz, Biometrika 73, 1986), by their median absolute value (Rousseeuw and Croux, JASA 88, 1993).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ampmon_server.model.cells.merging import Cells, starts_of
+from ampmon_server.model.cells.scalars import mean, merge
+from ampmon_server.model.downsample import aligned_span
+from ampmon_server.model.series import Floats
+
+
+WIDTH = 2.0
+"""Half the band, in standard deviations of the noise."""
+SMOOTH = 17
+"""The level is the median of so many columns, and leaves the band where it is outside in as many in a row."""
+APART = SMOOTH // 2
+"""Columns between those that are subtracted: noise of neighbours may be alike."""
+NEAR = 41
+"""The noise of a column is that of so many around it: it changes as the loss falls."""
+LEAST, COLUMNS = 2 * SMOOTH, 256
+"""Fewer columns tell nothing; more would be too fine to see a slow drift."""
+_MAD = 1.4826
+"""A normal distribution's standard deviation, in its median absolute deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The baseline's cells [c], one a column, and the ``low`` and ``high`` end of its band in each."""
+
+    cells: Cells
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Where a loss has left the band, and to which side; ``until`` is the last step that was compared."""
+
+    step: int
+    time: int
+    side: Literal["above", "below"]
+    until: int
+
+
+def band(baseline: Cells) -> Band | None:
+    """The baseline's own band, over all of its steps; None where it has too few values."""
+    if not len(baseline):
+        return None
+    columns = _columns(baseline, _span(baseline, baseline))
+    columns = columns[np.isfinite(mean(columns))]
+    if len(columns) < LEAST:
+        return None
+    values = mean(columns)
+    level, half = smoothed(values, SMOOTH), WIDTH * _noise(values)
+    return Band(columns, level - half, level + half)
+
+
+def departure(baseline: Cells, run: Cells) -> Departure | int | None:
+    """Where ``run`` leaves the band of ``baseline``; the last step compared where it stays within, None if unknown."""
+    if not len(baseline) or not len(run):
+        return None
+    span = _span(baseline, run)
+    base, cells = (_columns(each, span) for each in (baseline, run))
+    base = base[np.isfinite(mean(base))]
+    _, of_base, of_run = np.intersect1d(
+        base["first"] // span, cells["first"] // span, assume_unique=True, return_indices=True
+    )
+    if len(of_run) < LEAST:
+        return None
+    base, cells = base[of_base], cells[of_run]
+    known, values = mean(base), mean(cells)
+    lost = ~np.isfinite(values)
+    # The trend that both have cancels; what is not finite is above any band.
+    level = smoothed(np.where(lost, np.inf, values - known), SMOOTH)
+    # A run that is noisier on the whole has a wider band; one whose noise grows as it explodes has not.
+    noise, own = _noise(known), _noise(np.where(lost, known, values))
+    noise *= max(1.0, float(np.median(own / np.maximum(noise, np.finfo(float).tiny))))
+    outside = np.abs(level) > WIDTH * noise
+    out = np.flatnonzero(sliding_window_view(outside, SMOOTH).all(axis=1))
+    until = int(cells["last"][-1])
+    if not len(out):
+        return until
+    at = int(out[0])
+    side: Literal["above", "below"] = "above" if level[at] > 0 else "below"
+    return Departure(int(cells["first"][at]), int(cells["time_first"][at]), side, until)
+
+
+def smoothed(values: Floats, width: int) -> Floats:
+    """The running median: of each of n values and those within half a ``width`` of it, [n]."""
+    n = len(values)
+    half = min(width // 2, (n - 1) // 2)
+    if half < 1:
+        return values
+    before = [np.median(values[: place + half + 1]) for place in range(half)]
+    after = [np.median(values[place - half :]) for place in range(n - half, n)]
+    return np.concatenate([before, _medians(values, 2 * half + 1), after])
+
+
+def _medians(values: Floats, width: int) -> Floats:
+    """The median of each ``width`` values in a row."""
+    return np.asarray(np.median(sliding_window_view(values, width), axis=1), np.float64)
+
+
+def _noise(values: Floats) -> Floats:
+    """The standard deviation of the noise around each value, [n], of which there are `LEAST` or more."""
+    middle = values[APART:-APART]
+    off = np.abs(middle - (values[: -2 * APART] + values[2 * APART :]) / 2)
+    noise = _MAD / np.sqrt(1.5) * _medians(off, min(NEAR, len(off)))
+    before = (len(values) - len(noise)) // 2
+    return np.pad(noise, (before, len(values) - len(noise) - before), mode="edge")
+
+
+def _span(one: Cells, other: Cells) -> int:
+    """How many steps a column has: of as many columns as the rarer of both has values, at most `COLUMNS`."""
+    low = int(max(one["first"][0], other["first"][0]))
+    high = int(min(one["last"][-1], other["last"][-1]))
+    shared = [
+        int(cells["n"][(cells["last"] >= low) & (cells["first"] <= high)].sum())
+        for cells in (one, other)
+    ]
+    return int(aligned_span(low, max(low, high), max(2, min(COLUMNS, *shared))))
+
+
+def _columns(cells: Cells, span: int) -> Cells:
+    return merge(cells, starts_of(cells["first"] // span))

@@ -1,0 +1,184 @@
+"""Cells of updates: what figures draw of stretches of a scaler's updates, a single update being a cell of one.
+
+Steps, times in us since the epoch and counts are int64; a scale is as it was, NaN and infinities included.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ampmon_server.model.cells.merging import FLOAT, INT, Cells, Choice, Layout
+from ampmon_server.model.series import EVENTS, Ints
+
+
+MOVES = EVENTS[1:]
+"""The events that a cell remembers more of than how many: places in its fields `move...` [5]. Append only."""
+
+NEVER = np.iinfo(np.int64).max
+"""The first step of what never was; the last of it is -1."""
+
+_MOVES = len(MOVES)
+
+LAYOUT = Layout(
+    first={"first": INT, "time_first": INT, "scale_first": FLOAT},
+    last={"last": INT, "time_last": INT, "scale_last": FLOAT, "after_last": FLOAT},
+    # `unusable`: the scale was no number that a gradient can be divided by: NaN, or negative.
+    add={
+        "n": INT,
+        "skipped": INT,
+        "sampled": INT,
+        "unusable": INT,
+        "timed": INT,
+        "moves": (INT, _MOVES),
+        "duration_ns": FLOAT,
+        "cost_ns": FLOAT,
+    },
+    least={
+        "time_min": INT,
+        "skip_first": INT,
+        "move_first": (INT, _MOVES),
+        "move_after_min": (FLOAT, _MOVES),
+    },
+    greatest={
+        "time_max": INT,
+        "memory_peak": INT,
+        "duration_max_ns": FLOAT,
+        "cost_max_ns": FLOAT,
+        "move_after_max": (FLOAT, _MOVES),
+    },
+    choices=(
+        Choice("least", "scale_min", FLOAT, {"scale_min_step": INT, "scale_min_time": INT}),
+        Choice("greatest", "scale_max", FLOAT, {"scale_max_step": INT, "scale_max_time": INT}),
+        Choice("greatest", "skip_last", INT, {"skip_time": INT}),
+        Choice(
+            "greatest",
+            "move_last",
+            (INT, _MOVES),
+            {
+                "move_time": (INT, _MOVES),
+                "move_scale": (FLOAT, _MOVES),
+                "move_after": (FLOAT, _MOVES),
+            },
+        ),
+    ),
+)
+"""`move_after_min` and `move_after_max` are of the scale after; `move_last` and what it carries of the last of them."""
+
+
+ROWS = np.dtype(
+    [
+        ("step", INT),
+        ("attempt", INT),
+        ("time", INT),
+        ("scale", FLOAT),
+        ("scale_after", FLOAT),
+        ("growth_tracker", INT),
+        ("event", INT),
+        ("skipped", INT),
+        ("sampled", INT),
+        ("paths", INT),
+        ("duration_ns", INT),
+        ("cost_ns", INT),
+        ("memory_peak", INT),
+    ]
+)
+"""An update as it is stored. `event` is a place in `series.EVENTS`; a duration or a peak of -1 is not known."""
+
+Rows: TypeAlias = npt.NDArray[Any]
+"""A structured array [n] of `ROWS`, in order of step and attempt."""
+
+
+def empty() -> Cells:
+    return np.zeros(0, LAYOUT.dtype)
+
+
+def of_rows(rows: Rows) -> Cells:
+    """A cell for each row [n], each step once."""
+    cells = np.zeros(len(rows), LAYOUT.dtype)
+    step, time, scale, after = (rows[name] for name in ("step", "time", "scale", "scale_after"))
+    cells["n"] = 1
+    for name in ("first", "last"):
+        cells[name], cells[f"time_{name}"], cells[f"scale_{name}"] = step, time, scale
+    cells["after_last"] = after
+    cells["time_min"] = cells["time_max"] = time
+    with np.errstate(invalid="ignore"):
+        usable = scale >= 0
+    cells["unusable"] = ~usable
+    for name in ("scale_min", "scale_max"):
+        cells[name] = np.where(usable, scale, np.nan)
+        cells[f"{name}_step"], cells[f"{name}_time"] = step, time
+    _fill_skips(cells, rows)
+    _fill_moves(cells, rows)
+    _fill_costs(cells, rows)
+    return cells
+
+
+def _fill_skips(cells: Cells, rows: Rows) -> None:
+    skipped = rows["skipped"].astype(bool)
+    cells["skipped"], cells["sampled"] = skipped, rows["sampled"]
+    cells["skip_first"] = np.where(skipped, rows["step"], NEVER)
+    cells["skip_last"] = np.where(skipped, rows["step"], -1)
+    cells["skip_time"] = np.where(skipped, rows["time"], 0)
+
+
+def _fill_moves(cells: Cells, rows: Rows) -> None:
+    cells["move_first"], cells["move_last"] = NEVER, -1
+    cells["move_after_min"] = cells["move_after_max"] = np.nan
+    at = np.flatnonzero(rows["event"])
+    moved = rows[at]
+    which = moved["event"] - 1
+    for name, values in (
+        ("moves", 1),
+        ("move_first", moved["step"]),
+        ("move_last", moved["step"]),
+        ("move_time", moved["time"]),
+        ("move_scale", moved["scale"]),
+        ("move_after", moved["scale_after"]),
+        ("move_after_min", moved["scale_after"]),
+        ("move_after_max", moved["scale_after"]),
+    ):
+        cells[name][at, which] = values
+
+
+def _fill_costs(cells: Cells, rows: Rows) -> None:
+    """What timed updates took: one without a duration was the first of its process."""
+    timed = rows["duration_ns"] >= 0
+    cells["timed"] = timed
+    cells["memory_peak"] = rows["memory_peak"]
+    for name in ("duration", "cost"):
+        values = rows[f"{name}_ns"]
+        cells[f"{name}_ns"] = np.where(timed, values, 0)
+        cells[f"{name}_max_ns"] = np.where(timed, values, np.nan)
+
+
+class Counts(NamedTuple):
+    """Distinct steps of a scaler: all of them, those skipped, those sampled."""
+
+    updates: int = 0
+    skipped: int = 0
+    sampled: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        return Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def minus(self, other: Counts) -> Counts:
+        return Counts(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def count_rows(rows: Rows) -> Counts:
+    """What rows, each step once, count."""
+    return Counts(len(rows), int(rows["skipped"].sum()), int(rows["sampled"].sum()))
+
+
+def count(cells: Cells) -> Counts:
+    """What cells count."""
+    return Counts(*(int(cells[name].sum()) for name in ("n", "skipped", "sampled")))
+
+
+def missing(cells: Cells) -> Ints:
+    """How many steps from the first to the last of each cell have no record, [n]."""
+    gone: Ints = cells["last"] - cells["first"] + 1 - cells["n"]
+    return gone

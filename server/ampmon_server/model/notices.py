@@ -1,0 +1,78 @@
+"""What a reader must know before trusting a run's page or report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ampmon_server.model.words import count, plural
+
+
+NO_UPDATE = "No steps recorded yet."
+STOP = "Stop this run: it cannot recover."
+
+
+def notices_of(run: dict[str, Any], gaps_told: bool, failed: Sequence[str]) -> list[str]:
+    """``gaps_told``: whether a finding says already which data is missing; ``failed`` rules could not judge the run."""
+    gaps = [] if gaps_told else list(_gaps(run))
+    return [*failed_of(failed), *gaps, *_thinned(run), *_others(run)]
+
+
+def failed_of(rules: Sequence[str]) -> Iterator[str]:
+    """That some ``rules`` could not judge the run, if there are any."""
+    if rules:
+        yield (
+            f"Findings may be missing: {plural(len(rules), 'rule')} could not judge this run "
+            f"({', '.join(rules)})."
+        )
+
+
+def _gaps(run: dict[str, Any]) -> Iterator[str]:
+    lost, dropped, rivals = run["lost_records"], run["dropped"], run["rivals"]
+    if lost > 0:
+        yield (
+            f"{plural(lost, 'record')} of {count(run['records'] + lost)} missing: numbered by the training process, "
+            "never received. Charts and counts leave them out. What its machine still has on disk is sent when ampmon "
+            "next runs there." + (" Records dropped there are missing too." if dropped > 0 else "")
+        )
+    if dropped > 0:
+        yield (
+            f"{plural(dropped, 'record')} dropped on the training machine: its disk was full, or what waited to be "
+            "sent had taken all the room that it may. Free some space there, set AMPMON_DIR to another disk, or allow "
+            "more by AMPMON_SPOOL_BYTES."
+        )
+    if rivals > 0:
+        yield (
+            f"{plural(rivals, 'process went', 'processes went')} on training as a rank of this run while a later "
+            "start of the same rank did too. Both are stored, and where both have a step the later start's is shown. "
+            "If they are two trainings, give each a run of its own: unset AMPMON_RUN_ID, or pass another run_id to "
+            "ampmon.init(). If the older one is left over, end it."
+        )
+
+
+def _thinned(run: dict[str, Any]) -> Iterator[str]:
+    if run["thinned"] > 0:
+        yield (
+            f"Samples of {plural(run['thinned'], 'step')} left out on the training machine, to keep within the room "
+            "that its records may take there. Scale and skips are whole; figures of the gradients have fewer samples."
+        )
+
+
+def _others(run: dict[str, Any]) -> Iterator[str]:
+    if run["loss_window_ms"] is not None and run["status"] != "finished":
+        why = f", because {run['loss_window_why']}" if run["loss_window_why"] else ""
+        crashed = run["status"] == "crashed"
+        lost = (
+            "the process that was killed may have lost" if crashed else "a killed process may lose"
+        )
+        yield f"Records pass through memory{why}; {lost} the last {count(run['loss_window_ms'])} ms."
+    if run["errors"] > 0:
+        yield (
+            f"The monitor itself failed {plural(run['errors'], 'time')}; training was not touched. The run's events "
+            "say where."
+        )
+    if run["disabled"]:
+        yield (
+            "The scaler is disabled, as it is for bf16 and on machines without a GPU: it scales nothing and skips "
+            "nothing."
+        )

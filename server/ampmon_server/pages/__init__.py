@@ -1,0 +1,1 @@
+"""The files that a browser loads, and the pages made of them."""

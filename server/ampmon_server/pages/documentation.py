@@ -1,0 +1,65 @@
+"""The documentation site as the server shows it, and the pages for what is not there. Knows no run."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+
+from ampmon_server.pages import assets
+
+
+_MOVED = {"README": "index"}
+_OUTSIDE = {"errors", "measures"}
+_SHELL = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title} · ampmon</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<style>body {{ font: 1rem/1.6 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem }}</style>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+{body}
+</main>
+</body>
+</html>
+"""
+
+
+def file(name: str) -> Path | None:
+    """The site's file of that name, with "/" between folders; a folder's own page for the folder; else None."""
+    site = assets.documentation_directory()
+    wanted = f"{name}index.html" if name == "" or name.endswith("/") else name
+    files = {path.relative_to(site).as_posix(): path for path in site.rglob("*") if path.is_file()}
+    return files.get(wanted)
+
+
+def address_of(finding: str) -> str:
+    """The address in the site of a finding's page, or of the measures and errors beside them."""
+    name = finding.removesuffix(".md")
+    folder = "" if name in _OUTSIDE else "findings/"
+    return f"{folder}{_MOVED.get(name, name)}.html"
+
+
+def not_built() -> str:
+    """The page in the place of a site that this checkout has not built."""
+    return _SHELL.format(
+        title="The documentation is not built",
+        body="<p>With Python 3.11 or newer, run <code>make docs</code> in the checkout of this server. "
+        "The same pages are Markdown files in its folder <code>docs</code>.</p>",
+    )
+
+
+def not_found(path: str) -> str:
+    """The page for an address that this server does not have."""
+    up = "../" * (path.count("/") - 1) or "./"
+    return _SHELL.format(
+        title="Page not found",
+        body=f"<p>This server has no page at <code>{html.escape(path)}</code>.</p>\n"
+        f'<p><a href="{up}">Runs</a> · <a href="{up}docs/">Documentation</a></p>',
+    )

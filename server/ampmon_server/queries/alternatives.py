@@ -1,0 +1,90 @@
+"""What a run would be at other scales and under other policies, read from the store: for calls and charts alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+from uuid import UUID
+
+from ampmon.numerics.formats import FP32
+from ampmon_server.analysis.diagnosis import diagnose
+from ampmon_server.analysis.policy import History, Kind, Recommended, Setting, changed
+from ampmon_server.analysis.whatif import (
+    SAMPLES,
+    Flushed,
+    Gradient,
+    flushed_in,
+    of_parameter,
+    of_samples,
+    usable,
+)
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.store import BadQuery, NotFound, ParameterPage, Store
+
+
+NONE = "no sampled fp16-representable gradient is finite yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A gradient as samples of the steps ``first`` to ``last`` have it, and what of it was flushed, where known."""
+
+    gradient: Gradient
+    gone: Flushed | None
+    first: int
+    last: int
+
+
+def measured(
+    store: Store, run_id: UUID, stream: int | None = None, parameter: str | None = None
+) -> Measured | str:
+    """The newest gradient of all parameters on fp16's grid, or of one; in words why there is none.
+
+    Raises NotFound, where the run or the stream is not there.
+    """
+    if parameter is not None:
+        return _of_parameter(store, run_id, stream, parameter)
+    samples = store.gradient_samples(run_id, stream=stream)
+    gradient = of_samples(samples)
+    if gradient is None:
+        return NONE
+    steps = usable(samples, SAMPLES).step
+    return Measured(gradient, flushed_in(samples), int(steps[0]), int(steps[-1]))
+
+
+def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> Measured | str:
+    try:
+        sampled = store.parameters(run_id, stream=stream, page=ParameterPage(name=name))
+    except NotFound:
+        if not len(store.gradient_samples(run_id, stream=stream)):
+            return NONE
+        raise
+    if not sampled.parameters:
+        return f"there is no {name!r} in the newest sample"
+    found, scale = sampled.parameters[0], sampled.scale or 0.0
+    if not 0 < scale <= FP32.max or not found.looked or found.inf or found.nan or not found.on_grid:
+        return f"the newest gradient of {name!r} is not finite, not fp16-representable, or was not sampled"
+    gradient = of_parameter(scale, found.histogram, found.zeros, found.looked, found.amax or 0.0)
+    return Measured(gradient, None, sampled.step, sampled.step)
+
+
+def recommended(
+    store: Store, run_id: UUID, thresholds: Thresholds, stream: int | None = None
+) -> Recommended:
+    """What the run's findings recommend, and what of it is a setting of a stream's scaler. Raises NotFound."""
+    found = diagnose(store.case(run_id), thresholds).findings
+    return Recommended.of(found, store.scaler_name(run_id, stream=stream))
+
+
+def tried(history: History, given: Mapping[str, float | str | None], prefix: str = "") -> Setting:
+    """What is to be replayed: ``policy``, torch's unless given, and what is given of its setting.
+
+    Raises BadQuery, naming what cannot be, with the ``prefix`` that it was asked by.
+    """
+    numbers = {name: value for name, value in given.items() if not isinstance(value, str)}
+    try:
+        return changed(cast(Kind, given.get("policy") or "torch"), history.policy, **numbers)
+    except ValueError as error:
+        name, words = error.args
+        raise BadQuery(prefix + name, words) from error

@@ -1,0 +1,267 @@
+"""Several runs, read and set side by side: their charts, what differs in how they were made, and what came of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Literal
+from uuid import UUID
+
+import orjson
+
+from ampmon.wire import COUNT_MAX
+from ampmon_server.analysis.diagnosis import effective
+from ampmon_server.charts.compared import COMPARED
+from ampmon_server.charts.parts.layout import Figure
+from ampmon_server.charts.parts.source import Source, View
+from ampmon_server.charts.together import Compared
+from ampmon_server.model.cells.departure import Departure
+from ampmon_server.model.words import NONE, count, not_finite, percent, power_of_two, within
+from ampmon_server.queries.distance import (
+    Distance,
+    band_of,
+    baseline_of,
+    departure_of,
+    distance,
+    logged_of,
+)
+from ampmon_server.queries.drawing import source_of
+from ampmon_server.store import NotFound, Store, Stretch, Summary
+from ampmon_server.store.engine.numbers import KINDS, join
+from ampmon_server.store.updates.identity import Identity
+
+
+Axis = Literal["step", "time", "user"]
+SCALARS_MAX = 4
+"""Of so many logged names the newest and the least value are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of a table: what it is called, what each run has there, and whether those that are there differ."""
+
+    name: str
+    values: list[str | None]
+    differs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``runs`` in the order asked for, null where one is not there (any more), with what is told of each in words.
+
+    ``baseline`` is the id of that run, null without one; then ``distances`` are null too. ``name`` is the logged value
+    that they are of. ``own_steps``: whether any was given steps of the user's own.
+    """
+
+    runs: list[Summary | None]
+    baseline: str | None
+    name: str | None
+    distances: list[Distance | None]
+    outcome: list[Line]
+    made: list[Line]
+    own_steps: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What runs are compared by: a chosen ``baseline``, and the ``name`` of a logged value; None is the usual one."""
+
+    baseline: UUID | None = None
+    name: str | None = None
+
+
+def draw(
+    store: Store,
+    run_ids: Sequence[UUID | None],
+    name: str,
+    view: View,
+    reference: Reference = Reference(),
+) -> Figure:
+    """A chart of those of the runs that are there; None is not. Raises NotFound, where it or all of them are not."""
+    figure = COMPARED.get(name)
+    if figure is None:
+        raise NotFound(
+            f"There is no figure {name!r} of several runs; there are {', '.join(COMPARED)}."
+        )
+    held = [
+        (place, found[0]) for place, each in enumerate(run_ids) if (found := _held(store, each))
+    ]
+    if not held:
+        raise NotFound("None of these runs is there.")
+    runs = [
+        Compared(run.name, place, _source(store, run, view), run.started) for place, run in held
+    ]
+    if name == "logged":
+        by = _chosen(store, [run for _, run in held], reference)
+        runs = [
+            _with_logged(store, run, drawn, by, view)
+            for (_, run), drawn in zip(held, runs, strict=True)
+        ]
+    # The time since a start is of no zone.
+    return figure(runs, replace(view, zone=0))
+
+
+def compare(
+    store: Store,
+    run_ids: Sequence[UUID | None],
+    reference: Reference = Reference(),
+) -> Comparison:
+    """What is told of the runs side by side; None is of a run that is not there."""
+    found = [_held(store, run_id) for run_id in run_ids]
+    came = [None if each is None else dict(_came(store, each[0])) for each in found]
+    made = [None if each is None else dict(_made(each[1])) for each in found]
+    runs = [None if each is None else each[0] for each in found]
+    there = [run for run in runs if run is not None]
+    own = any(_has_own_steps(store, run) for run in there)
+    baseline, name = _chosen(store, there, reference)
+    told = [
+        distance(store, baseline, run, name) if run and baseline and name else None for run in runs
+    ]
+    of = None if baseline is None else baseline.run_id
+    return Comparison(runs, of, name, told, _lines(came), _lines(made), own)
+
+
+def _chosen(
+    store: Store, runs: Sequence[Summary], reference: Reference
+) -> tuple[Summary | None, str | None]:
+    """The baseline, and what is compared: by itself its first logged name, a loss if it has one, or any run's."""
+    baseline = baseline_of(runs, reference.baseline)
+    if reference.name is not None:
+        return baseline, reference.name
+    ordered = [baseline, *runs] if baseline else runs
+    return baseline, next(
+        (name for run in ordered for name in logged_of(store, UUID(run.run_id))), None
+    )
+
+
+def _with_logged(
+    store: Store,
+    run: Summary,
+    drawn: Compared,
+    by: tuple[Summary | None, str | None],
+    view: View,
+) -> Compared:
+    """A run with what it logged, and the band if it is the baseline, or where it leaves that."""
+    baseline, name = by
+    run_id = UUID(run.run_id)
+    logged = logged_of(store, run_id)
+    if name is None or name not in logged:
+        return replace(drawn, source=replace(drawn.source, logged=list(logged)))
+    cells = store.scalar_series(run_id, [name], _stretch(drawn, view), columns=view.columns)
+    drawn = replace(drawn, source=replace(drawn.source, scalars=cells, logged=list(logged)))
+    if baseline is None:
+        return drawn
+    if run.run_id == baseline.run_id:
+        return replace(drawn, band=band_of(store, run, name))
+    left = departure_of(store, baseline, run, name)
+    return replace(drawn, left=left if isinstance(left, Departure) else None)
+
+
+def _stretch(run: Compared, view: View) -> Stretch:
+    """What a view shows of a run, in its own steps or times."""
+    start, stop = view.start, view.stop
+    if view.x == "user" and run.source.user is not None:
+        start = None if start is None else run.source.user.back(start)
+        stop = None if stop is None else run.source.user.back(stop)
+    began = run.started if view.x == "time" else 0
+    end = COUNT_MAX + 1 if stop is None else stop + began
+    return Stretch((start or 0) + began, end, "time" if view.x == "time" else "step")
+
+
+def _has_own_steps(store: Store, run: Summary) -> bool:
+    return any(each.user_steps for each in store.scalar_names(UUID(run.run_id)))
+
+
+def _held(store: Store, run_id: UUID | None) -> tuple[Summary, Identity] | None:
+    try:
+        return None if run_id is None else store.run(run_id)
+    except NotFound:
+        return None
+
+
+def _source(store: Store, run: Summary, view: View) -> Source:
+    began = run.started if view.x == "time" else 0
+    series = store.series(
+        UUID(run.run_id),
+        start=0 if view.start is None else view.start + began,
+        stop=COUNT_MAX + 1 if view.stop is None else view.stop + began,
+        by=view.x,
+        columns=view.columns,
+    )
+    return source_of(series)
+
+
+def _lines(told: Sequence[Mapping[str, str] | None]) -> list[Line]:
+    """A line for each name that any run has, in the order in which they are first met."""
+    names = dict.fromkeys(name for each in told if each is not None for name in each)
+    lines = []
+    for name in names:
+        values = [None if each is None else each.get(name, NONE) for each in told]
+        known = {value for value in values if value is not None}
+        lines.append(Line(name, values, len(known) > 1))
+    return lines
+
+
+def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
+    verdict = run.verdict if run.updates or run.severity else None
+    yield "verdict", NONE if verdict is None else verdict.replace("`", "")
+    yield "status", run.status
+    yield "updates", count(run.updates)
+    yield "skipped", count(run.skipped)
+    yield "skip rate", NONE if run.skip_rate is None else percent(run.skip_rate)
+    scale = join(run.scale, KINDS.index(run.scale_kind))
+    yield "final scale", NONE if scale is None else power_of_two(scale)
+    shares = (
+        ("subnormal", run.subnormal_fraction, run.subnormal_fraction_error),
+        (
+            "zero",
+            run.zero_fraction,
+            run.zero_fraction_error,
+        ),
+    )
+    for name, share, error in shares:
+        yield f"{name} now", NONE if share is None else within(share, error)
+    yield "training", effective(store.case(UUID(run.run_id))).sentence
+    logged = logged_of(store, UUID(run.run_id))
+    for name, told in islice(logged.items(), SCALARS_MAX):
+        yield f"{name} (last)", _value(join(told.value, KINDS.index(told.value_kind)))
+        yield f"{name} (min)", _value(told.least)
+
+
+def _value(value: float | None) -> str:
+    if value is None:
+        return NONE
+    return f"{value:.6g}" if math.isfinite(value) else not_finite(value)
+
+
+def _made(identity: Identity) -> Iterator[tuple[str, str]]:
+    """What is known of how a run was made: of its lowest rank's newest start, and of its first scaler."""
+    yield from _flat("config", identity.config)
+    if identity.scalers:
+        first = identity.scalers[0]["stream"]
+        newest = [each for each in identity.scalers if each["stream"] == first][-1]
+        for name, value in newest.items():
+            if name not in {"stream", "attempt"}:
+                yield f"scaler.{name}", _said(value)
+    if identity.attempts:
+        lowest = identity.attempts[0]["rank"]
+        start = [each for each in identity.attempts if each["rank"] == lowest][-1]
+        yield from _flat("versions", start["versions"])
+        for name in ("world_size", "git_commit", "host"):
+            yield name, _said(start[name])
+    yield "starts", count(len(identity.attempts))
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """What is nested as names with dots."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(f"{name}.{key}", inner)
+    elif value != {}:
+        yield name, _said(value)
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

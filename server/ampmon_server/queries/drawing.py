@@ -1,0 +1,254 @@
+"""One chart of a run, read from the store and drawn, for the page, the report and the notebook. Speaks no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypedDict
+from uuid import UUID
+
+from ampmon.wire import COUNT_MAX
+from ampmon_server.analysis.policy import Simulator
+from ampmon_server.analysis.whatif import flushed_in
+from ampmon_server.charts import (
+    FIGURES,
+    PANELS_MAX,
+    Figure,
+    ParameterSource,
+    ReplaySource,
+    ScaleSource,
+    Source,
+    View,
+    cut,
+)
+from ampmon_server.charts.parameter import COLUMN_PIXELS as HISTORY_PIXELS
+from ampmon_server.charts.parameters import COLUMN_PIXELS
+from ampmon_server.charts.parts.rows import Level
+from ampmon_server.model.cells import gradients
+from ampmon_server.model.cells.parameters import empty as no_cells
+from ampmon_server.model.cells.parameters import taken
+from ampmon_server.model.cells.updates import empty
+from ampmon_server.model.names import sought
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.queries.alternatives import measured, recommended, tried
+from ampmon_server.store import NotFound, ParameterSeries, Series, Store, Stretch
+
+
+_FIRST = {"loss": 0, "lr": 1}
+"""Names that are drawn before the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a chart is to show of a run. ``stream`` is any of the scaler that is meant; None is the run's first.
+
+    ``logged`` is which of the logged values is drawn, None the first few; ``statistic`` what is drawn of a parameter.
+    ``parameter`` is the one that is looked at closely, ``whatif_scale`` the power of two of a scale that is tried.
+    ``search`` is which parameters are looked for, and ``level`` how finely they are told apart.
+    ``rank`` is the one that is looked at alone.
+    ``replay`` is a policy and its setting, as `ampmon_server.queries.alternatives.tried` takes it; if none is given,
+    it is the setting that the run's findings recommend by these ``thresholds``.
+    """
+
+    view: View = field(default_factory=View)
+    stream: int | None = None
+    logged: str | None = None
+    statistic: str = "subnormal"
+    parameter: str | None = None
+    whatif_scale: int | None = None
+    search: str = ""
+    level: Level | None = None
+    replay: Mapping[str, float | str | None] = field(default_factory=dict)
+    rank: int | None = None
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+def draw(store: Store, run_id: UUID, name: str, asked: Asked) -> Figure:
+    """The chart ``name`` of a run. Raises NotFound, where the chart, the run or the stream is not there."""
+    figure = FIGURES.get(name)
+    if figure is None:
+        raise NotFound(f"There is no figure {name!r}; there are {', '.join(FIGURES)}.")
+    return figure(_READERS.get(name, _series)(store, run_id, asked), asked.view)
+
+
+def source_of(series: Series) -> Source:
+    """What charts are drawn from, of what the store has of a scaler."""
+    return Source(
+        series.updates,
+        series.gradients,
+        series.disabled,
+        user=series.user,
+        rows_from=series.rows_from,
+        resumes=series.resumes,
+    )
+
+
+class _Ends(TypedDict):
+    start: int
+    stop: int
+
+
+def _ends(view: View) -> _Ends:
+    return _Ends(start=view.start or 0, stop=COUNT_MAX + 1 if view.stop is None else view.stop)
+
+
+def _series(store: Store, run_id: UUID, asked: Asked) -> Source:
+    view = asked.view
+    series = store.series(
+        run_id,
+        stream=asked.stream,
+        **_ends(view),
+        by=view.x,
+        columns=view.columns,
+        rank=asked.rank,
+    )
+    return source_of(series)
+
+
+def _ranks(store: Store, run_id: UUID, asked: Asked) -> Source:
+    view = asked.view
+    found = store.ranks(run_id, stream=asked.stream, **_ends(view), by=view.x, columns=view.columns)
+    return replace(_series(store, run_id, replace(asked, rank=None)), ranks=found)
+
+
+def _fate(store: Store, run_id: UUID, asked: Asked) -> Source:
+    source = _series(store, run_id, asked)
+    if asked.view.stop is not None or asked.rank is not None:
+        return source
+    samples = store.gradient_samples(run_id, stream=asked.stream)
+    return replace(source, flushed=flushed_in(samples), newest=True)
+
+
+def _parameters(store: Store, run_id: UUID, asked: Asked) -> Source:
+    columns = asked.view.columns // COLUMN_PIXELS
+    of = _parameter_series(store, run_id, asked, columns)
+    places = sought(of.names, asked.search)
+    names, cells, numel = of.names, of.cells, of.numel
+    if asked.search:
+        names, cells = tuple(names[place] for place in places), taken(cells, places)
+        numel = numel[places]
+    found = ParameterSource(
+        names,
+        cells,
+        asked.statistic,
+        of.shard,
+        search=asked.search,
+        level=asked.level,
+        looked_at=of.sample,
+        numel=numel,
+    )
+    return replace(_series(store, run_id, asked), parameters=found)
+
+
+def _parameter(store: Store, run_id: UUID, asked: Asked) -> Source:
+    """Of one parameter, in as many columns as there are samples to tell apart."""
+    of = _parameter_series(store, run_id, asked, asked.view.columns // HISTORY_PIXELS)
+    places = [place for place, name in enumerate(of.names) if name == asked.parameter]
+    names = tuple(of.names[place] for place in places)
+    found = ParameterSource(names, taken(of.cells, places), shard=of.shard, chosen=asked.parameter)
+    return replace(_series(store, run_id, asked), parameters=found)
+
+
+def _parameter_series(store: Store, run_id: UUID, asked: Asked, columns: int) -> ParameterSeries:
+    return store.parameter_series(
+        run_id, stream=asked.stream, **_ends(asked.view), by=asked.view.x, columns=columns
+    )
+
+
+def _histogram(store: Store, run_id: UUID, asked: Asked) -> Source:
+    view = asked.view
+    sample = None
+    if asked.parameter is not None:
+        sample = store.parameter_sample(
+            run_id,
+            asked.parameter,
+            stream=asked.stream,
+            **_ends(view),
+            by="step" if view.whole else view.x,
+        )
+    names = () if asked.parameter is None else (asked.parameter,)
+    found = ParameterSource(names, no_cells(), chosen=asked.parameter, sample=sample)
+    return Source(empty(), gradients.empty(), parameters=found)
+
+
+def _scalars(store: Store, run_id: UUID, asked: Asked) -> Source:
+    view, stream = asked.view, asked.stream
+    held = dict.fromkeys(each.name for each in store.scalar_names(run_id, stream=stream))
+    logged = sorted(held, key=lambda each: (_FIRST.get(each, len(_FIRST)), each))
+    most = 1 if view.stacked else PANELS_MAX
+    names = logged[:most] if asked.logged is None else [asked.logged]
+    source = _series(store, run_id, asked)
+    start, stop = view.start, view.stop
+    if view.x == "user" and source.user is not None:
+        start = None if start is None else source.user.back(start)
+        stop = None if stop is None else source.user.back(stop)
+    stretch = Stretch(
+        start or 0, COUNT_MAX + 1 if stop is None else stop, "time" if view.x == "time" else "step"
+    )
+    cells = store.scalar_series(run_id, names, stretch, stream=stream, columns=view.columns)
+    return replace(source, scalars=cells, logged=logged)
+
+
+def _modules(store: Store, run_id: UUID, asked: Asked) -> Source:
+    view = asked.view
+    sample, disabled = store.activations(
+        run_id,
+        stream=asked.stream,
+        **_ends(view),
+        by="step" if view.whole else view.x,
+    )
+    return Source(empty(), gradients.empty(), disabled, sample)
+
+
+def _scales(store: Store, run_id: UUID, asked: Asked) -> Source:
+    found = measured(store, run_id, asked.stream, asked.parameter)
+    nothing = Source(empty(), gradients.empty())
+    if isinstance(found, str):
+        return replace(nothing, untold=found)
+    scales = ScaleSource(
+        found.gradient,
+        found.gone,
+        found.first,
+        found.last,
+        asked.parameter,
+        asked.view.format,
+        asked.whatif_scale,
+        store.policy(run_id, stream=asked.stream),
+        recommended(store, run_id, asked.thresholds, asked.stream),
+    )
+    return replace(nothing, scales=scales)
+
+
+def _simulated(store: Store, run_id: UUID, asked: Asked) -> Source:
+    source, view = _series(store, run_id, asked), asked.view
+    window = cut(source, view)
+    if not len(window.updates):
+        return source
+    history = store.history(run_id, stream=asked.stream)
+    simulator = Simulator(history)
+    advised = recommended(store, run_id, asked.thresholds, asked.stream)
+    own = any(each is not None for each in asked.replay.values())
+    setting = tried(history, asked.replay if own else advised.setting, "sim_")
+    places = history.places(*window.steps, most=view.columns // 2)
+    found = ReplaySource(
+        simulator.recorded(places),
+        simulator.run(setting, places=places),
+        history.is_whole,
+        history.policy,
+        advised,
+    )
+    return replace(source, replayed=found)
+
+
+_READERS: Mapping[str, Callable[[Store, UUID, Asked], Source]] = {
+    "underflow": _fate,
+    "ranks": _ranks,
+    "parameters": _parameters,
+    "parameter": _parameter,
+    "histogram": _histogram,
+    "scalars": _scalars,
+    "activations": _modules,
+    "whatif": _scales,
+    "simulated": _simulated,
+}
+"""What reads for charts that are not of the series of updates and gradients alone."""

@@ -1,0 +1,1 @@
+"""Tokens, sessions and codes, by their digests."""

@@ -1,0 +1,1 @@
+"""The upkeep of a database: copies, checks, pruning, and spreading it over a cluster."""

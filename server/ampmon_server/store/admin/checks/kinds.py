@@ -1,0 +1,77 @@
+"""What is rolled up of a run: the series of each kind, as they are held to their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from sqlalchemy import Connection, Table, select
+
+from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.pages.windows import Series
+from ampmon_server.store.samples import gradient_rollups, parameter_rollups
+from ampmon_server.store.schema.tables import parameter_rollups as parameter_pages
+from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups, streams
+from ampmon_server.store.streams.scalers import scalers_of
+from ampmon_server.store.updates import rollups, scalars
+from ampmon_server.store.updates.scalars import Logged
+
+
+class Kind(NamedTuple):
+    """One kind of series that is rolled up in one table."""
+
+    table: Table
+    """Its pages."""
+    series: Callable[[Connection, bytes], Iterator[tuple[str, Series]]]
+    """The series of a run, each with what it is called."""
+
+
+def _updates(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Series]]:
+    for scaler in scalers_of(connection, run_id):
+        if scaler.sources:
+            yield f"updates of scaler {scaler.name!r}", rollups.series(connection, scaler)
+
+
+def _gradients(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Series]]:
+    for scaler in scalers_of(connection, run_id):
+        if scaler.sampled:
+            yield (
+                f"gradients of scaler {scaler.name!r}",
+                gradient_rollups.series(connection, scaler),
+            )
+
+
+def _parameters(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Series]]:
+    for scaler in scalers_of(connection, run_id):
+        for source in scaler.sampled:
+            if source.sampled:
+                told = parameter_rollups.told(connection, run_id, source)
+                if not told.names:
+                    raise Damaged(f"the names of stream {source.number}'s parameters are not held")
+                yield f"parameters of stream {source.number}", told.series
+
+
+def _scalars(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Series]]:
+    table = streams.c
+    told = select(table.stream, table.rows_from).where(table.run_id == run_id)
+    rows_from = dict(connection.execute(told).all())
+    named = {
+        (stream, name)
+        for held in (scalar_pages.c, scalar_rollups.c)
+        for stream, name in connection.execute(
+            select(held.stream, held.name).distinct().where(held.run_id == run_id)
+        )
+    }
+    for stream, name in sorted(named):
+        if stream in rows_from:  # else that is a finding of its own
+            of = Logged(run_id, stream, rows_from[stream])
+            yield f"scalar {name!r} of stream {stream}", scalars.series(connection, of, name)
+
+
+KINDS = (
+    Kind(rollups.UPDATES.table, _updates),
+    Kind(gradient_rollups.GRADIENTS.table, _gradients),
+    Kind(parameter_pages, _parameters),
+    Kind(scalars.SCALARS.table, _scalars),
+)
+"""Every kind there is: what is verified, and what has to be sound before the rows below it are pruned."""

@@ -1,0 +1,125 @@
+"""Holds pages of rows to their checksums and the steps in their keys, and what stands beside them to their rows.
+
+Each is read once: what other checks are to know of its rows is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Connection, Row, and_, update
+
+from ampmon_server.store.admin.checks.finding import REPAIR, RESTORE, Finding, in_order
+from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.pages.pages import AT_ONCE, PAGE_BITS, Paged, Rows, last_of_each_step
+from ampmon_server.store.updates import scalars, updates
+
+
+Place = tuple[int, int]
+"""Stream and attempt."""
+
+
+class Span(NamedTuple):
+    """How many updates, and the steps of the first and the last."""
+
+    updates: int
+    first: int
+    last: int
+
+
+class Counted(NamedTuple):
+    """Of a stream: its distinct steps, its samples, the first and the last step."""
+
+    updates: int = 0
+    sampled: int = 0
+    first_step: int | None = None
+    last_step: int | None = None
+
+
+@dataclass(slots=True)
+class Held:
+    """What the pages of a run hold; of the streams in ``damaged`` not all is known."""
+
+    spans: dict[Place, Span] = field(default_factory=dict)
+    counted: dict[int, Counted] = field(default_factory=dict)
+    damaged: set[int] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
+    _logged: dict[tuple[int, int, int], npt.NDArray[np.bool_]] = field(default_factory=dict)
+    """By stream, attempt and number of page, the steps at which anything was logged."""
+
+    def logged(self) -> dict[Place, int]:
+        """The steps at which anything was logged."""
+        found: dict[Place, int] = {}
+        for (stream, attempt, _), steps in self._logged.items():
+            found[stream, attempt] = found.get((stream, attempt), 0) + int(steps.sum())
+        return found
+
+    def note_updates(self, stream: int, rows: Rows) -> None:
+        last = int(rows["step"][-1])
+        for attempt, steps in _by_attempt(rows):
+            before = self.spans.get((stream, attempt), Span(0, int(steps[0]), 0))
+            count = before.updates + len(steps)
+            self.spans[stream, attempt] = Span(count, before.first, int(steps[-1]))
+        held = self.counted.get(stream, Counted(first_step=int(rows["step"][0])))
+        distinct = held.updates + len(last_of_each_step(rows))
+        sampled = held.sampled + int(rows["sampled"].sum())
+        self.counted[stream] = Counted(distinct, sampled, held.first_step, last)
+
+    def note_scalars(self, stream: int, rows: Rows) -> None:
+        for attempt, steps in _by_attempt(rows):
+            place = stream, attempt, int(steps[0]) >> PAGE_BITS
+            marks = self._logged.setdefault(place, np.zeros(1 << PAGE_BITS, np.bool_))
+            marks[steps & (1 << PAGE_BITS) - 1] = True
+
+
+def _by_attempt(rows: Rows) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    for attempt in np.unique(rows["attempt"]).tolist():
+        yield attempt, rows["step"][rows["attempt"] == attempt]
+
+
+def read(connection: Connection, run_id: bytes, where: str, *, mending: bool = False) -> Held:
+    """Read every page; ``mending``, what stands beside one is made anew where it is wrong."""
+    held = Held()
+    for paged, note in (
+        (updates.PAGES, held.note_updates),
+        (scalars.PAGES, held.note_scalars),
+    ):
+        for row in in_order(connection, paged.table, run_id, AT_ONCE):
+            try:
+                rows = paged.opened(row.bucket, row.data)
+            except Damaged as error:
+                held.damaged.add(row.stream)
+                held.findings.append(Finding(_place(paged, row, where), str(error), RESTORE))
+                continue
+            note(row.stream, rows)
+            told = _told(paged, rows)
+            wrong = [name for name, value in told.items() if getattr(row, name) != value]
+            if wrong:
+                what = f"{', '.join(wrong)} beside it say other than its rows"
+                held.findings.append(Finding(_place(paged, row, where), what, REPAIR))
+                if mending:
+                    _mend(connection, paged, row, told)
+    return held
+
+
+def _place(paged: Paged, row: Row[Any], where: str) -> str:
+    first = row.bucket << PAGE_BITS
+    named = f", {row.name!r}" if "name" in row._mapping else ""
+    steps = f"steps {first} to {first + (1 << PAGE_BITS) - 1}"
+    return f"{where}, {paged.table.name}, stream {row.stream}{named}, {steps}"
+
+
+def _told(paged: Paged, rows: Rows) -> dict[str, Any]:
+    """What is to stand beside a page."""
+    key = {*paged.table.primary_key.c.keys(), "data"}
+    names = [name for name in paged.table.c.keys() if name not in key]  # noqa: SIM118
+    return dict(zip(names, paged.told(rows), strict=True))
+
+
+def _mend(connection: Connection, paged: Paged, row: Row[Any], told: dict[str, Any]) -> None:
+    key = and_(*(column == getattr(row, column.name) for column in paged.table.primary_key.c))
+    connection.execute(update(paged.table).where(key).values(told))

@@ -1,0 +1,191 @@
+"""Holds the ledger to the rows it speaks of, and what is counted of a run to what is counted of its parts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from ampmon_server.model.cells.updates import Counts
+from ampmon_server.store.admin.checks.finding import REPAIR, RESTORE, Finding
+from ampmon_server.store.admin.checks.pages import Counted, Held, Place, Span
+from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.pages import ranges
+from ampmon_server.store.pages.ranges import Range
+from ampmon_server.store.schema.tables import events, ledger, runs, streams
+from ampmon_server.store.streams.scalers import scalers_of
+from ampmon_server.store.updates import resumes, rollups
+
+
+def ledger_of(connection: Connection, run_id: bytes) -> dict[Place, list[Range]]:
+    """The ledger of a run: the ranges of seq that are held, in order."""
+    table = ledger.c
+    found = defaultdict(list)
+    for stream, attempt, first, last in connection.execute(
+        select(table.stream, table.attempt, table.first_seq, table.last_seq)
+        .where(table.run_id == run_id)
+        .order_by(table.stream, table.attempt, table.first_seq)
+    ):
+        found[stream, attempt].append((first, last))
+    return dict(found)
+
+
+def contiguity(connection: Connection, run_id: bytes, rows: Held, where: str) -> Iterator[Finding]:
+    """That each range of the ledger stands apart, and has the rows that it says."""
+    held = ledger_of(connection, run_id)
+    for (stream, attempt), found in held.items():
+        if found != ranges.merge(found) or any(last < first for first, last in found):
+            place = f"{where}, stream {stream}, attempt {attempt}"
+            yield Finding(place, "ranges of its ledger touch or overlap", RESTORE)
+    yield from _events(connection, run_id, held, where)
+    unknown = rows.damaged | _pruned(connection, run_id)
+    yield from _rows(connection, run_id, held, rows, unknown, where)
+    yield from _steps(connection, run_id, rows.spans, unknown, where)
+
+
+def _events(
+    connection: Connection, run_id: bytes, held: Mapping[Place, Sequence[Range]], where: str
+) -> Iterator[Finding]:
+    table = events.c
+    seqs = defaultdict(list)
+    for stream, attempt, seq in connection.execute(
+        select(table.stream, table.attempt, table.seq)
+        .where(table.run_id == run_id)
+        .order_by(table.stream, table.attempt, table.seq)
+    ):
+        seqs[stream, attempt].append(seq)
+    for (stream, attempt), numbers in seqs.items():
+        unknown = ranges.absent(numbers, held.get((stream, attempt), []))
+        if unknown:
+            place = f"{where}, stream {stream}, attempt {attempt}, seq {numbers[unknown[0]]}"
+            yield Finding(place, f"{len(unknown)} events are not in the ledger", RESTORE)
+
+
+def _rows(
+    connection: Connection,
+    run_id: bytes,
+    held: Mapping[Place, Sequence[Range]],
+    told: Held,
+    unknown: Collection[int],
+    where: str,
+) -> Iterator[Finding]:
+    """A record of scalars may be several rows or none, so where there are such only an excess shows."""
+    of_events, of_scalars = _of_events(connection, run_id), told.logged()
+    for place in sorted(held.keys() | told.spans.keys()):
+        recorded = ranges.size(held.get(place, []))
+        updates = told.spans[place].updates if place in told.spans else 0
+        rows = updates + of_events.get(place, 0) + of_scalars.get(place, 0)
+        complete = place[0] not in unknown and place not in of_scalars
+        if rows > recorded or (rows < recorded and complete):
+            yield Finding(
+                f"{where}, stream {place[0]}, attempt {place[1]}",
+                f"its ledger has {recorded} records, and {rows} are held",
+                RESTORE,
+            )
+
+
+def _steps(
+    connection: Connection,
+    run_id: bytes,
+    spans: Mapping[Place, Span],
+    unknown: Collection[int],
+    where: str,
+) -> Iterator[Finding]:
+    """That the ledger says of which step the first and the last update is, of streams whose rows are all held."""
+    table = ledger.c
+    told = {
+        (stream, attempt): (first, last)
+        for stream, attempt, first, last in connection.execute(
+            select(
+                table.stream, table.attempt, func.min(table.first_step), func.max(table.last_step)
+            )
+            .where(table.run_id == run_id, table.last_step.is_not(None))
+            .group_by(table.stream, table.attempt)
+        )
+    }
+    rows = {place: (span.first, span.last) for place, span in spans.items()}
+    for place in sorted(told.keys() | rows.keys()):
+        if place[0] not in unknown and told.get(place) != rows.get(place):
+            yield Finding(
+                f"{where}, stream {place[0]}, attempt {place[1]}",
+                f"its ledger says steps {told.get(place)} where its updates have {rows.get(place)}",
+                RESTORE,
+            )
+
+
+def _of_events(connection: Connection, run_id: bytes) -> dict[Place, int]:
+    """Events by stream and attempt, but for the server's own."""
+    of = events.c
+    recorded = select(of.stream, of.attempt, func.count()).where(
+        of.run_id == run_id, of.kind != resumes.KIND
+    )
+    rows = connection.execute(recorded.group_by(of.stream, of.attempt))
+    return {(stream, attempt): count for stream, attempt, count in rows}
+
+
+def _pruned(connection: Connection, run_id: bytes) -> set[int]:
+    table = streams.c
+    gone = select(table.stream).where(table.run_id == run_id, table.rows_from > 0)
+    return set(connection.scalars(gone))
+
+
+def totals(connection: Connection, run: Row[Any], rows: Held, where: str) -> Iterator[Finding]:
+    """That what the run's row counts is what its ledger and its cells count, and its streams what their rows do."""
+    for name, (held, expected) in expected_totals(connection, run).items():
+        if held != expected:
+            what = f"says {held} {name} where its parts have {expected}"
+            yield Finding(where, what, REPAIR)
+    for stream, told, counted in stream_counts(connection, run.run_id, rows):
+        if told != counted:
+            place = f"{where}, stream {stream}"
+            what = f"says {(*told,)} updates, samples, first and last step where its rows say {(*counted,)}"
+            yield Finding(place, what, REPAIR)
+
+
+def expected_totals(connection: Connection, run: Row[Any]) -> dict[str, tuple[int, int]]:
+    """By column of `runs`, what it holds and what it should."""
+    held = ledger_of(connection, run.run_id).values()
+    found = {
+        "records": (run.records, sum(map(ranges.size, held))),
+        "lost": (run.lost, sum(map(ranges.missing, held))),
+    }
+    try:
+        counts = Counts()
+        for scaler in scalers_of(connection, run.run_id):
+            if scaler.sources:
+                counts = counts.plus(rollups.totals(connection, scaler))
+    except Damaged:
+        return found  # which is a finding of its own
+    for name, count in counts._asdict().items():
+        found[name] = (getattr(run, name), count)
+    return found
+
+
+def stream_counts(
+    connection: Connection, run_id: bytes, rows: Held
+) -> Iterator[tuple[int, Counted, Counted]]:
+    """Stream, what it says and what its rows say, for those whose rows are all held and can be read."""
+    table = streams.c
+    told = connection.execute(
+        select(table.stream, table.updates, table.sampled, table.first_step, table.last_step)
+        .where(table.run_id == run_id, table.rows_from == 0)
+        .order_by(table.stream)
+    )
+    for stream, *says in told.all():
+        if stream not in rows.damaged:
+            yield stream, Counted(*says), rows.counted.get(stream, Counted())
+
+
+def mend(connection: Connection, run: Row[Any], rows: Held) -> None:
+    """Count a run and its streams anew, from the ledger, the cells and the rows."""
+    right = {name: count for name, (_, count) in expected_totals(connection, run).items()}
+    connection.execute(runs.update().where(runs.c.run_id == run.run_id).values(right))
+    for stream, told, counted in stream_counts(connection, run.run_id, rows):
+        if told != counted:
+            connection.execute(
+                streams.update()
+                .where(streams.c.run_id == run.run_id, streams.c.stream == stream)
+                .values(counted._asdict())
+            )

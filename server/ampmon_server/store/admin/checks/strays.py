@@ -1,0 +1,102 @@
+"""Finds rows that belong to nothing: of no run, of a run that is deleted, of no stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Column, Connection, Table, delete, func, select, text
+
+from ampmon_server.store.admin.checks.finding import RESTORE, Finding
+from ampmon_server.store.admin.checks.kinds import KINDS, Kind
+from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.schema.tables import metadata, runs, streams
+
+
+DELETE = "ampmon db verify --repair deletes them"
+_DATA = [table for table in metadata.sorted_tables if table is not runs and "run_id" in table.c]
+_ROLLED = {table for table in _DATA if "level" in table.c}
+_OF_STREAMS = [table for table in _DATA if "stream" in table.c and table is not streams]
+
+
+def integrity(connection: Connection) -> Iterator[Finding]:
+    """What the engine itself finds wrong: SQLite's own check of every page; PostgreSQL keeps checksums of its own."""
+    if connection.dialect.name == "sqlite":
+        for (line,) in connection.execute(text("PRAGMA integrity_check(20)")):
+            if line != "ok":
+                yield Finding("the file", " ".join(line.split()), RESTORE)
+
+
+def of_no_run(connection: Connection) -> Iterator[Finding]:
+    """Rows whose run is not there, or is deleted."""
+    everyone = select(runs.c.run_id, runs.c.deleted)
+    known: dict[bytes, int] = dict(connection.execute(everyone).all())
+    for table in _DATA:
+        for run_id in _run_ids(connection, table.c.run_id):
+            if known.get(run_id, 1):
+                counted = select(func.count()).select_from(table).where(table.c.run_id == run_id)
+                deleted = run_id in known
+                what = f"{connection.scalar(counted)} rows belong to {'a deleted' if deleted else 'no'} run"
+                place = f"run {_named(run_id)}, {table.name}"
+                yield Finding(place, what, DELETE if deleted or table in _ROLLED else RESTORE)
+
+
+def _run_ids(connection: Connection, column: Column[Any]) -> Iterator[bytes]:
+    """Each run's id once, in order: from one to the next in the key, however many rows each has."""
+    # Not min(): PostgreSQL has none of bytes before 18.
+    first = select(column).order_by(column).limit(1)
+    found = connection.scalar(first)
+    while found is not None:
+        yield found
+        found = connection.scalar(first.where(column > found))
+
+
+def _named(run_id: bytes) -> str:
+    return str(UUID(bytes=run_id)) if len(run_id) == 16 else run_id.hex()
+
+
+def of_no_stream(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding]:
+    """Rows of a run whose stream is not there, and pages under a stream that has none."""
+    for table, known in _streams(connection, run_id):
+        of = select(table.c.stream, func.count()).where(table.c.run_id == run_id)
+        for stream, rows in connection.execute(of.group_by(table.c.stream)):
+            if stream not in known:
+                place = f"{where}, {table.name}, stream {stream}"
+                remedy = DELETE if table in _ROLLED else RESTORE
+                yield Finding(place, f"{rows} rows belong to no stream", remedy)
+
+
+def _streams(connection: Connection, run_id: bytes) -> Iterator[tuple[Table, set[int]]]:
+    """Each table that has streams, and those that may be in it."""
+    known = set(connection.scalars(select(streams.c.stream).where(streams.c.run_id == run_id)))
+    rolled = {kind.table: kind for kind in KINDS}
+    for table in _OF_STREAMS:
+        kind = rolled.get(table)
+        try:
+            yield table, known if kind is None else _rolled(kind, connection, run_id)
+        except Damaged:  # which is a finding of its own
+            yield table, known
+
+
+def _rolled(kind: Kind, connection: Connection, run_id: bytes) -> set[int]:
+    return {series.key[1] for _, series in kind.series(connection, run_id)}
+
+
+def sweep(connection: Connection, run_id: bytes) -> None:
+    """Delete the pages of a run that belong to no stream; never what was recorded."""
+    for table, known in _streams(connection, run_id):
+        if table in _ROLLED:
+            stray = (table.c.run_id == run_id) & table.c.stream.not_in(known)
+            connection.execute(delete(table).where(stray))
+
+
+def sweep_runs(connection: Connection) -> None:
+    """Delete what is held of deleted runs, and pages of no run."""
+    for table in _DATA:
+        living = select(runs.c.run_id)
+        if table not in _ROLLED:
+            gone = table.c.run_id.in_(living.where(runs.c.deleted == 1))
+        else:
+            gone = table.c.run_id.not_in(living.where(runs.c.deleted == 0))
+        connection.execute(delete(table).where(gone))

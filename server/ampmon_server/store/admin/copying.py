@@ -1,0 +1,158 @@
+"""Copies of an SQLite file: taken while a server writes to it, and put in its place while none does."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from sqlalchemy import URL
+from sqlalchemy.exc import DBAPIError
+
+from ampmon.spool.layout import sync_directory
+from ampmon_server.store.engine import engine, sqlite
+from ampmon_server.store.engine.errors import Busy, Unusable
+from ampmon_server.store.schema import migrations
+from ampmon_server.store.schema.migrations import Schema
+
+
+PAGES = 4096
+"""Of each step of a copy: 16 MiB, between which it is told how far it is."""
+
+Tell = Callable[[int, int], None]
+
+
+def back_up(source: Path, target: Path, tell: Tell) -> None:
+    """Copy the database as it is now to ``target``, whole or not at all, readable by its owner only.
+
+    Servers may write meanwhile. ``tell`` is given the pages that are done, and all. Raises Unusable.
+    """
+    if not source.exists():
+        raise Unusable(f"{source} is not there: name a --data-dir")
+    with beside(target) as draft:
+        _copy(source, draft, tell)
+        found = _unsound(draft)
+        if found is not None:
+            raise Unusable(f"{source} is damaged ({found}): see ampmon db verify")
+        put(draft, target)
+
+
+def restore(copy: Path, target: Path, aside: Path, tell: Tell) -> Path | None:
+    """Put a copy in the place of ``target``, and what was there under the name ``aside``; the first of it, if any was.
+
+    Raises Unusable, with everything as it was: where a server runs, or the copy is damaged or none of ours.
+    """
+    if not copy.is_file():
+        raise Unusable(f"{copy} is not there")
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unusable(f"{target.parent} cannot be made ({error.strerror})") from None
+    with sqlite.lock(target.with_name(target.name + ".lock")), beside(target) as draft:
+        _copy(copy, draft, tell)
+        found = _unsound(draft)
+        if found is not None:
+            raise Unusable(f"{copy} is damaged ({found}): take another copy")
+        _check(draft, copy)
+        before = _set_aside(target, aside)
+        put(draft, target)
+    return before
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A new file of its owner's in the folder of ``target``, gone in the end. Raises Unusable for what fails there."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        os.close(handle)
+        try:
+            yield Path(name)
+        finally:
+            for end in ("", "-wal", "-shm", "-journal"):
+                with suppress(FileNotFoundError):
+                    os.unlink(name + end)
+    except OSError as error:
+        raise Unusable(f"{target} cannot be written ({error.strerror})") from None
+    except sqlite3.Error as error:
+        raise Unusable(f"{target} cannot be written: {error}") from None
+
+
+def _copy(source: Path, draft: Path, tell: Tell) -> None:
+    try:
+        with closing(_opened(source)) as old, closing(sqlite3.connect(draft)) as new:
+            # One view of it from here on: without it each write of a server would begin the copy anew.
+            old.execute("BEGIN")
+            old.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            old.backup(new, pages=PAGES, progress=lambda _, left, all_: tell(all_ - left, all_))
+            new.execute("PRAGMA journal_mode = DELETE")  # one file, and none beside it
+    except sqlite3.Error as error:
+        if sqlite.is_unavailable(error):
+            raise Unusable(f"{source} cannot be read as a database ({error})") from None
+        raise
+
+
+def _opened(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)
+
+
+def _unsound(file: Path) -> str | None:
+    """What SQLite finds wrong with a file first; None where it is sound."""
+    try:
+        with closing(_opened(file)) as connection:
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        return str(error)
+    return None if found == "ok" else " ".join(str(found).split())
+
+
+def _check(draft: Path, copy: Path) -> None:
+    """Raises Unusable for a copy that this version cannot use."""
+    database = engine.open_engine(str(URL.create("sqlite", database=str(draft))))
+    try:
+        with engine.reading(database) as connection:
+            usable(migrations.schema(connection), copy)
+    except (Busy, DBAPIError) as error:
+        raise Unusable(f"{copy} cannot be read: {error}") from None
+    finally:
+        database.dispose()
+
+
+def usable(schema: Schema, copy: Path) -> Schema:
+    """The schema of a copy that this version can use, at once or upgraded. Raises Unusable for any other."""
+    if schema.age == "newer":
+        raise Unusable(
+            f"{copy} was made by a newer ampmon (schema {schema.revision}): "
+            "run pip install --upgrade 'ampmon[server]'"
+        )
+    if schema.age not in {"older", "current"}:
+        raise Unusable(f"{copy} is no database of ampmon's")
+    return schema
+
+
+def _set_aside(target: Path, aside: Path) -> Path | None:
+    """Give a database that nobody uses another name as well; at no moment is there none: a server would make one.
+
+    The first of what is under the new name; None where nothing was there.
+    """
+    with suppress(sqlite3.Error), closing(_opened(target)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # all of it is in the one file then
+    with suppress(FileNotFoundError):
+        os.link(target, aside)
+    # Of one that is damaged and could not be read, or is gone: SQLite would take them for those of the copy.
+    logs = ("-wal", "-shm", "-journal")
+    for end in logs:
+        with suppress(FileNotFoundError):
+            os.replace(f"{target}{end}", f"{aside}{end}")
+    found = (Path(f"{aside}{end}") for end in ("", *logs))
+    return next((file for file in found if file.exists()), None)
+
+
+def put(draft: Path, target: Path) -> None:
+    """Rename, with the content on the disk before, and the name after."""
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(draft, target)
+    sync_directory(target.parent)

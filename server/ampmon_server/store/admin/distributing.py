@@ -1,0 +1,182 @@
+"""Spreads the tables of a PostgreSQL database over a Citus cluster by run, for `ampmon db distribute`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sqlalchemy import Connection, make_url, text
+from sqlalchemy.exc import DBAPIError
+
+from ampmon_server.settings import Settings
+from ampmon_server.store.engine import engine, opening, postgresql
+from ampmon_server.store.engine.errors import Unusable
+from ampmon_server.store.engine.opening import Opened
+from ampmon_server.store.schema.migrations import VERSION_TABLE
+from ampmon_server.store.schema.tables import metadata, runs
+
+
+RUN = runs.c.run_id.name
+BY_RUN = tuple(table.name for table in metadata.sorted_tables if RUN in table.c)
+"""Each on the node of its run; `runs` stands before those that refer to it."""
+EVERYWHERE = (
+    *(table.name for table in metadata.sorted_tables if RUN not in table.c),
+    VERSION_TABLE,
+)
+"""Small, of no run: every node has a copy."""
+
+_Placing: TypeAlias = tuple[str, str | None, int | None]
+"""How a table is placed: 'h' by a hash of a column or 'n' by none, which column, and in which group of tables."""
+
+_PLACED = text(
+    "SELECT c.relname, p.partmethod::text, column_to_column_name(p.logicalrelid, p.partkey)::text, p.colocationid "
+    "FROM pg_dist_partition p JOIN pg_class c ON c.oid = p.logicalrelid WHERE pg_table_is_visible(c.oid)"
+)
+_NODES = text(
+    "SELECT nodename::text, nodeport, shouldhaveshards FROM pg_dist_node WHERE isactive AND noderole::text = 'primary'"
+)
+_NOT_NEEDED = "Without it everything works, on one PostgreSQL"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One statement, and the table that it is about."""
+
+    table: str
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A PostgreSQL database with Citus, and what is left to do in it; ``nodes`` are those that are to hold runs."""
+
+    database: str
+    nodes: tuple[str, ...]
+    steps: tuple[Step, ...]
+    _opened: Opened
+
+    @classmethod
+    @contextmanager
+    def begin(cls, settings: Settings) -> Iterator[Distribution]:
+        """Look at the database, without changing it. Raises Unusable where it cannot be distributed, Busy."""
+        if engine.open_engine(settings.url).dialect.name == "sqlite":
+            raise Unusable(
+                f"{make_url(settings.url).database} is an SQLite file, on one machine: to distribute "
+                f"runs, keep them in PostgreSQL with Citus, --database-url {postgresql.DRIVER}://..."
+            )
+        opened = opening.open_to_read(settings)
+        try:
+            with engine.reading(opened.engine) as connection:
+                _check_extension(connection, opened.name)
+                nodes = _nodes(connection, opened.name)
+                _check_node(connection, opened.name)
+                steps = _steps(connection)
+            yield cls(opened.name, nodes, steps, opened)
+        finally:
+            opened.close()
+
+    @property
+    def tables(self) -> int:
+        """How many tables there are to be distributed in all."""
+        return len(BY_RUN) + len(EVERYWHERE)
+
+    def run(self) -> Iterator[Step]:
+        """Do what is left, in one transaction, and tell each step once it is done; committed after the last.
+
+        Raises Unusable or Busy, with nothing changed.
+        """
+        with engine.writing(self._opened.engine) as connection:
+            postgresql.take_turns(connection)
+            # Another may have come first.
+            for step in _steps(connection):
+                try:
+                    connection.exec_driver_sql(step.statement)
+                except DBAPIError as error:
+                    raise Unusable(_failure(step, error, self.database)) from error
+                yield step
+
+
+def _check_extension(connection: Connection, name: str) -> None:
+    """Raises Unusable unless Citus is there."""
+    if connection.scalar(text("SELECT 1 FROM pg_extension WHERE extname = 'citus'")) is None:
+        found = text("SELECT 1 FROM pg_available_extensions WHERE name = 'citus'")
+        if connection.scalar(found) is not None:
+            raise Unusable(
+                f"{name} does not use Citus, which is installed: on each node set shared_preload_libraries = 'citus', "
+                f"start PostgreSQL anew, and run CREATE EXTENSION citus in the database. {_NOT_NEEDED}"
+            )
+        raise Unusable(
+            f"{name} has no Citus: install it on each node (https://docs.citusdata.com), set "
+            "shared_preload_libraries = 'citus', start PostgreSQL anew, and run CREATE EXTENSION citus in the "
+            f"database. {_NOT_NEEDED}"
+        )
+
+
+def _nodes(connection: Connection, name: str) -> tuple[str, ...]:
+    """The nodes that are to hold runs. Raises Unusable where there are none."""
+    nodes = connection.execute(_NODES).all()
+    holding = tuple(f"{node.nodename}:{node.nodeport}" for node in nodes if node.shouldhaveshards)
+    if not holding:
+        raise Unusable(
+            f"{name} has no worker node: run in it SELECT citus_set_coordinator_host('HOST', PORT) with its own "
+            "address, and SELECT citus_add_node('HOST', PORT) for each worker"
+        )
+    return holding
+
+
+def _check_node(connection: Connection, name: str) -> None:
+    """Raises Unusable unless this is the node that makes plans for the others."""
+    if not connection.scalar(text("SELECT citus_is_coordinator()")):
+        raise Unusable(f"{name} is a worker of its cluster: name the coordinator in --database-url")
+
+
+def _steps(connection: Connection) -> tuple[Step, ...]:
+    """What is left to do: tables are placed, and then what they held on the coordinator goes. Raises Unusable."""
+    placed: dict[str, _Placing] = {
+        row[0]: (row[1], row[2], row[3]) for row in connection.execute(_PLACED).all()
+    }
+    for table in (*BY_RUN, *EVERYWHERE):
+        if table in placed and not _as_wanted(table, placed):
+            raise Unusable(
+                f"{table} is distributed otherwise: run SELECT undistribute_table('{table}', "
+                "cascade_via_foreign_keys => true), and this again"
+            )
+    left = [table for table in (*EVERYWHERE, *BY_RUN) if table not in placed]
+    # A table may be emptied only after those that refer to it are placed.
+    return (
+        *(Step(table, _placing(table)) for table in left),
+        *(Step(table, _emptying(table)) for table in reversed(left)),
+    )
+
+
+def _as_wanted(table: str, placed: dict[str, _Placing]) -> bool:
+    how, column, group = placed[table]
+    if table in EVERYWHERE:
+        return how == "n" and column is None
+    return (how, column) == ("h", RUN) and group == placed.get(runs.name, (None, None, None))[2]
+
+
+def _placing(table: str) -> str:
+    if table in EVERYWHERE:
+        return f"SELECT create_reference_table('{table}')"
+    # Not with what another program has distributed by 16 bytes.
+    beside = "none" if table == runs.name else runs.name
+    return f"SELECT create_distributed_table('{table}', '{RUN}', colocate_with => '{beside}')"
+
+
+def _emptying(table: str) -> str:
+    return f"SELECT truncate_local_data_after_distributing_table('{table}')"
+
+
+def _failure(step: Step, error: DBAPIError, name: str) -> str:
+    told = " ".join(str(error.orig).split())
+    state = getattr(error.orig, "sqlstate", None)
+    if state == "55P03":
+        told, remedy = f"{step.table} is in use", "stop every ampmon serve that uses it"
+    elif state == "42501":
+        remedy = "run it as the owner of the tables, with the right to connect to every node"
+    else:
+        remedy = "see that the coordinator reaches every worker, SELECT * FROM citus_check_cluster_node_health()"
+    return f"{name}: nothing is distributed ({step.statement}: {told}): {remedy}"

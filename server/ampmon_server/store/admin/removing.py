@@ -1,0 +1,74 @@
+"""Removes rows of a run some at a time, so that no transaction is long; and what is held of deleted runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, delete, select, tuple_
+
+from ampmon_server.store.engine import engine
+from ampmon_server.store.schema.tables import (
+    gradient_blocks,
+    gradient_totals,
+    metadata,
+    module_blocks,
+    runs,
+    scalar_pages,
+    streams,
+    update_pages,
+)
+
+
+ROWS_MAX = 2000
+BLOCKS_MAX = 64
+"""Removed in one transaction. A block is many pages of the file; its row is read to find out where they are."""
+
+_LARGE = {gradient_blocks, gradient_totals, module_blocks, scalar_pages, update_pages}
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Rows of one table, of one run, that ``of`` holds for."""
+
+    table: Table
+    of: ColumnElement[bool]
+
+    @property
+    def at_once(self) -> int:
+        large = self.table in _LARGE or "level" in self.table.c
+        return BLOCKS_MAX if large else ROWS_MAX
+
+    def some(self, connection: Connection) -> int:
+        """Remove the first of those that are left; how many."""
+        _, *key = self.table.primary_key
+        which = self.of
+        following = select(*key).where(which).order_by(*key).offset(self.at_once).limit(1)
+        first_kept = connection.execute(following).first()
+        if first_kept is not None:
+            which = and_(which, tuple_(*key) < tuple_(*first_kept))
+        return connection.execute(delete(self.table).where(which)).rowcount
+
+
+def all_of(database: Engine, removals: list[Removal]) -> Iterator[int]:
+    """Remove it all, a transaction at a time; how many rows each has removed. Raises Busy."""
+    for removal in removals:
+        removed = removal.at_once
+        while removed >= removal.at_once:
+            removed = engine.write(database, removal.some)
+            yield removed
+
+
+def of_run(run_id: bytes) -> list[Removal]:
+    """All that is held of a run but its own row; its streams go last, so that what is left undone can be found."""
+    tables = [
+        table for table in metadata.sorted_tables if "run_id" in table.c and table is not runs
+    ]
+    ordered = sorted(tables, key=lambda table: table is streams)
+    return [Removal(table, table.c.run_id == run_id) for table in ordered]
+
+
+def deleted(connection: Connection) -> list[bytes]:
+    """Deleted runs of which something is still held."""
+    left = select(streams.c.run_id).where(streams.c.run_id == runs.c.run_id).exists()
+    return list(connection.scalars(select(runs.c.run_id).where(runs.c.deleted == 1, left)))

@@ -1,0 +1,161 @@
+"""Verifies a database, for `ampmon db verify`: reads it run by run, and mends what rows tell if it is asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, Row, select
+from sqlalchemy.exc import DatabaseError
+
+from ampmon_server.settings import Settings
+from ampmon_server.store.admin import removing
+from ampmon_server.store.admin.checks import blocks, pages, records, strays
+from ampmon_server.store.admin.checks.cells import Comparison
+from ampmon_server.store.admin.checks.finding import RESTORE, Finding
+from ampmon_server.store.admin.checks.kinds import KINDS
+from ampmon_server.store.engine import engine, opening, postgresql
+from ampmon_server.store.engine.errors import Busy, Damaged, NotFound
+from ampmon_server.store.engine.opening import Opened
+from ampmon_server.store.schema.tables import runs
+from ampmon_server.store.streams import state as run_state
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A database that is verified. Each run is read as it is at one moment; servers may go on meanwhile."""
+
+    _opened: Opened
+
+    @classmethod
+    @contextmanager
+    def begin(cls, settings: Settings, *, repair: bool = False) -> Iterator[Verification]:
+        """Open the database, without changing it. Raises Unusable.
+
+        To ``repair`` an SQLite file no server may use it until the end.
+        """
+        with closing(opening.open_beside(settings, alone=repair)) as opened:
+            yield cls(opened)
+
+    @property
+    def database(self) -> str:
+        """Which database it is, without any secret."""
+        return self._opened.name
+
+    def runs(self, only: UUID | None = None) -> list[UUID]:
+        """The runs there are, the oldest first, or the one asked for. Raises NotFound, Busy."""
+        known = select(runs.c.run_id).where(runs.c.deleted == 0).order_by(runs.c.started)
+        if only is not None:
+            known = known.where(runs.c.run_id == only.bytes)
+        with self._reading() as connection:
+            found = [UUID(bytes=each) for each in connection.scalars(known)]
+        if only is not None and not found:
+            raise NotFound(f"There is no run {only}.")
+        return found
+
+    def broken(self) -> list[Finding]:
+        """What is wrong with the file itself: then nothing else can be told. Raises Busy."""
+        try:
+            with self._reading() as connection:
+                return list(strays.integrity(connection))
+        except Busy as busy:
+            cause = busy.__cause__
+            if type(cause) is not DatabaseError:  # not one of its kinds: a file that is damaged
+                raise
+            return [Finding(self.database, str(cause.orig), RESTORE)]
+
+    def strays(self) -> list[Finding]:
+        """What belongs to no run. Raises Busy."""
+        with self._reading() as connection:
+            return list(strays.of_no_run(connection))
+
+    def run(self, run_id: UUID) -> list[Finding]:
+        """What is wrong with a run; nothing for one that is gone by now. Raises Busy."""
+        with self._reading() as connection:
+            return list(_check(connection, run_id))
+
+    def repair(self, run_id: UUID) -> None:
+        """Make anew what rows tell: cells, totals and counts. Nothing that was recorded is changed. Raises Busy."""
+
+        def work(connection: Connection) -> None:
+            postgresql.take_time(connection)
+            row = _row(connection, run_id, held=True)
+            if row is None:
+                return
+            rows = pages.read(connection, run_id.bytes, "", mending=True)
+            list(rolled_up(connection, run_id.bytes, "", mending=True))
+            strays.sweep(connection, run_id.bytes)
+            row = _row(connection, run_id)
+            if row is not None:
+                records.mend(connection, row, rows)
+                run_state.move_on(connection, run_id)
+
+        engine.write(self._opened.engine, work)
+
+    def sweep(self) -> None:
+        """Delete what is held of deleted runs, some at a time, and pages of no run. Raises Busy."""
+        with self._reading() as connection:
+            deleted = removing.deleted(connection)
+        for run_id in deleted:
+            for _ in removing.all_of(self._opened.engine, removing.of_run(run_id)):
+                pass
+        engine.write(self._opened.engine, strays.sweep_runs)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with engine.reading(self._opened.engine) as connection:
+            postgresql.take_time(connection)
+            yield connection
+
+
+def _check(connection: Connection, run_id: UUID) -> Iterator[Finding]:
+    row = _row(connection, run_id)
+    if row is None:
+        return
+    where = f"run {run_id}"
+    rows = pages.read(connection, run_id.bytes, where)
+    yield from rows.findings
+    yield from records.contiguity(connection, run_id.bytes, rows, where)
+    yield from rolled_up(connection, run_id.bytes, where)
+    yield from records.totals(connection, row, rows, where)
+    yield from blocks.check(connection, run_id.bytes, where)
+    yield from strays.of_no_stream(connection, run_id.bytes, where)
+
+
+def unsound(database: Engine, run_id: UUID) -> Finding | None:
+    """What is wrong with the cells of a run, first found; nothing of one that is deleted. Raises Busy."""
+    with engine.reading(database) as connection:
+        postgresql.take_time(connection)
+        if _row(connection, run_id) is None:
+            return None
+        return next(rolled_up(connection, run_id.bytes, f"run {run_id}"), None)
+
+
+def rolled_up(
+    connection: Connection, run_id: bytes, where: str, *, mending: bool = False
+) -> Iterator[Finding]:
+    """What is wrong with the cells of a run; ``mending``, what was, as far as rows tell."""
+    for kind in KINDS:
+        try:
+            for name, series in kind.series(connection, run_id):
+                yield from _compare(Comparison(name, series, mending), where)
+        except Damaged as error:
+            yield Finding(f"{where}, {kind.table.name}", str(error), RESTORE)
+
+
+def _compare(comparison: Comparison, where: str) -> Iterator[Finding]:
+    try:
+        comparison.run()
+    except Damaged as error:
+        yield Finding(
+            f"{where}, {comparison.name}", f"a block of it cannot be read: {error}", RESTORE
+        )
+    yield from comparison.findings(where)
+
+
+def _row(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any] | None:
+    statement = select(runs).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    return connection.execute(statement.with_for_update() if held else statement).one_or_none()

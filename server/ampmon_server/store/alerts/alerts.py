@@ -1,0 +1,225 @@
+"""Keeps how a run's findings stand as alerts, in the transaction that keeps the findings: stored before it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import Connection, Row, and_, delete, func, or_, select, update
+
+from ampmon import wire
+from ampmon_server.alerting.machine import Alert, step
+from ampmon_server.alerting.targets import Alerts
+from ampmon_server.alerting.telling import Found, Subject, message
+from ampmon_server.store.alerts import mutes, outbox
+from ampmon_server.store.alerts.outbox import subject_of
+from ampmon_server.store.engine.engine import insert_rows, now_us
+from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.schema.tables import alerts, runs
+from ampmon_server.store.streams.changes import Change, move_on
+
+
+OF_THE_END = frozenset({"crashed"})
+"""Rules that tell how a run ended; what others found was of its going on, and ends with it."""
+
+RECENT_US = 24 * 3600 * 1_000_000
+"""Nothing begins to fire of a run whose last record is older: such are sent late, or were left behind long ago."""
+
+LOOK_BACK_US = 2 * RECENT_US
+"""So far back it is asked which runs want to be looked at; nothing that is pending waits for longer."""
+
+_NAMES = ("state", "severity", "since", "fired", "resolved", "told", "acknowledged")
+_COLUMNS = (*_NAMES, "acknowledged_by")
+
+Kept: TypeAlias = dict[str, tuple[Alert, Found]]
+"""Alerts of a run by their rules, each with what was found last."""
+
+
+class Advanced(NamedTuple):
+    """Whether any alert is another now, how many fire unacknowledged, and when the next may."""
+
+    changed: bool
+    firing: int
+    due: int | None
+
+
+def advance(
+    connection: Connection, run: Row[Any], findings: Sequence[wire.Finding], now: int, to: Alerts
+) -> Advanced:
+    """Take every alert of a run, whose row is held, to its next state, and have told what is to be."""
+    before = read(connection, run.run_id)
+    there = _worth_telling(run, findings, now, to, before)
+    if not before and not there:
+        return Advanced(False, 0, None)
+    muted = mutes.rules_of(connection, run.run_id, run.project, now)
+    subject = subject_of(run.run_id, run)
+    after: Kept = {}
+    dues = []
+    for rule in dict.fromkeys((*before, *there)):
+        stood, found = before.get(rule, (None, None))
+        finding = there.get(rule)
+        severity = None if finding is None else finding.severity
+        hushed = rule in muted or None in muted
+        made = step(stood, severity, now, to.policy.patience, muted=hushed)
+        found = found if finding is None else Found.of(finding)
+        if made.alert is None or found is None:
+            continue
+        after[rule] = made.alert, found
+        dues.append(made.due)
+        if made.tell is not None:
+            told = message(subject, found, made.alert, made.tell, to.public_url)
+            targets = to.wanting(run.project, made.alert.severity)
+            outbox.put(connection, run.run_id, rule, told, targets, now)
+    _write(connection, run.run_id, before, after)
+    changed = {rule: kept[0] for rule, kept in before.items()} != {
+        rule: kept[0] for rule, kept in after.items()
+    }
+    due = min((each for each in dues if each is not None), default=None)
+    return Advanced(changed, _firing(each for each, _ in after.values()), due)
+
+
+def _worth_telling(
+    run: Row[Any], findings: Sequence[wire.Finding], now: int, to: Alerts, before: Kept
+) -> dict[str, wire.Finding]:
+    """The worst finding of each rule that somebody is to be told of."""
+    over = run.state != "running"
+    recent = run.last_time is not None and now - run.last_time < RECENT_US
+    there: dict[str, wire.Finding] = {}
+    for finding in findings:
+        known = before.get(finding.rule)
+        stands = known is not None and known[0].state != "resolved"
+        if run.archived or (over and finding.rule not in OF_THE_END) or not (recent or stands):
+            continue
+        if to.wanting(run.project, finding.severity):
+            there.setdefault(finding.rule, finding)
+    return there
+
+
+def read(connection: Connection, run_id: bytes) -> Kept:
+    """The alerts of a run, those that began first before the others."""
+    rows = connection.execute(
+        select(alerts).where(alerts.c.run_id == run_id).order_by(alerts.c.since, alerts.c.rule)
+    )
+    return {row.rule: _alert(row) for row in rows}
+
+
+def _alert(row: Row[Any]) -> tuple[Alert, Found]:
+    alert = Alert(**{name: getattr(row, name) for name in _COLUMNS})
+    return alert, msgspec.json.decode(row.found, type=Found)
+
+
+def _write(connection: Connection, run_id: bytes, before: Kept, after: Kept) -> None:
+    gone = [rule for rule in before if rule not in after]
+    if gone:
+        connection.execute(delete(alerts).where(alerts.c.run_id == run_id, alerts.c.rule.in_(gone)))
+    rows = [
+        (
+            run_id,
+            rule,
+            *(getattr(alert, name) for name in _COLUMNS),
+            msgspec.json.encode(found).decode(),
+        )
+        for rule, (alert, found) in after.items()
+        if before.get(rule) != (alert, found)
+    ]
+    insert_rows(connection, alerts, rows, replace=True)
+
+
+def _firing(stand: Iterable[Alert]) -> int:
+    return sum(each.state == "firing" and each.acknowledged is None for each in stand)
+
+
+def acknowledge(connection: Connection, run_id: UUID, rule: str, who: str) -> Change:
+    """Note who has taken an alert upon themselves. Raises NotFound where none of the rule is pending or fires."""
+    now = now_us()
+    moved = move_on(connection, run_id, now)
+    stand = read(connection, run_id.bytes)
+    kept = stand.get(rule)
+    if kept is None or kept[0].state == "resolved":
+        raise NotFound(f"Nothing of the rule {rule} fires.")
+    after = {**stand, rule: (replace(kept[0], acknowledged=now, acknowledged_by=who), kept[1])}
+    _write(connection, run_id.bytes, stand, after)
+    firing = _firing(each for each, _ in after.values())
+    connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(firing=firing))
+    return moved
+
+
+def firing(connection: Connection) -> int:
+    """How many alerts of all runs fire that nobody has acknowledged."""
+    counted = select(func.sum(runs.c.firing)).where(runs.c.firing > 0)
+    return int(connection.scalar(counted) or 0)
+
+
+def open_ones(
+    connection: Connection, limit: int, within: Collection[str] | None
+) -> list[tuple[Subject, str, Alert, Found]]:
+    """The alerts that are pending or fire, the newest first, each with its run; of some projects, if they are given."""
+    of = [] if within is None else [runs.c.project.in_(within)]
+    rows = connection.execute(
+        select(alerts, runs.c.project, runs.c.name, runs.c.owner)
+        .join(runs, runs.c.run_id == alerts.c.run_id)
+        .where(alerts.c.state != "resolved", runs.c.deleted == 0, *of)
+        .order_by(alerts.c.since.desc(), alerts.c.run_id, alerts.c.rule)
+        .limit(limit)
+    )
+    return [(subject_of(row.run_id, row), row.rule, *_alert(row)) for row in rows]
+
+
+def subjects(connection: Connection, run_ids: Iterable[UUID]) -> dict[UUID, Subject]:
+    """Those of some runs that are there."""
+    ids = [run_id.bytes for run_id in run_ids]
+    rows = connection.execute(
+        select(runs.c.run_id, runs.c.project, runs.c.name, runs.c.owner).where(
+            runs.c.run_id.in_(ids), runs.c.deleted == 0
+        )
+    )
+    return {UUID(bytes=row.run_id): subject_of(row.run_id, row) for row in rows}
+
+
+class Restless(NamedTuple):
+    """A run that wants to be looked at though nothing arrives: when it falls silent, and whether a look is due."""
+
+    run_id: UUID
+    silent_after: int
+    due: bool
+
+
+def restless(connection: Connection, now: int) -> list[Restless]:
+    """Runs that fell silent, that ended and were not looked at since, or have an alert that may fire by now."""
+    table = runs.c
+    silent = and_(table.state == "running", table.silent_after < now)
+    rows = connection.execute(
+        select(table.run_id, table.silent_after, table.alerts_due).where(
+            table.changed > now - LOOK_BACK_US,
+            table.deleted == 0,
+            or_(silent, table.alerts_due <= now),
+        )
+    )
+    return [
+        Restless(
+            UUID(bytes=row.run_id),
+            row.silent_after,
+            row.alerts_due is not None and row.alerts_due <= now,
+        )
+        for row in rows
+    ]
+
+
+def unheard(connection: Connection, now: int) -> list[Restless]:
+    """Runs with an alert that fires, that targets were not told of, and that is muted no more: by whatever it ended."""
+    table = alerts.c
+    rows = connection.execute(
+        select(runs.c.run_id, runs.c.silent_after)
+        .distinct()
+        .join(alerts, table.run_id == runs.c.run_id)
+        .where(
+            table.state == "firing",
+            or_(table.told.is_(None), table.told < table.fired),
+            runs.c.deleted == 0,
+            ~mutes.muted(table.run_id, runs.c.project, table.rule, now),
+        )
+    )
+    return [Restless(UUID(bytes=row.run_id), row.silent_after, True) for row in rows]

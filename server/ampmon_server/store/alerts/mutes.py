@@ -1,0 +1,160 @@
+"""Of what nobody is told: few rows, of one run, of a project or of all."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    delete,
+    exists,
+    insert,
+    or_,
+    select,
+)
+
+from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.schema.tables import mutes
+
+
+KEPT_US = 7 * 24 * 3600 * 1_000_000
+"""So long after its end a mute is still listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mute:
+    """What nobody is told of: None is any run, project or rule, and for ever. Times are us since the epoch."""
+
+    mute_id: UUID
+    run_id: UUID | None
+    project: str | None
+    rule: str | None
+    until: int | None
+    made: int
+    made_by: str
+
+    @classmethod
+    def new(
+        cls, run_id: UUID | None, project: str | None, rule: str | None, until: int | None
+    ) -> Mute:
+        """One that is not kept yet."""
+        return cls(
+            mute_id=uuid4(),
+            run_id=run_id,
+            project=project,
+            rule=rule,
+            until=until,
+            made=0,
+            made_by="",
+        )
+
+    def holds(self, run_id: UUID, project: str, now: int) -> bool:
+        """Whether a rule of it is muted for a run now; `muted` is the same in SQL."""
+        of_run = self.run_id in {None, run_id} and self.project in {None, project}
+        return of_run and (self.until is None or self.until > now)
+
+
+def keep(connection: Connection, mute: Mute) -> Mute:
+    """Keep a mute, in the place of one of the same and by its id; as it is kept."""
+    run_id = None if mute.run_id is None else mute.run_id.bytes
+    of = mutes.c
+    same = (of.of_run == run_id, of.project == mute.project, of.rule == mute.rule)
+    earlier = connection.scalar(select(of.mute_id).where(*same))
+    kept = mute if earlier is None else replace(mute, mute_id=UUID(bytes=earlier))
+    connection.execute(delete(mutes).where(*same))
+    connection.execute(
+        insert(mutes).values(
+            mute_id=kept.mute_id.bytes,
+            of_run=run_id,
+            project=mute.project,
+            rule=mute.rule,
+            until=mute.until,
+            made=mute.made,
+            made_by=mute.made_by,
+        )
+    )
+    return kept
+
+
+def find(connection: Connection, mute_id: UUID) -> Mute:
+    """Raises NotFound."""
+    row = connection.execute(select(mutes).where(mutes.c.mute_id == mute_id.bytes)).one_or_none()
+    if row is None:
+        raise NotFound(f"There is no mute {mute_id}.")
+    return _mute(row)
+
+
+def lift(connection: Connection, mute_id: UUID) -> None:
+    """Have told of it again."""
+    connection.execute(delete(mutes).where(mutes.c.mute_id == mute_id.bytes))
+
+
+def read_all(connection: Connection, within: Collection[str] | None) -> list[Mute]:
+    """Every mute that touches one of these projects, or any, the newest first."""
+    project = mutes.c.project
+    touching = [] if within is None else [or_(project.is_(None), project.in_(within))]
+    rows = connection.execute(
+        select(mutes).where(*touching).order_by(mutes.c.made.desc(), mutes.c.mute_id)
+    )
+    return [_mute(row) for row in rows]
+
+
+def of_run(connection: Connection, run_id: bytes, project: str, now: int) -> list[Mute]:
+    """Those that hold for a run now."""
+    rows = connection.execute(
+        select(mutes).where(_holds(run_id, project, now)).order_by(mutes.c.made)
+    )
+    return [_mute(row) for row in rows]
+
+
+def muted(
+    run_id: Column[bytes], project: Column[str], rule: Column[str], now: int
+) -> ColumnElement[bool]:
+    """Whether a mute holds now for what is in these columns of a statement."""
+    of_rule = or_(mutes.c.rule == rule, mutes.c.rule.is_(None))
+    return exists().where(_holds(run_id, project, now), of_rule)
+
+
+def _holds(
+    run_id: bytes | Column[bytes], project: str | Column[str], now: int
+) -> ColumnElement[bool]:
+    table = mutes.c
+    return and_(
+        or_(table.of_run == run_id, table.of_run.is_(None)),
+        or_(table.project == project, table.project.is_(None)),
+        or_(table.until.is_(None), table.until > now),
+    )
+
+
+def rules_of(connection: Connection, run_id: bytes, project: str, now: int) -> set[str | None]:
+    """The rules that are muted for a run; None stands for all."""
+    return {mute.rule for mute in of_run(connection, run_id, project, now)}
+
+
+def forget(connection: Connection, run_id: bytes) -> None:
+    """Forget those of one run."""
+    connection.execute(delete(mutes).where(mutes.c.of_run == run_id))
+
+
+def tidy(connection: Connection, now: int) -> None:
+    """Forget those that ended some time ago."""
+    connection.execute(delete(mutes).where(mutes.c.until < now - KEPT_US))
+
+
+def _mute(row: Row[Any]) -> Mute:
+    return Mute(
+        mute_id=UUID(bytes=row.mute_id),
+        run_id=None if row.of_run is None else UUID(bytes=row.of_run),
+        project=row.project,
+        rule=row.rule,
+        until=row.until,
+        made=row.made,
+        made_by=row.made_by,
+    )

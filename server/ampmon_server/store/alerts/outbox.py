@@ -1,0 +1,300 @@
+"""Messages to targets: kept until they are sent or out of date, each taken by one server process at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from ampmon_server.alerting.deliver import DEADLINE_S
+from ampmon_server.alerting.delivery import Outcome, Trouble
+from ampmon_server.alerting.targets import Target
+from ampmon_server.alerting.telling import Message, Subject, together
+from ampmon_server.store.engine.engine import now_us
+from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.schema.tables import messages, runs
+from ampmon_server.store.streams.changes import Change, move_on
+
+
+_S = 1_000_000
+HOUR_US = 3600 * _S
+LEASE_US = (2 * DEADLINE_S + 30) * _S
+"""Who has taken a message has so long to say how that went; then it is anybody's again."""
+RETRY_US, RETRY_MAX_US = 30 * _S, HOUR_US
+"""After its first failure a message waits so long, after each further one twice as long, up to the other."""
+GIVE_UP_US = 24 * HOUR_US
+KEPT_US = 7 * 24 * HOUR_US
+TOGETHER_MAX = 1000
+"""So many that were held back are told in one message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Messages to one target that somebody has taken to deliver, as the one that is to be sent."""
+
+    ids: tuple[bytes, ...]
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How the newest message of an alert stands with a target. Times are us since the epoch.
+
+    ``sent`` is when it was, ``trouble`` why the last attempt failed; ``due`` is when it is tried again, if ever.
+    """
+
+    rule: str
+    target: str
+    made: int
+    attempts: int
+    due: int | None
+    sent: int | None
+    trouble: Trouble | None
+    status: int | None
+
+
+def put(
+    connection: Connection,
+    run_id: bytes,
+    rule: str,
+    message: Message,
+    targets: Iterable[Target],
+    now: int,
+) -> None:
+    """Have a message sent to targets, soon, in the place of those of the same alert that did not reach them yet."""
+    table, names = messages.c, [target.name for target in targets]
+    if not names:
+        return
+    same = (table.of_run == run_id, table.rule == rule, table.target.in_(names))
+    # One that is under way, for which any may be that was tried and is due soon, is waited for: see take and settle.
+    idle = or_(table.attempts == 0, table.due.is_(None), table.due > now + 2 * LEASE_US)
+    unsent = (*same, table.sent.is_(None))
+    connection.execute(delete(messages).where(*unsent, idle))
+    wait = select(table.target, func.max(table.due).label("due")).where(*unsent)
+    waits = {row.target: row.due for row in connection.execute(wait.group_by(table.target))}
+    rows = [
+        {
+            "message_id": uuid4().bytes,
+            "target": name,
+            "of_run": run_id,
+            "rule": rule,
+            "made": now,
+            "due": max(now, waits.get(name, now)),
+            **message._asdict(),
+        }
+        for name in names
+    ]
+    connection.execute(insert(messages), rows)
+
+
+def _drop_overtaken(connection: Connection, *which: ColumnElement[bool]) -> None:
+    """Send no message any more that there is a newer one after: it would come later, and say what had been before."""
+    old, new = messages.c, messages.alias().c
+    after = (new.of_run == old.of_run, new.rule == old.rule, new.target == old.target)
+    overtaken = exists().where(*after, new.made > old.made)
+    connection.execute(delete(messages).where(old.sent.is_(None), overtaken, *which))
+
+
+def due(connection: Connection) -> set[str]:
+    """The targets that something is to be sent to now."""
+    targets = select(messages.c.target).where(messages.c.due <= now_us()).distinct()
+    return set(connection.scalars(targets))
+
+
+def take(connection: Connection, target: str, hourly: int, public_url: str | None) -> Taken | None:
+    """Take what is to be sent to a target next, as nobody else will for some time.
+
+    None where nothing is to be sent, or too much was sent within the hour.
+    """
+    now = now_us()
+    to_send = (messages.c.target == target, messages.c.due <= now)
+    _drop_overtaken(connection, *to_send)
+    rows = connection.execute(
+        select(messages)
+        .where(*to_send)
+        .order_by(messages.c.made, messages.c.message_id)
+        .limit(TOGETHER_MAX)
+        .with_for_update()
+    ).all()
+    if not rows:
+        return None
+    free = _free_at(connection, target, now, hourly)
+    if free > now:
+        _change(connection, rows, due=free, held=1)
+        return None
+    held = [row for row in rows if row.held]
+    chosen = held if len(held) > 1 else rows[:1]
+    _change(connection, chosen, due=now + LEASE_US, attempts=messages.c.attempts + 1)
+    return Taken(tuple(row.message_id for row in chosen), _as_one(chosen, hourly, public_url))
+
+
+def _as_one(rows: Sequence[Row[Any]], hourly: int, public_url: str | None) -> Message:
+    if len(rows) == 1:
+        return Message(rows[0].title, rows[0].body, rows[0].kind)
+    return together([row.title for row in rows], hourly, public_url)
+
+
+def _free_at(connection: Connection, target: str, now: int, hourly: int) -> int:
+    """When another message may be sent to a target: at most so many are within an hour."""
+    times = connection.scalars(
+        select(messages.c.sent)
+        .where(messages.c.target == target, messages.c.sent > now - HOUR_US)
+        .distinct()
+        .order_by(messages.c.sent.desc())
+        .limit(hourly)
+    ).all()  # those that were sent as one have the same time
+    return now if len(times) < hourly else int(times[-1] or 0) + HOUR_US
+
+
+def _change(connection: Connection, rows: Sequence[Row[Any]], **values: Any) -> None:
+    ids = [row.message_id for row in rows]
+    connection.execute(update(messages).where(messages.c.message_id.in_(ids)).values(values))
+
+
+def settle(connection: Connection, taken: Taken, outcome: Outcome) -> list[Change]:
+    """Note how a delivery went; where the runs stand of whose alerts there is something new to say."""
+    ids, now = taken.ids, now_us()
+    rows = connection.execute(select(messages).where(messages.c.message_id.in_(ids))).all()
+    news = {
+        UUID(bytes=row.of_run)
+        for row in rows
+        if outcome.trouble is None or (row.trouble, row.status) != tuple(outcome)
+    }
+    moved = []
+    for run_id in sorted(news):  # the run's row before what is of it, as everybody does
+        try:
+            moved.append(move_on(connection, run_id, now))
+        except NotFound:
+            continue
+    alike: dict[tuple[Any, ...], list[Row[Any]]] = {}
+    for row in rows:
+        alike.setdefault(tuple(_settled(row, outcome, now).items()), []).append(row)
+    for values, those in alike.items():
+        _change(connection, those, **dict(values))
+    _drop_overtaken(connection, messages.c.message_id.in_(ids))
+    return moved
+
+
+def _settled(row: Row[Any], outcome: Outcome, now: int) -> dict[str, Any]:
+    values: dict[str, Any] = {"trouble": outcome.trouble, "status": outcome.status}
+    if outcome.trouble is None:
+        return {**values, "sent": now, "due": None, "status": None}
+    wait = min(RETRY_US << min(max(row.attempts - 1, 0), 16), RETRY_MAX_US)
+    return {**values, "due": None if now - row.made > GIVE_UP_US else now + wait}
+
+
+def of_runs(connection: Connection, run_ids: Collection[bytes]) -> dict[bytes, list[Delivery]]:
+    """How the newest message of each alert stands with each target, by run."""
+    rows = connection.execute(
+        select(messages).where(messages.c.of_run.in_(run_ids)).order_by(messages.c.made)
+    )
+    newest = {(row.of_run, row.rule, row.target): row for row in rows}
+    found: dict[bytes, list[Delivery]] = {}
+    for row in newest.values():
+        found.setdefault(row.of_run, []).append(_delivery(row))
+    return found
+
+
+def _delivery(row: Row[Any]) -> Delivery:
+    return Delivery(
+        row.rule, row.target, row.made, row.attempts, row.due, row.sent, row.trouble, row.status
+    )
+
+
+def subject_of(run_id: bytes, row: Any) -> Subject:
+    """The run that a row is of, which has its columns."""
+    return Subject(str(UUID(bytes=run_id)), row.project, row.name, row.owner)
+
+
+class Listed(NamedTuple):
+    """Messages, each with its run and title, and how many there are in all."""
+
+    messages: list[tuple[Subject, str, Delivery]]
+    total: int
+
+
+def listed(
+    connection: Connection, limit: int, within: Collection[str] | None = None, *, sent: bool
+) -> Listed:
+    """The newest messages that were sent, or were not, failed ones first; of some projects, if they are given."""
+    table = messages.c
+    joined = messages.join(runs, runs.c.run_id == table.of_run)
+    which = [table.sent.is_not(None) if sent else table.sent.is_(None), runs.c.deleted == 0]
+    if within is not None:
+        which.append(runs.c.project.in_(within))
+    total = connection.scalar(select(func.count()).select_from(joined).where(*which))
+    rows = connection.execute(
+        select(messages, runs.c.project, runs.c.name, runs.c.owner)
+        .select_from(joined)
+        .where(*which)
+        .order_by(table.trouble.is_(None), func.coalesce(table.sent, table.made).desc())
+        .limit(limit)
+    )
+    found = [(subject_of(row.of_run, row), row.title, _delivery(row)) for row in rows]
+    return Listed(found, total or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a target does: messages that wait, when one was last sent, and why the newest that was not sent was not.
+
+    ``late`` are those of ``waiting`` that are overdue, or were tried in vain: not those that are held back.
+    """
+
+    target: str
+    waiting: int
+    late: int
+    sent: int | None
+    trouble: Trouble | None
+    status: int | None
+
+
+def standings(connection: Connection) -> dict[str, Standing]:
+    """Of each target that anything was to be sent to in the last days."""
+    table = messages.c
+    waiting = func.count(table.due)
+    late = waiting.filter(or_(table.due <= now_us(), table.trouble.is_not(None)))
+    sent = func.max(table.sent)
+    counted = connection.execute(
+        select(table.target, waiting.label("waiting"), late.label("late"), sent.label("sent"))
+        .group_by(table.target)
+    ).all()  # fmt: skip
+    failing = connection.execute(
+        select(table.target, table.trouble, table.status)
+        .where(table.sent.is_(None), table.trouble.is_not(None))
+        .order_by(table.made)
+    )
+    troubles = {row.target: (row.trouble, row.status) for row in failing}
+    return {
+        row.target: Standing(
+            row.target, row.waiting, row.late, row.sent, *troubles.get(row.target, (None, None))
+        )
+        for row in counted
+    }
+
+
+def forget(connection: Connection, run_id: bytes) -> None:
+    """Send nothing more of a run."""
+    connection.execute(delete(messages).where(messages.c.of_run == run_id))
+
+
+def tidy(connection: Connection, targets: Collection[str], now: int) -> None:
+    """Give up what is for targets that are there no more, and forget what was done with some days ago."""
+    table = messages.c
+    removed = [table.due < now - HOUR_US, table.target.not_in(targets)]
+    connection.execute(update(messages).where(*removed).values(due=None, trouble="removed"))
+    connection.execute(delete(messages).where(table.due.is_(None), table.made < now - KEPT_US))

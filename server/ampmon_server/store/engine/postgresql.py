@@ -1,0 +1,183 @@
+"""PostgreSQL as the store needs it, through psycopg 3: nothing waits for ever, and what is refused says what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, text
+from sqlalchemy.exc import DBAPIError, NoSuchModuleError
+
+from ampmon_server.store.engine.errors import Unusable
+
+
+DRIVER = "postgresql+psycopg"
+_NAMES = {"postgres", "postgresql", DRIVER}
+"""How PostgreSQL is called in addresses that mean no driver but the one there is."""
+
+CONNECT_TIMEOUT_S = 10
+LOCK_TIMEOUT_MS = 5_000
+STATEMENT_TIMEOUT_MS = 30_000
+_IDLE_TIMEOUT_MS = 60_000
+_SESSION = {
+    "lock_timeout": LOCK_TIMEOUT_MS,
+    "statement_timeout": STATEMENT_TIMEOUT_MS,
+    # A server that stalls in a transaction holds a run's row: its connection is ended, and the row is free.
+    "idle_in_transaction_session_timeout": _IDLE_TIMEOUT_MS,
+}
+_LINE = {
+    # A machine that is gone without a word is noticed within half a minute, not within two hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+POOL_SIZE, POOL_OVERFLOW = 8, 8
+"""PostgreSQL lets in 100 by default: five server processes, each with two for notices."""
+POOL_TIMEOUT_S = 5.0
+
+READS: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+WRITES: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
+
+_CONFLICTS = {"40001", "40P01"}
+"""SQLSTATE of transactions that were in each other's way: serialisation failed, or a deadlock was broken."""
+_READ_ONLY, _INTERNAL = "25006", "XX"
+_TURNS = int.from_bytes(b"ampmon", "big")
+"""The number of the advisory lock of whoever changes the schema."""
+
+INSTALL = "PostgreSQL needs psycopg: pip install 'ampmon[postgres]'"
+
+
+def is_named_by(url: URL) -> bool:
+    """Whether a URL means PostgreSQL, whatever its driver."""
+    return url.drivername.partition("+")[0] in _NAMES
+
+
+def open_engine(url: URL) -> Engine:
+    """An engine for the database at ``url``; connects to nothing yet. Raises Unusable for any driver but psycopg."""
+    if url.drivername not in _NAMES:
+        raise Unusable(f"--database-url: write {DRIVER}:// instead of {url.drivername}://")
+    try:
+        import psycopg
+    except ImportError:
+        raise Unusable(INSTALL) from None
+
+    class Binary(psycopg.Cursor[Any]):
+        """Takes results as they are: a blob as text would be twice as long, and three times as slow."""
+
+        format = psycopg.pq.Format.BINARY
+
+    session = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
+    given = url.query.get("options", "")
+    # What the URL says itself comes last, and so wins.
+    url = url.set(drivername=DRIVER).update_query_dict(
+        {"options": f"{session} {given if isinstance(given, str) else ' '.join(given)}".strip()}
+    )
+    try:
+        return create_engine(
+            url,
+            pool_size=POOL_SIZE,
+            max_overflow=POOL_OVERFLOW,
+            pool_timeout=POOL_TIMEOUT_S,
+            pool_pre_ping=True,  # after the database was started anew, no request meets a connection that is gone
+            hide_parameters=True,
+            connect_args={
+                **{name: value for name, value in _LINE.items() if name not in url.query},
+                "connect_timeout": CONNECT_TIMEOUT_S,
+                "application_name": "ampmon",
+                "client_encoding": "utf8",
+                "cursor_factory": Binary,
+            },
+        )
+    except NoSuchModuleError:
+        raise Unusable(INSTALL) from None
+
+
+def confirm(engine: Engine) -> None:
+    """A server looks after its own files."""
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether the same transaction, begun anew, may pass at once."""
+    return getattr(error, "sqlstate", None) in _CONFLICTS
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """Whether the database takes no writes now: a standby that has not taken over yet, or one with damaged data."""
+    state = getattr(error, "sqlstate", None) or ""
+    return state == _READ_ONLY or state.startswith(_INTERNAL)
+
+
+def place(url: URL) -> str:
+    """Which database a URL means, without any secret: for messages."""
+    named = url.query.get("host", "")
+    host = url.host or (named if isinstance(named, str) else ", ".join(named)) or "this machine"
+    return f"database {url.database or url.username or ''!r} on {host}" + (
+        f":{url.port}" if url.port else ""
+    )
+
+
+def command_url(url: URL) -> str:
+    """A URL to show in a command: its password is left out, whether it stands before the host or in the query."""
+    shown = url.set(drivername=DRIVER).difference_update_query(["password"])
+    return shown.set(password=None).render_as_string()
+
+
+def check(connection: Connection, url: URL) -> None:
+    """Raises Unusable for a database whose text is not UTF-8."""
+    encoding = connection.scalar(text("SHOW server_encoding"))
+    if encoding != "UTF8":
+        raise Unusable(
+            f"{place(url)} keeps text as {encoding}, and names may hold any character: "
+            f"make one with createdb -E UTF8 -T template0"
+        )
+
+
+def take_turns(connection: Connection) -> None:
+    """Wait until nobody else changes the schema, and let this transaction take as long as it needs for it."""
+    take_time(connection)
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _TURNS})
+
+
+def take_alone(connection: Connection, what: str) -> bool:
+    """Whether no other transaction has taken this: then it is this one's until it ends, however long that takes."""
+    take_time(connection)
+    taken = text("SELECT pg_try_advisory_xact_lock(:key, hashtext(:what))")
+    return bool(connection.scalar(taken, {"key": _TURNS & 0x7FFFFFFF, "what": what}))
+
+
+def take_time(connection: Connection) -> None:
+    """Let this transaction take as long as it needs; locks are still not waited for longer than usual."""
+    if connection.dialect.name != "postgresql":
+        return
+    for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
+        connection.execute(text(f"SET LOCAL {name} = 0"))
+
+
+def refusal(error: DBAPIError, url: URL) -> str:
+    """A line on why a database could not be used, and what to do; ``error`` is what opening it raised."""
+    told = str(error.orig).strip().splitlines()[-1:] or [type(error.orig).__name__]
+    return f"{place(url)} cannot be used ({_without_secret(told[0], url)}): {_remedy(error, url)}"
+
+
+def _remedy(error: DBAPIError, url: URL) -> str:
+    said, state = str(error.orig), getattr(error.orig, "sqlstate", None) or ""
+    user, database = url.username or "ampmon", url.database or "ampmon"
+    if state == "42501" or "permission denied" in said:
+        return f'as its owner, run GRANT CREATE ON SCHEMA public TO "{user}" in it, and GRANT CONNECT ON DATABASE'
+    if "password" in said or "authentication" in said or "pg_hba.conf" in said:
+        return "check the user, and the password in PGPASSWORD or ~/.pgpass"
+    if f'role "{user}" does not exist' in said:
+        return f"make it with createuser {user}, or name another user in --database-url"
+    if "does not exist" in said and "database" in said:
+        return f"make it with createdb {database}, or name another in --database-url"
+    if state[:2] in {"53", "57"}:
+        return "wait until it takes connections again, and see its max_connections"
+    return "check host and port in --database-url, and that PostgreSQL runs there"
+
+
+def _without_secret(message: str, url: URL) -> str:
+    secrets = [url.password, url.query.get("password")]
+    for secret in secrets:
+        if isinstance(secret, str) and secret:
+            message = message.replace(secret, "***")
+    return message

@@ -1,0 +1,1 @@
+"""Batches that come in: one transaction each, or one for several."""

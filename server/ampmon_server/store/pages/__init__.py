@@ -1,0 +1,1 @@
+"""Rows in pages and cells: how they are packed, levelled and found."""

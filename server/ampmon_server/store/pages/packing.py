@@ -1,0 +1,268 @@
+"""Sampled gradients as bytes: what each parameter had, in columns. Pure.
+
+A block holds consecutive samples of the same parameters, a column for each statistic: in the narrowest integers that
+hold it, by parameter, bin and sample, and byte plane by byte plane, so that empty bins and high bytes compress to
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from ampmon.numerics.histogram import BINS, SMALL, Statistics
+from ampmon_server.store.engine.errors import Damaged
+
+
+_COUNTS = ("looked", "zeros", "on_grid", "inf", "nan", "histogram", "run_squares")
+_FLOATS = ("amax", "sum_squares")
+_WIDE = {"histogram": (BINS,), "run_squares": (SMALL,)}
+
+VERSION = b"\x02"
+"""Stands before what is packed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The gradients of one sampled update, and what else there is of each parameter or module, int64 or float64 [n]."""
+
+    step: int
+    time: int
+    scale: float
+    statistics: Statistics
+    beside: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+
+class _Column(NamedTuple):
+    dtype: str
+    data: bytes
+
+
+class _Block(msgspec.Struct, array_like=True):
+    steps: bytes
+    times: bytes
+    scales: bytes
+    parameters: bytes
+    columns: dict[str, _Column]
+
+
+_block_decoder = msgspec.msgpack.Decoder(_Block)
+
+
+def compress(data: bytes) -> bytes:
+    """With a checksum, so that damage shows."""
+    # Higher levels save one part in a hundred here, and take several times as long.
+    return zstandard.ZstdCompressor(level=1, write_checksum=True).compress(data)
+
+
+def decompress(data: bytes) -> bytes:
+    """Raises Damaged."""
+    try:
+        return zstandard.ZstdDecompressor().decompress(data)
+    except (zstandard.ZstdError, MemoryError) as error:  # a damaged header may tell of any size
+        raise Damaged(f"what is packed is damaged: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """m samples of the same n parameters: arrays [m], and of statistics [m, n], of histograms [m, n, 64]."""
+
+    steps: npt.NDArray[np.int64]
+    times: npt.NDArray[np.int64]
+    scales: npt.NDArray[np.float64]
+    parameters: npt.NDArray[np.int32]
+    statistics: dict[str, npt.NDArray[Any]]
+    beside: dict[str, npt.NDArray[Any]]
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample]) -> Stack:
+        return cls(
+            np.array([sample.step for sample in samples], np.int64),
+            np.array([sample.time for sample in samples], np.int64),
+            np.array([sample.scale for sample in samples], np.float64),
+            samples[0].statistics.parameters,
+            {
+                name: np.stack([getattr(sample.statistics, name) for sample in samples])
+                for name in (*_COUNTS, *_FLOATS)
+            },
+            {
+                name: np.stack([sample.beside[name] for sample in samples])
+                for name in samples[0].beside
+            },
+        )
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @classmethod
+    def joined(cls, stacks: Sequence[Stack]) -> Stack:
+        """The samples of stacks that are alike, one after another."""
+        if len(stacks) == 1:
+            return stacks[0]
+        first = stacks[0]
+        return cls(
+            np.concatenate([stack.steps for stack in stacks]),
+            np.concatenate([stack.times for stack in stacks]),
+            np.concatenate([stack.scales for stack in stacks]),
+            first.parameters,
+            {
+                name: np.concatenate([stack.statistics[name] for stack in stacks])
+                for name in first.statistics
+            },
+            {
+                name: np.concatenate([stack.beside[name] for stack in stacks])
+                for name in first.beside
+            },
+        )
+
+    def take(self, rows: slice) -> Stack:
+        """Some of the samples."""
+        return Stack(
+            self.steps[rows],
+            self.times[rows],
+            self.scales[rows],
+            self.parameters,
+            {name: values[rows] for name, values in self.statistics.items()},
+            {name: values[rows] for name, values in self.beside.items()},
+        )
+
+    def is_like(self, other: Stack) -> bool:
+        """Whether both looked at the same parameters."""
+        return self.beside.keys() == other.beside.keys() and np.array_equal(
+            self.parameters, other.parameters
+        )
+
+    def samples(self) -> list[Sample]:
+        return [
+            Sample(
+                int(self.steps[row]),
+                int(self.times[row]),
+                float(self.scales[row]),
+                Statistics(
+                    parameters=self.parameters,
+                    **{name: values[row] for name, values in self.statistics.items()},
+                ),
+                {name: values[row] for name, values in self.beside.items()},
+            )
+            for row in range(len(self))
+        ]
+
+
+def regrouped(stacks: Sequence[Stack], most: int) -> list[Stack]:
+    """The samples of ``stacks`` in order of step: neighbours that are alike together, at most ``most`` of them."""
+    ordered = sorted(stacks, key=lambda stack: int(stack.steps[0]))
+    if any(one.steps[-1] > other.steps[0] for one, other in pairwise(ordered)):
+        single = [stack.take(slice(row, row + 1)) for stack in stacks for row in range(len(stack))]
+        ordered = sorted(single, key=lambda stack: int(stack.steps[0]))
+    groups: list[list[Stack]] = []
+    for stack in ordered:
+        if groups and groups[-1][-1].is_like(stack):
+            groups[-1].append(stack)
+        else:
+            groups.append([stack])
+    whole = [Stack.joined(group) for group in groups]
+    return [
+        stack.take(slice(first, first + most))
+        for stack in whole
+        for first in range(0, len(stack), most)
+    ]
+
+
+def stacks(samples: Sequence[Sample]) -> list[Stack]:
+    """Samples in order of step as stacks of neighbours that looked at the same parameters."""
+    found: list[Stack] = []
+    first = 0
+    for index in range(1, len(samples) + 1):
+        if index == len(samples) or not _alike(samples[first], samples[index]):
+            found.append(Stack.of(samples[first:index]))
+            first = index
+    return found
+
+
+def _alike(one: Sample, other: Sample) -> bool:
+    return np.array_equal(one.statistics.parameters, other.statistics.parameters)
+
+
+def block_to_bytes(stack: Stack) -> bytes:
+    """Samples that are alike, as one block."""
+    columns = {}
+    for name, values in {**stack.statistics, **stack.beside}.items():
+        narrow = values
+        if values.dtype.kind == "i":
+            narrow = values.astype(np.min_scalar_type(values.max(initial=0)))
+        by_sample_last = np.ascontiguousarray(np.moveaxis(narrow, 0, -1))
+        columns[name] = _Column(narrow.dtype.str, _to_planes(by_sample_last))
+    block = _Block(
+        steps=stack.steps.astype("<i8").tobytes(),
+        times=stack.times.astype("<i8").tobytes(),
+        scales=stack.scales.astype("<f8").tobytes(),
+        parameters=stack.parameters.astype("<i4").tobytes(),
+        columns=columns,
+    )
+    return VERSION + compress(msgspec.msgpack.encode(block))
+
+
+def _to_planes(array: npt.NDArray[Any]) -> bytes:
+    return array.reshape(-1, 1).view(np.uint8).T.tobytes()
+
+
+def _from_planes(column: _Column) -> npt.NDArray[Any]:
+    """Its values as int64 or float64."""
+    dtype = np.dtype(column.dtype)
+    planes = np.frombuffer(column.data, np.uint8).reshape(dtype.itemsize, -1)
+    if dtype.kind == "f":
+        return np.frombuffer(planes.T.tobytes(), dtype).astype(np.float64)
+    values: npt.NDArray[np.int64] = planes[0].astype(np.int64)
+    for place, plane in enumerate(planes[1:], 1):
+        if plane.any():
+            values |= plane.astype(np.int64) << 8 * place
+    return values
+
+
+def stack_from_bytes(data: bytes) -> Stack:
+    """The samples of a block; statistics that it does not have are taken for not known. Raises Damaged."""
+    version = data[:1]
+    if version != VERSION:
+        raise Damaged(f"packed as version {version.hex()}: this is {VERSION.hex()}")
+    block = _decoded(data)
+    steps, parameters = np.frombuffer(block.steps, "<i8"), np.frombuffer(block.parameters, "<i4")
+    shape = len(parameters), len(steps)
+    columns = {
+        name: _unpack(column, (*shape, *_WIDE.get(name, ())))
+        for name, column in block.columns.items()
+    }
+    known = {name: columns.pop(name) for name in (*_COUNTS, *_FLOATS) if name in columns}
+    known.setdefault("run_squares", np.zeros((*shape[::-1], SMALL), np.int64))
+    return Stack(
+        steps,
+        np.frombuffer(block.times, "<i8"),
+        np.frombuffer(block.scales, "<f8"),
+        parameters,
+        known,
+        columns,
+    )
+
+
+def block_from_bytes(data: bytes) -> list[Sample]:
+    """The samples of a block one by one, as `stack_from_bytes` has them."""
+    return stack_from_bytes(data).samples()
+
+
+def _decoded(data: bytes) -> _Block:
+    try:
+        return _block_decoder.decode(decompress(data[1:]))
+    except msgspec.DecodeError as error:
+        raise Damaged(f"what is packed is no block: {error}") from error
+
+
+def _unpack(column: _Column, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """A column as [m, n] or [m, n, bins]; ``shape`` is [n, m] or [n, m, bins]."""
+    parameters, samples, *bins = shape
+    return np.moveaxis(_from_planes(column).reshape(parameters, *bins, samples), -1, 0)

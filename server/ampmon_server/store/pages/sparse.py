@@ -1,0 +1,77 @@
+"""Cells of series of which most steps have no row: pages that are hardly fewer than the rows under them are not kept.
+
+A sample in every hundred updates would have a cell of its own on each of the lowest levels. What a page
+that is not kept would hold is made of rows as it is read: of few of them, since it would be kept if they were many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ampmon_server.model.cells.merging import Cells, joined
+from ampmon_server.store.pages import pyramid as levels
+from ampmon_server.store.pages import ranges, windows
+from ampmon_server.store.pages.pyramid import BITS, THIN
+from ampmon_server.store.pages.ranges import Range
+
+
+@dataclass(frozen=True, slots=True)
+class Series(windows.Series):
+    """One series of which pages may not be kept. What has no rows any more and no page is shown by what is above it."""
+
+    def roll_up(self, first: int, last: int) -> None:
+        """Make those of these cells anew that are before the edge and whose rows are all held."""
+        first, last = max(first, self.whole_from), min(last, self.edge - 1)
+        if first <= last:
+            levels.put(*self._of, self.rows, (first, last), self._complete)
+
+    def _complete(self, kept: Cells, level: int, within: Range) -> Cells:
+        """The cells of ``level`` in the pages at both ends of ``within``, but for those in it, and all ``kept``."""
+        low, high = within
+        bits = BITS * level
+        start, stop = low >> BITS << BITS, (high >> BITS) + 1 << BITS
+        beside = [(start << bits, (low << bits) - 1), ((high + 1) << bits, (stop << bits) - 1)]
+        return self._with(kept, level, beside)
+
+    def _held(self, level: int, low: int, high: int) -> Cells:
+        kept = levels.read(*self._of, level, (low, high))
+        if level not in THIN:
+            return kept
+        start = max(low << BITS * level, self.rows_from)
+        stop = min((high + 1) << BITS * level, self.edge) - 1
+        found = self._with(kept, level, [(start, stop)])
+        left, right = np.searchsorted(found["first"] >> BITS * level, [low, high + 1])
+        return found[left:right]
+
+    def _under(self, cells: Cells, level: int, below: int) -> Cells:
+        found = windows.Series._under(self, cells, level, below)
+        if not len(cells) or cells["first"][0] >= self.rows_from:
+            return found
+        of = np.searchsorted(cells["first"] >> BITS * level, found["first"] >> BITS * level)
+        # A page of the lowest level may be kept where the one above it is not: it is not all there was.
+        whole = np.bincount(of, found["n"], len(cells)) == cells["n"]
+        if whole.all():
+            return found
+        both = joined([found[whole[of]], cells[~whole]])
+        return both[np.argsort(both["first"], kind="stable")]
+
+    def _with(self, kept: Cells, level: int, stretches: Sequence[Range]) -> Cells:
+        """The cells of ``level`` that are ``kept``, and those within stretches of pages that are not."""
+        bits = BITS * (level + 1)
+        held = set((kept["first"] >> bits).tolist())
+        parts = [kept]
+        for first, last in stretches:
+            for low, high in ranges.gaps(sorted(held), first >> bits, last >> bits):
+                start, stop = (
+                    max(first, low << bits),
+                    min(last, ((high + 1) << bits) - 1, self.edge - 1),
+                )
+                if start <= stop:
+                    parts.append(self.pyramid.roll(self.rows(start, stop), level))
+        if len(parts) == 1:
+            return kept
+        found = joined(parts)
+        return found[np.argsort(found["first"], kind="stable")]

@@ -1,0 +1,125 @@
+"""What a store keeps of alerts: how they stand, the messages that tell of them, and of what nobody is told."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from sqlalchemy import Connection
+
+from ampmon_server.alerting.machine import Alert
+from ampmon_server.alerting.telling import Found, Subject
+from ampmon_server.store.alerts import alerts, mutes, outbox
+from ampmon_server.store.alerts.alerts import Restless
+from ampmon_server.store.alerts.mutes import Mute
+from ampmon_server.store.alerts.outbox import Delivery
+from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.calls import Calls, reads, writes
+from ampmon_server.store.engine.engine import now_us
+from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.runs import runs
+from ampmon_server.store.streams.changes import Change, move_on
+
+
+@dataclass(frozen=True, slots=True)
+class Standings:
+    """The alerts of a run, how their messages stand, and the mutes that hold for it now."""
+
+    alerts: dict[str, tuple[Alert, Found]]
+    deliveries: list[Delivery]
+    mutes: list[Mute]
+
+
+class Alarms(Calls):
+    """Each call is one transaction; times are us since the epoch."""
+
+    firing = reads(alerts.firing)
+    acknowledge = writes(alerts.acknowledge)
+    find_mute = reads(mutes.find)
+    messages_due = reads(outbox.due)
+    take = writes(outbox.take)
+    settle = writes(outbox.settle)
+    messages = reads(outbox.listed)
+    standings = reads(outbox.standings)
+
+    def alerts(self, run_id: UUID) -> Standings:
+        """Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            project = runs.belonging(connection, run_id).project
+            return Standings(
+                alerts.read(connection, run_id.bytes),
+                outbox.of_runs(connection, [run_id.bytes]).get(run_id.bytes, []),
+                mutes.of_run(connection, run_id.bytes, project, now_us()),
+            )
+
+    def open_alerts(
+        self, limit: int, within: Collection[str] | None = None
+    ) -> list[tuple[Subject, Standings]]:
+        """The alerts of all runs that are pending or fire, the newest first, each by itself with its run."""
+        now = now_us()
+        with engine.reading(self._engine) as connection:
+            found = alerts.open_ones(connection, limit, within)
+            ids = {UUID(subject.run_id) for subject, *_ in found}
+            deliveries = outbox.of_runs(connection, [run_id.bytes for run_id in ids])
+            kept = mutes.read_all(connection, within)
+        told = []
+        for subject, rule, alert, of in found:
+            run_id = UUID(subject.run_id)
+            holding = [mute for mute in kept if mute.holds(run_id, subject.project, now)]
+            stand = Standings({rule: (alert, of)}, deliveries.get(run_id.bytes, []), holding)
+            told.append((subject, stand))
+        return told
+
+    def restless(self, *, tells: bool = True) -> list[Restless]:
+        """Runs that want to be looked at though nothing of them arrives, by a server that ``tells`` somebody or not."""
+        with engine.reading(self._engine) as connection:
+            found = alerts.restless(connection, now_us())
+            return [*found, *alerts.unheard(connection, now_us())] if tells else found
+
+    # -- mutes ------------------------------------------------------------------------------------------------------
+
+    def mutes(self, within: Collection[str] | None = None) -> list[tuple[Mute, Subject | None]]:
+        """Every mute that touches one of these projects, or any, the newest first, with its run if it is of one."""
+        with engine.reading(self._engine) as connection:
+            kept = mutes.read_all(connection, within)
+            of = alerts.subjects(connection, [mute.run_id for mute in kept if mute.run_id])
+        return [(mute, of.get(mute.run_id) if mute.run_id else None) for mute in kept]
+
+    def mute(self, wanted: Mute, who: str) -> tuple[Mute, Change | None]:
+        """Keep a mute; as it is kept, and where its run stands, if it is of one. Raises NotFound."""
+        made = replace(wanted, made=now_us(), made_by=who)
+
+        def work(connection: Connection) -> tuple[Mute, Change | None]:
+            if made.run_id is None:
+                return mutes.keep(connection, made), None
+            moved = move_on(connection, made.run_id, made.made)
+            project = runs.belonging(connection, made.run_id).project
+            return mutes.keep(connection, replace(made, project=project)), moved
+
+        return engine.write(self._engine, work)
+
+    def lift(self, mute: Mute) -> Change | None:
+        """Have told of it again; where its run stands, if it is of one that is there."""
+
+        def work(connection: Connection) -> Change | None:
+            moved = None
+            if mute.run_id is not None:
+                with suppress(NotFound):
+                    moved = move_on(connection, mute.run_id, now_us())
+            mutes.lift(connection, mute.mute_id)
+            return moved
+
+        return engine.write(self._engine, work)
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def tidy_messages(self, targets: Collection[str]) -> None:
+        """Forget what is long done with, and what is for other targets than these."""
+
+        def work(connection: Connection) -> None:
+            outbox.tidy(connection, targets, now_us())
+            mutes.tidy(connection, now_us())
+
+        engine.write(self._engine, work)

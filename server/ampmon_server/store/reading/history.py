@@ -1,0 +1,56 @@
+"""Reads what a replay needs of a scaler: its newest updates, thin; the skips that no scale prevents; its samples."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from ampmon_server.analysis.policy import UPDATES_MAX, History
+from ampmon_server.model.case import LOST
+from ampmon_server.store.engine.engine import fetch
+from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.runs import cases
+from ampmon_server.store.samples import samples
+from ampmon_server.store.schema.tables import skips
+from ampmon_server.store.streams import scalers
+from ampmon_server.store.streams.scalers import Scaler, not_superseded
+from ampmon_server.store.updates.updates import read_rows, with_skips
+
+
+def read(connection: Connection, run_id: UUID, *, stream: int | None = None) -> History:
+    """The newest updates of a scaler over all ranks. Raises NotFound, for one without an update too."""
+    scaler = scalers.find(connection, run_id, stream)
+    last = max(
+        (each.last_step for each in scaler.sources if each.last_step is not None), default=-1
+    )
+    start = max(last + 1 - UPDATES_MAX, scaler.rows_from)
+    rows = with_skips(connection, scaler, read_rows(connection, scaler, start=start))
+    if not len(rows):
+        raise NotFound(f"Run {run_id} has no update yet: there is nothing to replay.")
+    ends = int(rows["step"][0]), int(rows["step"][-1])
+    return History.of(
+        rows["step"],
+        np.where(
+            np.isfinite(rows["scale"]), rows["scale"], -1.0
+        ),  # one that is no number is no scale
+        rows["skipped"] > 0,
+        np.isin(rows["step"], _nan(connection, scaler, ends)),
+        policy=cases.policy_of(connection, scaler),
+        samples=samples.read_series(connection, scaler, start=start),
+        updates=max(each.updates for each in scaler.sources),
+    )
+
+
+def _nan(connection: Connection, scaler: Scaler, within: tuple[int, int]) -> list[int]:
+    """The steps that were skipped for NaN without inf."""
+    table = skips.c
+    statement = select(table.step).where(
+        table.run_id == scaler.run_id,
+        table.step.between(*within),
+        table.stream.in_([each.number for each in scaler.sources]),
+        (table.loss == LOST) | (table.loss.is_(None) & (table.cause == "nan")),
+        not_superseded(table.run_id, table.stream, table.step, table.attempt),
+    )
+    return [step for (step,) in fetch(connection, statement)]

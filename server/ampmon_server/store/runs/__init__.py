@@ -1,0 +1,1 @@
+"""Runs: their rows, the list of them, and what they are judged by."""

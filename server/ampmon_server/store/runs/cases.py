@@ -1,0 +1,254 @@
+"""Reads what a run is judged by: so much and no more, however long the run is, and however many ranks it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import orjson
+from sqlalchemy import Connection, select
+
+from ampmon_server.model.case import (
+    CULPRITS,
+    RECENT,
+    SKIPS,
+    Case,
+    ParameterCase,
+    Policy,
+    ScalerCase,
+)
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.cells.updates import NEVER, empty
+from ampmon_server.model.series import GradientSeries, empty_gradients, join_samples, take_samples
+from ampmon_server.store.engine.engine import now_us
+from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.runs import events, runs
+from ampmon_server.store.samples import gradient_rollups, parameter_rollups, samples
+from ampmon_server.store.schema.tables import attempts, headers
+from ampmon_server.store.streams import state
+from ampmon_server.store.streams.scalers import Scaler, find, scalers_of
+from ampmon_server.store.streams.streams import newest_header
+from ampmon_server.store.updates import resumes, rollups, scalars, skips
+from ampmon_server.store.updates.scalars import Logged
+from ampmon_server.store.updates.updates import read_cells, read_rows
+
+
+SCALERS, RANKS, EVENTS, NAMES = 8, 64, 500, 8
+"""At most so many are read: of scalers and ranks the first, of events the newest, of logged names as `_first` says."""
+
+COLUMNS = 400
+"""Cells of a whole run: a quarter as many to four times as many."""
+
+RANK_UPDATES = 256
+NEWEST, PARAMETER_SAMPLES = 512, 64
+"""Newest samples: one by one, and by parameter. Where gradients are sharded, so many shards of the former."""
+
+PARAMETER_VALUES = 20_000
+"""Of models with very many parameters fewer samples are read by parameter, so many rows, and at least 8 samples."""
+
+MOVES, BESIDE = 16, 256
+"""Older changes of the scale beside which samples are looked for, and within how many steps: one in 200 is sampled."""
+
+
+def read(connection: Connection, run_id: UUID) -> Case:
+    """What a run is judged by; its cost does not depend on the run's length. Raises NotFound."""
+    now = now_us()
+    row = runs.find(connection, run_id)
+    found = [each for each in scalers_of(connection, row.run_id) if each.sources]
+    found = sorted(found, key=lambda each: each.number)[:SCALERS]
+    return Case(
+        run_id=str(run_id),
+        now=now,
+        version=row.version,
+        status=runs.status_of(row, now),
+        disabled=bool(row.disabled),
+        # A clock of a trainer's that is ahead must not keep its silence from being seen.
+        last_time=None if row.last_time is None else min(row.last_time, state.heard(row)),
+        update_us=row.update_us,
+        updates=row.updates,
+        skipped=row.skipped,
+        scheduled=row.scheduled,
+        lost=row.lost,
+        dropped=row.dropped,
+        errors=row.errors,
+        rivals=row.rivals,
+        attempts=row.attempts,
+        ranks=row.ranks,
+        scalers=tuple(_scaler(connection, run_id, each) for each in found),
+        events=tuple(events.newest(connection, run_id, EVENTS, always=("lint", "measured"))),
+        logged=_logged(connection, found[0]) if found else {},
+        config=_config(connection, row.run_id),
+        measurement=row.measurement,
+    )
+
+
+def _scaler(connection: Connection, run_id: UUID, scaler: Scaler) -> ScalerCase:
+    whole = rollups.window(connection, scaler, Stretch(), COLUMNS)
+    gradients = gradient_rollups.window(connection, scaler, Stretch(), COLUMNS // 2)
+    numbers = [source.number for source in scaler.sources]
+    skipped = skips.newest(connection, run_id, numbers, SKIPS, CULPRITS)
+    first = int(whole["first"][0]) if len(whole) else 0
+    return ScalerCase(
+        name=scaler.name,
+        number=scaler.number,
+        policy=policy_of(connection, scaler),
+        first=_one_by_one(connection, scaler, first, first + RECENT - 1),
+        updates=whole,
+        recent=_one_by_one(connection, scaler, start_of(whole, RECENT), INTEGER_MAX)[-RECENT:],
+        gradients=gradients,
+        samples=_samples(connection, scaler, gradients, whole),
+        parameters=_parameters(connection, scaler, gradients),
+        skips=tuple(skipped),
+        forgotten=resumes.forgotten(connection, scaler),
+        ranks=_ranks(connection, scaler),
+        optimizers=tuple(dict.fromkeys(skip.optimizer for skip in reversed(skipped))),
+        growth_tracker=_growth_tracker(connection, scaler, whole),
+    )
+
+
+def _growth_tracker(connection: Connection, scaler: Scaler, whole: Cells) -> int | None:
+    if not len(whole):
+        return None
+    rows = read_rows(connection, scaler, start=int(whole["last"][-1]))
+    return int(rows["growth_tracker"][-1]) if len(rows) else None
+
+
+def samples_of(
+    connection: Connection, run_id: UUID, *, stream: int | None = None
+) -> GradientSeries:
+    """The newest samples of a scaler, and those beside older changes of its scale. Raises NotFound."""
+    scaler = find(connection, run_id, stream)
+    if not scaler.sources:
+        return empty_gradients()
+    whole = rollups.window(connection, scaler, Stretch(), COLUMNS)
+    gradients = gradient_rollups.window(connection, scaler, Stretch(), COLUMNS // 2)
+    return _samples(connection, scaler, gradients, whole)
+
+
+def start_of(cells: Cells, newest: int) -> int:
+    """The step from which on about the ``newest`` rows of a series lie, and no less where they lie close together."""
+    if not len(cells):
+        return 0
+    left = np.cumsum(cells["n"][::-1])[::-1]
+    at = max(int((left >= newest).sum()) - 1, 0)
+    first, last, n = (int(cells[name][at]) for name in ("first", "last", "n"))
+    wanted = newest - (int(left[at]) - n)
+    return max(first, last + 1 - -(-wanted * (last - first + 1) // n))
+
+
+def _one_by_one(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
+    """Updates as cells of one; of 16 or more where their rows are pruned."""
+    if first >= scaler.rows_from:
+        return read_cells(connection, scaler, first, last)
+    return rollups.window(connection, scaler, Stretch(first, last + 1), RECENT)
+
+
+def _ranks(connection: Connection, scaler: Scaler) -> Mapping[int, Cells]:
+    if len(scaler.sources) < 2:
+        return {}
+    found = {}
+    for source in scaler.sources[:RANKS]:
+        last = -1 if source.last_step is None else source.last_step
+        first = max(last + 1 - RANK_UPDATES, source.rows_from)
+        alone = replace(scaler, sources=(source,))
+        found[source.rank] = (
+            read_cells(connection, alone, first, last) if first <= last else empty()
+        )
+    return found
+
+
+def policy_of(connection: Connection, scaler: Scaler) -> Policy:
+    """How a scaler moves its scale, as its newest attempt said."""
+    told = headers.c
+    columns = (told.scaler_type, told.device, told.settings)
+    newest = newest_header(scaler.run_id, scaler.number, *columns)
+    kind, device, settings = connection.execute(newest).one()
+    return Policy(
+        scaler_type=kind,
+        device=device,
+        layout="sharded" if scaler.is_sharded else "replicated",
+        **_finite(orjson.loads(settings)),
+    )
+
+
+def _finite(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a scaler's settings that are numbers: others stand as null, with their kind beside them."""
+    return {
+        name: value
+        for name, value in settings.items()
+        if value is not None and not name.endswith("_kind")
+    }
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+def _samples(
+    connection: Connection, scaler: Scaler, gradients: Cells, whole: Cells
+) -> GradientSeries:
+    """The newest samples, and one at either side of older changes of the scale."""
+    shards = max(len(scaler.sampled), 1)
+    start = start_of(gradients, max(NEWEST // shards, 1))
+    older = [step for step in reversed(_moves(whole)) if step < start][: MOVES // shards]
+    beside = [_beside(connection, scaler, step, start) for step in older]
+    newest = samples.read_series(connection, scaler, start=start)
+    found = join_samples([*beside, newest])
+    _, each = np.unique(found.step, return_index=True)
+    return take_samples(found, each)
+
+
+def _moves(whole: Cells) -> list[int]:
+    """Steps after which the scale changed, as far as cells of the whole run remember."""
+    steps = np.concatenate([whole["move_first"].ravel(), whole["move_last"].ravel()])
+    found: list[int] = np.unique(steps[(steps >= 0) & (steps < NEVER)]).tolist()
+    return found
+
+
+def _beside(connection: Connection, scaler: Scaler, step: int, before: int) -> GradientSeries:
+    """The last sample at or before ``step``, the first after it, as far as they are near."""
+    stop = min(step + 1 + BESIDE, before)
+    near = samples.read_series(connection, scaler, start=max(step - BESIDE, 0), stop=stop)
+    at = int(np.searchsorted(near.step, step, side="right"))
+    return take_samples(near, np.arange(max(at - 1, 0), min(at + 1, len(near))))
+
+
+def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> ParameterCase:
+    number = scaler.sampled[0].number if scaler.sampled else scaler.number
+    sizes = parameter_rollups.sizes(connection, scaler.run_id, number)
+    wanted = min(max(PARAMETER_VALUES // max(len(sizes.numel), 1), 8), PARAMETER_SAMPLES)
+    start = start_of(gradients, wanted)
+    names, cells = parameter_rollups.newest(connection, scaler, start, wanted)
+    return ParameterCase(names=names, numel=sizes.of(names), cells=cells, sample=sizes.sample)
+
+
+# -- what the user told ------------------------------------------------------------------------------------------------
+
+
+def _logged(connection: Connection, scaler: Scaler) -> Mapping[str, Cells]:
+    """Of the lowest rank's names those with a loss in them first."""
+    lowest = scaler.sources[0]
+    of = Logged(scaler.run_id, lowest.number, lowest.rows_from, lowest.overlaid)
+    names = _first(scalars.names_of(connection, of))
+    found = {name: scalars.window(connection, of, name, Stretch(), COLUMNS // 4) for name in names}
+    return {name: cells for name, cells in found.items() if len(cells)}
+
+
+def _first(names: Sequence[str]) -> list[str]:
+    return sorted(names, key=lambda name: ("loss" not in name.lower(), name))[:NAMES]
+
+
+def _config(connection: Connection, run_id: bytes) -> dict[str, Any]:
+    table = attempts.c
+    newest = (
+        select(table.config)
+        .where(table.run_id == run_id)
+        .order_by(table.rank, table.attempt.desc())
+        .limit(1)
+    )
+    told = connection.scalar(newest)
+    config: dict[str, Any] = orjson.loads(told) if told is not None else {}
+    return config

@@ -1,0 +1,242 @@
+"""What is told of a run, and what a user may change of it: reads and writes its own row only, however long it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+from uuid import UUID
+
+import orjson
+from sqlalchemy import Connection, Row, select, update
+
+from ampmon_server.store.alerts import mutes, outbox
+from ampmon_server.store.engine.engine import now_us
+from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.engine.numbers import KINDS
+from ampmon_server.store.schema.tables import runs
+from ampmon_server.store.streams.changes import Change, move_on
+
+
+NOT_MEASURABLE = "its script does not call ampmon.measure_on_request(), or has several ranks"
+
+Status = Literal["running", "finished", "crashed", "silent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a list shows of a run. Rates and fractions are 0..1, times microseconds since the epoch, elapsed seconds.
+
+    ``verdict`` and ``severity`` are what it was last found to have, null where nobody has looked; ``firing`` counts its
+    alerts that nobody has acknowledged.
+    """
+
+    run_id: str
+    project: str
+    name: str
+    owner: str
+    tags: list[str]
+    archived: bool
+    status: Status
+    started: int
+    elapsed: float | None
+    last_time: int | None
+    last_step: int | None
+    updates: int
+    skipped: int
+    effective_updates: int
+    skip_rate: float | None
+    sampled_updates: int
+    scale: float | None
+    scale_kind: str | None
+    zero_fraction: float | None
+    subnormal_fraction: float | None
+    zero_fraction_error: float | None
+    subnormal_fraction_error: float | None
+    headroom_bits: float | None
+    headroom_bits_kind: str | None
+    parameters: int
+    exact: bool
+    disabled: bool
+    records: int
+    lost_records: int
+    errors: int
+    dropped: int
+    thinned: int
+    rivals: int
+    forgotten: int
+    loss_window_ms: int | None
+    loss_window_why: str | None
+    overhead: float | None
+    sampling_interval: int | None
+    budget: float | None
+    over_budget: bool
+    ranks: int
+    attempts: int
+    streams: list[dict[str, Any]]
+    verdict: str | None
+    severity: str | None
+    firing: int
+    version: int
+
+
+TOLD = tuple(column for column in runs.c if column.name != "findings")
+"""Findings may be long, and no list shows them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What a user may change about a run; None leaves it."""
+
+    name: str | None = None
+    tags: tuple[str, ...] | None = None
+    archived: bool | None = None
+
+
+def read_one(connection: Connection, run_id: UUID) -> Summary:
+    """Raises NotFound for a run that is not there."""
+    return summary(find(connection, run_id), now_us())
+
+
+@dataclass(frozen=True, slots=True)
+class Belonging:
+    """Whose a run is, and of which project."""
+
+    project: str
+    owner: str
+
+
+def belonging(connection: Connection, run_id: UUID) -> Belonging:
+    """Raises NotFound."""
+    of = select(runs.c.project, runs.c.owner)
+    row = connection.execute(
+        of.where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    ).one_or_none()
+    if row is None:
+        raise NotFound(f"There is no run {run_id}.")
+    return Belonging(*row)
+
+
+def find(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any]:
+    """The row of a run, ``held`` until the transaction ends if it is to be. Raises NotFound."""
+    statement = select(*TOLD).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    row = connection.execute(statement.with_for_update() if held else statement).one_or_none()
+    if row is None:
+        raise NotFound(f"There is no run {run_id}.")
+    return row
+
+
+def status_of(row: Row[Any], now: int) -> Status:
+    """What a run's row says of it at ``now``, in us since the epoch."""
+    silent = row.state == "running" and row.silent_after < now
+    status: Status = "silent" if silent else row.state
+    return status
+
+
+_CONVERTED = {
+    "run_id",
+    "tags",
+    "scale_kind",
+    "archived",
+    "exact",
+    "disabled",
+    "over_budget",
+    "streams",
+}
+_AS_STORED = ({field.name for field in fields(Summary)} & set(runs.c.keys())) - _CONVERTED
+"""Columns that a summary has under their own names."""
+
+
+def summary(row: Row[Any], now: int) -> Summary:
+    """What a run's row, which has the columns `TOLD`, says of it at ``now``, in us since the epoch."""
+    listed = orjson.loads(row.streams)
+    scalers = len({entry["scaler"] for entry in listed})
+    return Summary(
+        **{name: getattr(row, name) for name in _AS_STORED},
+        run_id=str(UUID(bytes=row.run_id)),
+        tags=orjson.loads(row.tags),
+        archived=bool(row.archived),
+        status=status_of(row, now),
+        elapsed=None if row.last_time is None else max(row.last_time - row.started, 0) / 1e6,
+        effective_updates=row.updates - row.skipped,
+        skip_rate=row.skipped / row.updates if row.updates else None,
+        sampled_updates=row.sampled,
+        scale_kind=KINDS[row.scale_kind],
+        headroom_bits_kind=KINDS[row.headroom_kind],
+        exact=bool(row.exact),
+        disabled=bool(row.disabled),
+        lost_records=row.lost,
+        loss_window_ms=row.window_ms,
+        loss_window_why=row.window_why,
+        # Each scaler of a process reports the time between its own updates, so their sum counts that time for each.
+        overhead=row.cost_us * scalers / row.duration_us if row.duration_us else None,
+        over_budget=bool(row.over_budget),
+        streams=listed,
+    )
+
+
+def read_versions(
+    connection: Connection,
+    run_ids: list[UUID] | None = None,
+    limit: int = 1000,
+    within: Collection[str] | None = None,
+) -> list[Change]:
+    """(run, version, last step) of the runs asked for, or of the newest; ``within`` some projects, if given."""
+    table = runs.c
+    statement = select(table.run_id, table.version, table.last_step).where(table.deleted == 0)
+    if run_ids is not None:
+        statement = statement.where(table.run_id.in_([run_id.bytes for run_id in run_ids]))
+    if within is not None:
+        statement = statement.where(table.project.in_(within))
+    rows = connection.execute(statement.order_by(table.started.desc()).limit(limit))
+    return [(UUID(bytes=run_id), version, step) for run_id, version, step in rows]
+
+
+def change(connection: Connection, run_id: UUID, edit: Edit) -> Summary:
+    """Change what a user may change. Raises NotFound."""
+    row = find(connection, run_id, held=True)
+    values: dict[str, Any] = {"version": row.version + 1, "changed": now_us()}
+    if edit.name is not None:
+        values["name"] = edit.name
+    if edit.tags is not None:
+        values["tags"] = orjson.dumps(edit.tags).decode()
+    if edit.archived is not None:
+        values["archived"] = int(edit.archived)
+    connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
+    return read_one(connection, run_id)
+
+
+def ask(connection: Connection, run_id: UUID) -> Change:
+    """Ask the trainer for a measurement. Raises NotFound, also where the script names nothing to measure."""
+    moved = move_on(connection, run_id, now := now_us())
+    can = (runs.c.run_id == run_id.bytes, runs.c.measurement.is_not(None))
+    if not connection.execute(update(runs).where(*can).values(measurement=now)).rowcount:
+        raise NotFound(f"Run {run_id} cannot be measured: {NOT_MEASURABLE}.")
+    return moved
+
+
+def bury(connection: Connection, run_id: UUID) -> Change:
+    """Delete a run and leave a stone, so that records that come late do not bring it back. Raises NotFound.
+
+    What is held of it is not to be seen any more, and is still to be removed: see `store.admin.removing`.
+    """
+    row = find(connection, run_id, held=True)
+    connection.execute(
+        update(runs)
+        .where(runs.c.run_id == run_id.bytes)
+        .values(
+            deleted=1,
+            firing=0,
+            alerts_due=None,
+            version=row.version + 1,
+            changed=now_us(),
+            name="",
+            project="",
+            owner="",
+            tags="[]",
+            streams="[]",
+        )
+    )
+    outbox.forget(connection, run_id.bytes)
+    mutes.forget(connection, run_id.bytes)
+    return run_id, row.version + 1, row.last_step

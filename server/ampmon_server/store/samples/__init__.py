@@ -1,0 +1,1 @@
+"""Sampled gradients and activations."""

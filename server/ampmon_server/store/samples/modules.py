@@ -1,0 +1,245 @@
+"""Reads activations: what went through each module at the newest sampled update of a stretch of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from ampmon import wire
+from ampmon.numerics.histogram import Statistics, headroom_bits
+from ampmon_server.model.series import Floats, ModuleSample
+from ampmon_server.store.engine.engine import fetch
+from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
+from ampmon_server.store.pages import packing
+from ampmon_server.store.pages.packing import Sample
+from ampmon_server.store.schema.tables import headers, module_blocks
+from ampmon_server.store.streams.attempts import world_sizes
+from ampmon_server.store.streams.scalers import Scaler, Source, current
+from ampmon_server.store.streams.streams import unpack_modules
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRow:
+    """What went through one module. Counts are of the elements looked at in its fp16 output gradients, still scaled.
+
+    ``elements`` is how many there were, 0 where no such gradient came back. ``forward`` is the largest magnitude that
+    it put out. A number that is not finite is null with its kind beside it.
+    """
+
+    name: str
+    kind: str
+    elements: int
+    looked: int
+    zeros: int
+    below_grid: int
+    subnormal: int
+    normal: int
+    inf: int
+    nan: int
+    amax: float | None
+    amax_kind: str | None
+    headroom_bits: float | None
+    headroom_bits_kind: str | None
+    forward: float | None
+    forward_kind: str | None
+    forward_headroom_bits: float | None
+    forward_headroom_bits_kind: str | None
+    histogram: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledModules:
+    """The sampled update that was asked for, modules in the order of the forward pass, and the ranks that are in it."""
+
+    step: int
+    time: int
+    ranks: tuple[int, ...]
+    modules: list[ModuleRow]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """One rank's part of a sampled update, of a start of the run, with what its places stand for."""
+
+    rank: int
+    attempt: int
+    sample: Sample
+    modules: Sequence[wire.Module]
+
+
+def read_newest(
+    connection: Connection,
+    scaler: Scaler,
+    *,
+    start: int = 0,
+    stop: int = INTEGER_MAX + 1,
+) -> ModuleSample | None:
+    """The newest sample with ``start`` <= step < ``stop``; None if there is none.
+
+    Where gradients are sharded, the shards of all ranks that started with it and have that step.
+    """
+    for place, source in enumerate(scaler.sources):
+        newest = _newest(connection, scaler, source, start, stop)
+        if newest is None:
+            continue
+        step = newest.sample.step
+        size = world_sizes(connection, scaler.run_id)[newest.attempt]
+        others = [
+            _newest(connection, scaler, other, step, step + 1)
+            for other in scaler.sources[place + 1 :]
+            if other.layout == "sharded" and other.rank < size
+        ]
+        return _together([newest, *filter(None, others)])
+    return None
+
+
+def _newest(
+    connection: Connection, scaler: Scaler, source: Source, start: int, stop: int
+) -> _Shard | None:
+    """The newest sample of a stream that no later attempt has done over."""
+    table = headers.c
+    told = connection.execute(
+        select(table.attempt, table.modules).where(
+            table.run_id == scaler.run_id,
+            table.stream == source.number,
+            table.modules.is_not(None),
+        )
+    )
+    found = [
+        _Shard(source.rank, attempt, sample, unpack_modules(modules))
+        for attempt, modules in told.all()
+        if (sample := _newest_of(connection, scaler, source, attempt, (start, stop))) is not None
+    ]
+    return max(found, key=lambda shard: shard.sample.step, default=None)
+
+
+def _newest_of(
+    connection: Connection, scaler: Scaler, source: Source, attempt: int, within: tuple[int, int]
+) -> Sample | None:
+    start, stop = within
+    # The blocks of one attempt do not overlap. One at a time, for the first nearly always has it.
+    while (block := _last_before(connection, scaler, source, attempt, (start, stop))) is not None:
+        first_step, data = block
+        samples = [each for each in packing.block_from_bytes(data) if start <= each.step < stop]
+        if source.overlaid and samples:
+            steps = np.array([each.step for each in samples])
+            attempts = np.full(len(steps), attempt)
+            keep = current(connection, scaler.run_id, source.number, steps, attempts)
+            samples = [samples[place] for place in np.flatnonzero(keep)]
+        if samples:
+            return samples[-1]
+        stop = first_step
+    return None
+
+
+def _last_before(
+    connection: Connection, scaler: Scaler, source: Source, attempt: int, within: tuple[int, int]
+) -> tuple[int, bytes] | None:
+    """The newest block with steps of a stretch: its first one, and what is packed."""
+    start, stop = within
+    table = module_blocks.c
+    rows = fetch(
+        connection,
+        select(table.first_step, table.data)
+        .where(
+            table.run_id == scaler.run_id,
+            table.stream == source.number,
+            table.attempt == attempt,
+            table.first_step < stop,
+            table.last_step >= start,
+        )
+        .order_by(table.first_step.desc())
+        .limit(1),
+    )
+    return rows[0] if rows else None
+
+
+def _together(shards: Sequence[_Shard]) -> ModuleSample:
+    """Shards of one sample, modules of the same name put together: counts add up, magnitudes are the largest."""
+    places: dict[str, int] = {}
+    rows, kinds = [], {}
+    for shard in shards:
+        of_shard = [shard.modules[place] for place in shard.sample.statistics.parameters.tolist()]
+        rows.append(np.array([places.setdefault(each.name, len(places)) for each in of_shard]))
+        kinds.update({each.name: each.kind for each in of_shard})
+    row = np.concatenate(rows).astype(np.int64)
+    elements, forward = np.zeros(len(places), np.int64), np.zeros(len(places))
+    np.add.at(elements, row, np.concatenate([each.sample.beside["elements"] for each in shards]))
+    with np.errstate(invalid="ignore"):  # NaN is the largest
+        largest = np.concatenate([each.sample.beside["forward"] for each in shards])
+        np.maximum.at(forward, row, largest)
+    first = shards[0]
+    return ModuleSample(
+        step=first.sample.step,
+        time=first.sample.time,
+        scale=first.sample.scale,
+        names=tuple(places),
+        kinds=tuple(kinds[name] for name in places),
+        elements=elements,
+        statistics=Statistics.added(
+            [
+                each.sample.statistics.renumbered(place)
+                for each, place in zip(shards, rows, strict=True)
+            ]
+        ),
+        forward=forward,
+        left_out=tuple(each.name for each in first.modules if each.left_out is not None),
+        ranks=tuple(each.rank for each in shards),
+    )
+
+
+def rows_of(sample: ModuleSample) -> SampledModules:
+    """A sample as rows of plain numbers."""
+    return SampledModules(
+        sample.step,
+        sample.time,
+        sample.ranks,
+        [_row(sample, row) for row in range(len(sample))],
+        sample.left_out,
+    )
+
+
+def _row(sample: ModuleSample, row: int) -> ModuleRow:
+    one = sample.statistics.select(np.array([row]))
+    classes = one.classes()
+    looked = bool(one.looked[0])
+    amax, headroom = _with_headroom(one.amax)
+    forward, forward_headroom = _with_headroom(sample.forward[[row]])
+    return ModuleRow(
+        name=sample.names[row],
+        kind=sample.kinds[row],
+        elements=int(sample.elements[row]),
+        looked=int(one.looked[0]),
+        zeros=int(one.zeros[0]),
+        below_grid=int(classes.below_grid[0]),
+        subnormal=int(classes.subnormal[0]),
+        normal=int(classes.normal[0]),
+        inf=int(one.inf[0]),
+        nan=int(one.nan[0]),
+        amax=amax[0] if looked else None,
+        amax_kind=amax[1] if looked else None,
+        headroom_bits=headroom[0] if looked else None,
+        headroom_bits_kind=headroom[1] if looked else None,
+        forward=forward[0],
+        forward_kind=forward[1],
+        forward_headroom_bits=forward_headroom[0],
+        forward_headroom_bits_kind=forward_headroom[1],
+        histogram=one.histogram[0].tolist(),
+    )
+
+
+_Number = tuple[float | None, str | None]
+
+
+def _with_headroom(magnitude: Floats) -> tuple[_Number, _Number]:
+    """A magnitude [1] and its headroom in bits, each with its kind."""
+    return _number(float(magnitude[0])), _number(float(headroom_bits(magnitude)[0]))
+
+
+def _number(value: float) -> _Number:
+    finite, kind = split(value)
+    return finite, KINDS[kind]

@@ -1,0 +1,298 @@
+"""The gradients of each parameter rolled up, of one rank: what ingest recomputes of them, and what the heatmap reads.
+
+Attempts may tell of other parameters, or in another order. A parameter's place among all that the stream ever told of
+is that at which its name stands in a list that only grows, kept with the cells as a page of level 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from sqlalchemy import Connection, bindparam, delete, func, select
+
+from ampmon_server.model.cells import parameters as of_parameters
+from ampmon_server.model.cells.merging import Cells, joined
+from ampmon_server.model.series import Ints
+from ampmon_server.store.engine.engine import fetch, insert_rows
+from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.pages import packing, sparse
+from ampmon_server.store.pages.pyramid import BITS, VERSION, Pyramid
+from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.samples.gradient_rollups import Change
+from ampmon_server.store.samples.samples import reading
+from ampmon_server.store.schema.tables import gradient_blocks, headers, parameter_rollups
+from ampmon_server.store.streams.roster import Roster
+from ampmon_server.store.streams.scalers import Scaler, Source, current
+from ampmon_server.store.streams.streams import (
+    Stream,
+    newest_header,
+    parameters_of,
+    unpack_parameters,
+)
+
+
+_REBUILT = 1 << 3 * BITS
+"""So many steps are made anew at a time."""
+
+VALUES_MAX = 300_000
+"""However many parameters there are, about so many values of a statistic are read for one figure."""
+
+_names_decoder = msgspec.msgpack.Decoder(list[str])
+
+_NAMES = select(parameter_rollups.c.data).where(
+    parameter_rollups.c.run_id == bindparam("of"),
+    parameter_rollups.c.stream == bindparam("stream"),
+    parameter_rollups.c.level == 0,
+)
+"""The page that the names of a stream's parameters are on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters(Pyramid):
+    """Cells of so many ``parameters``; a page says how many it has, for older ones may have fewer."""
+
+    parameters: int = 0
+
+    def pack(self, cells: Cells) -> bytes:
+        planes = cells.view(np.uint8).reshape(-1, 8).T
+        return VERSION + struct.pack("<I", self.parameters) + packing.compress(planes.tobytes())
+
+    def unpack(self, pages: Iterable[bytes]) -> Cells:
+        parts = [self._unpacked(page) for page in pages]
+        return joined(parts) if parts else np.zeros(0, self.dtype)
+
+    def _unpacked(self, page: bytes) -> Cells:
+        try:
+            version, (had,) = page[:1], struct.unpack("<I", page[1:5])
+            if version != VERSION:
+                raise Damaged(f"a page of {self.table.name} is of version {version.hex()}")
+            planes = np.frombuffer(packing.decompress(page[5:]), np.uint8).reshape(8, -1)
+            cells = np.frombuffer(planes.T.tobytes(), of_parameters.layout(had).dtype)
+        except (struct.error, Damaged, ValueError) as error:
+            raise Damaged(f"a page of {self.table.name} is damaged: {error}") from error
+        return of_parameters.grown(cells, had, self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A stream's samples by parameter: the ``names`` of all parameters, by their places."""
+
+    connection: Connection
+    run_id: bytes
+    source: Source
+    names: tuple[str, ...]
+
+    @property
+    def series(self) -> sparse.Series:
+        return sparse.Series(
+            self.connection,
+            self.pyramid,
+            (self.run_id, self.source.number),
+            self.rows,
+            self.source.samples_from,
+            self.source.edge,
+            partial(next_step, self.connection, self.run_id, self.source),
+        )
+
+    @property
+    def pyramid(self) -> Parameters:
+        layout = of_parameters.layout(len(self.names))
+        return Parameters(
+            parameter_rollups, layout.dtype, layout.merge, 4, parameters=len(self.names)
+        )
+
+    def rows(self, first: int, last: int) -> Cells:
+        """The samples from step ``first`` to ``last`` as cells of one, none of them superseded."""
+        asked = {"of": self.run_id, "number": self.source.number, "first": first}
+        asked["stop"] = min(last, INTEGER_MAX) + 1
+        blocks = fetch(self.connection, reading(gradient_blocks, self.source.overlaid), asked)
+        places = {attempt: self._places(attempt) for attempt in {row[1] for row in blocks}}
+        parts = [
+            self._cells(packing.stack_from_bytes(data), places[attempt]) for data, attempt in blocks
+        ]
+        if not parts:
+            return np.zeros(0, self.pyramid.dtype)
+        cells = joined(parts)
+        attempts = np.repeat([row[1] for row in blocks], [len(part) for part in parts])
+        keep = (cells["first"] >= first) & (cells["first"] <= last)
+        cells, attempts = cells[keep], attempts[keep]
+        if self.source.overlaid and len(cells):
+            keep = current(
+                self.connection, self.run_id, self.source.number, cells["first"], attempts
+            )
+            cells = cells[keep]
+        return cells[np.argsort(cells["first"], kind="stable")]
+
+    def _cells(self, stack: packing.Stack, places: Ints) -> Cells:
+        if (places[stack.parameters] < 0).any():
+            raise Damaged(f"the names of stream {self.source.number}'s parameters are not held")
+        return of_parameters.of_samples(
+            stack.steps,
+            stack.times,
+            stack.scales,
+            stack.statistics,
+            places[stack.parameters],
+            len(self.names),
+        )
+
+    def _places(self, attempt: int) -> Ints:
+        """Where the parameters of an attempt's header stand among all; -1 for those that were never sampled."""
+        place = {name: index for index, name in enumerate(self.names)}
+        told = parameters_of(self.connection, self.run_id, self.source.number, attempt)
+        return np.array([place.get(each.name, -1) for each in told], np.int64)
+
+
+def told(connection: Connection, run_id: bytes, source: Source) -> Told:
+    """What a stream is held to have told of."""
+    held = fetch(connection, _NAMES, {"of": run_id, "stream": source.number})
+    names = tuple(_names_decoder.decode(packing.decompress(held[0][0]))) if held else ()
+    return Told(connection, run_id, source, names)
+
+
+def _told_more(connection: Connection, run_id: bytes, source: Source, attempt: int) -> Told:
+    """The same, with what an attempt's header has told of."""
+    held = told(connection, run_id, source)
+    more = parameters_of(connection, run_id, source.number, attempt)
+    names = dict.fromkeys((*held.names, *(each.name for each in more)))
+    if len(names) == len(held.names):
+        return held
+    page = packing.compress(msgspec.msgpack.encode(list(names)))
+    row = (run_id, source.number, 0, 0, page)
+    insert_rows(connection, parameter_rollups, [row], replace=True)
+    return Told(connection, run_id, source, tuple(names))
+
+
+def note(
+    connection: Connection,
+    roster: Roster,
+    stream: Stream,
+    attempt: int,
+    change: Change,
+) -> None:
+    """Make those cells anew that a batch of updates has changed, if this is a stream that the heatmap is of."""
+    scaler = roster.scaler(stream.scaler)
+    for source in scaler.sampled:
+        if source.number == stream.number and source.sampled:
+            if change.begins:
+                _drop_others(connection, scaler)
+            if change.sampled:
+                _told_more(connection, scaler.run_id, source, attempt)
+            changed = change.redone or change.sampled
+            rolls = change.rolls(change.edges.stream, source.edge, changed=changed)
+            if rolls is not None:
+                told(connection, scaler.run_id, source).series.roll_up(*rolls)
+
+
+def _drop_others(connection: Connection, scaler: Scaler) -> None:
+    """Delete the pages of ranks that the heatmap is not of any more, now that a lower one samples."""
+    others = {each.number for each in scaler.sources if each.sampled}
+    others -= {each.number for each in scaler.sampled}
+    if others:
+        table = parameter_rollups.c
+        gone = (table.run_id == scaler.run_id) & table.stream.in_(others)
+        connection.execute(delete(parameter_rollups).where(gone))
+
+
+def rebuild(connection: Connection, run_id: bytes, sources: Sequence[Source]) -> None:
+    """Make all cells of streams anew from the samples that are held."""
+    told_of = headers.c
+    for source in sources:
+        attempts = connection.scalars(
+            select(told_of.attempt)
+            .where(told_of.run_id == run_id, told_of.stream == source.number)
+            .order_by(told_of.attempt)
+        ).all()
+        for attempt in attempts:
+            _told_more(connection, run_id, source, attempt)
+        told(connection, run_id, source).series.rebuild(_REBUILT)
+
+
+def next_step(connection: Connection, run_id: bytes, source: Source, step: int) -> int | None:
+    """The first step from ``step`` on at which there may be a sample."""
+    table = gradient_blocks.c
+    found: int | None = connection.scalar(
+        select(func.min(table.first_step)).where(
+            table.run_id == run_id, table.stream == source.number, table.last_step >= step
+        )
+    )
+    return None if found is None else max(found, step)
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterSeries:
+    """Cells as `ampmon_server.model.cells.parameters` has them, and the names of their parameters.
+
+    ``shard`` is the rank whose shard they are of, where gradients are sharded. ``numel`` [n] are the elements of each
+    as the newest attempt said, 0 where it did not; ``sample`` are looked at in larger ones, or None where all are.
+    """
+
+    names: tuple[str, ...]
+    cells: Cells
+    shard: int | None
+    numel: Ints
+    sample: int | None
+
+
+def read(
+    connection: Connection,
+    scaler: Scaler,
+    stream: int | None,
+    stretch: Stretch | None,
+    columns: int,
+) -> ParameterSeries:
+    """The cells of a stretch, none where it is None: those of ``stream`` where it samples, else of the lowest rank.
+
+    As `windows.Series.window` finds them, but no more than `VALUES_MAX` values of each statistic.
+    """
+    sampled = [source for source in scaler.sampled if source.sampled]
+    sources = [source for source in sampled if source.number == stream] or sampled
+    if not sources or stretch is None:
+        return ParameterSeries((), of_parameters.empty(), None, np.zeros(0, np.int64), None)
+    of = told(connection, scaler.run_id, sources[0])
+    room = max(VALUES_MAX // (8 * max(len(of.names), 1)), 2)
+    cells = of.series.window(stretch, min(columns, room))
+    held = sizes(connection, scaler.run_id, of.source.number)
+    shard = of.source.rank if scaler.is_sharded else None
+    return ParameterSeries(of.names, cells, shard, held.of(of.names), held.sample)
+
+
+class Sizes(NamedTuple):
+    """How many elements each parameter has, and how many are looked at in larger ones, or None where all are."""
+
+    numel: Mapping[str, int]
+    sample: int | None
+
+    def of(self, names: Iterable[str]) -> Ints:
+        """Those of some parameters; 0 where none is told."""
+        return np.array([self.numel.get(name, 0) for name in names], np.int64)
+
+
+def sizes(connection: Connection, run_id: bytes, stream: int) -> Sizes:
+    """What the newest attempt said."""
+    newest = newest_header(run_id, stream, headers.c.parameters, headers.c.sample)
+    told = connection.execute(newest).one_or_none()
+    if told is None:
+        return Sizes({}, None)
+    return Sizes({each.name: each.numel for each in unpack_parameters(told[0])}, told[1])
+
+
+def newest(
+    connection: Connection, scaler: Scaler, start: int, wanted: int
+) -> tuple[tuple[str, ...], Cells]:
+    """Parameters, and the last ``wanted`` of the lowest rank's samples from ``start`` on as cells of one.
+
+    Fewer cells of more samples each where they are pruned.
+    """
+    sources = [source for source in scaler.sampled if source.sampled]
+    if sources and start >= sources[0].samples_from:
+        of = told(connection, scaler.run_id, sources[0])
+        return of.names, of.rows(start, INTEGER_MAX)[-wanted:]
+    series = read(connection, scaler, None, Stretch(start), wanted)
+    return series.names, series.cells

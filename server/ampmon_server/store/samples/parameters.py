@@ -1,0 +1,323 @@
+"""The parameters of one sampled update: which of them a page shows, and a row of each, shards put together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ampmon import wire
+from ampmon.numerics import estimates, histogram
+from ampmon.numerics.estimates import elements_of
+from ampmon.numerics.histogram import ON_GRID_SHARE, SMALL_CLASSES, Floats, Ints, Statistics
+from ampmon_server.model.names import sought
+from ampmon_server.model.series import Flags, ParameterSample
+from ampmon_server.store.engine.numbers import KINDS, split
+from ampmon_server.store.samples.samples import Shard
+
+
+Sort: TypeAlias = Literal[
+    "model", "worst", "subnormal", "zero", "lost", "headroom", "norm", "on_grid"
+]
+"""By what parameters are sorted: the order of the model, or a statistic, the worst first.
+
+`worst` is `subnormal`, with those last that are off fp16's grid: their small elements say nothing about fp16.
+"""
+
+_FRACTIONS = tuple(f"{name}_fraction" for name in SMALL_CLASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which parameters are wanted: those that a ``search`` finds, or the one of a ``name``; some from ``first`` on."""
+
+    search: str = ""
+    name: str | None = None
+    sort: Sort = "model"
+    backwards: bool = False
+    first: int = 0
+    limit: int | None = None
+
+    def cut(self, found: Sequence[int]) -> Sequence[int]:
+        return found[self.first : None if self.limit is None else self.first + self.limit]
+
+
+ALL = Page()
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """n parameters in the order of the first shard that has each: numbers [n], shards added up.
+
+    ``rows`` are, for each shard, where each parameter stands in it.
+    """
+
+    names: tuple[str, ...]
+    rows: Sequence[Mapping[int, int]]
+    elements: Ints
+    looked: Ints
+    zeros: Ints
+    subnormal: Ints
+    grid: Ints
+    lost: Ints
+    amax: Floats
+    sum_squares: Floats
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def of(cls, shards: Sequence[Shard]) -> Gathered:
+        place: dict[str, int] = {}
+        at, counts, magnitudes = [], [], []
+        for shard in shards:
+            one = shard.sample.statistics
+            told = [shard.parameters[index] for index in one.parameters.tolist()]
+            at.append(
+                np.array([place.setdefault(each.name, len(place)) for each in told], np.int64)
+            )
+            numel = np.array([each.numel for each in told], np.int64)
+            of, classes = elements_of(one.looked, numel, shard.looked_at), one.classes()
+            below = classes.subnormal + classes.below_grid
+            counts.append(
+                np.stack([of, one.looked, one.zeros, below, one.on_grid, one.inf + one.nan])
+            )
+            with np.errstate(invalid="ignore", over="ignore"):
+                magnitudes.append((one.amax, one.sum_squares * (of / np.maximum(one.looked, 1))))
+        added = np.zeros((6, len(place)), np.int64)
+        amax, squares = np.zeros(len(place)), np.zeros(len(place))
+        with np.errstate(invalid="ignore", over="ignore"):
+            for where, numbers, (largest, part) in zip(at, counts, magnitudes, strict=True):
+                added[:, where] += numbers
+                amax[where] = np.maximum(amax[where], largest)
+                squares[where] += part
+        rows = [{int(each): row for row, each in enumerate(where)} for where in at]
+        elements, looked, zeros, small, grid, lost = added
+        return cls(tuple(place), rows, elements, looked, zeros, small, grid, lost, amax, squares)
+
+    @property
+    def overflowed(self) -> Flags:
+        """Of which every element that was looked at is inf or NaN: nothing is known of their grid."""
+        return np.asarray((self.looked > 0) & (self.lost == self.looked))
+
+    @property
+    def on_grid(self) -> Flags:
+        return np.asarray(self.grid >= ON_GRID_SHARE * self.looked)
+
+    def sought(self, page: Page) -> list[int]:
+        """The places of the parameters that are wanted, in their order."""
+        if page.name is not None:
+            return [place for place, name in enumerate(self.names) if name == page.name]
+        found = np.array(sought(self.names, page.search), np.int64)
+        if page.sort != "model":
+            found = found[np.lexsort([key[found] for key in self._keys(page.sort)])]
+        places: list[int] = found[::-1].tolist() if page.backwards else found.tolist()
+        return places
+
+    def _keys(self, sort: Sort) -> list[Floats]:
+        """What is sorted by, the last key first; the least comes first, and what is not known last."""
+        looked = np.where(self.looked > 0, self.looked, np.nan)
+        small = -self.subnormal / looked
+        if sort == "worst":
+            return [small, (~self.on_grid).astype(np.float64)]
+        keys: Mapping[Sort, Floats] = {
+            "subnormal": small,
+            "zero": -self.zeros / looked,
+            "lost": -self.lost.astype(np.float64),
+            "headroom": -np.where(np.isnan(self.amax), np.inf, self.amax),
+            "norm": -np.where(np.isnan(self.sum_squares), np.inf, self.sum_squares),
+            "on_grid": self.grid / looked,
+        }
+        return [keys[sort]]
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRow:
+    """One parameter's scaled gradient. Counts are of elements looked at; ``norm`` is unscaled.
+
+    Fractions are of all elements, each with its standard error, 0 where all were looked at. Of a sample, ``sampled``,
+    they and the norm are estimates, amax is a lower bound and headroom an upper one. Where an amax or a norm is not
+    finite it is null with its kind beside it; fractions and headroom are null where nothing was looked at. ``shape`` is
+    that of the local shard where gradients are sharded.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    numel: int
+    looked: int
+    sampled: bool
+    zeros: int
+    below_grid: int
+    subnormal: int
+    normal: int
+    inf: int
+    nan: int
+    zero_fraction: float | None
+    zero_fraction_error: float | None
+    below_grid_fraction: float | None
+    below_grid_fraction_error: float | None
+    subnormal_fraction: float | None
+    subnormal_fraction_error: float | None
+    on_grid: bool
+    on_grid_fraction: float | None
+    amax: float | None
+    amax_kind: str | None
+    headroom_bits: float | None
+    headroom_bits_kind: str | None
+    norm: float | None
+    norm_kind: str | None
+    histogram: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The sampled update that was asked for, its ``scale``, and the ranks whose shards are in it.
+
+    ``parameters`` are those of the page that was asked for. Of all of them there are ``total``, of which a search
+    ``found`` some; ``on_grid`` are on fp16's grid, of ``overflowed`` every element is inf or NaN, and ``sampled`` says
+    whether of any only a sample was looked at.
+    """
+
+    step: int
+    time: int
+    scale: float | None
+    scale_kind: str | None
+    ranks: list[int]
+    total: int
+    found: int
+    on_grid: int
+    overflowed: int
+    sampled: bool
+    parameters: list[ParameterRow]
+
+
+def rows_of(shards: Sequence[Shard], page: Page = ALL) -> Sampled:
+    """A page of the parameters of all shards."""
+    every = Gathered.of(shards)
+    found = every.sought(page)
+    first = shards[0].sample
+    scale, kind = split(first.scale)
+    return Sampled(
+        first.step,
+        first.time,
+        scale,
+        KINDS[kind],
+        [shard.rank for shard in shards],
+        len(every),
+        len(found),
+        int((every.on_grid & ~every.overflowed).sum()),
+        int(every.overflowed.sum()),
+        bool((every.looked < every.elements).any()),
+        [_row(_parts(shards, every, place), first.scale) for place in page.cut(found)],
+    )
+
+
+def _parts(shards: Sequence[Shard], every: Gathered, place: int) -> list[_Part]:
+    """The shards of a parameter."""
+    parts = []
+    for shard, rows in zip(shards, every.rows, strict=True):
+        if (row := rows.get(place)) is not None:
+            parameter = shard.parameters[int(shard.sample.statistics.parameters[row])]
+            one = shard.sample.statistics.select(np.array([row]))
+            numel = np.array([parameter.numel])
+            elements = elements_of(one.looked, numel, shard.looked_at)
+            parts.append(_Part(parameter, one, int(elements[0])))
+    return parts
+
+
+def sample_of(shards: Sequence[Shard], name: str) -> ParameterSample | None:
+    """One parameter of a sampled update, its shards added up; None where it is in none of them."""
+    every = Gathered.of(shards)
+    if name not in every.names:
+        return None
+    parts = _parts(shards, every, every.names.index(name))
+    elements = sum(part.elements for part in parts)
+    first = shards[0].sample
+    together = _added(parts)
+    return ParameterSample(first.step, first.time, first.scale, elements, together)
+
+
+class _Part(NamedTuple):
+    """A shard of a parameter: its statistics, [1], and how many elements they stand for."""
+
+    parameter: wire.Parameter
+    statistics: Statistics
+    elements: int
+
+
+def _row(parts: Sequence[_Part], scale: float) -> ParameterRow:
+    parameter, one, _ = parts[0]
+    if len(parts) > 1:
+        one = _added(parts)
+    classes = one.classes()
+    looked = int(one.looked[0])
+    amax, amax_kind = split(float(one.amax[0]))
+    bits, bits_kind = split(float(histogram.headroom_bits(one.amax)[0]))
+    with np.errstate(invalid="ignore", over="ignore"):  # squares may be infinite or NaN
+        norm, norm_kind = split(
+            float(histogram.gradient_norm(_sum_squares(parts), np.array([scale]))[0])
+        )
+    return ParameterRow(
+        name=parameter.name,
+        shape=parameter.shape,
+        dtype=parameter.dtype,
+        numel=sum(part.parameter.numel for part in parts),
+        looked=looked,
+        sampled=sum(part.elements for part in parts) > looked,
+        zeros=int(one.zeros[0]),
+        below_grid=int(classes.below_grid[0]),
+        subnormal=int(classes.subnormal[0]),
+        normal=int(classes.normal[0]),
+        inf=int(one.inf[0]),
+        nan=int(one.nan[0]),
+        **_fractions(parts),
+        on_grid=int(one.on_grid[0]) >= ON_GRID_SHARE * looked,
+        on_grid_fraction=int(one.on_grid[0]) / looked if looked else None,
+        amax=amax,
+        amax_kind=KINDS[amax_kind],
+        headroom_bits=bits if looked else None,
+        headroom_bits_kind=KINDS[bits_kind] if looked else None,
+        norm=norm,
+        norm_kind=KINDS[norm_kind],
+        histogram=one.histogram[0].tolist(),
+    )
+
+
+def _sum_squares(parts: Sequence[_Part]) -> Floats:
+    """The sum of squares of all elements, [1], as those looked at tell it."""
+    estimated = [
+        part.statistics.sum_squares * (part.elements / np.maximum(part.statistics.looked, 1))
+        for part in parts
+    ]
+    return np.asarray(np.sum(estimated, axis=0))
+
+
+def _fractions(parts: Sequence[_Part]) -> dict[str, float | None]:
+    """The share of each class of small elements, and its standard error, shards being strata."""
+    elements = np.array([part.elements for part in parts], np.int64)
+    if not elements.any():
+        return dict.fromkeys([f"{name}{word}" for name in _FRACTIONS for word in ("", "_error")])
+    looked = np.array([part.statistics.looked[0] for part in parts])
+    small = np.array([part.statistics.classes().small[0] for part in parts])
+    squares = np.array([part.statistics.run_squares[0] for part in parts])
+    weight = elements / elements.sum()
+    variance = estimates.share_variance(small, squares, looked[:, None], elements[:, None])
+    share = (small / np.maximum(looked, 1)[:, None] * weight[:, None]).sum(0)
+    error = estimates.standard_error(
+        share,
+        (variance * weight[:, None] ** 2).sum(0),
+        (estimates.grain(looked, elements) * weight).max(),
+    )
+    return {
+        **dict(zip(_FRACTIONS, share.tolist(), strict=True)),
+        **dict(zip([f"{name}_error" for name in _FRACTIONS], error.tolist(), strict=True)),
+    }
+
+
+def _added(parts: Sequence[_Part]) -> Statistics:
+    """The shards of one parameter, whose places in their headers may differ, as one."""
+    same = np.zeros(1, np.int64)
+    return Statistics.added([part.statistics.renumbered(same) for part in parts])

@@ -1,0 +1,188 @@
+"""Reads sampled gradients: series of their sums over parameters, and the parameters of one sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from sqlalchemy import BigInteger, Connection, Select, Table, bindparam, func, select
+
+from ampmon import wire
+from ampmon_server.model.series import (
+    GradientSeries,
+    Ints,
+    combine_shards,
+    empty_gradients,
+    join_samples,
+    take_samples,
+)
+from ampmon_server.store.engine.engine import fetch
+from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.pages import packing
+from ampmon_server.store.pages.packing import Sample
+from ampmon_server.store.samples import totals
+from ampmon_server.store.samples.totals import Samples
+from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals, headers
+from ampmon_server.store.streams.attempts import world_sizes
+from ampmon_server.store.streams.scalers import Scaler, Source, current
+from ampmon_server.store.streams.streams import unpack_parameters
+
+
+_WINDOWS = (1_000, 64_000, INTEGER_MAX)
+"""How far back the newest sample is looked for, in steps: near first, since it is at most a few hundred away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One rank's part of a sampled update, with what its parameters are."""
+
+    rank: int
+    sample: Sample
+    parameters: Sequence[wire.Parameter]
+    looked_at: int | None
+    """How many elements are looked at in a tensor that has more; None where all are."""
+
+
+def read_series(
+    connection: Connection, scaler: Scaler, *, start: int = 0, stop: int = INTEGER_MAX + 1
+) -> GradientSeries:
+    """The samples with ``start`` <= step < ``stop``, shards added up."""
+    sources = scaler.sampled
+    if not sources:
+        return empty_gradients()
+    found = [_samples(connection, scaler.run_id, source, start, stop) for source in sources]
+    lead, *others = [
+        totals.series(samples, exact=source.exact)
+        for source, (samples, _) in zip(sources, found, strict=True)
+    ]
+    if not others or not len(lead):
+        return lead
+    shards = _shards(connection, scaler, found[0][1])
+    parts = [
+        combine_shards([take_samples(lead, shards == wanted), *others[: wanted - 1]])
+        for wanted in np.unique(shards).tolist()
+    ]
+    together = join_samples(parts)
+    return take_samples(together, np.argsort(together.step, kind="stable"))
+
+
+def _shards(connection: Connection, scaler: Scaler, attempts: Ints) -> Ints:
+    """Of how many shards each of the lowest rank's samples, of these ``attempts``, is one.
+
+    A run may be resumed on more ranks or on fewer. The lowest is there every time.
+    """
+    if len(scaler.sampled) == 1:
+        return np.ones_like(attempts)
+    sizes = world_sizes(connection, scaler.run_id)
+    shards = {attempt: scaler.shards(size) for attempt, size in sizes.items()}
+    return np.array([shards[attempt] for attempt in attempts.tolist()], np.int64)
+
+
+def _samples(
+    connection: Connection, run_id: bytes, source: Source, start: int, stop: int
+) -> tuple[Samples, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """The rows of a stream in order of step, none of them superseded, and the attempt of each."""
+    asked = {"of": run_id, "number": source.number, "first": start, "stop": stop}
+    rows = fetch(connection, reading(gradient_totals, source.overlaid), asked)
+    blocks = [totals.samples_from_bytes([data]) for data, _ in rows] if source.overlaid else []
+    if source.overlaid and blocks:
+        samples = np.concatenate(blocks)
+        attempts = np.repeat([attempt for _, attempt in rows], [len(block) for block in blocks])
+        keep = current(connection, run_id, source.number, samples["step"], attempts)
+        samples, attempts = samples[keep], attempts[keep]
+        order = np.argsort(samples["step"], kind="stable")
+        samples, attempts = samples[order], attempts[order]
+    else:
+        samples = totals.samples_from_bytes([data for data, _ in rows])
+        attempts = np.full(len(samples), rows[0][1] if rows else 0)
+    within = (samples["step"] >= start) & (samples["step"] < stop)
+    return samples[within], attempts[within]
+
+
+@lru_cache
+def reading(table: Table, overlaid: bool) -> Select[Any]:
+    """The blocks of the stream ``number`` of the run ``of`` from step ``first`` to before ``stop``: four parameters.
+
+    Of a stream never resumed none before the first such is read. To make this takes longer than to ask it.
+    """
+    of, earlier = table.c, table.alias().c
+    first = bindparam("first", type_=BigInteger)
+    statement = (
+        select(of.data, of.attempt)
+        .where(of.run_id == bindparam("of"), of.stream == bindparam("number"))
+        .where(of.first_step < bindparam("stop"), of.last_step >= first)
+        .order_by(of.first_step, of.attempt)
+    )
+    if overlaid:
+        return statement
+    begins = select(func.max(earlier.first_step)).where(
+        earlier.run_id == bindparam("of"),
+        earlier.stream == bindparam("number"),
+        earlier.first_step <= first,
+    )
+    return statement.where(of.first_step >= func.coalesce(begins.scalar_subquery(), 0))
+
+
+def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:
+    """The shards of the newest sample at or before ``step``, the lowest rank first. Raises NotFound where none is."""
+    sources = scaler.sampled
+    for window in _WINDOWS if sources else ():
+        found = [
+            _samples(connection, scaler.run_id, source, max(step - window, 0), step + 1)
+            for source in sources
+        ]
+        shards = _shards(connection, scaler, found[0][1])
+        newest = _newest_common([samples["step"] for samples, _ in found], shards)
+        if newest is None:
+            continue
+        common, wanted = newest
+        return [
+            _shard(connection, scaler.run_id, source, common, attempts[samples["step"] == common])
+            for source, (samples, attempts) in zip(sources[:wanted], found[:wanted], strict=True)
+        ]
+    if step < scaler.samples_from:
+        raise NotFound(
+            f"Samples before step {scaler.samples_from} are pruned: figures show what is rolled up of them."
+        )
+    raise NotFound(f"No gradient was sampled at or before step {step}.")
+
+
+def _newest_common(steps: Sequence[Samples], shards: Ints) -> tuple[int, int] | None:
+    """The newest step of which all shards are there, and how many those are."""
+    found = []
+    for wanted in np.unique(shards).tolist():
+        mine = steps[0][shards == wanted].tolist()
+        common = set(mine).intersection(*(each.tolist() for each in steps[1:wanted]))
+        found += [(step, wanted) for step in common]
+    return max(found, default=None)
+
+
+def _shard(
+    connection: Connection, run_id: bytes, source: Source, step: int, attempts: Samples
+) -> Shard:
+    attempt = int(attempts[-1])
+    table, told = gradient_blocks.c, headers.c
+    data = connection.scalar(
+        select(table.data)
+        .where(
+            table.run_id == run_id,
+            table.stream == source.number,
+            table.attempt == attempt,
+            table.first_step <= step,
+        )
+        .order_by(table.first_step.desc())
+        .limit(1)
+    )
+    header = connection.execute(
+        select(told.parameters, told.sample).where(
+            told.run_id == run_id, told.stream == source.number, told.attempt == attempt
+        )
+    ).first()
+    if data is None or header is None:
+        raise NotFound(f"The sample at step {step} is not held any more.")
+    sample = next(each for each in packing.block_from_bytes(data) if each.step == step)
+    return Shard(source.rank, sample, unpack_parameters(header.parameters), header.sample)

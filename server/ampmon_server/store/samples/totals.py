@@ -1,0 +1,154 @@
+"""Sampled gradients summed over parameters, a row for each sampled update: how they are estimated, and as bytes. Pure.
+
+Where a sample of a parameter was looked at, it stands for all of the parameter's elements, so that a small parameter
+that was seen whole weighs no more than its size: parameters are strata, and counts are estimates over all elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ampmon.numerics import estimates
+from ampmon.numerics.histogram import BINS, ON_GRID_SHARE, SMALL, Classes, Floats, Ints, classify
+from ampmon_server.model.series import GradientSeries, Totals
+from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.pages.packing import Stack, compress, decompress
+
+
+_TOTALS = np.dtype(
+    [
+        ("parameters", "<i8"),
+        ("elements", "<i8"),
+        ("looked", "<i8"),
+        ("zeros", "<i8"),
+        ("inf", "<i8"),
+        ("nan", "<i8"),
+        ("amax", "<f8"),
+        ("sum_squares", "<f8"),
+        ("histogram", "<i8", (BINS,)),
+        ("variance", "<f8", (SMALL,)),
+        ("grain", "<f8"),
+    ]
+)
+_SAMPLE = np.dtype(
+    [
+        ("step", "<i8"),
+        ("time", "<i8"),
+        ("scale", "<f8"),
+        ("on_grid", _TOTALS),
+        ("off_grid", _TOTALS),
+    ]
+)
+
+VERSION = b"\x01"
+"""Stands before what is packed. A migration packs again what an older version packed."""
+
+Samples = npt.NDArray[Any]
+"""Rows of `_SAMPLE`: a structured array [m]."""
+
+
+def total(stack: Stack, numel: Ints, sample: int | None) -> Samples:
+    """Sums over the parameters of each sample, those on fp16's grid and the others apart.
+
+    ``numel`` is the number of elements of each parameter in the header, ``sample`` how many are looked at in larger
+    ones, or None where all are.
+    """
+    rows = np.zeros(len(stack.steps), _SAMPLE)
+    rows["step"], rows["time"], rows["scale"] = stack.steps, stack.times, stack.scales
+    looked = stack.statistics["looked"]
+    on_grid = stack.statistics["on_grid"] >= ON_GRID_SHARE * looked
+    elements = estimates.elements_of(looked, numel[stack.parameters], sample)
+    with np.errstate(over="ignore", invalid="ignore"):  # squares may be infinite or NaN
+        for name, chosen in (("on_grid", on_grid), ("off_grid", ~on_grid)):
+            _fill(rows[name], stack.statistics, elements, chosen)
+    return rows
+
+
+def _fill(
+    cells: Samples, statistics: dict[str, Any], elements: Ints, chosen: npt.NDArray[np.bool_]
+) -> None:
+    cells["parameters"] = np.count_nonzero(chosen, axis=1)
+    if not chosen.any():
+        return
+    looked = statistics["looked"]
+    for name, values in (("elements", elements), ("looked", looked)):
+        cells[name] = np.where(chosen, values, 0).sum(1)
+    # NaN is the largest: what is not known must not look small.
+    cells["amax"] = np.where(chosen, statistics["amax"], 0.0).max(1, initial=0.0)
+    weight: Ints | Floats = chosen.astype(np.int64)
+    if (elements > looked).any():
+        weight = np.where(chosen, elements / np.maximum(looked, 1), 0.0)
+        _fill_errors(cells, statistics, elements, chosen)
+    for name in ("zeros", "inf", "nan"):
+        cells[name] = np.rint((statistics[name] * weight).sum(1))
+    cells["histogram"] = np.rint(np.einsum("mn,mnb->mb", weight, statistics["histogram"]))
+    cells["sum_squares"] = np.where(chosen, statistics["sum_squares"] * weight, 0).sum(1)
+
+
+def _fill_errors(
+    cells: Samples, statistics: dict[str, Any], elements: Ints, chosen: npt.NDArray[np.bool_]
+) -> None:
+    """Variances of the estimated counts add up; the coarsest parameter bounds what all of them can have."""
+    looked = statistics["looked"]
+    variance = estimates.share_variance(
+        _classes(statistics).small,
+        statistics["run_squares"],
+        looked[..., None],
+        elements[..., None],
+    )
+    weight = np.where(chosen, elements, 0).astype(np.float64)
+    cells["variance"] = (variance * weight[..., None] ** 2).sum(1)
+    cells["grain"] = (estimates.grain(looked, elements) * weight).max(1, initial=0.0)
+
+
+def _classes(statistics: dict[str, Any]) -> Classes:
+    return classify(
+        statistics["histogram"],
+        zeros=statistics["zeros"],
+        not_finite=statistics["inf"] + statistics["nan"],
+    )
+
+
+def _unversioned(data: bytes) -> bytes:
+    if data[:1] != VERSION:
+        raise Damaged(f"packed as version {data[:1].hex()}: this is {VERSION.hex()}")
+    return data[1:]
+
+
+def samples_to_bytes(samples: Samples) -> bytes:
+    return VERSION + compress(samples.tobytes())
+
+
+def samples_from_bytes(blocks: Sequence[bytes]) -> Samples:
+    """The rows of many blocks, in their order. A read-only array. Raises Damaged."""
+    return np.frombuffer(b"".join(decompress(_unversioned(block)) for block in blocks), _SAMPLE)
+
+
+def row_to_bytes(samples: Samples) -> bytes:
+    """The newest of rows, as it is, without compression."""
+    return VERSION + samples[-1:].tobytes()
+
+
+def row_from_bytes(row: bytes) -> Samples:
+    """The row that was kept without compression, [1]."""
+    return np.frombuffer(_unversioned(row), _SAMPLE)
+
+
+def series(samples: Samples, *, exact: bool) -> GradientSeries:
+    """The rows as what figures draw."""
+    return GradientSeries(
+        step=samples["step"].astype(np.int64),
+        time=samples["time"].astype(np.int64),
+        scale=samples["scale"].astype(np.float64),
+        on_grid=_totals(samples["on_grid"]),
+        off_grid=_totals(samples["off_grid"]),
+        exact=exact,
+    )
+
+
+def _totals(cells: Samples) -> Totals:
+    return Totals(**{name: np.ascontiguousarray(cells[name]) for name in _TOTALS.names or ()})

@@ -1,0 +1,16 @@
+"""What Alembic runs for each upgrade: the connection comes from `migrations.upgrade`, nothing from a file."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from ampmon_server.store.schema.tables import metadata
+
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    render_as_batch=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

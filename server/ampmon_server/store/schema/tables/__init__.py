@@ -1,0 +1,70 @@
+"""The tables: data of a run is keyed by `run_id` first, so that one schema serves one file and a cluster alike.
+
+Knows no statement and no engine. Times are microseconds since the epoch. A number that may be NaN or infinite is null
+where it is, with its kind beside it (`store.engine.numbers`), since not every engine keeps NaN. `attempt` counts the
+process starts of a rank, `stream` the pairs of rank and scaler name, both from 0 within the run.
+"""
+
+from __future__ import annotations
+
+from ampmon_server.store.schema.tables.declaring import key_text, metadata
+from ampmon_server.store.schema.tables.of_none import (
+    destinations,
+    logins,
+    messages,
+    mutes,
+    revoked_sessions,
+    tokens,
+)
+from ampmon_server.store.schema.tables.of_runs import (
+    alerts,
+    attempts,
+    events,
+    forwarded,
+    gradient_blocks,
+    gradient_rollups,
+    gradient_totals,
+    headers,
+    ledger,
+    module_blocks,
+    moves,
+    parameter_rollups,
+    rollups,
+    runs,
+    scalar_pages,
+    scalar_rollups,
+    skips,
+    streams,
+    update_pages,
+)
+
+
+__all__ = [
+    "alerts",
+    "attempts",
+    "destinations",
+    "events",
+    "forwarded",
+    "gradient_blocks",
+    "gradient_rollups",
+    "gradient_totals",
+    "headers",
+    "key_text",
+    "ledger",
+    "logins",
+    "messages",
+    "metadata",
+    "module_blocks",
+    "moves",
+    "mutes",
+    "parameter_rollups",
+    "revoked_sessions",
+    "rollups",
+    "runs",
+    "scalar_pages",
+    "scalar_rollups",
+    "skips",
+    "streams",
+    "tokens",
+    "update_pages",
+]

@@ -1,0 +1,1 @@
+"""Who reports to a run, and which of their records are held."""

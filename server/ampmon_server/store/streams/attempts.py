@@ -1,0 +1,256 @@
+"""Process starts: which number each has on its rank, at which step it begins, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, or_, select, true, update
+
+from ampmon import wire
+from ampmon_server.store.engine.engine import fetch, insert_rows
+from ampmon_server.store.engine.errors import BadBatch, HeaderMissing
+from ampmon_server.store.engine.numbers import json_text
+from ampmon_server.store.schema.tables import attempts, ledger
+from ampmon_server.store.streams.remembered import Remembered
+from ampmon_server.store.streams.state import RunState
+
+
+RANKS_MAX = 16_384
+"""Of a run. Each is asked about when one of them ends."""
+
+BESIDE_US = 30 * 1_000_000
+"""For so long after a later start a process may still be seen alive: its last records may have been on their way."""
+
+_OF_RUN = attempts.c.run_id == bindparam("of")
+_ENDED = select(attempts.c.rank, attempts.c.ended).where(_OF_RUN).order_by(attempts.c.attempt)
+_SIZES = (
+    select(attempts.c.attempt, func.max(attempts.c.world_size), func.max(attempts.c.rank))
+    .where(_OF_RUN)
+    .group_by(attempts.c.attempt)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One process start on a rank. ``number`` is that of the run's start which it was part of; ranks may have gaps.
+
+    ``newest``: no later one on this rank is known.
+    """
+
+    rank: int
+    number: int
+    origin: int
+    newest: bool
+
+
+def resolve(
+    connection: Connection, batch: wire.Batch, state: RunState, now: int, remembered: Remembered
+) -> tuple[Attempt, bool]:
+    """The attempt of a batch, and whether it is new. ``state`` is its run's row, held by this transaction.
+
+    Raises HeaderMissing where neither database nor batch has its header, and BadBatch for one rank too many.
+    """
+    known = remembered.attempts.get(batch.attempt_id) or _find(connection, batch)
+    new = known is None
+    if known is None:
+        known = _register(connection, header_of(batch), state, now)
+        remembered.attempts.clear()  # which of them is the newest of its rank
+    remembered.attempts[batch.attempt_id] = known
+    return known, new
+
+
+def header_of(batch: wire.Batch) -> wire.AttemptHeader:
+    """The attempt's header in a batch. Raises HeaderMissing."""
+    headers = [header for header in batch.headers if isinstance(header, wire.AttemptHeader)]
+    if not headers:
+        raise HeaderMissing("attempt")
+    return headers[-1]
+
+
+def _find(connection: Connection, batch: wire.Batch) -> Attempt | None:
+    of = {"of": batch.run_id.bytes, "id": batch.attempt_id.bytes}
+    row = connection.execute(_finding(), of).one_or_none()
+    return Attempt(row[0], row[1], row[2], row[1] == row[3]) if row else None
+
+
+@lru_cache
+def _finding() -> Select[Any]:
+    """An attempt by its id, with the newest of its rank."""
+    table, later = attempts.c, attempts.alias()
+    newest = (
+        select(func.max(later.c.attempt))
+        .where(later.c.run_id == bindparam("of"), later.c.rank == table.rank)
+        .scalar_subquery()
+    )
+    return select(table.rank, table.attempt, table.origin, newest).where(
+        table.run_id == bindparam("of"), table.attempt_id == bindparam("id")
+    )
+
+
+def _register(
+    connection: Connection, header: wire.AttemptHeader, state: RunState, now: int
+) -> Attempt:
+    table = attempts.c
+    last = connection.scalar(
+        select(func.max(table.attempt)).where(
+            table.run_id == state.run_id, table.rank == header.rank
+        )
+    )
+    if last is None and state.ranks >= RANKS_MAX:
+        raise BadBatch("headers", f"the run would have more than {RANKS_MAX} ranks")
+    number = _number(connection, header, state, -1 if last is None else last)
+    origin, assumed = _origin(connection, header, number)
+    insert_rows(connection, attempts, [_row(header, number, origin, assumed, now)])
+    if header.rank == 0 and last is None:
+        state.describe(header)  # ranks that came before it may have known less
+    state.started = min(state.started, header.started)
+    state.ranks += last is None
+    state.attempts = max(state.attempts, number + 1)
+    return Attempt(header.rank, number, origin, newest=True)
+
+
+def _number(connection: Connection, header: wire.AttemptHeader, state: RunState, last: int) -> int:
+    """The start that an attempt is part of: one after its rank's ``last``, or where none fits the run's next.
+
+    It is of as many ranks, was not over by then, and is the nearest in time, of equally near ones the first. Counting
+    those of the rank would not do, for of some it may have left no record.
+    """
+    table = attempts.c
+    # Who begins before it is told of others says that it is alone.
+    alike: ColumnElement[bool] = true()
+    if header.world_size > 1:
+        alike = table.world_size.in_([1, header.world_size])
+    together = (
+        select(table.attempt)
+        .where(table.run_id == state.run_id, table.attempt > last, alike)
+        .group_by(table.attempt)
+        .having(
+            or_(
+                func.count(table.ended_time) < func.count(),
+                func.max(table.ended_time) >= header.started,
+            )
+        )
+        .order_by(func.min(func.abs(table.started - header.started)), table.attempt)
+        .limit(1)
+    )
+    found: int | None = connection.scalar(together)
+    return state.attempts if found is None else found
+
+
+def _row(
+    header: wire.AttemptHeader, number: int, origin: int, assumed: bool, now: int
+) -> tuple[object, ...]:
+    return (
+        header.run_id.bytes,
+        header.rank,
+        number,
+        header.attempt_id.bytes,
+        header.started,
+        origin,
+        int(assumed),
+        None,
+        None,
+        header.host,
+        header.pid,
+        header.boot_id,
+        header.world_size,
+        header.git_commit,
+        json_text(header.versions),
+        json_text(header.config),
+        now,
+        0,
+    )
+
+
+def _origin(connection: Connection, header: wire.AttemptHeader, number: int) -> tuple[int, bool]:
+    """The step of an attempt's first update, and whether it is assumed to go on where the last attempts ended.
+
+    The ranks that start together must agree, though the last records of the attempts before may come between their
+    headers: the first of them to be seen decides.
+    """
+    if header.resume_step is not None:
+        return header.resume_step, False
+    if number == 0:
+        return 0, False
+    table = attempts.c
+    together = connection.scalar(
+        select(func.min(table.origin)).where(
+            table.run_id == header.run_id.bytes, table.attempt == number, table.origin_assumed == 1
+        )
+    )
+    if together is not None:
+        return together, True
+    last = _last_step(connection, header.run_id, number)
+    return (0 if last is None else last + 1), True
+
+
+def _last_step(connection: Connection, run_id: UUID, before: int) -> int | None:
+    """The last step over all ranks of the attempts numbered below ``before``."""
+    table = ledger.c
+    last = select(func.max(table.last_step)).where(
+        table.run_id == run_id.bytes, table.attempt < before
+    )
+    found: int | None = connection.scalar(last)
+    return found
+
+
+def end(connection: Connection, run_id: bytes, attempt: Attempt, how: str, time: int) -> None:
+    """Note how an attempt ended; the first word on it stands."""
+    table = attempts.c
+    connection.execute(
+        update(attempts)
+        .where(
+            table.run_id == run_id,
+            table.rank == attempt.rank,
+            table.attempt == attempt.number,
+            table.ended.is_(None),
+        )
+        .values(ended=how, ended_time=time)
+    )
+
+
+def went_on(connection: Connection, run_id: bytes, attempt: Attempt, now: int) -> bool:
+    """Note that a process makes updates though a later start of its rank began a while ago; whether that is news.
+
+    Both by the server's own clock, and by the word of a sender that has just seen the process: the clocks of the
+    training machines, which may jump, have no part in it.
+    """
+    table, later = attempts.c, attempts.alias()
+    of_rank = (table.run_id == run_id, table.rank == attempt.rank)
+    began = select(func.min(later.c.heard)).where(
+        later.c.run_id == run_id,
+        later.c.rank == attempt.rank,
+        later.c.attempt > attempt.number,
+    )
+    first = connection.scalar(began)
+    if first is None or first > now - BESIDE_US:
+        return False
+    alone = (table.attempt == attempt.number, table.ended.is_(None), table.rival == 0)
+    changed = connection.execute(update(attempts).where(*of_rank, *alone).values(rival=1))
+    return changed.rowcount > 0
+
+
+def state_of_run(connection: Connection, run_id: bytes) -> str:
+    """What the newest attempts of all ranks make of the run: one crash is the run's, and only all finish it.
+
+    Ranks that the run's newest start does not have any more are left out: it goes on with fewer.
+    """
+    newest = dict(fetch(connection, _ENDED, {"of": run_id}))
+    _, ranks = max(world_sizes(connection, run_id).items())
+    return _judge([ended for rank, ended in newest.items() if rank < ranks])
+
+
+def world_sizes(connection: Connection, run_id: bytes) -> dict[int, int]:
+    """Of how many ranks each start of a run is: who began before it was told of others says that it is alone."""
+    rows = fetch(connection, _SIZES, {"of": run_id})
+    return {attempt: max(size, rank + 1) for attempt, size, rank in rows}
+
+
+def _judge(ended: Sequence[str | None]) -> str:
+    if "crashed" in ended:
+        return "crashed"
+    return "finished" if all(how == "finished" for how in ended) else "running"

@@ -1,0 +1,158 @@
+"""Which records are held: ranges of seq of each stream of an attempt. Makes ingest idempotent and losses visible."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, select
+
+from ampmon import wire
+from ampmon_server.store.engine.engine import fetch, insert_rows
+from ampmon_server.store.pages import ranges
+from ampmon_server.store.schema.tables import ledger
+from ampmon_server.store.streams.attempts import Attempt
+from ampmon_server.store.streams.batch import Share
+from ampmon_server.store.streams.remembered import Remembered
+
+
+Steps = tuple[int, int]
+"""The first and the last step of some updates."""
+
+
+class Held(NamedTuple):
+    """A range of the ledger: the first and the last seq, and the steps of its updates."""
+
+    first: int
+    last: int
+    steps: Steps | None
+
+
+class Page:
+    """The ledger of one stream of an attempt where a share of a batch meets it, as it stands in a transaction.
+
+    Reads no more than that, however many gaps there are elsewhere.
+    """
+
+    last: int
+    """The last seq held; -1 for none."""
+    _near: dict[ranges.Range, Steps | None]
+
+    def __init__(
+        self,
+        connection: Connection,
+        run_id: bytes,
+        stream: int,
+        attempt: Attempt,
+        share: Share,
+        remembered: Remembered,
+    ) -> None:
+        self._connection = connection
+        self._key = (run_id, stream, attempt.number)
+        self._origin = attempt.origin
+        self._remembered = remembered.newest
+        held = self._remembered.get(self._key[1:])
+        if held is not None and share.records[0].seq > held.last:
+            self._near = {(held.first, held.last): held.steps}
+            self.last = held.last
+            return
+        of = {"of": run_id, "stream": stream, "attempt": attempt.number}
+        ends = {"first": share.records[0].seq, "last": share.records[-1].seq + 1}
+        self._near = {
+            (first, last): None if first_step is None else (first_step, last_step)
+            for first, last, first_step, last_step in fetch(connection, _near(), {**of, **ends})
+        }
+        newest = fetch(connection, _newest(), of)
+        self.last = newest[0][0] if newest else -1
+
+    def unknown(self, share: Share) -> Share:
+        """Those of the share's records that are not held yet."""
+        return share.take(ranges.absent(share.seqs, list(self._near)))
+
+    def add(self, share: Share) -> int:
+        """Hold these records from now on; how many more are missing before the last one held than before."""
+        seqs = share.seqs
+        new = {each: self._steps(share, seqs, each) for each in ranges.from_numbers(seqs)}
+        before, after = self._near, _merged({**self._near, **new})
+        self._near = after
+        last, self.last = self.last, max(self.last, seqs[-1])
+        gone = {first for first, _ in before} - {first for first, _ in after}
+        if gone:
+            self._delete(gone)
+        changed = [
+            (*self._key, *each, *(steps or (None, None)))
+            for each, steps in after.items()
+            if each not in before or before[each] != steps
+        ]
+        insert_rows(self._connection, ledger, changed, replace=True)
+        newest = max(after)
+        if newest[1] == self.last:
+            self._remembered[self._key[1:]] = Held(*newest, after[newest])
+        return self.last - last - len(share.records)
+
+    def _steps(self, share: Share, seqs: Sequence[int], within: ranges.Range) -> Steps | None:
+        """Of the share's updates whose seq is ``within``."""
+        records = share.records[bisect_left(seqs, within[0]) : bisect_right(seqs, within[1])]
+        ordinals = [each.ordinal for each in records if type(each) is wire.Update]
+        return (self._origin + ordinals[0], self._origin + ordinals[-1]) if ordinals else None
+
+    def _delete(self, firsts: set[int]) -> None:
+        statement = delete(ledger).where(*_here(), ledger.c.first_seq == bindparam("first"))
+        of = dict(zip(("of", "stream", "attempt"), self._key, strict=True))
+        self._connection.execute(statement, [{**of, "first": first} for first in firsts])
+
+
+def _merged(held: Mapping[ranges.Range, Steps | None]) -> dict[ranges.Range, Steps | None]:
+    """Ranges in any order, overlapping or touching, as the fewest that hold the same seqs, with all of their steps."""
+    places = ranges.merge(held)
+    firsts = [first for first, _ in places]
+    merged: dict[ranges.Range, Steps | None] = dict.fromkeys(places)
+    for (first, _), steps in held.items():
+        place = places[bisect_right(firsts, first) - 1]
+        both = [each for each in (merged[place], steps) if each is not None]
+        if both:
+            merged[place] = min(low for low, _ in both), max(high for _, high in both)
+    return merged
+
+
+def _here() -> tuple[ColumnElement[bool], ...]:
+    columns = ledger.c
+    return (
+        columns.run_id == bindparam("of"),
+        columns.stream == bindparam("stream"),
+        columns.attempt == bindparam("attempt"),
+    )
+
+
+@lru_cache
+def _near() -> Select[Any]:
+    """The ranges that hold any seq from ``first`` to ``last``, and the one before them, in order."""
+    columns, before = ledger.c, ledger.alias()
+    start = (
+        select(func.max(before.c.first_seq))
+        .where(
+            before.c.run_id == bindparam("of"),
+            before.c.stream == bindparam("stream"),
+            before.c.attempt == bindparam("attempt"),
+            before.c.first_seq <= bindparam("first"),
+        )
+        .scalar_subquery()
+    )
+    return (
+        select(columns.first_seq, columns.last_seq, columns.first_step, columns.last_step)
+        .where(
+            *_here(),
+            columns.first_seq >= func.coalesce(start, 0),
+            columns.first_seq <= bindparam("last"),
+        )
+        .order_by(columns.first_seq)
+    )
+
+
+@lru_cache
+def _newest() -> Select[Any]:
+    """The last seq of the last range."""
+    columns = ledger.c
+    return select(columns.last_seq).where(*_here()).order_by(columns.first_seq.desc()).limit(1)

@@ -1,0 +1,320 @@
+"""The streams of a run as a batch meets them: those that it touches, made where they are new, and their headers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Select, bindparam, func, select, update
+
+from ampmon import wire
+from ampmon_server.store.engine.engine import fetch, insert_rows
+from ampmon_server.store.engine.errors import BadBatch, HeaderMissing
+from ampmon_server.store.engine.numbers import json_text
+from ampmon_server.store.schema.tables import headers, streams
+from ampmon_server.store.streams.attempts import Attempt
+from ampmon_server.store.streams.remembered import Remembered
+from ampmon_server.store.streams.scalers import Scaler, Source
+from ampmon_server.store.streams.state import RunState
+from ampmon_server.store.streams.streams import (
+    COLUMNS,
+    Header,
+    Stream,
+    pack,
+    unpack_modules,
+    unpack_parameters,
+)
+
+
+STREAMS_MAX = 16_384
+"""Of a run, on all ranks. They are listed in its row, which is read and written with each batch."""
+
+_LOADED = select(*COLUMNS).where(streams.c.run_id == bindparam("of")).order_by(streams.c.stream)
+_MINE = _LOADED.where(
+    streams.c.rank == bindparam("by"), streams.c.scaler.in_(bindparam("names", expanding=True))
+)
+_OTHERS = _LOADED.where(streams.c.rank != bindparam("by"), streams.c.scaler == bindparam("name"))
+_LOWER = (
+    select(streams.c.stream)
+    .where(
+        streams.c.run_id == bindparam("of"),
+        streams.c.scaler == bindparam("name"),
+        streams.c.rank < bindparam("by"),
+        streams.c.first_step <= bindparam("first"),
+        streams.c.last_step >= bindparam("last"),
+        streams.c.updates == streams.c.last_step - streams.c.first_step + 1,
+    )
+    .limit(1)
+)
+_COUNTED = ("updates", "sampled", "first_step", "last_step")
+_SAVING = (
+    update(streams)
+    .where(streams.c.run_id == bindparam("of"), streams.c.stream == bindparam("number"))
+    .values({name: bindparam(name) for name in _COUNTED})
+)
+
+
+_TOLD = select(
+    headers.c.stream,
+    headers.c.parameter_count,
+    headers.c.parameters,
+    headers.c.modules,
+    headers.c.sample,
+    headers.c.settings,
+).where(
+    headers.c.run_id == bindparam("of"),
+    headers.c.attempt == bindparam("attempt"),
+    headers.c.stream.in_(bindparam("numbers", expanding=True)),
+)
+"""Of an attempt's header: its stream, and what `Held` has."""
+
+
+class Roster:
+    """The streams that a batch touches, and, where they are asked for, those of the same scalers on other ranks.
+
+    A batch that has nothing to do with other ranks reads none of theirs, however many there are.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        state: RunState,
+        attempt: Attempt,
+        remembered: Remembered | None = None,
+    ) -> None:
+        self._connection = connection
+        self._state = state
+        self._attempt = attempt
+        self._listed: list[dict[str, object]] = orjson.loads(state.streams)
+        remembered = Remembered() if remembered is None else remembered
+        self._streams, self._headers = remembered.streams, remembered.headers
+        self._complete = remembered.complete
+        self.tails = remembered.tails
+
+    def introduce(self, batch: wire.Batch, names: Iterable[str]) -> bool:
+        """Load the streams in ``names``, and store the headers in the batch; whether one of them is new.
+
+        Raises HeaderMissing, BadBatch.
+        """
+        told = {
+            header.stream: (place, header)
+            for place, header in enumerate(batch.headers)
+            if isinstance(header, wire.StreamHeader)
+        }
+        wanted = {*names, *told}
+        unknown = [name for name in wanted if (self._attempt.rank, name) not in self._streams]
+        if unknown:
+            self._read(_MINE, names=unknown)
+        held = self._load_headers(wanted)
+        self._create({name: header.layout for name, (_, header) in told.items()})
+        new = [
+            (header, packed)
+            for place, header in told.values()
+            if (packed := self._describe(place, header, held.get(header.stream))) is not None
+        ]
+        if new:
+            rows = [self._header_row(*each) for each in new]
+            insert_rows(self._connection, headers, rows, replace=True)
+            for header, packed in new:
+                number = self.mine(header.stream).number
+                self._headers[number, self._attempt.number] = packed
+            self._list([header for header, _ in new])
+        for name in wanted - {*told, ""}:
+            if name not in held:
+                raise HeaderMissing(name)
+            self.mine(name).told(held[name])
+        return bool(new)
+
+    def mine(self, name: str) -> Stream:
+        """This attempt's stream of that name, made now if it is the first."""
+        key = (self._attempt.rank, name)
+        if key not in self._streams:
+            self._create({name: "replicated"})
+        return self._streams[key]
+
+    def siblings(self, name: str) -> list[Stream]:
+        """The streams of a scaler on all ranks."""
+        if name not in self._complete and self._state.ranks > 1:
+            self._complete.add(name)
+            self._read(_OTHERS, name=name)
+        return [stream for (_, scaler), stream in self._streams.items() if scaler == name]
+
+    def scaler(self, name: str) -> Scaler:
+        """A scaler on all ranks, as readers see it now."""
+        sources = [
+            Source(
+                number=each.number,
+                rank=each.rank,
+                layout=each.layout,
+                updates=each.updates,
+                sampled=each.sampled,
+                first_step=each.first_step,
+                last_step=each.last_step,
+                rows_from=each.rows_from,
+                samples_from=each.samples_from,
+                overlaid=self._state.attempts > 1,
+            )
+            for each in sorted(self.siblings(name), key=lambda each: each.rank)
+        ]
+        return Scaler(self._state.run_id, name, tuple(sources), bool(self._state.disabled))
+
+    @property
+    def first_scaler(self) -> object:
+        """Name of the scaler that the run's summary speaks of; None before there is one."""
+        return self._listed[0]["scaler"] if self._listed else None
+
+    def save(self, stream: Stream) -> None:
+        """Write back a stream's counts."""
+        values = {name: getattr(stream, name) for name in _COUNTED}
+        self._connection.execute(
+            _SAVING, {**values, "of": self._state.run_id, "number": stream.number}
+        )
+
+    def stood_for(self, stream: Stream, first: int, last: int) -> bool:
+        """Whether a lower rank is known to have every step from ``first`` to ``last`` of the same scaler."""
+        if not stream.rank:
+            return False
+        wanted = {"name": stream.scaler, "by": stream.rank, "first": first, "last": last}
+        return bool(fetch(self._connection, _LOWER, {"of": self._state.run_id, **wanted}))
+
+    def _read(self, statement: Select[Any], **wanted: object) -> None:
+        of = {"of": self._state.run_id, "by": self._attempt.rank}
+        for row in fetch(self._connection, statement, {**of, **wanted}):
+            stream = Stream(*row)
+            self._streams[stream.rank, stream.scaler] = stream
+
+    def _load_headers(self, names: set[str]) -> dict[str, Header]:
+        """What is held, by name, of the headers that this attempt has sent."""
+        rank, attempt = self._attempt.rank, self._attempt.number
+        mine = {
+            stream.number: name
+            for name in names
+            if (stream := self._streams.get((rank, name))) is not None
+        }
+        unknown = [number for number in mine if (number, attempt) not in self._headers]
+        if unknown:
+            of = {"of": self._state.run_id, "attempt": attempt, "numbers": unknown}
+            for number, *told in fetch(self._connection, _TOLD, of):
+                self._headers[number, attempt] = Header(*told)
+        return {
+            name: held
+            for number, name in mine.items()
+            if (held := self._headers.get((number, attempt))) is not None
+        }
+
+    def _create(self, layouts: Mapping[str, wire.Layout]) -> None:
+        """Make this attempt's streams of these names, each with its layout, as far as they are not there."""
+        rank, table = self._attempt.rank, streams.c
+        new = [name for name in layouts if (rank, name) not in self._streams]
+        if not new:
+            return
+        if len(self._listed) + len(new) > STREAMS_MAX:
+            raise BadBatch("headers", f"the run would have more than {STREAMS_MAX} streams")
+        last = self._connection.scalar(
+            select(func.max(table.stream)).where(table.run_id == self._state.run_id)
+        )
+        for number, name in enumerate(new, 0 if last is None else last + 1):
+            self._streams[rank, name] = Stream(number, rank, name, layouts[name], 0, 0, None, None)
+        made = [self._streams[rank, name] for name in new]
+        nothing = (0, 0, None, None, None, 0, 0)
+        rows = [
+            (self._state.run_id, each.number, rank, each.scaler, each.layout, *nothing)
+            for each in made
+        ]
+        insert_rows(self._connection, streams, rows)
+
+    def _describe(
+        self, place: int, header: wire.StreamHeader, held: Header | None
+    ) -> Header | None:
+        """Note what a header says; what is to be stored of it, None where it is held already."""
+        stream = self.mine(header.stream)
+        packed = Header(
+            len(header.parameters),
+            pack(header.parameters),
+            pack(header.modules) if header.modules else None,
+            header.sample,
+            _settings(header),
+        )
+        if held is not None and (held == packed or _is_shorter(place, header, held)):
+            packed = held
+        stream.told(packed)
+        return None if packed is held else packed
+
+    def _header_row(self, header: wire.StreamHeader, packed: Header) -> tuple[object, ...]:
+        return (
+            self._state.run_id,
+            self.mine(header.stream).number,
+            self._attempt.number,
+            header.scaler,
+            header.device,
+            int(header.enabled),
+            header.sample,
+            int(_is_exact(header)),
+            packed.settings,
+            packed.parameter_count,
+            packed.parameters,
+            packed.modules,
+        )
+
+    def _list(self, told: Sequence[wire.StreamHeader]) -> None:
+        """Tell the run's row of the streams of new headers, and what follows from them for the whole run."""
+        state, by_number = self._state, {entry["stream"]: entry for entry in self._listed}
+        for header in told:
+            stream = self.mine(header.stream)
+            self._lay_out(stream, header.layout)
+            by_number[str(stream.number)] = {
+                "stream": str(stream.number),
+                "rank": stream.rank,
+                "scaler": stream.scaler,
+                "layout": stream.layout,
+            }
+            state.exact = int(bool(state.exact) and _is_exact(header))
+        self._listed = sorted(by_number.values(), key=lambda entry: int(str(entry["stream"])))
+        state.streams = orjson.dumps(self._listed).decode()
+        state.disabled = int(len(self._listed) == 1 and not told[-1].enabled)
+        for header in told:
+            if str(self.mine(header.stream).number) == self._listed[0]["stream"]:
+                state.parameters, state.budget = len(header.parameters), header.budget
+
+    def _lay_out(self, stream: Stream, layout: wire.Layout) -> None:
+        """Note how a stream's gradients lie, which is known from the start of all but the process's own."""
+        if stream.layout != layout:
+            stream.layout = layout
+            table = streams.c
+            self._connection.execute(
+                update(streams)
+                .where(table.run_id == self._state.run_id, table.stream == stream.number)
+                .values(layout=layout)
+            )
+
+
+def _is_exact(header: wire.StreamHeader) -> bool:
+    """Whether every element is looked at: a sample larger than every tensor is not one."""
+    sample = header.sample
+    return sample is None or all(parameter.numel <= sample for parameter in header.parameters)
+
+
+def _settings(header: wire.StreamHeader) -> str:
+    """By what the scaler moves its scale, which a later header may tell anew, and how the script made it."""
+    names = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
+    settings: dict[str, object] = {name: getattr(header, name) for name in names}
+    if header.call is not None:
+        settings |= {"arguments": header.call.arguments, "watched": header.call.watched}
+    return json_text(settings)
+
+
+def _is_shorter(place: int, header: wire.StreamHeader, held: Header) -> bool:
+    """Whether a header's lists are shorter than those held: then it is a resend. Raises BadBatch for other lists."""
+    growth = []
+    for name, told, known in (
+        ("parameters", header.parameters, unpack_parameters(held.parameters)),
+        ("modules", header.modules, unpack_modules(held.modules)),
+    ):
+        shared = min(len(known), len(told))
+        growth.append(len(told) - len(known))
+        if known[:shared] != told[:shared] or min(growth) < 0 < max(growth):
+            raise BadBatch(
+                f"headers[{place}].{name}", "within an attempt the list only grows at its end"
+            )
+    return min(growth) < 0

@@ -1,0 +1,205 @@
+"""Which streams a question about a scaler is about: the same scaler on every rank of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
+
+from ampmon_server.model.series import Flags, Ints
+from ampmon_server.store.engine.engine import fetch
+from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.pages.pages import edge_of
+from ampmon_server.store.schema.tables import headers, ledger, runs, streams
+from ampmon_server.store.streams.streams import COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A stream as readers see it. ``overlaid``: it has several attempts, so rows may be superseded.
+
+    Of the steps before ``rows_from`` only what is rolled up is held, and of the samples before ``samples_from``.
+    """
+
+    number: int
+    rank: int
+    layout: str
+    updates: int
+    sampled: int
+    first_step: int | None
+    last_step: int | None
+    rows_from: int = 0
+    samples_from: int = 0
+    overlaid: bool = True
+    exact: bool = True
+
+    @property
+    def edge(self) -> int:
+        """The first step of its newest page."""
+        return edge_of(self.last_step)
+
+    def is_before(self, step: int) -> bool:
+        """Whether all of its updates are before a step."""
+        return self.last_step is None or self.last_step < step
+
+    def meets(self, first: int, last: int) -> bool:
+        """Whether it may have an update from step ``first`` to ``last``."""
+        if self.first_step is None or self.last_step is None:
+            return False
+        return self.first_step <= last and first <= self.last_step
+
+
+@dataclass(frozen=True, slots=True)
+class Scaler:
+    """One scaler of a run on all its ranks, the lowest first; no streams where none has reported."""
+
+    run_id: bytes
+    name: str
+    sources: tuple[Source, ...]
+    disabled: bool
+
+    @property
+    def number(self) -> int:
+        """The stream under which it is rolled up; there must be one."""
+        return min(source.number for source in self.sources)
+
+    @property
+    def rows_from(self) -> int:
+        """The first step whose rows are all held."""
+        return max((source.rows_from for source in self.sources), default=0)
+
+    @property
+    def edge(self) -> int:
+        """The first step of the newest page: its rows are not rolled up yet."""
+        return max((source.edge for source in self.sources), default=0)
+
+    @property
+    def samples_from(self) -> int:
+        """The first step from which on all samples are held."""
+        return max((source.samples_from for source in self.sources), default=0)
+
+    @property
+    def is_sharded(self) -> bool:
+        return any(source.layout == "sharded" for source in self.sources)
+
+    @property
+    def sampled(self) -> tuple[Source, ...]:
+        """Where its gradients are: on all ranks where they are sharded, else on the lowest that samples."""
+        if self.is_sharded:
+            return self.sources
+        return tuple(source for source in self.sources if source.sampled)[:1]
+
+    def shards(self, world_size: int) -> int:
+        """How many of `sampled`, the first of them, hold a part where so many ranks started together."""
+        return max(sum(source.rank < world_size for source in self.sampled), 1)
+
+
+def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
+    """The scaler of a stream, or the run's first. Raises NotFound for a run or a stream that is not there."""
+    run = connection.execute(
+        select(runs.c.disabled).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    ).one_or_none()
+    if run is None:
+        raise NotFound(f"There is no run {run_id}.")
+    name = _name(connection, run_id.bytes, stream)
+    if name is None and stream is not None:
+        raise NotFound(f"Run {run_id} has no stream {stream}.")
+    found = () if name is None else sources(connection, run_id.bytes, name)
+    return Scaler(run_id.bytes, name or "", found, bool(run[0]))
+
+
+def _name(connection: Connection, run_id: bytes, stream: int | None) -> str | None:
+    table = streams.c
+    statement = select(table.scaler).where(table.run_id == run_id, table.scaler != "")
+    if stream is not None:
+        statement = statement.where(table.stream == stream)
+    name: str | None = connection.scalar(statement.order_by(table.stream).limit(1))
+    return name
+
+
+def sources(connection: Connection, run_id: bytes, name: str) -> tuple[Source, ...]:
+    """The streams of a scaler, the lowest rank first."""
+    rows = fetch(connection, _sources(alone=True), {"of": run_id, "name": name})
+    return tuple(map(_source, rows))
+
+
+def _source(row: Sequence[Any]) -> Source:
+    number, rank, _, *told, overlaid, exact = row
+    return Source(number, rank, *[*told, bool(overlaid), bool(exact)])
+
+
+@lru_cache
+def _sources(*, alone: bool) -> Select[Any]:
+    """`COLUMNS`, and the last fields of `Source`; of one scaler ``alone``, or of all of a run."""
+    table, told = streams.c, headers.c
+    which = table.scaler == bindparam("name") if alone else table.scaler != ""
+    return (
+        select(*COLUMNS, func.count() > 1, func.min(told.exact) == 1)
+        .join(headers, (told.run_id == table.run_id) & (told.stream == table.stream))
+        .where(table.run_id == bindparam("of"), which)
+        .group_by(*COLUMNS)
+        .order_by(table.rank)
+    )
+
+
+def not_superseded(
+    run_id: ColumnElement[bytes],
+    stream: ColumnElement[int],
+    step: ColumnElement[int],
+    attempt: ColumnElement[int],
+) -> ColumnElement[bool]:
+    """That no later attempt of the same stream has done this step again."""
+    later = ledger.alias("later").c
+    return ~(
+        select(later.attempt)
+        .where(
+            later.run_id == run_id,
+            later.stream == stream,
+            later.attempt > attempt,
+            later.first_step <= step,
+            later.last_step >= step,
+        )
+        .exists()
+    )
+
+
+_REDONE = select(ledger.c.attempt, ledger.c.first_step, ledger.c.last_step).where(
+    ledger.c.run_id == bindparam("of"),
+    ledger.c.stream == bindparam("number"),
+    ledger.c.attempt > bindparam("attempt"),
+    ledger.c.first_step <= bindparam("last"),
+    ledger.c.last_step >= bindparam("first"),
+)
+"""The steps that attempts after one have done, as ranges: those that meet some steps."""
+
+
+def current(
+    connection: Connection, run_id: bytes, stream: int, steps: Ints, attempts: Ints
+) -> Flags:
+    """The same of rows with these ``steps`` [n] and ``attempts`` [n], [n]."""
+    keep = np.ones(len(steps), bool)
+    if not len(steps):
+        return keep
+    asked = {"of": run_id, "number": stream, "attempt": int(attempts.min())}
+    asked |= {"first": int(steps.min()), "last": int(steps.max())}
+    for attempt, first, last in fetch(connection, _REDONE, asked):
+        keep &= (attempts >= attempt) | (steps < first) | (steps > last)
+    return keep
+
+
+def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
+    """The scalers of a run, over all of its ranks."""
+    table = streams.c
+    named = select(table.scaler).distinct().where(table.run_id == run_id, table.scaler != "")
+    found: dict[str, list[Source]] = {name: [] for name in connection.scalars(named)}
+    for row in fetch(connection, _sources(alone=False), {"of": run_id}):
+        found[row[2]].append(_source(row))
+    return [
+        Scaler(run_id, name, tuple(found[name]), disabled=False)
+        for name in sorted(found)  # a database may sort by its language
+    ]

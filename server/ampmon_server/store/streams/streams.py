@@ -1,0 +1,139 @@
+"""A stream, which is a scaler on one rank, and what its header says: packed lists of parameters and modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, select
+
+from ampmon import wire
+from ampmon_server.model.series import Ints
+from ampmon_server.store.engine.engine import fetch
+from ampmon_server.store.pages.packing import compress, decompress
+from ampmon_server.store.schema.tables import headers, streams
+
+
+_parameters_decoder = msgspec.msgpack.Decoder(tuple[wire.Parameter, ...])
+_modules_decoder = msgspec.msgpack.Decoder(tuple[wire.Module, ...])
+
+
+def pack(listed: tuple[wire.Parameter, ...] | tuple[wire.Module, ...]) -> bytes:
+    return compress(msgspec.msgpack.encode(listed))
+
+
+@lru_cache(maxsize=32)
+def unpack_parameters(data: bytes) -> tuple[wire.Parameter, ...]:
+    return _parameters_decoder.decode(decompress(data))
+
+
+@lru_cache(maxsize=32)
+def unpack_modules(data: bytes | None) -> tuple[wire.Module, ...]:
+    return _modules_decoder.decode(decompress(data)) if data is not None else ()
+
+
+@lru_cache(maxsize=32)
+def numel(parameters: bytes) -> Ints:
+    """How many elements each of the packed parameters has."""
+    return np.array(
+        [min(each.numel, wire.COUNT_MAX) for each in unpack_parameters(parameters)], np.int64
+    )
+
+
+_PARAMETERS = select(headers.c.parameters).where(
+    headers.c.run_id == bindparam("of"),
+    headers.c.stream == bindparam("stream"),
+    headers.c.attempt == bindparam("attempt"),
+)
+
+
+def parameters_of(
+    connection: Connection, run_id: bytes, stream: int, attempt: int
+) -> tuple[wire.Parameter, ...]:
+    """What an attempt said of its parameters; none where no header of it is held."""
+    of = {"of": run_id, "stream": stream, "attempt": attempt}
+    held = fetch(connection, _PARAMETERS, of)
+    return unpack_parameters(held[0][0]) if held else ()
+
+
+def newest_header(run_id: bytes, stream: int, *columns: ColumnElement[Any]) -> Select[Any]:
+    """What the newest attempt said of a stream."""
+    told = headers.c
+    return (
+        select(*columns)
+        .where(told.run_id == run_id, told.stream == stream)
+        .order_by(told.attempt.desc())
+        .limit(1)
+    )
+
+
+COLUMNS = (
+    streams.c.stream,
+    streams.c.rank,
+    streams.c.scaler,
+    streams.c.layout,
+    streams.c.updates,
+    streams.c.sampled,
+    streams.c.first_step,
+    streams.c.last_step,
+    streams.c.rows_from,
+    streams.c.samples_from,
+)
+"""What is told of a stream: the first fields of `Stream`, in their order."""
+
+
+class Header(NamedTuple):
+    """What is held of a header: how many parameters, both lists, packed, the size of its samples, and the settings."""
+
+    parameter_count: int
+    parameters: bytes
+    modules: bytes | None
+    sample: int | None
+    settings: str
+
+
+@dataclass(slots=True)
+class Stream:
+    """A stream as ingest sees it. ``numel`` [parameters], ``module_count``, ``sample`` are of the attempt's header."""
+
+    number: int
+    rank: int
+    scaler: str
+    layout: str
+    updates: int
+    sampled: int
+    first_step: int | None
+    last_step: int | None
+    rows_from: int = 0
+    samples_from: int = 0
+    numel: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    module_count: int = 0
+    sample: int | None = None
+    _header: Header | None = None
+
+    @property
+    def parameter_count(self) -> int:
+        return len(self.numel)
+
+    def told(self, held: Header) -> None:
+        """Note what the attempt's header says."""
+        if held is not self._header:  # unpacked once, not with each batch
+            self.numel, self.module_count = (
+                numel(held.parameters),
+                len(unpack_modules(held.modules)),
+            )
+            self.sample, self._header = held.sample, held
+
+    def is_before(self, step: int) -> bool:
+        """Whether all that it has done so far is before ``step``."""
+        return self.last_step is None or self.last_step < step
+
+    def count(self, updates: int, sampled: int, first: int, last: int) -> None:
+        """Note so many steps that are new to it, and so many samples, from step ``first`` to ``last``."""
+        self.updates += updates
+        self.sampled += sampled
+        self.first_step = first if self.first_step is None else min(self.first_step, first)
+        self.last_step = last if self.last_step is None else max(self.last_step, last)

@@ -1,0 +1,1 @@
+"""Updates, skips and logged values."""

@@ -1,0 +1,60 @@
+"""Through what the processes of a run pass their records now, and how much a killed one may lose: as they last said."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import orjson
+from sqlalchemy import Connection, func, select
+
+from ampmon.wire import COUNT_MAX
+from ampmon_server.store.engine.engine import fetch
+from ampmon_server.store.schema.tables import attempts, events, streams
+
+
+KIND = "spool"
+_WORDS_MAX = 500
+
+
+class Window(NamedTuple):
+    """The longest loss window of any rank, in milliseconds, and why; None where all records go to a disk at once."""
+
+    ms: int | None = None
+    why: str | None = None
+
+
+def window(connection: Connection, run_id: bytes) -> Window:
+    """What the newest attempts of all ranks said last."""
+    said, start = events.c, attempts.c
+    newest = (
+        select(start.rank, func.max(start.attempt).label("attempt"))
+        .where(start.run_id == run_id)
+        .group_by(start.rank)
+        .subquery()
+    )
+    rows = fetch(
+        connection,
+        select(streams.c.rank, said.detail)
+        .join(streams, (streams.c.run_id == said.run_id) & (streams.c.stream == said.stream))
+        .join(newest, (newest.c.rank == streams.c.rank) & (newest.c.attempt == said.attempt))
+        .where(said.run_id == run_id, said.kind == KIND)
+        .order_by(said.seq),
+    )
+    last = {rank: orjson.loads(detail) for rank, detail in rows}
+    return max(
+        map(_window, last.values()),
+        key=lambda each: -1 if each.ms is None else each.ms,
+        default=Window(),
+    )
+
+
+def _window(detail: dict[str, object]) -> Window:
+    """What an event says; its detail is free in form."""
+    if detail.get("kept") != "memory":
+        return Window()
+    ms, why = detail.get("window_ms"), detail.get("why")
+    return Window(
+        min(max(ms, 0), COUNT_MAX) if isinstance(ms, int) else 0,
+        # A NUL, which JSON may hold, is none of a text that PostgreSQL takes.
+        why[:_WORDS_MAX].replace("\0", "") if isinstance(why, str) else "",
+    )

@@ -1,0 +1,240 @@
+"""Scalars as they are asked for: the names of a run, the values of one as columns, and the user's own steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.cells.scalars import not_finite
+from ampmon_server.model.series import Ints, UserSteps
+from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
+from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.schema.tables import runs, streams
+from ampmon_server.store.streams.scalers import Scaler
+from ampmon_server.store.updates import scalars
+from ampmon_server.store.updates.scalars import Logged
+
+
+_NEARER = 2
+"""So often the line is drawn anew around what is looked at: each time hundreds of times as fine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What a list shows of a name on one stream: its newest value, and of all its values how many, and the extremes.
+
+    Times are microseconds since the epoch. ``least`` and ``greatest`` are of finite values, null where there are none.
+    ``user_steps`` is how many values came with a step of the user's own.
+    """
+
+    name: str
+    stream: str
+    rank: int
+    scaler: str
+    n: int
+    not_finite: int
+    least: float | None
+    greatest: float | None
+    step: int
+    time: int
+    value: float | None
+    value_kind: str | None
+    user_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values of a name, each step once, in order of step; ``rows_from``: what is before it is rolled up only."""
+
+    name: str
+    stream: str
+    step: list[int]
+    time: list[int]
+    user_step: list[int | None]
+    value: list[float | None]
+    value_kind: list[str | None]
+    rows_from: int
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A stream that may hold scalars."""
+
+    logged: Logged
+    rank: int
+    scaler: str
+
+
+def names(connection: Connection, run_id: UUID, *, stream: int | None = None) -> list[Name]:
+    """The names that were logged in order, each with its newest value, of one stream or of all. Raises NotFound."""
+    found = [
+        _name(source, name, cells)
+        for source in _sources(connection, run_id, stream)
+        for name, cells in scalars.summaries(connection, source.logged).items()
+    ]
+    return sorted(found, key=lambda each: (each.name, each.rank, int(each.stream)))
+
+
+def _name(source: _Source, name: str, cells: Cells) -> Name:
+    cell = cells[0]
+    value, kind = split(float(cell["value_last"]))
+    lost = int(not_finite(cells)[0])
+    known = lost < int(cell["n"])
+    return Name(
+        name=name,
+        stream=str(source.logged.stream),
+        rank=source.rank,
+        scaler=source.scaler,
+        n=int(cell["n"]),
+        not_finite=lost,
+        least=float(cell["value_min"]) if known else None,
+        greatest=float(cell["value_max"]) if known else None,
+        step=int(cell["last"]),
+        time=int(cell["time_last"]),
+        value=value,
+        value_kind=KINDS[kind],
+        user_steps=int(cell["user"]),
+    )
+
+
+def values(
+    connection: Connection,
+    run_id: UUID,
+    name: str,
+    *,
+    stream: int | None,
+    start: int,
+    stop: int,
+    limit: int,
+) -> Values:
+    """At most ``limit`` values with ``start`` <= step < ``stop``. Raises NotFound for a name that is not there."""
+    of = _holder(connection, run_id, name, stream)
+    within = max(start, of.rows_from), stop - 1
+    rows = scalars.read_rows(connection, of, name, within, limit + 1)
+    pairs = [split(each) for each in rows["value"][:limit].tolist()]
+    return Values(
+        name=name,
+        stream=str(of.stream),
+        step=rows["step"][:limit].tolist(),
+        time=rows["time"][:limit].tolist(),
+        user_step=[None if each < 0 else each for each in rows["user_step"][:limit].tolist()],
+        value=[value for value, _ in pairs],
+        value_kind=[KINDS[kind] for _, kind in pairs],
+        rows_from=of.rows_from,
+        next=int(rows["step"][limit]) if len(rows) > limit else None,
+    )
+
+
+def cells(
+    connection: Connection,
+    run_id: UUID,
+    wanted: Sequence[str],
+    stretch: Stretch,
+    *,
+    stream: int | None = None,
+    columns: int = 1000,
+) -> dict[str, Cells]:
+    """The cells of some names, each of the lowest rank that has it. Raises NotFound for one that is not there."""
+    return {
+        name: scalars.window(
+            connection, _holder(connection, run_id, name, stream), name, stretch, columns
+        )
+        for name in wanted
+    }
+
+
+def _holder(connection: Connection, run_id: UUID, name: str, stream: int | None) -> Logged:
+    for source in _sources(connection, run_id, stream):
+        if scalars.has(connection, source.logged, name):
+            return source.logged
+    raise NotFound(f"Run {run_id} has logged nothing under the name {name!r}.")
+
+
+def _sources(connection: Connection, run_id: UUID, stream: int | None) -> list[_Source]:
+    """The streams of a run, or the one asked for. Raises NotFound."""
+    known = select(runs.c.attempts).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    attempts = connection.scalar(known)
+    if attempts is None:
+        raise NotFound(f"There is no run {run_id}.")
+    table = streams.c
+    statement = select(table.stream, table.rank, table.scaler, table.rows_from).where(
+        table.run_id == run_id.bytes
+    )
+    if stream is not None:
+        statement = statement.where(table.stream == stream)
+    rows = connection.execute(statement.order_by(table.rank, table.stream)).all()
+    if stream is not None and not rows:
+        raise NotFound(f"Run {run_id} has no stream {stream}.")
+    return [
+        _Source(Logged(run_id.bytes, number, rows_from, attempts > 1), rank, scaler)
+        for number, rank, scaler, rows_from in rows
+    ]
+
+
+def user_steps(
+    connection: Connection,
+    scaler: Scaler,
+    *,
+    start: int | None = None,
+    stop: int | None = None,
+    columns: int = 1000,
+) -> UserSteps | None:
+    """The user's own steps of a scaler; None where it gave none.
+
+    A line through both ends of enough cells to fill ``columns`` columns of the whole run, and nearer and nearer around
+    the user's steps ``start`` and ``stop``.
+    """
+    found = _stepping(connection, scaler)
+    if found is None:
+        return None
+    of, name = found
+    line = _points(scalars.window(connection, of, name, Stretch(), columns))
+    for _ in range(_NEARER if start is not None or stop is not None else 0):
+        low, high = _around(line, start, stop)
+        near = _points(scalars.window(connection, of, name, Stretch(low, high), columns))
+        beyond = (line[0] < low) | (line[0] >= high)
+        parts = zip(line, near, strict=True)
+        line = _rising(*(np.concatenate([old[beyond], new]) for old, new in parts))
+    return UserSteps(*line)
+
+
+def _around(line: tuple[Ints, Ints], start: int | None, stop: int | None) -> tuple[int, int]:
+    """The steps of the points on a line between which the user's steps ``start`` and ``stop`` lie."""
+    step, user = line
+    before = -1 if start is None else int(np.searchsorted(user, start)) - 1
+    after = len(user) if stop is None else int(np.searchsorted(user, stop))
+    low = int(step[before]) if before >= 0 else 0
+    return low, int(step[after]) + 1 if after < len(user) else INTEGER_MAX + 1
+
+
+def _stepping(connection: Connection, scaler: Scaler) -> tuple[Logged, str] | None:
+    """The name that most often came with a step of the user's own, on the lowest rank that has one."""
+    for source in scaler.sources:
+        of = Logged(scaler.run_id, source.number, source.rows_from, source.overlaid)
+        all_of = scalars.summaries(connection, of)
+        given = {name: int(cells["user"].sum()) for name, cells in all_of.items()}
+        if any(given.values()):
+            return of, max(given, key=lambda name: given[name])
+    return None
+
+
+def _points(cells: Cells) -> tuple[Ints, Ints]:
+    """The first and the last of the user's steps in each cell that has any: their steps [p], and they [p]."""
+    given = cells[cells["user"] > 0]
+    return _rising(
+        np.stack([given["user_first_step"], given["user_last_step"]], 1).ravel(),
+        np.stack([given["user_first"], given["user_last"]], 1).ravel(),
+    )
+
+
+def _rising(step: Ints, user: Ints) -> tuple[Ints, Ints]:
+    """Points in order of step, each step once, their user's steps never falling: who begins anew stands still."""
+    step, first = np.unique(step, return_index=True)
+    return step, np.maximum.accumulate(user[first]) if len(step) else user

@@ -1,0 +1,89 @@
+"""The ranks of a scaler, one by one: what is rolled up is of all of them, so their rows are read, and never many.
+
+One rank alone is read row by row, its newest; all of them side by side at the same steps, which say most of a stretch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from sqlalchemy import Connection
+
+from ampmon_server.model.cells.gradients import empty as no_gradients
+from ampmon_server.model.cells.gradients import of_series
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.cells.updates import LAYOUT, empty
+from ampmon_server.model.series import Ints, RankRows
+from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.samples import samples
+from ampmon_server.store.streams.scalers import Scaler
+from ampmon_server.store.updates import rollups
+from ampmon_server.store.updates.updates import read_at, read_cells
+
+
+ALONE = 2**15
+"""So many updates of one rank are read, the newest of a stretch."""
+
+BESIDE = 8000
+"""So many rows of all ranks together are set side by side."""
+
+RANKS = 64
+"""So many ranks, the lowest."""
+
+
+def alone(scaler: Scaler, rank: int) -> Scaler:
+    """A scaler on one of its ranks. Raises NotFound."""
+    sources = tuple(source for source in scaler.sources if source.rank == rank)
+    if not sources:
+        raise NotFound(f"The scaler {scaler.name!r} has no rank {rank}.")
+    return replace(scaler, sources=sources)
+
+
+def window(
+    connection: Connection, scaler: Scaler, one: Scaler, stretch: Stretch
+) -> tuple[Cells, Cells]:
+    """The updates and samples of ``one`` rank of a scaler in a stretch, each a cell of its own."""
+    first, stop = rollups.steps(connection, scaler, stretch)
+    (source,) = one.sources
+    last = min(stop - 1, -1 if source.last_step is None else source.last_step)
+    first = max(first, last + 1 - ALONE, source.rows_from)
+    if last < first:
+        return empty(), no_gradients()
+    updates = read_cells(connection, one, first, last)
+    gradients = of_series(samples.read_series(connection, one, start=first, stop=last + 1))
+    return updates[stretch.begins(updates)], gradients[stretch.begins(gradients)]
+
+
+def beside(
+    connection: Connection, scaler: Scaler, stretch: Stretch, columns: int
+) -> tuple[RankRows, ...]:
+    """The rows of each rank at the same steps of a stretch; nothing of a scaler on one rank."""
+    sources = scaler.sources[:RANKS]
+    if len(sources) < 2:
+        return ()
+    steps = telling(
+        rollups.window(connection, scaler, stretch, columns), min(columns, BESIDE // len(sources))
+    )
+    steps = steps[steps >= scaler.rows_from]
+    return tuple(
+        RankRows(
+            source.rank,
+            len(scaler.sources),
+            steps,
+            read_at(connection, scaler, source, steps),
+        )
+        for source in sources
+    )
+
+
+def telling(cells: Cells, most: int) -> Ints:
+    """At most so many steps of a stretch: all of them, or the ends and the newest skips of its columns."""
+    if not len(cells):
+        return np.zeros(0, np.int64)
+    if len(cells) > most or (cells["n"] > 1).any():
+        width = -(-len(cells) // max(most // 3, 1))
+        cells = LAYOUT.merge(cells, np.arange(0, len(cells), width))
+    steps = np.concatenate([cells[name] for name in ("first", "last", "skip_last")])
+    return np.unique(steps[steps >= 0])

@@ -1,0 +1,97 @@
+"""What became of a scaler's scale where a run was resumed: an event of the server's own at an attempt's first update.
+
+It stands under the seq of that update, which no other event has, so that it is there once however often it is sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, select
+
+from ampmon import wire
+from ampmon_server.model.series import Forgotten, Resume
+from ampmon_server.store.engine.engine import fetch, insert_rows
+from ampmon_server.store.engine.numbers import split
+from ampmon_server.store.pages.pages import PAGE_BITS
+from ampmon_server.store.schema.tables import events
+from ampmon_server.store.streams.attempts import Attempt
+from ampmon_server.store.streams.rows import Rows
+from ampmon_server.store.streams.scalers import Scaler
+from ampmon_server.store.updates.updates import PAGES
+
+
+KIND = "resume"
+
+MOST = 2000
+"""So many starts are read, over all ranks."""
+
+
+def note(connection: Connection, rows: Rows, first: wire.Update) -> bool:
+    """Keep how an attempt's scaler began at its first update; whether it forgot the scale of the step before.
+
+    That is its own scaler's last: all go on from the furthest step of any, and one may have done fewer. What came of it
+    is what is held of it now: records of it that come later change no word.
+    """
+    before = _scale_before(connection, rows)
+    told = {"restored": not first.fresh, "scale_before": before, "scale": first.scale}
+    event = wire.Event(
+        stream=first.stream,
+        seq=first.seq,
+        time=first.time,
+        kind=KIND,
+        ordinal=first.ordinal,
+        detail=told,
+    )
+    insert_rows(connection, events, [rows.event(event, 0)])
+    return _resume(0, first.time, told).forgotten is not None
+
+
+def _scale_before(connection: Connection, rows: Rows) -> float | None:
+    """The scale that the step before an attempt left; None where there is none, or none that is a number."""
+    key, origin = (rows.run_id, rows.stream.number), rows.attempt.origin
+    before = origin
+    while (number := PAGES.preceding(connection, key, before)) is not None:
+        before = number << PAGE_BITS
+        found = PAGES.read(connection, key, before, origin - 1)
+        found = found[found["attempt"] < rows.attempt.number]
+        if len(found):
+            return split(float(found["scale_after"][-1]))[0]
+    return None
+
+
+def _resume(step: int, time: int, told: Mapping[str, Any]) -> Resume:
+    scale = math.nan if told["scale"] is None else told["scale"]
+    return Resume(step, time, told["scale_before"], scale, told["restored"])
+
+
+def read(connection: Connection, scaler: Scaler) -> tuple[Resume, ...]:
+    """The starts of a scaler that went on with its run, each step once, in order; of very many the newest."""
+    table = events.c
+    rows = fetch(
+        connection,
+        select(table.step, table.time, table.detail)
+        .where(
+            table.run_id == scaler.run_id,
+            table.kind == KIND,
+            table.stream.in_([source.number for source in scaler.sources]),
+        )
+        .order_by(table.step.desc(), table.stream.desc())
+        .limit(MOST),
+    )
+    found = {step: _resume(step, time, orjson.loads(detail)) for step, time, detail in rows}
+    return tuple(found[step] for step in sorted(found))
+
+
+def forgotten(connection: Connection, scaler: Scaler) -> tuple[Forgotten, ...]:
+    """Those of them that forgot their scale."""
+    found = (each.forgotten for each in read(connection, scaler))
+    return tuple(each for each in found if each is not None)
+
+
+def is_first(attempt: Attempt, update: wire.Update) -> bool:
+    """Whether an update is the first of a start that is not the run's first."""
+    return attempt.number > 0 and update.ordinal == 0

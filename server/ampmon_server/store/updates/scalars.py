@@ -1,0 +1,297 @@
+"""Logged values of a stream: pages of rows by name, and the cells that are rolled up of them.
+
+A value is superseded where a later attempt of its stream did the step again, whether or not it logged the name then.
+Of what an attempt logged twice under a name at a step the last stands. Cells are of what is not superseded, and made
+once the page of their rows is no longer its name's newest: readers roll up the newest page themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import CTE, Connection, Select, bindparam, func, select
+
+from ampmon.wire import SCALAR_NAMES_MAX
+from ampmon_server.model.cells import scalars as cells_of
+from ampmon_server.model.cells.merging import Cells, joined
+from ampmon_server.model.cells.scalars import LAYOUT, ROWS, Rows
+from ampmon_server.store.engine.engine import fetch
+from ampmon_server.store.engine.numbers import INTEGER_MAX, split
+from ampmon_server.store.pages import pyramid
+from ampmon_server.store.pages.pages import PAGE_BITS, Paged, Tails, last_of_each_step, unsealed
+from ampmon_server.store.pages.pyramid import TOP, Key, Pyramid
+from ampmon_server.store.pages.ranges import Range
+from ampmon_server.store.pages.windows import Series, Stretch
+from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups, streams
+from ampmon_server.store.streams.scalers import current
+
+
+SCALARS = Pyramid(scalar_rollups, LAYOUT.dtype, cells_of.merge)
+
+NAMES_AT_ONCE = 1000
+"""PostgreSQL takes at most 65 535 values with a statement."""
+
+
+def _told(rows: Rows) -> tuple[Any, ...]:
+    """What SQL can ask of a page."""
+    rows = last_of_each_step(rows)
+    value = rows["value"]
+    known = value[np.isfinite(value)]
+    with np.errstate(over="ignore"):
+        beside = (known.min(), known.max(), known.mean()) if len(known) else ()
+    return (
+        len(rows),
+        len(rows) - len(known),
+        *(int(rows[name][end]) for name in ("step", "time") for end in (0, -1)),
+        *(split(float(each))[0] for each in (value[0], value[-1], *(beside or [np.nan] * 3))),
+    )
+
+
+PAGES = Paged(scalar_pages, ROWS, _told, replaces=True)
+"""By run, stream and name."""
+
+
+class Logged(NamedTuple):
+    """The stream whose values are meant. ``overlaid``: it has several attempts, so values may be superseded.
+
+    Of the steps before ``rows_from`` only what is rolled up is held, but for the newest page of each name.
+    """
+
+    run_id: bytes
+    stream: int
+    rows_from: int = 0
+    overlaid: bool = True
+
+    def key(self, name: str) -> Key:
+        return self.run_id, self.stream, name
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def too_many(connection: Connection, of: Logged, names: Collection[str], tails: Tails) -> set[str]:
+    """Those of ``names`` that nothing was logged under yet, where the stream has no room for all of them."""
+    new = {name for name in names if PAGES.tail(connection, of.key(name), tails).number < 0}
+    if not new or len(new) + len(names_of(connection, of)) <= SCALAR_NAMES_MAX:
+        return set()
+    return new
+
+
+def write(connection: Connection, of: Logged, told: Mapping[str, Rows], tails: Tails) -> None:
+    """Store values by name, in the order in which they were logged; those of steps whose rows are gone are not kept."""
+    new = {}
+    for name, rows in told.items():
+        kept = rows[rows["step"] >= of.rows_from]
+        if len(kept):
+            new[of.key(name)] = kept[np.argsort(kept["step"], kind="stable")]
+    edges = {key: PAGES.tail(connection, key, tails).edge for key in new}
+    PAGES.put(connection, new, tails)
+    for key, rows in new.items():
+        first, last = int(rows["step"][0]), int(rows["step"][-1])
+        before, after = edges[key], tails[key].edge
+        steps = unsealed(first, last, before, after, min(of.rows_from, before))
+        _roll_up(connection, of, key, steps)
+
+
+def _roll_up(connection: Connection, of: Logged, key: Key, steps: Range | None) -> None:
+    if steps is not None:
+        pyramid.put(connection, SCALARS, key, partial(read_cells, connection, of, key[-1]), steps)
+
+
+def supersede(connection: Connection, of: Logged, attempt: int, within: Range) -> None:
+    """Leave out of cells what attempts before ``attempt`` logged at the steps that it did again, both ends included."""
+    first, last = within
+    wanted = {**_bound(of), "low": first >> PAGE_BITS, "high": last >> PAGE_BITS}
+    for name, newest in fetch(connection, _paged_within(), wanted):
+        edge = newest << PAGE_BITS
+        steps = unsealed(first, last, edge, edge, min(of.rows_from, edge))
+        if steps is not None:
+            rows = PAGES.read(connection, of.key(name), *steps)
+            if (rows["attempt"] < attempt).any():
+                _roll_up(connection, of, of.key(name), steps)
+
+
+def rebuild(connection: Connection, run_id: bytes) -> None:
+    """Make the cells of all of a run's logged values anew from the rows that are held."""
+    table = streams.c
+    for stream, rows_from in connection.execute(
+        select(table.stream, table.rows_from).where(table.run_id == run_id)
+    ).all():
+        of = Logged(run_id, stream, rows_from)
+        for name in names_of(connection, of):
+            series(connection, of, name).rebuild()
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def series(connection: Connection, of: Logged, name: str) -> Series:
+    """The values of a name; of one without a page, cells only before the stream's ``rows_from``."""
+    newest = PAGES.preceding(connection, of.key(name), INTEGER_MAX + 1)
+    edge = of.rows_from if newest is None else newest << PAGE_BITS
+    return Series(
+        connection,
+        SCALARS,
+        of.key(name),
+        partial(read_cells, connection, of, name),
+        min(of.rows_from, edge),
+        edge,
+        partial(next_step, connection, of, name),
+    )
+
+
+def next_step(connection: Connection, of: Logged, name: str, step: int) -> int | None:
+    """The first step from ``step`` on at which there may be a value."""
+    number = PAGES.following(connection, of.key(name), step)
+    return None if number is None else max(step, number << PAGE_BITS)
+
+
+def read_rows(connection: Connection, of: Logged, name: str, within: Range, limit: int) -> Rows:
+    """The first ``limit`` values with a step in ``within``, both ends included, none superseded. Raises Damaged."""
+    first, last = within
+    parts = [np.zeros(0, ROWS)]
+    for rows in PAGES.walk(connection, of.key(name), first, (limit >> PAGE_BITS) + 2):
+        parts.append(_current(connection, of, rows[rows["step"] <= last])[:limit])
+        limit -= len(parts[-1])
+        if not limit or rows["step"][-1] >= last:
+            break
+    return joined(parts)
+
+
+def read_cells(connection: Connection, of: Logged, name: str, first: int, last: int) -> Cells:
+    """The values of a name from step ``first`` to ``last``, both included, as cells of one. Raises Damaged."""
+    rows = PAGES.read(connection, of.key(name), first, last)
+    return cells_of.of_rows(_current(connection, of, rows))
+
+
+def _current(connection: Connection, of: Logged, rows: Rows) -> Rows:
+    """Those of rows that are not superseded."""
+    if not of.overlaid:
+        return rows
+    rows = last_of_each_step(rows)
+    return rows[current(connection, of.run_id, of.stream, rows["step"], rows["attempt"])]
+
+
+def window(connection: Connection, of: Logged, name: str, stretch: Stretch, columns: int) -> Cells:
+    """The cells of a name in a stretch, as `windows.Series.window` finds them."""
+    return series(connection, of, name).window(stretch, columns)
+
+
+def has(connection: Connection, of: Logged, name: str) -> bool:
+    """Whether there is any value of a name that is not superseded."""
+    return len(window(connection, of, name, Stretch(), columns=0)) > 0
+
+
+def summaries(connection: Connection, of: Logged) -> dict[str, Cells]:
+    """All values of each name as one cell, [1]; without those of which there are none."""
+    newest = fetch(connection, _reading_newest(), _bound(of))
+    rolled = _tops(connection, of, [name for name, _, _ in newest])
+    found = {}
+    for name, number, data in newest:
+        rows = _current(connection, of, PAGES.opened(number, data))
+        cells = joined([SCALARS.unpack(rolled.get(name, [])), cells_of.of_rows(rows)])
+        if len(cells):
+            found[name] = cells_of.merge(cells, np.zeros(1, np.int64))
+    return found
+
+
+def _tops(connection: Connection, of: Logged, names: Sequence[str]) -> dict[str, list[bytes]]:
+    """By name, the pages of the highest level of cells."""
+    found: dict[str, list[bytes]] = {}
+    for some in _some_at_once(names):
+        for name, data in fetch(connection, _reading_tops(), {**_bound(of), "names": some}):
+            found.setdefault(name, []).append(data)
+    return found
+
+
+def _some_at_once(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for at in range(0, len(names), NAMES_AT_ONCE):
+        yield names[at : at + NAMES_AT_ONCE]
+
+
+def names_of(connection: Connection, of: Logged) -> list[str]:
+    """Every name that was logged, in order."""
+    return [name for name, _ in fetch(connection, _naming(), _bound(of))]
+
+
+def _bound(of: Logged) -> dict[str, Any]:
+    return {"of_run": of.run_id, "of_stream": of.stream}
+
+
+@lru_cache
+def _reading_tops() -> Select[Any]:
+    table = scalar_rollups.c
+    return (
+        select(table.name, table.data)
+        .where(
+            table.run_id == bindparam("of_run"),
+            table.stream == bindparam("of_stream"),
+            table.name.in_(bindparam("names", expanding=True)),
+            table.level == TOP,
+        )
+        .order_by(table.name, table.bucket)
+    )
+
+
+@lru_cache
+def _naming() -> Select[Any]:
+    """Every name, and the number of its newest page."""
+    found = _names()
+    named = found.c.name.is_not(None)
+    return select(found.c.name, _newest_of(found)).where(named).order_by(found.c.name)
+
+
+@lru_cache
+def _paged_within() -> Select[Any]:
+    """The same of names that have a page from number ``low`` to ``high``."""
+    found, table = _names(), scalar_pages.c
+    within = select(table.bucket).where(
+        table.run_id == bindparam("of_run"),
+        table.stream == bindparam("of_stream"),
+        table.name == found.c.name,
+        table.bucket.between(bindparam("low"), bindparam("high")),
+    )
+    return select(found.c.name, _newest_of(found)).where(within.exists())
+
+
+@lru_cache
+def _reading_newest() -> Select[Any]:
+    """Every name, and its newest page."""
+    found, table = _names(), scalar_pages.c
+    return (
+        select(table.name, table.bucket, table.data)
+        .where(
+            table.run_id == bindparam("of_run"),
+            table.stream == bindparam("of_stream"),
+            table.name == found.c.name,
+            table.bucket == _newest_of(found),
+        )
+        .order_by(table.name)
+    )
+
+
+def _newest_of(found: CTE) -> Any:
+    table = scalar_pages.alias("newest").c
+    return (
+        select(func.max(table.bucket))
+        .where(
+            table.run_id == bindparam("of_run"),
+            table.stream == bindparam("of_stream"),
+            table.name == found.c.name,
+        )
+        .scalar_subquery()
+    )
+
+
+def _names() -> CTE:
+    """Every name, and a null. Steps from name to name in the index: there are few, and many pages."""
+    table = scalar_pages.c
+    mine = (table.run_id == bindparam("of_run"), table.stream == bindparam("of_stream"))
+    found = select(func.min(table.name).label("name")).where(*mine).cte("found", recursive=True)
+    following = (
+        select(func.min(table.name)).where(*mine, table.name > found.c.name).scalar_subquery()
+    )
+    return found.union_all(select(following).where(found.c.name.is_not(None)))

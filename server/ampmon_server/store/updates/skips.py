@@ -1,0 +1,176 @@
+"""Reads the skip ledger: a row per optimizer that left its weights alone, with the parameters that were to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+from sqlalchemy import ColumnElement, Connection, Row, Select, false, or_, select, tuple_
+
+from ampmon import wire
+from ampmon_server.model.case import Culprit, Skip
+from ampmon_server.store.engine import paging
+from ampmon_server.store.engine.numbers import KINDS, kinds_of_pair
+from ampmon_server.store.engine.paging import Paged
+from ampmon_server.store.schema.tables import headers, skips, streams
+from ampmon_server.store.streams import scalers
+from ampmon_server.store.streams.scalers import not_superseded
+from ampmon_server.store.streams.streams import unpack_modules, unpack_parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Landmark:
+    """Where something happened: microseconds since the epoch, by the training machine's clock."""
+
+    step: int
+    time: int
+
+
+_KEY = (skips.c.step, skips.c.stream, skips.c.attempt, skips.c.optimizer)
+
+
+def read(
+    connection: Connection,
+    run_id: UUID,
+    *,
+    stream: int | None = None,
+    limit: int = 100,
+    cursor: str | None = None,
+    parameter: str | None = None,
+) -> Paged[Skip]:
+    """Skips that no later attempt has done over, newest first.
+
+    With a ``parameter``, those that name it among their culprits. Raises NotFound, BadQuery.
+    """
+    scalers.find(connection, run_id, stream)
+    statement = _of(run_id)
+    if parameter is not None:
+        statement = statement.where(_blames(connection, run_id, parameter))
+    if stream is not None:
+        statement = statement.where(skips.c.stream == stream)
+    rows, following = paging.newest(connection, statement, _KEY, limit=limit, cursor=cursor)
+    return Paged(_skips(connection, run_id, rows, None), following)
+
+
+def nearest(
+    connection: Connection,
+    run_id: UUID,
+    step: int | None,
+    *,
+    after: bool,
+    stream: int | None = None,
+) -> Landmark | None:
+    """A scaler's skip that is nearest to ``step``, after or before it; without a step its first, or its last.
+
+    Raises NotFound.
+    """
+    scaler = scalers.find(connection, run_id, stream)
+    table = skips.c
+    statement = select(table.step, table.time).where(
+        table.run_id == scaler.run_id,
+        table.stream.in_([source.number for source in scaler.sources]),
+        not_superseded(table.run_id, table.stream, table.step, table.attempt),
+    )
+    if step is not None:
+        statement = statement.where(table.step > step if after else table.step < step)
+    order = table.step if after else table.step.desc()
+    row = connection.execute(statement.order_by(order).limit(1)).one_or_none()
+    return None if row is None else Landmark(row.step, row.time)
+
+
+def newest(
+    connection: Connection, run_id: UUID, streams_of: Sequence[int], limit: int, culprits: int
+) -> list[Skip]:
+    """The newest ``limit`` skips of some streams, each with its first ``culprits``."""
+    statement = _of(run_id).where(skips.c.stream.in_(streams_of))
+    rows, _ = paging.newest(connection, statement, _KEY, limit=limit, cursor=None)
+    return _skips(connection, run_id, rows, culprits)
+
+
+def _blames(connection: Connection, run_id: UUID, parameter: str) -> ColumnElement[bool]:
+    """That a skip names a parameter, which has a place of its own in each header."""
+    table = headers.c
+    told = connection.execute(
+        select(table.stream, table.attempt, table.parameters).where(table.run_id == run_id.bytes)
+    )
+    at: dict[int, list[tuple[int, int]]] = {}
+    for stream, attempt, parameters in told:
+        for index, each in enumerate(unpack_parameters(parameters)):
+            if each.name == parameter:
+                at.setdefault(index, []).append((stream, attempt))
+    of = tuple_(skips.c.stream, skips.c.attempt)
+    # Each culprit is [index, inf, NaN]: what follows its bracket is an index.
+    named = [of.in_(where) & skips.c.culprits.contains(f"[{index},") for index, where in at.items()]
+    return or_(false(), *named)
+
+
+def _of(run_id: UUID) -> Select[Any]:
+    table = skips.c
+    return (
+        select(skips, streams.c.rank, streams.c.scaler)
+        .join(streams, (streams.c.run_id == table.run_id) & (streams.c.stream == table.stream))
+        .where(
+            table.run_id == run_id.bytes,
+            not_superseded(table.run_id, table.stream, table.step, table.attempt),
+        )
+    )
+
+
+def _skips(
+    connection: Connection, run_id: UUID, rows: Sequence[Row[Any]], culprits: int | None
+) -> list[Skip]:
+    told = _headers(connection, run_id, rows)
+    return [_skip(row, *told[row.stream, row.attempt], culprits) for row in rows]
+
+
+def _headers(
+    connection: Connection, run_id: UUID, rows: Sequence[Row[Any]]
+) -> dict[tuple[int, int], tuple[Sequence[wire.Parameter], Sequence[wire.Module]]]:
+    """What the indices in these rows stand for, by stream and attempt."""
+    table = headers.c
+    wanted = {(row.stream, row.attempt) for row in rows}
+    told = connection.execute(
+        select(table.stream, table.attempt, table.parameters, table.modules).where(
+            table.run_id == run_id.bytes, tuple_(table.stream, table.attempt).in_(wanted)
+        )
+    )
+    return {
+        (stream, attempt): (unpack_parameters(parameters), unpack_modules(modules))
+        for stream, attempt, parameters, modules in told
+    }
+
+
+def _skip(
+    row: Row[Any],
+    parameters: Sequence[wire.Parameter],
+    modules: Sequence[wire.Module],
+    culprits: int | None,
+) -> Skip:
+    scale_kind, after_kind = kinds_of_pair(row.kinds)
+    return Skip(
+        step=row.step,
+        time=row.time,
+        stream=str(row.stream),
+        rank=row.rank,
+        scaler=row.scaler,
+        attempt=row.attempt,
+        optimizer=row.name,
+        path=row.path,
+        cause=row.cause,
+        scale=row.scale,
+        scale_kind=KINDS[scale_kind],
+        scale_after=row.scale_after,
+        scale_after_kind=KINDS[after_kind],
+        culprits=[
+            Culprit(parameters[index].name, inf, nan)
+            for index, inf, nan in orjson.loads(row.culprits)[:culprits]
+        ],
+        culprit_order=row.culprit_order,
+        culprit_parameters=row.culprit_parameters,
+        origin=row.origin,
+        origin_module=None if row.origin_module is None else modules[row.origin_module].name,
+        loss=row.loss,
+    )

@@ -1,0 +1,102 @@
+"""What is drawn of many runs' scales in a list: a bounded number of cells of each, in three statements for all."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Connection, Table, func, select, tuple_
+
+from ampmon_server.model.cells.merging import Cells, joined
+from ampmon_server.model.cells.updates import ROWS, empty, of_rows
+from ampmon_server.store.pages.pages import PAGE_BITS, last_of_each_step, unpack
+from ampmon_server.store.pages.pyramid import BITS, TOP
+from ampmon_server.store.schema.tables import rollups, runs, streams, update_pages
+from ampmon_server.store.updates.rollups import UPDATES
+
+
+CELLS = 16
+"""So many cells at least, and 16 times as many at most, where a run has as many of the finest."""
+
+
+def read(
+    connection: Connection, run_ids: Sequence[UUID], within: Collection[str] | None = None
+) -> dict[UUID, Cells]:
+    """Cells of the updates of each run's first scaler, none of a run that has none.
+
+    Runs that are gone are left out, and with ``within`` those of other projects.
+    """
+    ids = [run_id.bytes for run_id in run_ids]
+    found: dict[bytes, _Place] = {}
+    for run_id, number, first, last in _scalers(connection, ids, within):
+        found.setdefault(run_id, _Place(number, first, last))
+    rolled = _pages(connection, rollups, {run_id: each.cells for run_id, each in found.items()})
+    newest = _pages(connection, update_pages, {run_id: each.rows for run_id, each in found.items()})
+    return {
+        UUID(bytes=run_id): _cells(place, rolled.get(run_id, []), newest.get(run_id, []))
+        for run_id, place in found.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The stream under which a scaler is rolled up, and the first and the last of its steps."""
+
+    stream: int
+    first: int | None
+    last: int | None
+
+    @property
+    def level(self) -> int:
+        """The coarsest level with enough cells from the first to the last step, or the finest."""
+        steps = 0 if self.first is None or self.last is None else self.last - self.first + 1
+        enough = (level for level in range(TOP, 1, -1) if steps >> BITS * level >= CELLS)
+        return next(enough, 1)
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        return (self.stream, self.level)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The newest page of all ranks, which is not rolled up."""
+        return (self.stream, (self.last or 0) >> PAGE_BITS)
+
+
+def _pages(
+    connection: Connection, table: Table, places: Mapping[bytes, tuple[int, ...]]
+) -> dict[bytes, list[bytes]]:
+    """By run, its pages at a place: a stream, and a level or a number."""
+    of = table.c
+    which = tuple_(of.run_id, of.stream, of.level if "level" in of else of.bucket)
+    wanted = [(run_id, *place) for run_id, place in places.items()]
+    pages: dict[bytes, list[bytes]] = {}
+    for run_id, data in connection.execute(
+        select(of.run_id, of.data).where(which.in_(wanted)).order_by(of.run_id, of.bucket)
+    ):
+        pages.setdefault(run_id, []).append(data)
+    return pages
+
+
+def _cells(place: _Place, rolled: Sequence[bytes], newest: Sequence[bytes]) -> Cells:
+    rows = [of_rows(last_of_each_step(unpack(data, ROWS))) for data in newest]
+    return UPDATES.roll(joined([empty(), UPDATES.unpack(rolled), *rows]), place.level)
+
+
+def _scalers(
+    connection: Connection, ids: list[bytes], projects: Collection[str] | None
+) -> list[tuple[bytes, int, int | None, int | None]]:
+    """Run, number, first and last step of each scaler, a run's first one first."""
+    table = streams.c
+    number = func.min(table.stream)
+    statement = (
+        select(table.run_id, number, func.min(table.first_step), func.max(table.last_step))
+        .join(runs, runs.c.run_id == table.run_id)
+        .where(table.run_id.in_(ids), runs.c.deleted == 0, table.scaler != "")
+        .group_by(table.run_id, table.scaler)
+        .order_by(number)
+    )
+    if projects is not None:
+        statement = statement.where(runs.c.project.in_(projects))
+    return [tuple(row) for row in connection.execute(statement)]

@@ -1,0 +1,206 @@
+"""Updates: the rows of each stream in pages, and those of a scaler over all ranks, each step once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.cells.updates import ROWS, Rows, of_rows
+from ampmon_server.model.series import Ints
+from ampmon_server.store.engine.engine import fetch
+from ampmon_server.store.engine.numbers import INTEGER_MAX, split
+from ampmon_server.store.pages import ranges
+from ampmon_server.store.pages.pages import PAGE_BITS, Paged, joined, last_of_each_step
+from ampmon_server.store.schema.tables import skips, streams, update_pages
+from ampmon_server.store.streams.scalers import Scaler, Source
+
+
+GAPS_MAX = 64
+"""With more holes than this in the lowest rank's rows, the others' are read as a whole."""
+
+
+def _told(rows: Rows) -> tuple[Any, ...]:
+    """What SQL can ask of a page."""
+    rows = last_of_each_step(rows)
+    scale, timed = rows["scale"], rows["duration_ns"][rows["duration_ns"] >= 0]
+    known = scale[np.isfinite(scale)]
+    return (
+        len(rows),
+        int(rows["skipped"].sum()),
+        int(rows["sampled"].sum()),
+        int(rows["step"][0]),
+        int(rows["step"][-1]),
+        int(rows["time"][0]),
+        int(rows["time"][-1]),
+        split(float(scale[0]))[0],
+        split(float(rows["scale_after"][-1]))[0],
+        float(known.min()) if len(known) else None,
+        float(known.max()) if len(known) else None,
+        len(timed),
+        float(timed.sum(dtype=np.float64)) / 1000,
+    )
+
+
+PAGES = Paged(update_pages, ROWS, _told)
+"""By run and stream."""
+
+
+def empty() -> Rows:
+    return np.zeros(0, ROWS)
+
+
+def read_rows(
+    connection: Connection,
+    scaler: Scaler,
+    *,
+    start: int = 0,
+    stop: int = INTEGER_MAX + 1,
+    limit: int | None = None,
+) -> Rows:
+    """The first ``limit`` rows with ``start`` <= step < ``stop``, each step once. Raises Damaged.
+
+    The lowest rank's row of a step stands for all; where it has none, the next one's that has.
+    """
+    if limit is None:
+        return _read(connection, scaler, start, stop - 1)
+    parts: list[Rows] = []
+    while limit > 0 and (first := next_step(connection, scaler, start)) is not None:
+        start = first + max(limit, 1 << PAGE_BITS)
+        if first >= stop:
+            break
+        parts.append(_read(connection, scaler, first, min(start, stop) - 1)[:limit])
+        limit -= len(parts[-1])
+    return joined(parts or [empty()], ROWS)
+
+
+def next_step(connection: Connection, scaler: Scaler, step: int) -> int | None:
+    """The first step from ``step`` on at which there may be a row."""
+    found = [
+        PAGES.following(connection, (scaler.run_id, source.number), step)
+        for source in scaler.sources
+        if source.last_step is not None and source.last_step >= step
+    ]
+    first = min((number for number in found if number is not None), default=None)
+    return None if first is None else max(step, first << PAGE_BITS)
+
+
+def _read(connection: Connection, scaler: Scaler, first: int, last: int) -> Rows:
+    meeting = [source for source in scaler.sources if source.meets(first, last)]
+    if not meeting:
+        return empty()
+    first = max(first, min(source.first_step or 0 for source in meeting))
+    last = min(last, max(source.last_step or 0 for source in meeting))
+    rows = _of_source(connection, scaler, meeting[0], first, last)
+    for source in meeting[1:]:
+        if len(rows) > last - first:
+            break
+        rows = _with(connection, scaler, source, rows, (first, last))
+    return rows
+
+
+def _of_source(
+    connection: Connection, scaler: Scaler, source: Source, first: int, last: int
+) -> Rows:
+    rows = PAGES.read(connection, (scaler.run_id, source.number), first, last)
+    return last_of_each_step(rows) if source.overlaid else rows
+
+
+def _with(
+    connection: Connection, scaler: Scaler, source: Source, rows: Rows, within: ranges.Range
+) -> Rows:
+    """``rows`` with those that only this source has."""
+    gaps = ranges.gaps(rows["step"].tolist(), *within)
+    if len(gaps) > GAPS_MAX:
+        gaps = [within]
+    found = [_of_source(connection, scaler, source, *gap) for gap in gaps if source.meets(*gap)]
+    others = joined(found or [empty()], ROWS)
+    both = joined([rows, others[~np.isin(others["step"], rows["step"])]], ROWS)
+    return both[np.argsort(both["step"], kind="stable")]
+
+
+def read_at(connection: Connection, scaler: Scaler, source: Source, steps: Ints) -> Cells:
+    """What one of a scaler's streams has of some ``steps``, as cells of one. Raises Damaged."""
+    within = ranges.merge((step, step) for step in (steps >> PAGE_BITS).tolist())
+    found = [
+        _of_source(connection, scaler, source, low << PAGE_BITS, (high + 1 << PAGE_BITS) - 1)
+        for low, high in within
+    ]
+    rows = joined(found or [empty()], ROWS)
+    return of_rows(rows[np.isin(rows["step"], steps)])
+
+
+def _skipped(connection: Connection, scaler: Scaler, first: int, last: int) -> Ints:
+    """The steps from ``first`` to ``last`` that any rank skipped."""
+    found = _skips(connection, scaler, first, last)
+    parts = [np.zeros(0, np.int64)]
+    for source in scaler.sources:
+        steps = np.array(found.get(source.number, []), np.int64)
+        if len(steps) and source.overlaid:
+            rows = _of_source(connection, scaler, source, int(steps[0]), int(steps[-1]))
+            steps = rows["step"][rows["skipped"] == 1]
+        parts.append(steps)
+    return np.concatenate(parts)
+
+
+def _skips(connection: Connection, scaler: Scaler, first: int, last: int) -> dict[int, list[int]]:
+    """By stream, the steps that any of its attempts skipped, in order."""
+    table, of = skips.c, streams.c
+    statement = (
+        select(table.stream, table.step)
+        .distinct()
+        .where(
+            table.run_id == scaler.run_id,
+            table.step.between(first, last),
+            table.stream.in_(
+                select(of.stream).where(of.run_id == scaler.run_id, of.scaler == scaler.name)
+            ),
+        )
+        .order_by(table.step)
+    )
+    found: dict[int, list[int]] = {}
+    for stream, step in fetch(connection, statement):
+        found.setdefault(stream, []).append(step)
+    return found
+
+
+def _sampled_elsewhere(
+    connection: Connection, scaler: Scaler, first: int, last: int
+) -> Iterator[Ints]:
+    """The steps that another rank than the lowest sampled, where each may speak for all.
+
+    Where gradients are sharded they count only where all ranks sampled, so one of them tells.
+    """
+    for source in () if scaler.is_sharded else scaler.sources[1:]:
+        if source.sampled and source.meets(first, last):
+            rows = _of_source(connection, scaler, source, first, last)
+            yield rows["step"][rows["sampled"] == 1]
+
+
+def read_cells(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
+    """The updates from step ``first`` to ``last``, both included, as cells of one: what is rolled up, and drawn."""
+    return of_rows(
+        agreed(connection, scaler, read_rows(connection, scaler, start=first, stop=last + 1))
+    )
+
+
+def with_skips(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
+    """Rows of `read_rows` that are skipped where any rank's are."""
+    if len(scaler.sources) > 1 and len(rows):
+        ends = int(rows["step"][0]), int(rows["step"][-1])
+        rows["skipped"] |= np.isin(rows["step"], _skipped(connection, scaler, *ends))
+    return rows
+
+
+def agreed(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
+    """Rows of `read_rows` that are skipped and sampled where any rank's are."""
+    if len(scaler.sources) < 2 or not len(rows):
+        return rows
+    rows = with_skips(connection, scaler, rows)
+    ends = int(rows["step"][0]), int(rows["step"][-1])
+    for steps in _sampled_elsewhere(connection, scaler, *ends):
+        rows["sampled"] |= np.isin(rows["step"], steps)
+    return rows
