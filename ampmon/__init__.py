@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ampmon.checking import Preflight, preflight
+    from ampmon.client.current_run import finish
     from ampmon.client.feed import Policy, stream
     from ampmon.client.measuring import measure_on_request
-    from ampmon.client.process import finish
     from ampmon.client.run import init, log, metrics
     from ampmon.client.scaler import GradScaler, watch
     from ampmon.client.troubles import AmpmonWarning
@@ -49,7 +49,7 @@ _HOMES = {
     "Policy": "ampmon.client.feed",
     "Preflight": "ampmon.checking",
     "auto": "ampmon.client.unchanged",
-    "finish": "ampmon.client.process",
+    "finish": "ampmon.client.current_run",
     "init": "ampmon.client.run",
     "log": "ampmon.client.run",
     "measure_on_request": "ampmon.client.measuring",

@@ -6,7 +6,7 @@ import os
 from importlib import import_module
 from typing import Any
 
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.system.installing import install
 
 
@@ -42,7 +42,7 @@ def show(
     Needs the extra ``server``. Does not sync. Blocks until the server answers, up to 10 s for a run that has just
     begun. Without an answer, the cell says why.
     """
-    own, wait_s = process.current() if run is None else None, 0.0
+    own, wait_s = current_run.current() if run is None else None, 0.0
     if own is not None and own.run_id is not None:
         run, wait_s = str(own.run_id), WAIT_S
         url = url or (own.options.url if own.options.named else None)

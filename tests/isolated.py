@@ -45,7 +45,7 @@ def data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setenv("AMPMON_DIR", str(directory))
     monkeypatch.setenv("AMPMON_MODE", "offline")
     yield directory
-    if process := sys.modules.get("ampmon.client.process"):
+    if process := sys.modules.get("ampmon.client.current_run"):
         process.finish(deadline_s=DEADLINE_S)
     if os.environ.get("AMPMON_MODE") == "online":
         _end_sender(directory)

@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 from ampmon.numerics.histogram import BINS
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis import diagnose
+from ampmon_server.model.aggregates import parameters as parameter_cells
+from ampmon_server.model.aggregates import updates as update_cells
+from ampmon_server.model.aggregates.gradients import of_series
+from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.case import (
     RECENT,
     Case,
@@ -21,10 +25,6 @@ from ampmon_server.model.case import (
     ScalerCase,
     Skip,
 )
-from ampmon_server.model.cells import parameters as parameter_cells
-from ampmon_server.model.cells import updates as update_cells
-from ampmon_server.model.cells.gradients import of_series
-from ampmon_server.model.cells.merging import Cells, starts_of
 from ampmon_server.model.series import (
     EVENTS,
     Floats,

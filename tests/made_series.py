@@ -19,12 +19,12 @@ from ampmon_server.analysis.policy.simulate import Skips
 from ampmon_server.analysis.whatif import flushed_in
 from ampmon_server.charts import STATISTICS, ParameterSource, ReplaySource, Source, View
 from ampmon_server.charts.parts.rows import LEVELS
-from ampmon_server.model.cells import scalars as logged_cells
-from ampmon_server.model.cells.gradients import empty as no_gradients
-from ampmon_server.model.cells.gradients import of_series
-from ampmon_server.model.cells.merging import Cells, starts_of
-from ampmon_server.model.cells.parameters import of_samples
-from ampmon_server.model.cells.updates import LAYOUT, ROWS, empty, of_rows
+from ampmon_server.model.aggregates import scalars as logged_cells
+from ampmon_server.model.aggregates.gradients import empty as no_gradients
+from ampmon_server.model.aggregates.gradients import of_series
+from ampmon_server.model.aggregates.merging import Cells, starts_of
+from ampmon_server.model.aggregates.parameters import of_samples
+from ampmon_server.model.aggregates.updates import LAYOUT, ROWS, empty, of_rows
 from ampmon_server.model.series import (
     EVENTS,
     GradientSeries,

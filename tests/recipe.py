@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from ampmon.client import process
+from ampmon.client import current_run
 from recording import Recording
 
 
@@ -181,5 +181,5 @@ def _run_together(folder: Path, ports: list[str], names: list[str]) -> None:
         for stock in (True, False):
             os.environ.update(MASTER_PORT=next(free), AMPMON_NAME=name)
             outcomes.append(run(name, stock=stock))
-        process.finish()
+        current_run.finish()
         torch.save(outcomes, folder / f"{name}-{os.environ['RANK']}.pt")

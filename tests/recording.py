@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ampmon import wire
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.numerics.histogram import Statistics
 from ampmon.spool import Position, SpoolReader, spools
 from waiting import DEADLINE_S
@@ -86,7 +86,7 @@ def recorded_so_far(directory: Path) -> Recording:
 
 def recordings(directory: Path) -> list[Recording]:
     """One recording per process start, oldest first; ends this process's run, so that all of it is there."""
-    process.finish(deadline_s=DEADLINE_S)
+    current_run.finish(deadline_s=DEADLINE_S)
     return [_read(path) for path in sorted(spools(directory))]
 
 

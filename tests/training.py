@@ -12,7 +12,7 @@ from serving import Server
 
 TRAINER = """
 import sys, time, torch, ampmon
-from ampmon.client import process
+from ampmon.client import current_run as process
 ampmon.init("tests", "trainer")
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

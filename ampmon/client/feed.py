@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from ampmon import wire
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.client.greeting import greet
 from ampmon.client.iteration import taken
+from ampmon.client.monitor_view import Reporting, rates
 from ampmon.client.recorder import Recorder
-from ampmon.client.shown import Reporting, rates
 from ampmon.errors import ConfigurationError
 from ampmon.probe.graphs import capturing
 from ampmon.probe.ring import Readback
@@ -90,7 +90,7 @@ class Feed(Reporting):
         self._last_ns: int | None = None
         self._recorder: Recorder | None = None
         self._stream: Stream | None = None
-        if (run := process.ensure()) is not None:
+        if (run := current_run.ensure()) is not None:
             self._connect(run)
             greet(run)
 
@@ -101,7 +101,7 @@ class Feed(Reporting):
         update, after the scale was moved. Never raises, syncs or blocks.
         """
         started = time.perf_counter_ns()
-        run = process.current()
+        run = current_run.current()
         if run is None:
             return
         try:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.client.iteration import Iteration, PendingUpdate
 from ampmon.probe.graphs import capturing
 from ampmon.probe.losses import keep
@@ -197,7 +197,7 @@ class PlainGear:
 
     def scaling(self, outputs: Any) -> bool:
         """Whether `scale` may be called with these losses."""
-        if process.current() is not self._recorder:
+        if current_run.current() is not self._recorder:
             return False
         try:
             if self._weak and type(outputs) is Tensor:

@@ -1,8 +1,7 @@
 """Looks on at one scaler: gathers what its hooks see, and hands each update over to be written.
 
-Called by the scaler's hooks on the training thread. Nothing here raises, syncs or blocks: an error is counted and the
-iteration goes on; on CUDA values are copied behind the work that makes them, and the record waits for them, not the
-training.
+On the training thread nothing here raises, syncs or blocks: an error is counted and the iteration goes on; on CUDA
+values are copied behind the work that makes them, and the record waits for them, not the training.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import torch
 
 from ampmon import wire
 from ampmon.activations import Activations, Lost
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.client.description import Description
 from ampmon.client.following import Follower
 from ampmon.client.gear import PlainGear
@@ -31,9 +30,9 @@ from ampmon.client.iteration import (
 )
 from ampmon.client.measurement import Measurer, fusable
 from ampmon.client.measuring import Measuring
+from ampmon.client.monitor_view import Shown
 from ampmon.client.recorder import Recorder
 from ampmon.client.sampler import Sampler
-from ampmon.client.shown import Shown
 from ampmon.config import Config
 from ampmon.lints import Linter
 from ampmon.probe.account import Account
@@ -53,8 +52,7 @@ class Monitor(Shown):
 
     ``updates``; ``skips``, of optimizers; ``samples``, updates whose gradients were measured; ``captured``, updates
     that went into a CUDA graph, whose replays it cannot see; ``last_skip``, the parameters that were not finite in the
-    last skip, the first to overflow first; and what `Shown` has. Reading neither syncs nor blocks: on CUDA the newest
-    updates may still be on their way.
+    last skip, the first to overflow first; and what `Shown` has. On CUDA the newest may be on its way. No read syncs.
     """
 
     def __init__(
@@ -135,7 +133,7 @@ class Monitor(Shown):
     @guarded
     def scaling(self, scaler: Any, outputs: Any) -> None:
         """`scale()` is being called with the loss: an iteration has begun."""
-        if self._recorder is not process.current():
+        if self._recorder is not current_run.current():
             self._connect(scaler)
         self._iteration.keep(outputs)
         if self._linter.early:
@@ -369,7 +367,7 @@ class Monitor(Shown):
 
     def _connect(self, scaler: Any) -> None:
         """Report to the process's current run, which may be another than before."""
-        run = self._recorder = process.current()
+        run = self._recorder = current_run.current()
         self.sampler.connect(run)
         self._stream = run.stream(self._name) if run is not None else None
         self._iteration = Iteration()

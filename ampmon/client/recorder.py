@@ -1,7 +1,6 @@
 """One process's run: joins identity and spool, numbers the records, counts what it drops, and never raises.
 
-Whoever measures hands records in through a `Stream`. A record is on disk when `Stream.put` returns, or in memory where
-the disk is slow or refuses it; what may wait is the housekeeper's.
+A record is on disk when `Stream.put` returns, or in memory where the disk is slow or refuses it.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from weakref import WeakValueDictionary
 from ampmon import identity, wire
 from ampmon.client import agreement
 from ampmon.client.findings import Findings
-from ampmon.client.housekeeper import Housekeeper
-from ampmon.client.rationing import SCARCE, Rationing, is_rare
+from ampmon.client.maintenance_thread import Housekeeper
+from ampmon.client.quota import SCARCE, Rationing, is_rare
 from ampmon.client.reader import Reader
 from ampmon.client.troubles import Troubles
 from ampmon.config import RunOptions, clean_name
@@ -32,8 +31,7 @@ from ampmon.training.series import Stream
 
 _ATTEMPT = "attempt"
 _of_parents: list[object] = []
-"""What was on its way from a device when the process forked. Never freed: to destroy a CUDA event or pinned memory in
-the child ends it, as the device is the parent's."""
+"""What was on its way from a device when the process forked. Never freed: the child would end where it frees them."""
 
 
 def _checked(header: wire.Header) -> bytes:

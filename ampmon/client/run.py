@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ampmon import config as configuration
 from ampmon import wire
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.client.recorder import Recorder
 from ampmon.config import clean_name
 from ampmon.system import signals
@@ -68,7 +68,7 @@ def init(  # noqa: PLR0913 - one argument for each thing a run can be told
         mode=mode,
         tags=(*tags, wire.BASELINE) if baseline else tuple(tags),
     )
-    run = process.begin(options)
+    run = current_run.begin(options)
     return str(run.run_id) if run is not None and run.run_id is not None else None
 
 
@@ -83,7 +83,7 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
     Never raises or syncs. Invalid values, invalid steps and names beyond 10 000 are left out, counted as errors and
     warned of once. Does nothing while a CUDA graph is captured.
     """
-    run = process.ensure(anew=False)
+    run = current_run.ensure(anew=False)
     if run is None:
         return
     try:
@@ -118,7 +118,7 @@ def metrics() -> dict[str, float]:
     finite are left out. The names of a second scaler are ``amp/NAME/scale`` and so on. Empty if nothing is recorded.
     Never raises, syncs or blocks.
     """
-    run = process.current()
+    run = current_run.current()
     if run is None:
         return {}
     try:

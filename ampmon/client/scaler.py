@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import torch
 
 from ampmon import wire
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.client.greeting import greet
 from ampmon.client.monitor import Monitor
 from ampmon.client.troubles import warn
@@ -196,7 +196,7 @@ def _attach(
     state[_MONITOR] = None
     # Kept for copies, which must not drag model or function along through a pickle.
     state[_OPTIONS] = {"name": name, "monitor": monitor, "call": call}
-    run = process.ensure()
+    run = current_run.ensure()
     if run is None:
         return
     if scaler.is_enabled():

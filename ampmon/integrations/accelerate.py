@@ -7,7 +7,7 @@ from typing import Any
 
 from accelerate.tracking import GeneralTracker, on_main_process
 
-from ampmon.client import process, run
+from ampmon.client import current_run, run
 from ampmon.client.unchanged import auto
 from ampmon.integrations.proposal import Proposal, numbers
 
@@ -39,7 +39,7 @@ class AmpmonTracker(GeneralTracker):
     @property
     def tracker(self) -> Any:
         """The run that is recorded, once it has begun."""
-        return process.current()
+        return current_run.current()
 
     def start(self) -> None:
         self.store_init_configuration({})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ampmon import config
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.client.scaler import watch
 from ampmon.client.troubles import warn
 from ampmon.system import signals
@@ -33,7 +33,7 @@ class Proposal:
             options = config.resolve(
                 name=name, config=settings, run_id=run_id, resume_step=resume_step
             )
-            self._taken = process.propose(options)
+            self._taken = current_run.propose(options)
         except Exception as error:
             signals.let_through(error)
             warn(f"ampmon: not recording as the framework says: {error}")
@@ -55,12 +55,12 @@ class Proposal:
         """Deliver and end the run, where the framework began it. May wait up to five seconds."""
         if self._taken:
             self._taken = False
-            process.finish()
+            current_run.finish()
 
 
 def run_id() -> str | None:
     """The id of the run, once it has one."""
-    run = process.current()
+    run = current_run.current()
     return str(run.run_id) if run is not None and run.run_id is not None else None
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ampmon.numerics.estimates import run_counts
 from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import RUN
+from ampmon.numerics.sampling_error import run_counts
 
 
 BIAS = 127

@@ -15,8 +15,8 @@ from ampmon.config import server_address
 from ampmon.errors import AmpmonError
 from ampmon.sender.adoption import adopt
 from ampmon.sender.author import is_silent
-from ampmon.sender.courier import Courier
 from ampmon.sender.delivery import BATCH_BYTES_MAX, Delivery
+from ampmon.sender.destination_worker import Courier
 from ampmon.sender.election import forget, home
 from ampmon.sender.statusfile import SenderStatus, clear_status
 from ampmon.spool import Destination, remove, segments, spools

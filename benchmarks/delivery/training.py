@@ -75,7 +75,7 @@ def train(iterate: Work, updates: int, per_second: float) -> list[int]:
 def record(updates: int) -> None:
     """Hand so many more updates to the run's recorder, as a scaler does that has measured them."""
     from ampmon import wire
-    from ampmon.client import process
+    from ampmon.client import current_run as process
 
     recorder = process.current()
     assert recorder is not None

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Table, select, update
 
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics
-from ampmon_server.model.cells.updates import ROWS, Rows
+from ampmon_server.model.aggregates.updates import ROWS, Rows
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.store.engine import engine

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from ampmon import wire
 from ampmon.spool import Position, SpoolReader, spools
-from ampmon_server.model.cells import scalars
-from ampmon_server.model.cells.updates import ROWS
+from ampmon_server.model.aggregates import scalars
+from ampmon_server.model.aggregates.updates import ROWS
 from ampmon_server.store.pages.pages import unpack
 
 

@@ -26,8 +26,8 @@ from hypothesis.stateful import (
 import ampmon
 from ampmon import identity, wire
 from ampmon.sender import drain
-from ampmon.sender.courier import Courier
 from ampmon.sender.delivery import Delivery
+from ampmon.sender.destination_worker import Courier
 from ampmon.spool import Cursor, Destination, spools
 from ampmon.testing import ManualClock
 from ampmon.transport import Transport

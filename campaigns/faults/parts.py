@@ -19,7 +19,7 @@ from uuid import UUID
 
 import ampmon
 from ampmon import wire
-from ampmon.client import process
+from ampmon.client import current_run as process
 from ampmon.sender import delivery
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, SpoolWriter

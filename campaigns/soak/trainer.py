@@ -11,7 +11,7 @@ import time
 import torch
 
 import ampmon
-from ampmon.client import process
+from ampmon.client import current_run
 from campaigns.soak.told import Teller
 
 
@@ -31,7 +31,7 @@ def train(
     scaler = ampmon.GradScaler(
         "cpu", init_scale=scale, growth_interval=5, monitor=ampmon.Config(every=7)
     )
-    training, monitor, recorder = _Training(scaler), scaler.monitor, process.current()
+    training, monitor, recorder = _Training(scaler), scaler.monitor, current_run.current()
     assert monitor is not None
     assert recorder is not None
     spool = recorder._spool

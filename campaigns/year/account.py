@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ampmon_server.model.cells.updates import ROWS
+from ampmon_server.model.aggregates.updates import ROWS
 from ampmon_server.store.pages.pages import unpack
 from benchmarks.store.timing import Client
 from campaigns.year.population import Planned

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ampmon_server.model.cells.updates import ROWS
+from ampmon_server.model.aggregates.updates import ROWS
 from ampmon_server.store.pages.pages import pack
 from batches import PARAMETERS, statistics
 from benchmarks.store.samples import Real

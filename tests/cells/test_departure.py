@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 
 import made_series as made
-from ampmon_server.model.cells.departure import COLUMNS, LEAST, SMOOTH, Departure, band, departure
-from ampmon_server.model.cells.merging import Cells, starts_of
-from ampmon_server.model.cells.scalars import merge
+from ampmon_server.model.aggregates.departure import (
+    COLUMNS,
+    LEAST,
+    SMOOTH,
+    Departure,
+    band,
+    departure,
+)
+from ampmon_server.model.aggregates.merging import Cells, starts_of
+from ampmon_server.model.aggregates.scalars import merge
 
 
 PAIRS = 40

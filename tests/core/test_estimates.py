@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon.numerics.estimates import (
+from ampmon.numerics.histogram import RUN
+from ampmon.numerics.sampling_error import (
     elements_of,
     grain,
     interval,
@@ -17,7 +18,6 @@ from ampmon.numerics.estimates import (
     share_variance,
     standard_error,
 )
-from ampmon.numerics.histogram import RUN
 
 
 @given(st.lists(st.integers(0, RUN), max_size=40), st.integers(0, 2**32))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ampmon import wire
-from ampmon.client import housekeeper, process
+from ampmon.client import current_run, maintenance_thread
 from ampmon.client.recorder import Recorder
 from ampmon.client.troubles import AmpmonWarning
 from ampmon.config import resolve
@@ -33,7 +33,7 @@ def put(recorder: Recorder, event: wire.UpdateEvent = "steady") -> None:
 
 
 def start() -> Recorder:
-    recorder = process.start(resolve())
+    recorder = current_run.start(resolve())
     assert recorder is not None
     recorder.recent = recorder.stream(None)
     return recorder
@@ -51,14 +51,14 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the housekeeper look at everything as often as it syncs."""
-    monkeypatch.setattr(housekeeper, "EVERY_S", housekeeper.SYNC_EVERY_S)
+    monkeypatch.setattr(maintenance_thread, "EVERY_S", maintenance_thread.SYNC_EVERY_S)
 
 
 def test_a_skip_is_synced_at_once(
     data_directory: Path, syncs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is asked to keep a skip without waiting for the housekeeper's next round."""
-    monkeypatch.setattr(housekeeper, "EVERY_S", 86_400.0)
+    monkeypatch.setattr(maintenance_thread, "EVERY_S", 86_400.0)
     recorder = start()
     for _ in range(4):
         before = len(syncs)
@@ -70,11 +70,11 @@ def test_skips_in_a_row_share_a_sync(
     data_directory: Path, syncs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many skips there are, the time between two syncs has a minimum."""
-    monkeypatch.setattr(housekeeper, "SYNC_EVERY_S", 86_400.0)
+    monkeypatch.setattr(maintenance_thread, "SYNC_EVERY_S", 86_400.0)
     recorder = start()
     for _ in range(1000):
         put(recorder, "dead")
-    process.finish()
+    current_run.finish()
     assert 1 <= len(syncs) <= 3  # at the start, and at the end
 
 
@@ -111,7 +111,7 @@ def test_a_full_disk_is_warned_of_once_and_told_when_it_is_over(
         monkeypatch.setattr(os, "write", write)
         for _ in range(10):
             put(recorder)
-        process.finish(DEADLINE_S)
+        current_run.finish(DEADLINE_S)
 
     with pytest.warns(AmpmonWarning, match=r"No space left.*Make room there") as warned:
         train()
@@ -138,7 +138,7 @@ def test_a_data_directory_that_is_deleted_is_made_anew(data_directory: Path, bus
         lost = recorder.recent.seq
         for _ in range(5):
             put(recorder)
-        process.finish(DEADLINE_S)
+        current_run.finish(DEADLINE_S)
         return lost
 
     with pytest.warns(AmpmonWarning, match="somebody removed the records") as warned:
@@ -155,7 +155,7 @@ def test_a_data_directory_that_is_deleted_is_made_anew(data_directory: Path, bus
 def test_threads_end_with_the_run(data_directory: Path) -> None:
     """A run that is finished leaves no thread of its own behind."""
     others = set(threading.enumerate())
-    assert process.start(resolve()) is not None
+    assert current_run.start(resolve()) is not None
     assert set(threading.enumerate()) - others
-    process.finish()
+    current_run.finish()
     wait_for(lambda: not set(threading.enumerate()) - others)

@@ -107,7 +107,7 @@ def test_a_child_whose_threads_record_at_once_is_one_attempt(data_directory: Pat
 
 ON_A_DEVICE = """
 import gc, os, threading, ampmon
-from ampmon.client import process
+from ampmon.client import current_run as process
 from ampmon.client.recorder import Recorder
 
 class Record:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ampmon import wire
-from ampmon.client.rationing import FULL, LIMIT, ONE_IN, SCARCE, Rationing
+from ampmon.client.quota import FULL, LIMIT, ONE_IN, SCARCE, Rationing
 from ampmon.client.recorder import Recorder
 from ampmon.client.troubles import AmpmonWarning
 from ampmon.config import SPOOL_BYTES, SPOOL_BYTES_MIN, resolve

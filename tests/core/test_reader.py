@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ampmon
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.client.reader import Reader
 from ampmon.training.series import Stream
 from recording import Recording, recording
@@ -41,7 +41,7 @@ class Arrival:
 def test_what_lags_is_written_by_the_reader(data_directory: Path) -> None:
     """What is on the host is written at once, what lags by the reader's thread, and all in the order of submission."""
     ampmon.init()
-    run = process.current()
+    run = current_run.current()
     assert run is not None
     stream = run.stream("device")
     records = [Arrival(stream, text) for text in ("a", "b", "c", "d")]
@@ -60,7 +60,7 @@ def test_what_lags_is_written_by_the_reader(data_directory: Path) -> None:
 def test_a_record_that_fails_is_counted(data_directory: Path) -> None:
     """One that cannot be decoded is an error of the monitor's, and those behind it are written."""
     ampmon.init()
-    run = process.current()
+    run = current_run.current()
     assert run is not None
     stream = run.stream("device")
     records = [Arrival(stream, "bad", fails=True), Arrival(stream, "good")]

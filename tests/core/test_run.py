@@ -15,7 +15,7 @@ import torch
 import ampmon
 import scripts
 from ampmon import wire
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.client.iteration import taken
 from ampmon.errors import ConfigurationError
 from ampmon.training.series import Stream
@@ -420,7 +420,7 @@ def test_runs_begun_in_several_threads_at_once_all_end(data_directory: Path) -> 
 def test_series_named_in_several_threads_at_once_have_names_of_their_own() -> None:
     """No two streams of a run share a name, and with it their numbers, however threads take turns."""
     ampmon.init()
-    run, streams, interval = process.current(), list[Stream](), sys.getswitchinterval()
+    run, streams, interval = current_run.current(), list[Stream](), sys.getswitchinterval()
     assert run is not None
     sys.setswitchinterval(1e-6)
     try:

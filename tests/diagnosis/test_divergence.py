@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.divergence import divergence
+from ampmon_server.model.aggregates import scalars
+from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.case import Policy, ScalerCase
-from ampmon_server.model.cells import scalars
-from ampmon_server.model.cells.merging import Cells, starts_of
 from ampmon_server.model.series import Floats
 from made_cases import case, found, joined_samples, samples_of, trained
 from made_series import START

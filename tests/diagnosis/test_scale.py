@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ampmon_server.model.aggregates.updates import LAYOUT
 from ampmon_server.model.case import RECENT, Policy
-from ampmon_server.model.cells.updates import LAYOUT
 from made_cases import cells_of, found, rules_of, scaler, torch_scaler, trained
 
 

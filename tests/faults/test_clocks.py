@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import ampmon
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.sender import drain
 from ampmon.transport import HttpTransport
 from ampmon_server.store.updates.updates import PAGES
@@ -60,7 +60,7 @@ def train() -> None:
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-    process.finish(deadline_s=DEADLINE_S)
+    current_run.finish(deadline_s=DEADLINE_S)
 
 
 def stored(directory: Path, spooled: Path) -> list[tuple[Any, ...]]:

@@ -15,7 +15,7 @@ import torch
 
 import ampmon
 from ampmon import identity, wire
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.sender import drain
 from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter, frame, segments, spools
 from ampmon.spool.layout import segment_path
@@ -61,7 +61,7 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> list[Piece]:
         patch.setenv("AMPMON_MODE", "offline")
         ampmon.init("tests", "damaged")
         train()
-        process.finish(deadline_s=DEADLINE_S)
+        current_run.finish(deadline_s=DEADLINE_S)
     (path,) = spools(directory)
     salt = frame.salt_of(UUID(hex=path.name), 0)
     content = segment_path(path, 0).read_bytes()

@@ -9,8 +9,8 @@ import numpy as np
 import made_series as made
 from ampmon_server.charts import Source, View
 from ampmon_server.charts.norm import norm
-from ampmon_server.model.cells.gradients import LAYOUT
-from ampmon_server.model.cells.merging import starts_of
+from ampmon_server.model.aggregates.gradients import LAYOUT
+from ampmon_server.model.aggregates.merging import starts_of
 
 
 def _source(squares: list[float], scales: list[float]) -> Source:

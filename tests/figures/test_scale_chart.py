@@ -15,9 +15,9 @@ from ampmon_server.charts import FIGURES, Source, View
 from ampmon_server.charts.parts.layout import DEAD, log2_scale
 from ampmon_server.charts.parts.source import cut
 from ampmon_server.charts.scale import MARKS, scale
-from ampmon_server.model.cells.gradients import LAYOUT as GRADIENTS
-from ampmon_server.model.cells.merging import starts_of
-from ampmon_server.model.cells.updates import LAYOUT, MOVES
+from ampmon_server.model.aggregates.gradients import LAYOUT as GRADIENTS
+from ampmon_server.model.aggregates.merging import starts_of
+from ampmon_server.model.aggregates.updates import LAYOUT, MOVES
 from ampmon_server.model.series import Resume
 
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 import numpy as np
 
 from ampmon_server.charts.sparkline import RUG_MAX, sparkline
-from ampmon_server.model.cells.merging import Cells, joined
-from ampmon_server.model.cells.updates import LAYOUT, ROWS, empty, of_rows
+from ampmon_server.model.aggregates.merging import Cells, joined
+from ampmon_server.model.aggregates.updates import LAYOUT, ROWS, empty, of_rows
 
 
 def cells(scales: list[float], *, first: int = 0, skipped: tuple[int, ...] = ()) -> Cells:

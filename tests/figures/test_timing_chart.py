@@ -9,7 +9,7 @@ import numpy as np
 import made_series as made
 from ampmon_server.charts import Source, View
 from ampmon_server.charts.timing import timing
-from ampmon_server.model.cells.updates import ROWS, of_rows
+from ampmon_server.model.aggregates.updates import ROWS, of_rows
 
 
 def _source(seconds: list[float], memory: list[int]) -> Source:

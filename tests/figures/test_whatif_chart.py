@@ -13,7 +13,7 @@ from ampmon_server.analysis.policy import Recommended
 from ampmon_server.analysis.whatif import LEVELS, Gradient
 from ampmon_server.charts import ScaleSource, Source, View
 from ampmon_server.charts.whatif import FLOOR, META, whatif
-from ampmon_server.model.cells import gradients, updates
+from ampmon_server.model.aggregates import gradients, updates
 
 
 def _gradient() -> Gradient:

@@ -8,8 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon.numerics.estimates import grain, interval, run_counts, share_variance, standard_error
 from ampmon.numerics.histogram import RUN
+from ampmon.numerics.sampling_error import (
+    grain,
+    interval,
+    run_counts,
+    share_variance,
+    standard_error,
+)
 from ampmon.probe.sampling import sample_runs
 
 

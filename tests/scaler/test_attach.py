@@ -19,7 +19,7 @@ from torch.optim import SGD, AdamW
 import ampmon
 import scripts
 from ampmon import wire
-from ampmon.client import process
+from ampmon.client import current_run
 from older_torch import named
 from recording import recording, recordings
 from scaler.test_ledger import iterate
@@ -203,7 +203,7 @@ def test_a_forked_child_is_an_attempt_of_its_own(data_directory: Path) -> None:
         try:
             iterate(scaler, model, optimizer)
             iterate(scaler, model, optimizer)
-            process.finish()
+            current_run.finish()
             status = 0
         finally:
             os._exit(status)

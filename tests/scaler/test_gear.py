@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam
 
 import ampmon
-from ampmon.client import gear, process
+from ampmon.client import current_run, gear
 from ampmon.client.gear import PlainGear
 from ampmon.client.monitor import Monitor
 from ampmon.probe import gradients
@@ -206,7 +206,7 @@ def told(directory: Path, schedule: list[str]) -> tuple[list[Any], dict[str, Any
             getattr(loop, name)()
     monitor = loop.scaler.monitor
     assert monitor is not None
-    process.finish()
+    current_run.finish()
     names = {"updates", "skips", "last_skip", "errors", "dropped"}
     shown = {name: getattr(monitor, name) for name in names}
     records = [msgspec.to_builtins(record) for record in recording(directory).messages[1:]]

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 import ampmon
 from ampmon import wire
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.client.gear import LOOK_EVERY
 from ampmon.lints.losses import Losses
 from ampmon.lints.passes import look_on
@@ -448,7 +448,7 @@ def test_nan_in_the_data_poisons_nothing(data_directory: Path) -> None:
 def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
     """Sizes of gradients, whether they held values, and whether weights and states are finite: nothing is read."""
     loop = Loop(Adam)
-    run = process.ensure()
+    run = current_run.ensure()
     assert run is not None
     teller = Teller(run.stream("lints"), run.warn)
     passes = None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import ampmon
-from ampmon.client import process
+from ampmon.client import current_run
 from ampmon.client.measuring import EVERY_S, UPDATES, Measuring
 from ampmon.errors import ConfigurationError
 from ampmon.spool import Answers, attempt_directory
@@ -63,7 +63,7 @@ def train(
 
 def ask(directory: Path, request: int) -> None:
     """Leave a request in the spool, as the sender does, and have it seen."""
-    run = process.current()
+    run = current_run.current()
     assert run is not None
     path = attempt_directory(directory, run.attempt_id)
     Answers(path).ask(request)
@@ -201,7 +201,7 @@ def test_where_nothing_can_be_measured_nothing_is_said(data_directory: Path) -> 
         ampmon.measure_on_request(scaler, network().half(), batch(), loss_of)
     with pytest.raises(ConfigurationError, match="loss_fn: a function"):
         ampmon.measure_on_request(scaler, network(), batch(), None)  # type: ignore[arg-type]
-    run = process.current()
+    run = current_run.current()
     assert run is not None
     run.world_size = 2
     with pytest.warns(ampmon.AmpmonWarning, match="several ranks"):

@@ -12,7 +12,7 @@ from torch.optim import SGD
 
 import ampmon
 from ampmon import wire
-from ampmon.client.shown import shares
+from ampmon.client.monitor_view import shares
 from ampmon.numerics.histogram import classify, headroom_bits
 from older_torch import named
 from probe.test_no_sync import NoSync

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 import made_series as made
 from ampmon_server.charts import APART, FIGURES, Source, View
-from ampmon_server.model.cells.gradients import empty
+from ampmon_server.model.aggregates.gradients import empty
 from ampmon_server.model.series import UserSteps
 from ampmon_server.queries.drawing import Asked, draw
 from ampmon_server.store import Store

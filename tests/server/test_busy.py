@@ -20,7 +20,7 @@ from sqlalchemy import make_url
 from ampmon import wire
 from ampmon.testing import ManualClock
 from ampmon_server.background import writer as line
-from ampmon_server.background.refusals import KEPT_S, WORDS_MAX, Refusals
+from ampmon_server.background.rejected_clients import KEPT_S, WORDS_MAX, Refusals
 from ampmon_server.background.writer import LastWrite, Line, LineTooLong, Writer
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings

@@ -20,8 +20,8 @@ from sqlalchemy import Connection, create_engine, text
 
 from ampmon import wire
 from ampmon.numerics.histogram import headroom_bits
-from ampmon_server.model.cells import gradients as cells
-from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.aggregates import gradients as cells
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Verification
 from ampmon_server.store.engine import engine

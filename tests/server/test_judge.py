@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.background.judge import rest_s
+from ampmon_server.background.diagnosis_worker import rest_s
 from ampmon_server.http.app import create_app
 from ampmon_server.model.thresholds import Levels, Thresholds
 from ampmon_server.settings import Settings

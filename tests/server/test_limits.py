@@ -21,13 +21,13 @@ from starlette.types import Message
 
 from ampmon.testing import ManualClock
 from ampmon.transport.proof import ID_LENGTH, NONCE_LENGTH, PROOF_PATH
-from ampmon_server.http import watched
+from ampmon_server.http import request_log
 from ampmon_server.http.app import create_app
 from ampmon_server.http.auth import guard
 from ampmon_server.http.auth.limits import Limits
 from ampmon_server.http.auth.rates import Rate, TooManyAttempts
+from ampmon_server.http.request_log import LINES_BURST
 from ampmon_server.http.service import Service
-from ampmon_server.http.watched import LINES_BURST
 from ampmon_server.settings import Settings
 from waiting import DEADLINE_S
 
@@ -243,7 +243,7 @@ def test_rejected_tokens_are_cheap(
 ) -> None:
     """Of a flood of unknown tokens few reach the database and few are lines of the log; who is known is let in."""
     caplog.set_level(logging.INFO, "ampmon_server")
-    monkeypatch.setattr(watched, "LINES_PER_S", 1e-6)
+    monkeypatch.setattr(request_log, "LINES_PER_S", 1e-6)
     stranger: TestClient = request.getfixturevalue("stranger")
     tokens = app.state.service.tokens
     tokens._monotonic = ManualClock()  # while it stands still, no lookup is repeated
@@ -267,5 +267,5 @@ def test_rejected_tokens_are_cheap(
     finally:
         event.remove(Engine, "before_cursor_execute", note)
     assert len([each for each in asked if "FROM tokens" in each]) == 10 + 1
-    lines = [each for each in caplog.records if each.name == "ampmon_server.http.watched"]
+    lines = [each for each in caplog.records if each.name == "ampmon_server.http.request_log"]
     assert len(lines) == LINES_BURST

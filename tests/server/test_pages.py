@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon_server.model.cells.updates import ROWS, Rows
+from ampmon_server.model.aggregates.updates import ROWS, Rows
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages.pages import by_page, last_of_each_step, merged, pack, unpack
 

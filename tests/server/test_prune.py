@@ -14,8 +14,8 @@ from sqlalchemy import func, make_url, select
 from sqlalchemy import update as change
 
 from ampmon_server.charts import FIGURES, Source, View
-from ampmon_server.model.cells.updates import count
-from ampmon_server.queries.alternatives import Measured, measured
+from ampmon_server.model.aggregates.updates import count
+from ampmon_server.queries.whatif_reader import Measured, measured
 from ampmon_server.settings import Settings
 from ampmon_server.store import Busy, Due, Edit, Failures, Keep, NotFound, Store, Verification
 from ampmon_server.store.admin import removing

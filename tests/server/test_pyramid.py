@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, create_engine, insert, select
 
-from ampmon_server.model.cells.merging import FLOAT, INT, Cells, Choice, Layout, starts_of
+from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Choice, Layout, starts_of
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages import pyramid
 from ampmon_server.store.pages.pyramid import BITS, LEVELS, Pyramid

@@ -16,9 +16,9 @@ import pytest
 from ampmon import wire
 from ampmon_server.client import answering
 from ampmon_server.model.notices import NO_UPDATE, notices_of
-from ampmon_server.queries.agreed import ranks_words
+from ampmon_server.queries.merged_skips import ranks_words
+from ampmon_server.report.data import Told, tell
 from ampmon_server.report.sections import sections
-from ampmon_server.report.told import Told, tell
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from batches import Trainer
@@ -32,7 +32,7 @@ GOLDEN = json.loads(Path(__file__).with_name("notices.golden.json").read_text(en
 @pytest.fixture
 def few_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask for two charts only: the simulator takes most of the time of a whole report."""
-    monkeypatch.setattr("ampmon_server.report.told.OF_A_RUN", ("scale", "scalars"))
+    monkeypatch.setattr("ampmon_server.report.data.OF_A_RUN", ("scale", "scalars"))
 
 
 def _answers(directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Record]]]) -> Told:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
 from ampmon import wire
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.updates import MOVES
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.updates import MOVES
 from ampmon_server.model.series import EVENTS
 from ampmon_server.store import Store
 from ampmon_server.store.engine import engine

@@ -16,9 +16,9 @@ from sqlalchemy import select, update
 from ampmon.testing import ManualClock
 from ampmon_server.alerting.targets import Alerts, Target
 from ampmon_server.analysis.diagnosis import diagnose
-from ampmon_server.background import judge as judging
+from ampmon_server.background import diagnosis_worker as judging
 from ampmon_server.background.bus import Bus
-from ampmon_server.background.judge import Judge
+from ampmon_server.background.diagnosis_worker import Judge
 from ampmon_server.background.writer import Writer
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Judgement, Mute, Store

@@ -16,8 +16,8 @@ from ampmon.errors import Unreachable
 from ampmon.identity.process import start_time, this_process
 from ampmon.sender import DrainReport, drain
 from ampmon.sender.backoff import Backoff
-from ampmon.sender.courier import Courier
 from ampmon.sender.delivery import Delivery
+from ampmon.sender.destination_worker import Courier
 from ampmon.sender.loop import http_transports
 from ampmon.spool import Destination, spools
 from ampmon.testing import ManualClock, MemoryTransport

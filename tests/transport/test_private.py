@@ -17,7 +17,7 @@ from ampmon.system import private
 from ampmon.transport import HttpTransport
 from ampmon_server.cli.serve import _address_written
 from ampmon_server.client.client import Unanswered
-from ampmon_server.client.place import answering
+from ampmon_server.client.resolve_server import answering
 from ampmon_server.http.auth import KeyProblem, Keys
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Unusable

@@ -20,8 +20,8 @@ import pytest
 import scripts
 from ampmon import sender, wire
 from ampmon.sender import election, launch
-from ampmon.sender.courier import POLL_S, Courier
 from ampmon.sender.delivery import Delivery
+from ampmon.sender.destination_worker import POLL_S, Courier
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, spools
 from ampmon.testing import ManualClock, MemoryTransport

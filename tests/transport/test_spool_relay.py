@@ -208,7 +208,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 HANGING = """
 import os, sys, threading, time, warnings
 import ampmon
-from ampmon.client import process
+from ampmon.client import current_run as process
 write, main = os.write, threading.get_ident()
 def hang(fd, data):
     if threading.get_ident() == main:

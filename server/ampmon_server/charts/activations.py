@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.numerics import estimates
+from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import SMALL_CLASSES, Classes, headroom_bits
 from ampmon_server.charts.parts.layout import (
     Figure,
@@ -195,9 +195,11 @@ def _standard_error(sample: ModuleSample, counts: Ints, fate: Fate, row: int) ->
     squares = np.zeros_like(counts)  # not known of the other classes
     if fate.field in SMALL_CLASSES:
         squares = sample.statistics.run_squares[:, SMALL_CLASSES.index(fate.field)]
-    variance = estimates.share_variance(counts[row], squares[row], looked, elements)
+    variance = sampling_error.share_variance(counts[row], squares[row], looked, elements)
     share = np.asarray(counts[row] / looked)
-    return float(estimates.standard_error(share, variance, estimates.grain(looked, elements)))
+    return float(
+        sampling_error.standard_error(share, variance, sampling_error.grain(looked, elements))
+    )
 
 
 def _headrooms(sample: ModuleSample, rows: Ints, heights: Floats) -> list[Trace]:

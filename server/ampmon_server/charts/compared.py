@@ -43,7 +43,7 @@ from ampmon_server.charts.together import (
     without,
 )
 from ampmon_server.charts.underflow import ticks
-from ampmon_server.model.cells.gradients import SHARES as CLASSES
+from ampmon_server.model.aggregates.gradients import SHARES as CLASSES
 from ampmon_server.model.words import count, percent, power, steps
 
 

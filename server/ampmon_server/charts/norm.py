@@ -23,8 +23,8 @@ from ampmon_server.charts.parts.layout import (
 from ampmon_server.charts.parts.sampled_scales import scales
 from ampmon_server.charts.parts.source import Source, View, Window, cut
 from ampmon_server.charts.parts.typed import typed
-from ampmon_server.model.cells.merging import starts_of
-from ampmon_server.model.downsample import aligned_span
+from ampmon_server.model.aggregates.merging import starts_of
+from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural, steps
 

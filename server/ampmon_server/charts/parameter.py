@@ -28,7 +28,7 @@ from ampmon_server.charts.parts.layout import (
 from ampmon_server.charts.parts.sampled import in_window, merged, wide
 from ampmon_server.charts.parts.source import ParameterSource, Source, View, Window, XAxis, cut
 from ampmon_server.charts.parts.typed import typed
-from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, magnitude_of, percent, plural
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ampmon.numerics.estimates import elements_of
 from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import ON_GRID_SHARE
+from ampmon.numerics.sampling_error import elements_of
 from ampmon_server.charts.parts.gaps import Gaps, apart
 from ampmon_server.charts.parts.judged import why_no_samples
 from ampmon_server.charts.parts.layout import (
@@ -31,8 +31,8 @@ from ampmon_server.charts.parts.rows import LEVELS, ROWS_MAX, Rows, rows_of
 from ampmon_server.charts.parts.sampled import in_window, merged, wide
 from ampmon_server.charts.parts.source import ParameterSource, Source, View, Window, XAxis, cut
 from ampmon_server.charts.parts.typed import typed
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.parameters import LEAST
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.parameters import LEAST
 from ampmon_server.model.names import block_of
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, percent, plural

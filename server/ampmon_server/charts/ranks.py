@@ -19,7 +19,7 @@ from ampmon_server.charts.parts.layout import (
 )
 from ampmon_server.charts.parts.source import Source, View, Window, cut
 from ampmon_server.charts.parts.typed import typed
-from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Flags, Floats, Ints
 from ampmon_server.model.words import count, plural, power_of_two, pruned, steps
 

@@ -24,9 +24,9 @@ from ampmon_server.charts.parts.layout import (
 )
 from ampmon_server.charts.parts.source import Source, View, Window, XAxis, cut, ends
 from ampmon_server.charts.parts.typed import typed
-from ampmon_server.model.cells.merging import Cells, starts_of
-from ampmon_server.model.cells.scalars import mean, merge, not_finite
-from ampmon_server.model.downsample import aligned_span
+from ampmon_server.model.aggregates.merging import Cells, starts_of
+from ampmon_server.model.aggregates.scalars import mean, merge, not_finite
+from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural, steps
 

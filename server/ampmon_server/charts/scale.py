@@ -35,8 +35,8 @@ from ampmon_server.charts.parts.source import PLACES, Place, Source, View, Windo
 from ampmon_server.charts.parts.typed import typed
 from ampmon_server.charts.resumed import resumed
 from ampmon_server.charts.skips import rug
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.updates import MOVES, missing
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.updates import MOVES, missing
 from ampmon_server.model.series import Flags, Floats, Ints
 from ampmon_server.model.words import count, plural, power, power_of_two, pruned, steps
 

@@ -9,8 +9,8 @@ import numpy as np
 from ampmon_server.charts.parts.layout import log2_scale
 from ampmon_server.charts.parts.source import Source, View, Window, cut
 from ampmon_server.charts.scale import points
-from ampmon_server.model.cells import gradients
-from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.aggregates import gradients
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import power_of_two
 

@@ -21,8 +21,8 @@ from ampmon_server.charts.parts.layout import (
     x_axis,
 )
 from ampmon_server.charts.parts.source import Source, View, Window
-from ampmon_server.model.cells.departure import Band, Departure
-from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.aggregates.departure import Band, Departure
+from ampmon_server.model.aggregates.merging import Cells
 
 
 RUNS_MAX, COLOURS = 20, 8

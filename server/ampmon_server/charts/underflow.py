@@ -28,7 +28,7 @@ from ampmon_server.charts.parts.judged import (
 from ampmon_server.charts.parts.layout import Figure, Trace, beside, empty, figure, plot_x, y_axis
 from ampmon_server.charts.parts.source import Source, View, Window, cut
 from ampmon_server.charts.parts.typed import typed
-from ampmon_server.model.cells.gradients import SHARES
+from ampmon_server.model.aggregates.gradients import SHARES
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, percent, within
 

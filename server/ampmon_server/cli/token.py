@@ -19,7 +19,7 @@ from ampmon.identity.attempt import owner
 from ampmon.system.plain import plain
 from ampmon_server.cli import which
 from ampmon_server.client.client import Asking, Refused, Unanswered
-from ampmon_server.client.place import held_token
+from ampmon_server.client.resolve_server import held_token
 from ampmon_server.settings import Settings
 
 

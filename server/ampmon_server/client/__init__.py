@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ampmon_server.client.choosing import LATEST, choose
 from ampmon_server.client.client import Asking, Refused, Unanswered
-from ampmon_server.client.place import answering
+from ampmon_server.client.resolve_server import answering
 
 
 __all__ = ["LATEST", "Asking", "Refused", "Unanswered", "answering", "choose"]

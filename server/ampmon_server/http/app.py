@@ -21,10 +21,10 @@ from ampmon_server.http.base_path import BasePath
 from ampmon_server.http.metrics import Metrics
 from ampmon_server.http.openapi import describe
 from ampmon_server.http.problems import problem
+from ampmon_server.http.request_log import ID_HEADER, Watched
 from ampmon_server.http.routes import all_routes
 from ampmon_server.http.routes.callers import NotAllowed
 from ampmon_server.http.service import Service
-from ampmon_server.http.watched import ID_HEADER, Watched
 from ampmon_server.pages import documentation
 from ampmon_server.settings import Settings
 from ampmon_server.store import BadBatch, BadQuery, Busy, HeaderMissing, NameTaken, NotFound

@@ -6,11 +6,11 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from ampmon_server.background.alert_sender import Courier
 from ampmon_server.background.bus import Bus, Follower
-from ampmon_server.background.courier import Courier
+from ampmon_server.background.diagnosis_worker import Judge
 from ampmon_server.background.forwarding import Forwarder, opened
-from ampmon_server.background.judge import Judge
-from ampmon_server.background.refusals import Refusals
+from ampmon_server.background.rejected_clients import Refusals
 from ampmon_server.background.writer import LastWrite, Line, Writer
 from ampmon_server.http.auth import Callers, Keys, Limits, Logins, Proofs, Sessions, Tokens
 from ampmon_server.http.certificate import Certificate

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Forgotten, GradientSeries, Ints
 
 
@@ -130,7 +130,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterCase:
-    """The parameters of a scaler, and their ``cells`` (`ampmon_server.model.cells.parameters`): of newest samples.
+    """The parameters of a scaler, and their ``cells`` (`ampmon_server.model.aggregates.parameters`): of newest samples.
 
     ``numel`` [n] are the elements of each, in the order of ``names``; of larger ones than ``sample`` so many are looked
     at, of all where it is None.
@@ -144,7 +144,7 @@ class ParameterCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScalerCase:
-    """One scaler on all ranks. Cells are those of `ampmon_server.model.cells`, in order of step.
+    """One scaler on all ranks. Cells are those of `ampmon_server.model.aggregates`, in order of step.
 
     It is equal to itself alone.
 
@@ -176,8 +176,8 @@ class Case:
     """A run at its ``version``. Times are microseconds since the epoch; ``now`` is when it is judged.
 
     ``status`` is running, finished, crashed or silent. ``last_time`` is of the newest record, no later than the
-    server heard of it. ``events`` are the newest, the newest first, the lints all of them. ``logged`` are cells, as
-    `ampmon_server.model.cells.scalars` has them, of the first few names that were logged. ``config`` is what the newest
+    server heard of it. ``events`` are the newest, the newest first, the lints all of them. ``logged`` are cells
+    (`ampmon_server.model.aggregates.scalars`) of the first few names that were logged. ``config`` is what the newest
     attempt was given as its configuration. ``scheduled`` counts the skipped updates after which the learning rate was
     changed all the same. ``measurement`` is when somebody asked for one that is still to come: 0 where nobody has, None
     where the script names nothing to measure.

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.numerics import estimates
+from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import BINS, SMALL, Classes, Statistics, classify
 
 
@@ -111,7 +111,7 @@ class Totals:
 
     Counts are estimates of what all ``elements`` have, from those ``looked`` at; ``variance`` is that of the counts of
     zero, below-grid and subnormal elements, 0 where every element was looked at. ``grain`` is the most elements that
-    one run looked at stands for, as `ampmon.numerics.estimates.grain` counts them. ``amax`` is the largest
+    one run looked at stands for, as `ampmon.numerics.sampling_error.grain` counts them. ``amax`` is the largest
     that was looked at.
     """
 
@@ -137,11 +137,11 @@ class Totals:
 
     def interval(self) -> tuple[Floats, Floats]:
         """The 95 % interval of each of `shares`, low and high, [m, 3]; both the share where all was looked at."""
-        return estimates.interval(self.shares(), *self._known())
+        return sampling_error.interval(self.shares(), *self._known())
 
     def errors(self) -> Floats:
         """The standard error of each of `shares`, [m, 3]; 0 where every element was looked at."""
-        return estimates.standard_error(self.shares(), *self._known())
+        return sampling_error.standard_error(self.shares(), *self._known())
 
     def _known(self) -> tuple[Floats, Floats]:
         all_of = np.maximum(self.elements, 1).astype(np.float64)[:, None]

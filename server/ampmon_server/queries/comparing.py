@@ -17,7 +17,7 @@ from ampmon_server.charts.compared import COMPARED
 from ampmon_server.charts.parts.layout import Figure
 from ampmon_server.charts.parts.source import Source, View
 from ampmon_server.charts.together import Compared
-from ampmon_server.model.cells.departure import Departure
+from ampmon_server.model.aggregates.departure import Departure
 from ampmon_server.model.words import NONE, count, not_finite, percent, power_of_two, within
 from ampmon_server.queries.distance import (
     Distance,

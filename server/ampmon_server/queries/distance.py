@@ -8,7 +8,7 @@ from typing import Literal
 from uuid import UUID
 
 from ampmon.wire import BASELINE
-from ampmon_server.model.cells.departure import Band, Departure, band, departure
+from ampmon_server.model.aggregates.departure import Band, Departure, band, departure
 from ampmon_server.model.words import count, plural, power_of_two
 from ampmon_server.store import NotFound, Store, Stretch, Summary
 from ampmon_server.store.engine.numbers import KINDS, split

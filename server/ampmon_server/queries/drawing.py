@@ -24,13 +24,13 @@ from ampmon_server.charts import (
 from ampmon_server.charts.parameter import COLUMN_PIXELS as HISTORY_PIXELS
 from ampmon_server.charts.parameters import COLUMN_PIXELS
 from ampmon_server.charts.parts.rows import Level
-from ampmon_server.model.cells import gradients
-from ampmon_server.model.cells.parameters import empty as no_cells
-from ampmon_server.model.cells.parameters import taken
-from ampmon_server.model.cells.updates import empty
+from ampmon_server.model.aggregates import gradients
+from ampmon_server.model.aggregates.parameters import empty as no_cells
+from ampmon_server.model.aggregates.parameters import taken
+from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.names import sought
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.queries.alternatives import measured, recommended, tried
+from ampmon_server.queries.whatif_reader import measured, recommended, tried
 from ampmon_server.store import NotFound, ParameterSeries, Series, Store, Stretch
 
 
@@ -46,7 +46,7 @@ class Asked:
     ``parameter`` is the one that is looked at closely, ``whatif_scale`` the power of two of a scale that is tried.
     ``search`` is which parameters are looked for, and ``level`` how finely they are told apart.
     ``rank`` is the one that is looked at alone.
-    ``replay`` is a policy and its setting, as `ampmon_server.queries.alternatives.tried` takes it; if none is given,
+    ``replay`` is a policy and its setting, as `ampmon_server.queries.whatif_reader.tried` takes it; if none is given,
     it is the setting that the run's findings recommend by these ``thresholds``.
     """
 

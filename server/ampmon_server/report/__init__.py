@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ampmon_server.report.data import SKIPS, Told, tell
 from ampmon_server.report.page import page
-from ampmon_server.report.told import SKIPS, Told, tell
 
 
 __all__ = ["SKIPS", "Told", "page", "tell"]

@@ -9,8 +9,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ampmon_server.pages import assets, styles
+from ampmon_server.report.data import Told
 from ampmon_server.report.sections import sections
-from ampmon_server.report.told import Told
 
 
 STYLES = ("base", "controls", "status", "findings", "tables", "run", "whatif", "report")

@@ -20,8 +20,8 @@ from ampmon_server.model.words import (
     steps,
     within,
 )
-from ampmon_server.queries.agreed import NAMED
-from ampmon_server.report.told import SCALERS_MAX, Chart, Told
+from ampmon_server.queries.merged_skips import NAMED
+from ampmon_server.report.data import SCALERS_MAX, Chart, Told
 
 
 SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}

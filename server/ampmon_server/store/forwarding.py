@@ -22,7 +22,7 @@ from uuid import UUID
 import orjson
 from sqlalchemy import Connection, Row, and_, insert, select
 
-from ampmon_server.model.cells.updates import count
+from ampmon_server.model.aggregates.updates import count
 from ampmon_server.store.engine import engine, postgresql
 from ampmon_server.store.engine.calls import Calls
 from ampmon_server.store.engine.engine import fetch, insert_rows

@@ -11,9 +11,9 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from ampmon import wire
-from ampmon_server.model.cells import gradients
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.updates import empty
+from ampmon_server.model.aggregates import gradients
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.series import RankRows, Resume, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store.access import logins, sessions, tokens

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ampmon_server.analysis.diagnosis.updates import GROW, MANUAL, held_scale, whole_skips
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import Policy, ScalerCase
-from ampmon_server.model.cells.merging import Cells
 
 
 QUIET = 10

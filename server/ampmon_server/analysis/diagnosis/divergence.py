@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.scalars import not_finite
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.scalars import not_finite
 from ampmon_server.model.series import Floats, Ints
 
 

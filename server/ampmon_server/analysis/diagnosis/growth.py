@@ -8,8 +8,8 @@ import numpy as np
 
 from ampmon_server.analysis.diagnosis.underflow import Underflow
 from ampmon_server.analysis.diagnosis.updates import GROW, MANUAL, is_set_by_hand
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import Policy, ScalerCase
-from ampmon_server.model.cells.merging import Cells
 from ampmon_server.model.series import Flags
 from ampmon_server.model.thresholds import Thresholds
 

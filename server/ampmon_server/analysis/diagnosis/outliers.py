@@ -10,9 +10,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.scalars import mean
 from ampmon_server.model.case import ScalerCase
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.scalars import mean
 from ampmon_server.model.names import training_loss
 from ampmon_server.model.series import Flags, Floats, Ints
 

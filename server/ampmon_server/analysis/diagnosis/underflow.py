@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ampmon.numerics import estimates
+from ampmon.numerics import sampling_error
 from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import SMALL_CLASSES, classify, headroom_bits, shift
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
@@ -103,7 +103,7 @@ def _subnormal(of: Totals) -> tuple[float, float]:
     share = classes.subnormal.sum() / max(int(classes.total.sum()), 1)
     elements = max(float(of.elements.sum()), 1.0)
     variance = of.variance[:, place].sum() / elements**2
-    low, _ = estimates.interval(
+    low, _ = sampling_error.interval(
         np.array([share]), np.array([variance]), np.array([of.grain.mean() / elements])
     )
     return float(share), float(low[0])

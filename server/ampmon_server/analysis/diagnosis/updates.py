@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.updates import MOVES
 from ampmon_server.model.case import Policy, ScalerCase
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.updates import MOVES
 from ampmon_server.model.series import Flags
 
 

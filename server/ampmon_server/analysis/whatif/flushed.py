@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ampmon.numerics.estimates import Z_95
 from ampmon.numerics.formats import FP32
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, SMALL_CLASSES
+from ampmon.numerics.sampling_error import Z_95
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints, Totals, take_samples
 

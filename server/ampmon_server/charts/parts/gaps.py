@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ampmon_server.charts.parts.source import View, Window
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.updates import missing
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.updates import missing
 from ampmon_server.model.series import Flags, Floats, Ints
 
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from ampmon.numerics.histogram import Classes, classify
 from ampmon_server.charts.parts.layout import NO_USER_STEPS, nothing_here
 from ampmon_server.charts.parts.source import Source, View, Window, XAxis
-from ampmon_server.model.cells.gradients import LAYOUT, SHARES, SIDES, Side
-from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.aggregates.gradients import LAYOUT, SHARES, SIDES, Side
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural
 
@@ -42,7 +42,7 @@ COLUMN_PIXELS = 4
 class Judged:
     """The pixel columns [c] of a window in which there is something to judge.
 
-    They are cells of `ampmon_server.model.cells.gradients`. ``side`` says which of their fields are judged.
+    They are cells of `ampmon_server.model.aggregates.gradients`. ``side`` says which of their fields are judged.
     """
 
     cells: Cells

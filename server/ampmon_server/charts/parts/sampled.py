@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from ampmon_server.charts.parts.layout import middles
 from ampmon_server.charts.parts.source import Window, XAxis
-from ampmon_server.model.cells.merging import Cells, starts_of
-from ampmon_server.model.cells.parameters import layout
-from ampmon_server.model.downsample import aligned_span
+from ampmon_server.model.aggregates.merging import Cells, starts_of
+from ampmon_server.model.aggregates.parameters import layout
+from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import Floats, Ints
 
 

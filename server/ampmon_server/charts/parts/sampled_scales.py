@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ampmon_server.charts.parts.source import Window
-from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats
 
 

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from ampmon_server.analysis.policy import Recommended, Simulation
 from ampmon_server.analysis.whatif import Flushed, Gradient
+from ampmon_server.model.aggregates.merging import Cells, Layout, starts_of
+from ampmon_server.model.aggregates.updates import LAYOUT
 from ampmon_server.model.case import Policy
-from ampmon_server.model.cells.merging import Cells, Layout, starts_of
-from ampmon_server.model.cells.updates import LAYOUT
-from ampmon_server.model.downsample import aligned_span
+from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import (
     Floats,
     Ints,
@@ -97,7 +97,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class ParameterSource:
-    """Cells of a view (`ampmon_server.model.cells.parameters`), of parameters by their names, and what to draw.
+    """Cells of a view (`ampmon_server.model.aggregates.parameters`), of parameters by their names, and what to draw.
 
     ``shard`` is the rank whose shard they are of, where gradients are sharded. They are those that a ``search`` found,
     and one of them may be ``chosen``, of which ``sample`` is the newest in the view. ``level`` is how finely they are
@@ -148,7 +148,7 @@ class ReplaySource:
 class Source:
     """One scaler of a run, at least over the view. ``disabled``: the scaler is off, so nothing scales.
 
-    ``updates`` and ``gradients`` are cells of both (`ampmon_server.model.cells`), in order of step: enough to fill
+    ``updates`` and ``gradients`` are cells of both (`ampmon_server.model.aggregates`), in order of step: enough to fill
     the view, and none of them in it in part. ``user`` are the user's own steps, where there are any. ``modules`` is the
     newest sample of activations in the view, which only the chart of it is given. ``scalars`` are cells of what was
     logged, by name, ``logged`` every name, the first to be drawn first, and ``parameters`` cells of each parameter:

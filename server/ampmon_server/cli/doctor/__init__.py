@@ -162,7 +162,7 @@ def _asked(arguments: argparse.Namespace) -> Iterator[Asking]:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
             yield server
         return
-    from ampmon_server.client.alone import filled
+    from ampmon_server.client.embedded_server import filled
     from ampmon_server.exchange.importing import (
         NoScale,
         TooLong,

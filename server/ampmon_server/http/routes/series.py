@@ -22,7 +22,7 @@ from ampmon_server.http.routes.queries import (
     StreamNumber,
 )
 from ampmon_server.model.case import Skip
-from ampmon_server.queries import agreed
+from ampmon_server.queries import merged_skips
 from ampmon_server.store import ParameterPage, ParameterSort
 from ampmon_server.store.engine.paging import Paged
 
@@ -89,7 +89,7 @@ def list_skips(
             run_id, stream=stream, limit=rows, cursor=following, parameter=parameter
         )
 
-    told = agreed.shared(read, every, limit, cursor) if shared else read(cursor)
+    told = merged_skips.shared(read, every, limit, cursor) if shared else read(cursor)
     return tagged_json({"skips": told.rows, "next": told.next}, request)
 
 

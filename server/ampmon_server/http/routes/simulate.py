@@ -14,7 +14,7 @@ from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.http.routes.callers import OF_RUN
 from ampmon_server.http.routes.queries import StreamNumber, setting
-from ampmon_server.queries.alternatives import recommended, tried
+from ampmon_server.queries.whatif_reader import recommended, tried
 
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])

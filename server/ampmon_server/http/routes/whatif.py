@@ -13,7 +13,7 @@ from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.http.routes.callers import OF_RUN
 from ampmon_server.http.routes.queries import ParameterName, StreamNumber
-from ampmon_server.queries.alternatives import measured
+from ampmon_server.queries.whatif_reader import measured
 from ampmon_server.store import NotFound
 
 

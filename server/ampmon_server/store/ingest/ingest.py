@@ -19,7 +19,7 @@ from ampmon_server.store.streams.ledger import Page
 from ampmon_server.store.streams.remembered import Remembered
 from ampmon_server.store.streams.roster import Roster
 from ampmon_server.store.streams.state import RunState
-from ampmon_server.store.updates import keeping
+from ampmon_server.store.updates import durability
 
 
 ENDS = {"finish": "finished", "exception": "crashed"}
@@ -94,8 +94,8 @@ def ingest(
         _judge(connection, state, now)
     if batch.alive and not attempt.newest and _trains(stored):
         state.rivals += attempts.went_on(connection, state.run_id, attempt, now)
-    if (new and state.window_ms is not None) or _says(stored, keeping.KIND):
-        state.window_ms, state.window_why = keeping.window(connection, state.run_id)
+    if (new and state.window_ms is not None) or _says(stored, durability.KIND):
+        state.window_ms, state.window_why = durability.window(connection, state.run_id)
     state.measurement = _measurement(state, stored, new=new)
     changed = bool(new or told or stored or state != before)
     if changed:

@@ -21,8 +21,8 @@ from ampmon_server.store.streams.roster import Roster
 from ampmon_server.store.streams.rows import Rows
 from ampmon_server.store.streams.state import RunState
 from ampmon_server.store.updates import resumes, scalars
+from ampmon_server.store.updates.run_totals import Tally
 from ampmon_server.store.updates.scalars import Logged
-from ampmon_server.store.updates.tally import Tally
 
 
 GAP_MAX = 2**12

@@ -26,7 +26,7 @@ from sqlalchemy import (
     select,
 )
 
-from ampmon_server.model.cells.merging import Cells, joined, starts_of
+from ampmon_server.model.aggregates.merging import Cells, joined, starts_of
 from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged

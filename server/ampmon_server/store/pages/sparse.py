@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ampmon_server.model.cells.merging import Cells, joined
+from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.store.pages import pyramid as levels
 from ampmon_server.store.pages import ranges, windows
 from ampmon_server.store.pages.pyramid import BITS, THIN

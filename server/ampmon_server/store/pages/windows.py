@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection
 
-from ampmon_server.model.cells.merging import Cells, joined
+from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages import pyramid as levels
 from ampmon_server.store.pages import ranges

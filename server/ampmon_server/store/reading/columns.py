@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from sqlalchemy import Connection
 
-from ampmon_server.model.cells.updates import Rows
+from ampmon_server.model.aggregates.updates import Rows
 from ampmon_server.model.series import EVENTS, Floats, Ints
 from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
 from ampmon_server.store.samples import derived, samples

@@ -11,6 +11,8 @@ import numpy as np
 import orjson
 from sqlalchemy import Connection, select
 
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.updates import NEVER, empty
 from ampmon_server.model.case import (
     CULPRITS,
     RECENT,
@@ -20,8 +22,6 @@ from ampmon_server.model.case import (
     Policy,
     ScalerCase,
 )
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.updates import NEVER, empty
 from ampmon_server.model.series import GradientSeries, empty_gradients, join_samples, take_samples
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.numbers import INTEGER_MAX

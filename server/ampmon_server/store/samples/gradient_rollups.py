@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, func, select
 
-from ampmon_server.model.cells.gradients import LAYOUT, empty, of_series
-from ampmon_server.model.cells.merging import Cells
+from ampmon_server.model.aggregates.gradients import LAYOUT, empty, of_series
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages import sparse
 from ampmon_server.store.pages.pages import unsealed

@@ -12,7 +12,7 @@ from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.numbers import split
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample
-from ampmon_server.store.samples import tails, totals
+from ampmon_server.store.samples import compaction, totals
 from ampmon_server.store.samples.derived import derive
 from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals, streams
 from ampmon_server.store.streams.attempts import Attempt, world_sizes
@@ -60,31 +60,32 @@ def write_blocks(
     if stacks:
         place = (state.run_id, stream.number, attempt.number)
         ends = samples[0].step, samples[-1].step
-        before = tails.take(connection, table, place, *ends, len(samples))
+        before = compaction.take(connection, table, place, *ends, len(samples))
         together = [*map(packing.stack_from_bytes, before), *stacks]
-        blocks = [_block(stack) for stack in packing.regrouped(together, tails.SAMPLES_MAX)]
-        tails.put(connection, table, place, blocks)
+        blocks = [_block(stack) for stack in packing.regrouped(together, compaction.SAMPLES_MAX)]
+        compaction.put(connection, table, place, blocks)
     return stacks
 
 
-def _block(stack: packing.Stack) -> tails.Packed:
+def _block(stack: packing.Stack) -> compaction.Packed:
     return int(stack.steps[0]), int(stack.steps[-1]), packing.block_to_bytes(stack), len(stack)
 
 
-def _write_totals(connection: Connection, place: tails.Place, rows: totals.Samples) -> None:
+def _write_totals(connection: Connection, place: compaction.Place, rows: totals.Samples) -> None:
     ends = int(rows["step"][0]), int(rows["step"][-1])
-    before = tails.take(connection, gradient_totals, place, *ends, len(rows))
+    before = compaction.take(connection, gradient_totals, place, *ends, len(rows))
     if before:
         rows = np.concatenate([totals.samples_from_bytes(before), rows])
         rows = rows[np.argsort(rows["step"], kind="stable")]
     chunks = [
-        rows[start : start + tails.SAMPLES_MAX] for start in range(0, len(rows), tails.SAMPLES_MAX)
+        rows[start : start + compaction.SAMPLES_MAX]
+        for start in range(0, len(rows), compaction.SAMPLES_MAX)
     ]
     packed = [
         (int(each["step"][0]), int(each["step"][-1]), totals.samples_to_bytes(each), len(each))
         for each in chunks
     ]
-    tails.put(connection, gradient_totals, place, packed)
+    compaction.put(connection, gradient_totals, place, packed)
 
 
 def summarize(

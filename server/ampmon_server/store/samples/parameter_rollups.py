@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 from sqlalchemy import Connection, bindparam, delete, func, select
 
-from ampmon_server.model.cells import parameters as of_parameters
-from ampmon_server.model.cells.merging import Cells, joined
+from ampmon_server.model.aggregates import parameters as of_parameters
+from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged
@@ -227,7 +227,7 @@ def next_step(connection: Connection, run_id: bytes, source: Source, step: int) 
 
 @dataclass(frozen=True, slots=True)
 class ParameterSeries:
-    """Cells as `ampmon_server.model.cells.parameters` has them, and the names of their parameters.
+    """Cells as `ampmon_server.model.aggregates.parameters` has them, and the names of their parameters.
 
     ``shard`` is the rank whose shard they are of, where gradients are sharded. ``numel`` [n] are the elements of each
     as the newest attempt said, 0 where it did not; ``sample`` are looked at in larger ones, or None where all are.

@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from ampmon import wire
-from ampmon.numerics import estimates, histogram
-from ampmon.numerics.estimates import elements_of
+from ampmon.numerics import histogram, sampling_error
 from ampmon.numerics.histogram import ON_GRID_SHARE, SMALL_CLASSES, Floats, Ints, Statistics
+from ampmon.numerics.sampling_error import elements_of
 from ampmon_server.model.names import sought
 from ampmon_server.model.series import Flags, ParameterSample
 from ampmon_server.store.engine.numbers import KINDS, split
@@ -304,12 +304,12 @@ def _fractions(parts: Sequence[_Part]) -> dict[str, float | None]:
     small = np.array([part.statistics.classes().small[0] for part in parts])
     squares = np.array([part.statistics.run_squares[0] for part in parts])
     weight = elements / elements.sum()
-    variance = estimates.share_variance(small, squares, looked[:, None], elements[:, None])
+    variance = sampling_error.share_variance(small, squares, looked[:, None], elements[:, None])
     share = (small / np.maximum(looked, 1)[:, None] * weight[:, None]).sum(0)
-    error = estimates.standard_error(
+    error = sampling_error.standard_error(
         share,
         (variance * weight[:, None] ** 2).sum(0),
-        (estimates.grain(looked, elements) * weight).max(),
+        (sampling_error.grain(looked, elements) * weight).max(),
     )
     return {
         **dict(zip(_FRACTIONS, share.tolist(), strict=True)),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.numerics import estimates
+from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import BINS, ON_GRID_SHARE, SMALL, Classes, Floats, Ints, classify
 from ampmon_server.model.series import GradientSeries, Totals
 from ampmon_server.store.engine.errors import Damaged
@@ -61,7 +61,7 @@ def total(stack: Stack, numel: Ints, sample: int | None) -> Samples:
     rows["step"], rows["time"], rows["scale"] = stack.steps, stack.times, stack.scales
     looked = stack.statistics["looked"]
     on_grid = stack.statistics["on_grid"] >= ON_GRID_SHARE * looked
-    elements = estimates.elements_of(looked, numel[stack.parameters], sample)
+    elements = sampling_error.elements_of(looked, numel[stack.parameters], sample)
     with np.errstate(over="ignore", invalid="ignore"):  # squares may be infinite or NaN
         for name, chosen in (("on_grid", on_grid), ("off_grid", ~on_grid)):
             _fill(rows[name], stack.statistics, elements, chosen)
@@ -94,7 +94,7 @@ def _fill_errors(
 ) -> None:
     """Variances of the estimated counts add up; the coarsest parameter bounds what all of them can have."""
     looked = statistics["looked"]
-    variance = estimates.share_variance(
+    variance = sampling_error.share_variance(
         _classes(statistics).small,
         statistics["run_squares"],
         looked[..., None],
@@ -102,7 +102,7 @@ def _fill_errors(
     )
     weight = np.where(chosen, elements, 0).astype(np.float64)
     cells["variance"] = (variance * weight[..., None] ** 2).sum(1)
-    cells["grain"] = (estimates.grain(looked, elements) * weight).max(1, initial=0.0)
+    cells["grain"] = (sampling_error.grain(looked, elements) * weight).max(1, initial=0.0)
 
 
 def _classes(statistics: dict[str, Any]) -> Classes:

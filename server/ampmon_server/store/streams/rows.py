@@ -10,10 +10,10 @@ import numpy as np
 
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics
-from ampmon_server.model.cells.scalars import ROWS as SCALAR_ROWS
-from ampmon_server.model.cells.scalars import Rows as ScalarRows
-from ampmon_server.model.cells.updates import ROWS
-from ampmon_server.model.cells.updates import Rows as UpdateRows
+from ampmon_server.model.aggregates.scalars import ROWS as SCALAR_ROWS
+from ampmon_server.model.aggregates.scalars import Rows as ScalarRows
+from ampmon_server.model.aggregates.updates import ROWS
+from ampmon_server.model.aggregates.updates import Rows as UpdateRows
 from ampmon_server.model.series import EVENTS
 from ampmon_server.store.engine.errors import BadBatch
 from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, join, json_text, split_pair

@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import ColumnElement, Connection, bindparam, or_, select, update
 
 from ampmon import wire
-from ampmon_server.model.cells.updates import Counts
+from ampmon_server.model.aggregates.updates import Counts
 from ampmon_server.store.engine.engine import insert_rows
 from ampmon_server.store.schema.tables import runs
 

@@ -9,8 +9,8 @@ from uuid import UUID
 import numpy as np
 from sqlalchemy import Connection, select
 
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.scalars import not_finite
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.scalars import not_finite
 from ampmon_server.model.series import Ints, UserSteps
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split

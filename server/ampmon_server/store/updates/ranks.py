@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 from sqlalchemy import Connection
 
-from ampmon_server.model.cells.gradients import empty as no_gradients
-from ampmon_server.model.cells.gradients import of_series
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.updates import LAYOUT, empty
+from ampmon_server.model.aggregates.gradients import empty as no_gradients
+from ampmon_server.model.aggregates.gradients import of_series
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.updates import LAYOUT, empty
 from ampmon_server.model.series import Ints, RankRows
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.pages.windows import Stretch

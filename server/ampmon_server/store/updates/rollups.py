@@ -11,8 +11,8 @@ from functools import partial
 
 from sqlalchemy import Connection, update
 
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.updates import LAYOUT, Counts, count, empty
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.updates import LAYOUT, Counts, count, empty
 from ampmon_server.store.pages.pages import unsealed
 from ampmon_server.store.pages.pyramid import Pyramid
 from ampmon_server.store.pages.windows import Series, Stretch

@@ -15,9 +15,9 @@ import numpy as np
 from sqlalchemy import CTE, Connection, Select, bindparam, func, select
 
 from ampmon.wire import SCALAR_NAMES_MAX
-from ampmon_server.model.cells import scalars as cells_of
-from ampmon_server.model.cells.merging import Cells, joined
-from ampmon_server.model.cells.scalars import LAYOUT, ROWS, Rows
+from ampmon_server.model.aggregates import scalars as cells_of
+from ampmon_server.model.aggregates.merging import Cells, joined
+from ampmon_server.model.aggregates.scalars import LAYOUT, ROWS, Rows
 from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split
 from ampmon_server.store.pages import pyramid

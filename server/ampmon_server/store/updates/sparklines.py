@@ -8,8 +8,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Table, func, select, tuple_
 
-from ampmon_server.model.cells.merging import Cells, joined
-from ampmon_server.model.cells.updates import ROWS, empty, of_rows
+from ampmon_server.model.aggregates.merging import Cells, joined
+from ampmon_server.model.aggregates.updates import ROWS, empty, of_rows
 from ampmon_server.store.pages.pages import PAGE_BITS, last_of_each_step, unpack
 from ampmon_server.store.pages.pyramid import BITS, TOP
 from ampmon_server.store.schema.tables import rollups, runs, streams, update_pages

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, select
 
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.updates import ROWS, Rows, of_rows
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.updates import ROWS, Rows, of_rows
 from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split

@@ -11,8 +11,8 @@ from ampmon_server.analysis.diagnosis.outliers import HEAVY, loss_over
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.analysis.diagnosis.rules.skip_rate import LIMIT
 from ampmon_server.analysis.diagnosis.updates import Streak, skips_to_death, streaks
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
-from ampmon_server.model.cells.merging import Cells
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, magnitude_of, power_of_two, steps
 

@@ -11,8 +11,8 @@ from ampmon_server.analysis.diagnosis.growth import follows_growth
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
 from ampmon_server.analysis.diagnosis.outliers import outlier_skips
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
-from ampmon_server.model.cells.merging import Cells
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count
 

@@ -13,9 +13,9 @@ from ampmon_server.analysis.diagnosis.divergence import Divergence, divergence
 from ampmon_server.analysis.diagnosis.outliers import culprits_of
 from ampmon_server.analysis.diagnosis.rules.each import fitted
 from ampmon_server.analysis.diagnosis.updates import GROW
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.scalars import mean
 from ampmon_server.model.case import Case, ScalerCase
-from ampmon_server.model.cells.merging import Cells
-from ampmon_server.model.cells.scalars import mean
 from ampmon_server.model.names import training_loss
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, magnitude_of, plural, power_of_two, steps

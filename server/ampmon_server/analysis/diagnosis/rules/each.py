@@ -9,8 +9,8 @@ import msgspec
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.policy.languages import in_settings_of, settings_in
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import Case, Policy, ScalerCase
-from ampmon_server.model.cells.merging import Cells
 from ampmon_server.model.thresholds import Thresholds
 
 

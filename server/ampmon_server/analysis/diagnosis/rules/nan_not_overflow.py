@@ -11,8 +11,8 @@ from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
 from ampmon_server.analysis.diagnosis.updates import Streak, streaks, whole_skips
 from ampmon_server.analysis.policy.languages import in_settings_of
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import LOST, Case, ScalerCase
-from ampmon_server.model.cells.merging import Cells
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import plural, steps
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
-from ampmon_server.model.cells.merging import Cells
 from ampmon_server.model.series import Ints
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, plural

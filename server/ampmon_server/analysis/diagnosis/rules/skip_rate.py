@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ampmon.numerics import estimates
+from ampmon.numerics import sampling_error
 from ampmon.wire import Finding, Severity
 from ampmon_server.analysis.diagnosis.calibration import calibrated_from
 from ampmon_server.analysis.diagnosis.growth import follows_growth
 from ampmon_server.analysis.diagnosis.outliers import HEAVY as HEAVY_LOSS
 from ampmon_server.analysis.diagnosis.outliers import Common, common_of, outlier_skips
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
-from ampmon_server.model.cells.merging import Cells
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, in_code, magnitude_of, percent
 
@@ -235,5 +235,5 @@ def at_least(skipped: int, updates: int, window: int) -> float:
     if updates >= window:
         return share
     each = np.array([1 / updates])
-    low, _ = estimates.interval(np.array([share]), share * (1 - share) * each, each)
+    low, _ = sampling_error.interval(np.array([share]), share * (1 - share) * each, each)
     return float(low[0])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ampmon.numerics import estimates
+from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import ON_GRID_SHARE, RUN
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
@@ -101,11 +101,11 @@ def _sum(values: Ints) -> Ints:
 def _elements(parameters: ParameterCase, looked: Ints) -> Ints:
     """How many those looked at stand for, as in the fate of the gradient, [parameters]."""
     samples = int(parameters.cells[-NEWEST:]["n"].sum())
-    return estimates.elements_of(looked, parameters.numel, parameters.sample, samples)
+    return sampling_error.elements_of(looked, parameters.numel, parameters.sample, samples)
 
 
 def _at_least(share: Floats, looked: Ints, all_of: Ints) -> Floats:
     """The low end of each share's 95 % interval; elements that lie side by side are taken for alike."""
     grain = np.where(looked < all_of, RUN / np.maximum(looked, 1), 0.0)
-    low, _ = estimates.interval(share, share * (1 - share) * grain, grain)
+    low, _ = sampling_error.interval(share, share * (1 - share) * grain, grain)
     return low

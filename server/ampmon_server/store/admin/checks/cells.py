@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import bindparam, select
 
-from ampmon_server.model.cells.merging import Cells, joined
+from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.store.admin.checks.finding import REPAIR, RESTORE, Finding
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
-from ampmon_server.model.cells.updates import Counts
+from ampmon_server.model.aggregates.updates import Counts
 from ampmon_server.store.admin.checks.finding import REPAIR, RESTORE, Finding
 from ampmon_server.store.admin.checks.pages import Counted, Held, Place, Span
 from ampmon_server.store.engine.errors import Damaged

@@ -12,8 +12,8 @@ from ampmon_server.analysis.diagnosis.outliers import outlier_skips, period_of
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.analysis.diagnosis.rules.skip_rate import at_least, severity_of
 from ampmon_server.analysis.diagnosis.updates import GROW, whole_skips
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import Policy, ScalerCase
-from ampmon_server.model.cells.merging import Cells
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, percent
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ampmon import sender
 from ampmon.client.findings import Findings
-from ampmon.client.rationing import SCARCE
+from ampmon.client.quota import SCARCE
 from ampmon.config import RunOptions
 from ampmon.spool import SpoolWriter
 

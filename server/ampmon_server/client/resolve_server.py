@@ -37,7 +37,7 @@ def answering(
         with Asking(own, _token(settings, options)) as server:
             yield server
     else:
-        from ampmon_server.client.alone import alone
+        from ampmon_server.client.embedded_server import alone
 
         with alone(settings, announced=for_long) as server:
             yield server

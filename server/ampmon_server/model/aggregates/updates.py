@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.model.cells.merging import FLOAT, INT, Cells, Choice, Layout
+from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Choice, Layout
 from ampmon_server.model.series import EVENTS, Ints
 
 

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ampmon.numerics.histogram import BINS, SMALL, SMALL_CLASSES
-from ampmon_server.model.cells.merging import FLOAT, INT, Cells, Choice, Kind, Layout
+from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Choice, Kind, Layout
 from ampmon_server.model.series import Floats, GradientSeries, Totals, take
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from ampmon.numerics.histogram import classify, gradient_norm
-from ampmon_server.model.cells.merging import FLOAT, INT, Cells, Kind, Layout
+from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Kind, Layout
 from ampmon_server.model.series import Floats, Ints
 
 

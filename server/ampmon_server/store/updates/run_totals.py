@@ -9,7 +9,7 @@ from statistics import median
 from sqlalchemy import Connection, bindparam, select
 
 from ampmon import wire
-from ampmon_server.model.cells.updates import Counts, Rows, count_rows
+from ampmon_server.model.aggregates.updates import Counts, Rows, count_rows
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.numbers import split, split_pair
 from ampmon_server.store.pages.pyramid import Key

@@ -11,8 +11,8 @@ from ampmon import wire
 from ampmon.client.findings import Listener, of_scaler
 from ampmon.client.recorder import Recorder
 from ampmon.config import Config
-from ampmon.numerics.estimates import elements_of
 from ampmon.numerics.histogram import Statistics, headroom_bits
+from ampmon.numerics.sampling_error import elements_of
 from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
 from ampmon.training.parameters import ParameterRegistry
