@@ -11,19 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, relu
 
-from ampmon_server.demo.model import GPT, Size
+from ampmon_server.demo.model import GPT, ModelSize
 
 
 Batch: TypeAlias = tuple[Tensor, Tensor]
 
 VOCABULARY = 50257
-GPT2 = Size(layers=12, heads=12, width=768, context=1024, batch=8)
-TINY = Size(layers=1, heads=1, width=8, context=8, batch=1)
+GPT2 = ModelSize(layers=12, heads=12, width=768, context=1024, batch=8)
+TINY = ModelSize(layers=1, heads=1, width=8, context=8, batch=1)
 """For tests of what is done with it."""
 RESNET50 = (3, 4, 6, 3)
 
 
-def gpt2(size: Size = GPT2, vocabulary: int = VOCABULARY) -> nn.Module:
+def gpt2(size: ModelSize = GPT2, vocabulary: int = VOCABULARY) -> nn.Module:
     """GPT-2 small: 124 million parameters in 148 tensors, the head tied to the embedding."""
     model = GPT(vocabulary, size)
     model.head = nn.Linear(size.width, vocabulary, bias=False)
@@ -31,7 +31,7 @@ def gpt2(size: Size = GPT2, vocabulary: int = VOCABULARY) -> nn.Module:
     return model
 
 
-def tokens(size: Size = GPT2, vocabulary: int = VOCABULARY) -> Batch:
+def tokens(size: ModelSize = GPT2, vocabulary: int = VOCABULARY) -> Batch:
     """Random token ids, and those that follow each; both int64 [batch, context]."""
     windows = torch.randint(vocabulary, (size.batch, size.context + 1))
     return windows[:, :-1], windows[:, 1:]

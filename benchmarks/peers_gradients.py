@@ -23,14 +23,14 @@ from torch import Tensor
 import ampmon
 from ampmon.config import Config
 from ampmon.probe import host
-from ampmon_server.demo.model import Size
+from ampmon_server.demo.model import ModelSize
 from benchmarks import networks, peers, sample_cost
 from benchmarks.given import SCALER, GivenGradients, iteration
 from benchmarks.paired import NO_RATIO, Work, ratio, take_turns
 
 
 ROUNDS = 7
-WINDOW = Size(layers=12, heads=12, width=768, context=16, batch=1)
+WINDOW = ModelSize(layers=12, heads=12, width=768, context=16, batch=1)
 """GPT-2 small over one short window: what `DebugUnderflowOverflow` needs is a forward pass, not a long one."""
 
 
@@ -97,7 +97,7 @@ def _tensorboard(gradients: Sequence[Tensor], directory: Path) -> Iterator[Way]:
 
 
 @contextmanager
-def _transformers(_: Sequence[Tensor], __: Path, window: Size = WINDOW) -> Iterator[Way]:
+def _transformers(_: Sequence[Tensor], __: Path, window: ModelSize = WINDOW) -> Iterator[Way]:
     from transformers.debug_utils import DebugUnderflowOverflow
 
     unwatched, batch = networks.gpt2(window), networks.tokens(window)

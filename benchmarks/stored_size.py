@@ -13,7 +13,7 @@ from uuid import uuid4
 from sqlalchemy import text
 
 from ampmon import wire
-from ampmon_server.demo.model import Size
+from ampmon_server.demo.model import ModelSize
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.store.engine import engine
@@ -23,7 +23,7 @@ from benchmarks.store.samples import SCALE, Real
 
 
 SAMPLES = 32
-WIDER = Size(layers=12, heads=4, width=256, context=16, batch=1)
+WIDER = ModelSize(layers=12, heads=4, width=256, context=16, batch=1)
 STARTED, SPACING = 1_790_000_000_000_000, 50_000
 STREAM = "scaler"
 
@@ -42,7 +42,7 @@ def measure(directory: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(run: Real, size: Size, words: str, held: dict[str, int]) -> dict[str, Any]:
+def _row(run: Real, size: ModelSize, words: str, held: dict[str, int]) -> dict[str, Any]:
     elements = sum(parameter.numel for parameter in run.parameters)
     stored = sum(held[table] for table in BLOCKS) / SAMPLES
     return {

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import ampmon
 from ampmon_server.demo import text
-from ampmon_server.demo.model import GPT, SMALL, Size
+from ampmon_server.demo.model import GPT, SMALL, ModelSize
 from benchmarks import networks
 from benchmarks.paired import NO_RATIO, ratio, ratio_of_totals, rounds_within, seconds, take_turns
 
@@ -58,7 +58,7 @@ class Setting:
     optimizer: Callable[..., torch.optim.Optimizer] = ADAMW
 
 
-def demo(size: Size = SMALL) -> Setting:
+def demo(size: ModelSize = SMALL) -> Setting:
     """The demo's GPT on the CPU, on the demo's text. fp32 stays out: fp16 has no fast kernel on most CPUs."""
     characters = text.load("cpu")
     return Setting(

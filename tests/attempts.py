@@ -18,7 +18,7 @@ from ampmon.testing import ManualClock
 from waiting import wait_for
 
 
-DEAD = identity.Process(
+DEAD = identity.ProcessIdentity(
     pid=2**22 + 1,
     started=1,
     boot_id="an earlier boot",
@@ -49,7 +49,7 @@ class Attempt:
     directory: Path
     url: str = "http://127.0.0.1:9"
     mode: str = "online"
-    process: identity.Process | None = None
+    process: identity.ProcessIdentity | None = None
     announced: bool = True
     segment_bytes: int = 2**23
     clock: Callable[[], float] = field(default_factory=ManualClock)

@@ -18,12 +18,12 @@ from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.case import (
     RECENT,
     Case,
-    Culprit,
     Happening,
     ParameterCase,
-    Policy,
+    ScalePolicy,
     ScalerCase,
     Skip,
+    SkipCulprit,
 )
 from ampmon_server.model.series import (
     EVENTS,
@@ -43,13 +43,13 @@ NAMES = ("blocks.0.weight", "blocks.0.bias", "blocks.1.weight", "head.weight")
 
 
 def torch_scaler(
-    overflows: Any, updates: int, policy: Policy | None = None
+    overflows: Any, updates: int, policy: ScalePolicy | None = None
 ) -> tuple[Floats, Floats, list[str], list[bool]]:
     """Scales before and after, events and skips as torch's scaler makes them.
 
     ``overflows`` says of a step and a scale whether it overflows.
     """
-    policy = policy or Policy()
+    policy = policy or ScalePolicy()
     scale, tracker = policy.init_scale, 0
     before, after, events, skipped = [], [], [], []
     for step in range(updates):
@@ -90,7 +90,7 @@ def scaler(cells: Cells, **fields: Any) -> ScalerCase:
     made: dict[str, Any] = {
         "name": "default",
         "number": 0,
-        "policy": Policy(),
+        "policy": ScalePolicy(),
         "first": cells[:RECENT],
         "updates": whole,
         "recent": cells[-RECENT:],
@@ -127,7 +127,7 @@ def skip(step: int, *, cause: str = "inf", culprits: int = len(NAMES), **fields:
         "scale_after": 32768.0,
         "scale_after_kind": None,
         "culprits": [
-            Culprit(name, int("inf" in cause), int("nan" in cause))
+            SkipCulprit(name, int("inf" in cause), int("nan" in cause))
             for name in NAMES[:culprits][::-1]
         ],
         "culprit_order": "learned",
@@ -340,7 +340,7 @@ def _any_scaler(draw: st.DrawFn) -> ScalerCase:
 
 
 _POLICIES = st.builds(
-    Policy,
+    ScalePolicy,
     init_scale=st.sampled_from([0.0, 1.0, 65536.0, 2.0**127]),
     growth_factor=st.sampled_from([0.0, 1.0, 1.5, 2.0]),
     backoff_factor=st.sampled_from([0.0, 0.5, 0.9, 1.0]),

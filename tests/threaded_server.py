@@ -15,7 +15,7 @@ import uvicorn
 from ampmon_server.http.app import create_app
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
-from ampmon_server.store.pages.pages import Paged, Rows, unpack
+from ampmon_server.store.pages.pages import PagedSeries, Rows, unpack
 from databases import provide
 
 
@@ -71,7 +71,7 @@ class ThreadedServer:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             return connection.execute(query).fetchall()
 
-    def pages(self, paged: Paged) -> Iterator[tuple[bytes, int, str, Rows]]:
+    def pages(self, paged: PagedSeries) -> Iterator[tuple[bytes, int, str, Rows]]:
         """The rows that are stored in pages, one after another, of all attempts: run, stream, the name, and they."""
         name = "name" if "name" in paged.table.c else "''"
         for run_id, stream, called, data in self.rows(

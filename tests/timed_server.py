@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ampmon_server.http.connection import Crowd
-from ampmon_server.http.process import Process
+from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from certificates import Authority
@@ -65,7 +65,7 @@ class Served:
 
     port: int
     service: Service
-    process: Process
+    process: ServerProcess
     timers: Timers
 
     @property
@@ -79,7 +79,7 @@ def serving(settings: Settings, crowd: Crowd | None = None) -> Iterator[Served]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         ready = threading.Event()
-        process = Process(service, ready=ready.set, timers=timers, crowd=crowd)
+        process = ServerProcess(service, ready=ready.set, timers=timers, crowd=crowd)
         thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
         thread.start()
         assert ready.wait(DEADLINE_S)

@@ -3,9 +3,9 @@
 Owns which modules are hooked, when, and what is gathered of one iteration. Knows no scaler and no optimizer.
 """
 
-from ampmon.activations.gathering import Gathered, Gathering, Lost
-from ampmon.activations.hooks import Activations
+from ampmon.activations.gathering import ActivationSample, Gathering, Lost
+from ampmon.activations.hooks import ActivationSampler
 from ampmon.activations.modules import ModuleRegistry
 
 
-__all__ = ["Activations", "Gathered", "Gathering", "Lost", "ModuleRegistry"]
+__all__ = ["ActivationSample", "ActivationSampler", "Gathering", "Lost", "ModuleRegistry"]

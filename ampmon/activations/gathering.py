@@ -122,7 +122,7 @@ class Gathering:
             tray.packed.append(self._probe.statistics([elements]))
             tray.packed_of.append(module)
 
-    def gathered(self) -> Gathered:
+    def gathered(self) -> ActivationSample:
         """All of it, with what is on devices on its way to the host. Nothing can be added after."""
         packed, magnitudes = [], []
         for (_, stream), tray in self._trays.items():
@@ -134,7 +134,7 @@ class Gathering:
                     on_way = Readback(torch.stack(tray.magnitudes))
                     magnitudes.append((tray.numbers, on_way))
         modules = list(self._outputs)
-        return Gathered(
+        return ActivationSample(
             measured=self.measures,
             recomputed=self._recomputed,
             modules=sorted(modules) if self._recomputed else modules,
@@ -187,7 +187,7 @@ class Gathering:
 
 
 @dataclass(slots=True)
-class Gathered:
+class ActivationSample:
     """One iteration's sample of the activations, on the host or on its way there. Modules are places in the header."""
 
     measured: bool
@@ -241,7 +241,7 @@ class Gathered:
             return None, None
         return ("input" if spoiled else "loss"), None
 
-    def departed(self, other: Gathered, share: float) -> int | None:
+    def departed(self, other: ActivationSample, share: float) -> int | None:
         """The first module whose largest output differs by that share from another pass's, while no input does."""
         ours, others = self._values(), other._values()
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ampmon import wire
-from ampmon.activations.gathering import Gathered, Gathering, Lost
+from ampmon.activations.gathering import ActivationSample, Gathering, Lost
 from ampmon.activations.modules import ModuleRegistry
 from ampmon.config import Config
 from ampmon.probe.device import DeviceProbe
@@ -31,7 +31,7 @@ FREE_NS = 500_000_000
 """So long watching may take in all, beside its share of the training time."""
 
 
-class Activations:
+class ActivationSampler:
     """Samples the activations of the iterations whose ordinal is a multiple of ``config.activations``.
 
     Others are watched after an update whose loss was not finite: for where that began, magnitudes alone are gathered.
@@ -98,7 +98,7 @@ class Activations:
             self._gathering = gathering
         return len(self._registry.modules) > before
 
-    def end(self) -> tuple[Gathered | None, float]:
+    def end(self) -> tuple[ActivationSample | None, float]:
         """Unhook the modules; what was gathered, if anything, and how long all this took since the last end, in us."""
         gathering, gathered = self._gathering, None
         self.drop()
@@ -149,12 +149,12 @@ class _Hook:
 
     __slots__ = ("_activations", "_gathering", "_place")
 
-    def __init__(self, activations: Activations, gathering: Gathering, place: int) -> None:
+    def __init__(self, activations: ActivationSampler, gathering: Gathering, place: int) -> None:
         self._activations = weakref.ref(activations)
         self._gathering = weakref.ref(gathering)
         self._place = place
 
-    def _owners(self) -> tuple[Activations, Gathering] | None:
+    def _owners(self) -> tuple[ActivationSampler, Gathering] | None:
         activations, gathering = self._activations(), self._gathering()
         return (activations, gathering) if activations and gathering else None
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from ampmon.activations import Activations, Gathered, ModuleRegistry
+from ampmon.activations import ActivationSample, ActivationSampler, ModuleRegistry
 from ampmon.checking.refusals import checked_loss, checked_model
 from ampmon.checking.snapshot import gradients_aside, leaves, unchanged
 from ampmon.config import Config
@@ -47,7 +47,7 @@ class Pass:
     scale: float
     kept: Places
     loss: float
-    gathered: Gathered
+    gathered: ActivationSample
     order: list[int]
     largest: dict[int, float]
     made: set[int]
@@ -88,14 +88,14 @@ class Bench:
         self.device = checked_model(model)
         self.modules = dict(ModuleRegistry(model).meet(every_path=True))
         self._model, self._batch, self._loss_fn = model, batch, loss_fn
-        self._activations = Activations(model, Config(activations=1, sample="all"), _raise)
+        self._activations = ActivationSampler(model, Config(activations=1, sample="all"), _raise)
         self._owners = {
             each: (place, name)
             for place, module in reversed(self.modules.items())
             for name, each in module.named_parameters(recurse=False)
             if each.requires_grad
         }
-        self._truth: tuple[Tensors, Gathered] | None = None
+        self._truth: tuple[Tensors, ActivationSample] | None = None
 
     def name(self, place: int) -> tuple[str, str]:
         """A module's name and its class."""
@@ -127,7 +127,12 @@ class Bench:
         return self._compared(scale, kept, loss.item(), gathered, gradients)
 
     def _compared(
-        self, scale: float, kept: Places, loss: float, gathered: Gathered, gradients: Tensors
+        self,
+        scale: float,
+        kept: Places,
+        loss: float,
+        gathered: ActivationSample,
+        gradients: Tensors,
     ) -> Pass:
         record = gathered.result()
         came_back = Statistics.from_wire(record.gradients) if record else Statistics.nothing(())

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ampmon import wire
-from ampmon.activations import Activations
+from ampmon.activations import ActivationSampler
 from ampmon.config import Config
 from ampmon.probe.budget import Budget
 from ampmon.training.call import Call
@@ -27,7 +27,7 @@ class Description:
         config: Config,
         budget: Budget,
         registry: ParameterRegistry,
-        activations: Activations,
+        activations: ActivationSampler,
         call: Call | None = None,
     ) -> None:
         self._config = config

@@ -1,6 +1,6 @@
 """What the server found wrong with the run, as the process itself comes to know it: kept, warned of, told to who asked.
 
-All of it happens on the housekeeper's thread, but for the users' functions, which have a thread of their own.
+All of it happens on the maintenance thread, but for the users' functions, which have a thread of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FINDINGS_MAX, WARNINGS_MAX = 100, 32
 _RANKS = {severity: rank for rank, severity in enumerate(get_args(wire.Severity))}
 
 
-class Listener:
+class FindingListener:
     """Passes on findings of one scaler, and of the run, to a function: each once, and again when it is graver."""
 
     def __init__(self, scaler: str, call: Callable[[wire.Finding], object]) -> None:
@@ -55,7 +55,7 @@ class Findings:
         self._warned: set[str] = set()
         self._warn = warn
         self._failed = failed
-        self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
+        self._listeners: weakref.WeakSet[FindingListener] = weakref.WeakSet()
         self.restart()
 
     def restart(self) -> None:
@@ -66,7 +66,7 @@ class Findings:
         self._answers = AnswersReader()
         self._caller = Reader(self._failed, thread="ampmon-findings", doing="on_finding")
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: FindingListener) -> None:
         """Tell it from now on of what is new to it. Holds it weakly."""
         self._listeners.add(listener)
 

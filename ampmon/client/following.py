@@ -19,7 +19,7 @@ _NOTHING = torch.zeros(1, device="cpu")
 """What found_inf is on the host where nothing was found. Nobody writes into it."""
 
 
-class Follower:
+class ScaleFollower:
     """Knows a scaler's state from what its optimizers' steps bring to the host; else has the device read.
 
     A step of an optimizer that is not fused reads found_inf, the one synchronisation of an iteration. With that, scale

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ampmon import wire
-from ampmon.activations import Gathered, Lost
+from ampmon.activations import ActivationSample, Lost
 from ampmon.lints import Schedule
 from ampmon.numerics.histogram import Statistics
 from ampmon.probe import attribution, eager
@@ -21,7 +21,7 @@ from ampmon.probe.arrivals import Arrived
 from ampmon.probe.losses import Kept, LossCopy, keep
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.probe.ring import Readback
-from ampmon.probe.timing import Span
+from ampmon.probe.timing import TimedSpan
 from ampmon.training import outcome
 from ampmon.training.outcome import AnyReading, Reading
 from ampmon.training.series import Stream
@@ -40,7 +40,7 @@ def taken(optimizer: str, path: wire.StepPath) -> wire.OptimizerStep:
 
 
 @dataclass(slots=True)
-class Sample:
+class PendingSample:
     """Statistics of some of the iteration's gradients, on the host or, packed, on their way there."""
 
     statistics: Statistics | None = None
@@ -58,7 +58,7 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Culprits:
+class PendingCulprits:
     """An optimizer's gradients on one device that were not finite, told by one of four things.
 
     ``counted`` on the host; or, perhaps still on their way there, ``flags`` and ``counts`` of the gradients at
@@ -69,7 +69,7 @@ class Culprits:
     counted: list[wire.Culprit] | None = None
     flags: Readback | None = None
     counts: Readback | None = None
-    sample: Sample | None = None
+    sample: PendingSample | None = None
     indices: list[int] = field(default_factory=list)
 
     def ready(self) -> bool:
@@ -94,8 +94,8 @@ class Iteration:
     """Which optimizers were unscaled and stepped, in order: the id of one that was stepped, ~id of one unscaled."""
     steps: dict[int, wire.OptimizerStep] = field(default_factory=dict)
     """The optimizers whose `step()` was called, as if none was skipped."""
-    culprits: dict[tuple[int, torch.device], list[Culprits]] = field(default_factory=dict)
-    samples: list[Sample] = field(default_factory=list)
+    culprits: dict[tuple[int, torch.device], list[PendingCulprits]] = field(default_factory=dict)
+    samples: list[PendingSample] = field(default_factory=list)
     measured: set[int] = field(default_factory=set)
     """Parameters that are in a sample already."""
     sampling: bool | None = None
@@ -104,9 +104,9 @@ class Iteration:
     """Of optimizers on a device whether `step()` found what is not finite, which the host knows by then."""
     overflowed: bool | None = None
     """Whether any that `update()` goes by did; None where that is not known."""
-    spans: list[Span] = field(default_factory=list)
+    spans: list[TimedSpan] = field(default_factory=list)
     """What was timed of its work on devices."""
-    activations: Gathered | None = None
+    activations: ActivationSample | None = None
     arrived: Arrived | None = None
     """What single backward passes brought to parameters, where that was looked at."""
     losses: list[Kept] = field(default_factory=list)
@@ -236,7 +236,7 @@ class PendingUpdate:
         )
 
 
-def _joined(samples: list[Sample], arrived: Arrived | None) -> wire.Gradients:
+def _joined(samples: list[PendingSample], arrived: Arrived | None) -> wire.Gradients:
     parts = [sample.result() for sample in samples]
     columns = (
         np.concatenate([getattr(part, name) for part in parts]) for name in Statistics.__slots__

@@ -25,7 +25,7 @@ _PATIENCE_S = 0.1
 
 
 class Household(Protocol):
-    """The recorder, as far as it is told and asked by its housekeeper."""
+    """The recorder, as far as it is told and asked by its maintenance thread."""
 
     options: RunOptions
     findings: Findings
@@ -40,7 +40,7 @@ class Household(Protocol):
         """Write events of what was dropped and thinned since the last."""
 
 
-class Housekeeper:
+class MaintenanceThread:
     """Keeps house for the attempt ``attempt_id``, whose records go to ``spool``, until `finish`. Raises nothing."""
 
     def __init__(self, household: Household, spool: SpoolWriter, attempt_id: UUID) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.amp.grad_scaler import GradScaler
 
-from ampmon.client.iteration import Culprits, Iteration, Sample
+from ampmon.client.iteration import Iteration, PendingCulprits, PendingSample
 from ampmon.config import Config
 from ampmon.probe import attribution, host
 from ampmon.probe.device import DeviceProbe
@@ -18,7 +18,7 @@ from ampmon.probe.gradients import local_gradients, plain_gradients
 from ampmon.probe.kernels import UNSCALED
 from ampmon.probe.losses import LossCopy
 from ampmon.probe.ring import Readback
-from ampmon.probe.timing import Baseline, DeviceTimer, Span, joined
+from ampmon.probe.timing import Baseline, DeviceTimer, TimedSpan, joined
 from ampmon.training import outcome
 from ampmon.training.parameters import ParameterRegistry
 
@@ -57,7 +57,7 @@ class Measurer:
         self.timer = DeviceTimer(report)
         self._baselines: WeakKeyDictionary[torch.optim.Optimizer, Baseline] = WeakKeyDictionary()
         """Of the optimizers whose gradients were measured in the pass that unscales them."""
-        self._stock: Span | None = None
+        self._stock: TimedSpan | None = None
         """Torch's own unscaling under way, timed."""
         self._bare = 0
         self.set_aside: list[Gradient] | None = None
@@ -154,13 +154,13 @@ class Measurer:
                 span = self.timer.begin((device,))
                 ready = partial(self.timer.launch, span)
                 packed = Readback(self._probe.statistics(tensors, ready))
-                sample = Sample(packed=packed, indices=indices)
+                sample = PendingSample(packed=packed, indices=indices)
                 self.timer.end(span, iteration.spans)
                 if len(fresh) == len(known):
-                    self._blame(optimizer, iteration, Culprits(device, sample=sample))
+                    self._blame(optimizer, iteration, PendingCulprits(device, sample=sample))
             else:
                 statistics = host.measure(tensors, indices, self._sample, self._random)
-                sample = Sample(statistics)
+                sample = PendingSample(statistics)
             iteration.samples.append(sample)
             iteration.measured.update(indices)
 
@@ -182,7 +182,7 @@ class Measurer:
         found: dict[torch.device, torch.Tensor] = {}
         inverse: dict[torch.device, torch.Tensor] = {}
         measured: list[tuple[list[int], torch.device, torch.Tensor]] = []
-        spans: list[Span] = []
+        spans: list[TimedSpan] = []
         with torch.no_grad():
             for indices, tensors in _grouped(gradients):
                 device = tensors[0].device
@@ -224,10 +224,10 @@ class Measurer:
         measured: list[tuple[list[int], torch.device, torch.Tensor]],
     ) -> None:
         for indices, device, packed in measured:
-            sample = Sample(packed=Readback(packed), indices=indices)
+            sample = PendingSample(packed=Readback(packed), indices=indices)
             iteration.samples.append(sample)
             iteration.measured.update(indices)
-            self._blame(optimizer, iteration, Culprits(device, sample=sample))
+            self._blame(optimizer, iteration, PendingCulprits(device, sample=sample))
 
     def after_unscale(
         self,
@@ -297,20 +297,22 @@ class Measurer:
         indices: list[int],
         tensors: list[torch.Tensor],
         found: torch.Tensor | None,
-    ) -> Culprits:
+    ) -> PendingCulprits:
         """The gradients of one device that are not finite. Reads them all, but where a kernel sees that none is."""
         device = tensors[0].device
         if not self._probe.takes(device) or (found is None and device.type == "cpu"):
-            return Culprits(device, counted=attribution.count(tensors, indices))
+            return PendingCulprits(device, counted=attribution.count(tensors, indices))
         if found is not None and (counts := self._probe.culprits(tensors, found)) is not None:
-            return Culprits(device, counts=counts, indices=indices)
+            return PendingCulprits(device, counts=counts, indices=indices)
         span = self.timer.begin((device,))
         flags = Readback(attribution.flag(tensors))
         self.timer.end(span, iteration.spans)
-        return Culprits(device, flags=flags, indices=indices)
+        return PendingCulprits(device, flags=flags, indices=indices)
 
     @staticmethod
-    def _blame(optimizer: torch.optim.Optimizer, iteration: Iteration, culprits: Culprits) -> None:
+    def _blame(
+        optimizer: torch.optim.Optimizer, iteration: Iteration, culprits: PendingCulprits
+    ) -> None:
         iteration.culprits.setdefault((id(optimizer), culprits.device), []).append(culprits)
 
 

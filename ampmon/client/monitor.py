@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from ampmon import wire
-from ampmon.activations import Activations, Lost
+from ampmon.activations import ActivationSampler, Lost
 from ampmon.client import current_run
 from ampmon.client.description import Description
-from ampmon.client.following import Follower
+from ampmon.client.following import ScaleFollower
 from ampmon.client.gear import PlainGear
 from ampmon.client.guard import guarded
 from ampmon.client.iteration import (
@@ -73,7 +73,7 @@ class Monitor(Shown):
         self.measuring: Measuring | None = None
         model = list(model) if isinstance(model, Iterator) else model
         self._registry = ParameterRegistry(model)
-        self._activations = Activations(model, config, self.failed)
+        self._activations = ActivationSampler(model, config, self.failed)
         self._optimizers = OptimizerNames()
         self._linter = Linter(self._registry, self._optimizers, self.failed)
         self._order = BackwardOrderLearner(self._registry.living)
@@ -87,7 +87,7 @@ class Monitor(Shown):
             config, self._optimizers, self._registry, self._measurer, self._account
         )
         self._fused = fusable(type(scaler))
-        self.follower = Follower(scaler, self.failed)
+        self.follower = ScaleFollower(scaler, self.failed)
         self._scale = 0.0
         """The scale after the newest update whose values are on the host; 0 while that is not known."""
         self.fresh = False
@@ -214,7 +214,7 @@ class Monitor(Shown):
             self._linter.stepping(optimizer, path)
 
     def deciding(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-        """`step()` is about to bring an optimizer's found_inf to the host: that is done here, as `Follower.decide`."""
+        """`step()` is about to bring an optimizer's found_inf to the host: that is done here (`ScaleFollower`)."""
         state, overflowed = self.follower.decide(state)
         if overflowed is not None:
             if self.gear is None or overflowed:

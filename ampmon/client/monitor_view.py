@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ampmon import wire
-from ampmon.client.findings import Listener, of_scaler
+from ampmon.client.findings import FindingListener, of_scaler
 from ampmon.client.recorder import Recorder
 from ampmon.config import Config
 from ampmon.numerics.histogram import Statistics, headroom_bits
@@ -81,12 +81,12 @@ class Shown(Reporting):
     _account: Account
     _budget: Budget
     _on_finding: Callable[[wire.Finding], object] | None
-    _listener: Listener | None = None
+    _listener: FindingListener | None = None
 
     def _listen(self, run: Recorder, stream: Stream) -> None:
         """Show this in the run, and have it call back with what is found wrong."""
         if self._on_finding is not None:
-            self._listener = Listener(stream.name, self._on_finding)
+            self._listener = FindingListener(stream.name, self._on_finding)
             run.findings.listen(self._listener)
         run.shown[stream.name] = self
 

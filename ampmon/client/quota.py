@@ -26,7 +26,7 @@ def is_rare(record: wire.Record) -> bool:
     return isinstance(record, wire.Event)
 
 
-class Rationing:
+class SpoolQuota:
     """Rations records by how full it is. ``thinned`` counts those that were left without their samples."""
 
     def __init__(self) -> None:

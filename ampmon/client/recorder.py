@@ -18,8 +18,8 @@ from weakref import WeakValueDictionary
 from ampmon import identity, wire
 from ampmon.client import agreement
 from ampmon.client.findings import Findings
-from ampmon.client.maintenance_thread import Housekeeper
-from ampmon.client.quota import SCARCE, Rationing, is_rare
+from ampmon.client.maintenance_thread import MaintenanceThread
+from ampmon.client.quota import SCARCE, SpoolQuota, is_rare
 from ampmon.client.reader import Reader
 from ampmon.client.troubles import Troubles
 from ampmon.config import RunOptions, clean_name
@@ -63,7 +63,7 @@ class Recorder(Troubles):
         self.run_id: UUID | None = options.run_id or identity.shared_run_id(generation=generation)
         """None while the ranks have not agreed on one."""
         self.dropped = 0
-        self._rationing = Rationing()
+        self._quota = SpoolQuota()
         self._told = {"dropped": 0, "thinned": 0}
         self._lock = threading.RLock()
         self._queue: deque[Callable[[], object]] = deque()
@@ -106,7 +106,7 @@ class Recorder(Troubles):
 
     @property
     def thinned(self) -> int:
-        return self._rationing.thinned
+        return self._quota.thinned
 
     # -- opening ----------------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class Recorder(Troubles):
             Destination.of(self.options),
             quota_bytes=self.options.spool_bytes,
         )
-        self._housekeeper = Housekeeper(self, self._spool, self.attempt_id)
+        self._maintenance = MaintenanceThread(self, self._spool, self.attempt_id)
         if self.run_id is not None:
             self._announce(self.run_id)
         for key, payload in self._headers.items():
@@ -163,9 +163,9 @@ class Recorder(Troubles):
         self._finishing = threading.Event()
         self._spool.abandon()
         self.findings.restart()
-        self._housekeeper.after_fork_in_child()
+        self._maintenance.after_fork_in_child()
         self.dropped = 0
-        self._rationing = Rationing()
+        self._quota = SpoolQuota()
         self._told = {"dropped": 0, "thinned": 0}
         self._opened = False
 
@@ -291,12 +291,12 @@ class Recorder(Troubles):
             if fullness < SCARCE:
                 kept = self._spool.append(wire.encode(message)) or self._keep_bare(message)
             else:
-                self._housekeeper.warn_of_spool()
-                share = self._rationing.share(message, fullness)
+                self._maintenance.warn_of_spool()
+                share = self._quota.share(message, fullness)
                 if share is not None:
                     kept = self._spool.append(wire.encode(share)) or self._keep_bare(share)
             if kept and is_rare(message):
-                self._housekeeper.wake()
+                self._maintenance.wake()
         finally:
             self.dropped += not kept
 
@@ -305,7 +305,7 @@ class Recorder(Troubles):
         bare = wire.without_samples(record)
         if bare is None or not self._spool.append(wire.encode(bare)):
             return False
-        self._rationing.thinned += 1
+        self._quota.thinned += 1
         return True
 
     def event(self, kind: str, **detail: Any) -> None:
@@ -377,7 +377,7 @@ class Recorder(Troubles):
         self._finishing.set()
         if self._agreement is not None:
             self._agreement.join(max(deadline - time.monotonic(), 0.1))
-        self._housekeeper.finish(deadline)
+        self._maintenance.finish(deadline)
         if left := self._spool.waiting:
             self.dropped += left
             self.warn(

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from ampmon.identity.attempt import LEFT_OUT, new_attempt, owner
 from ampmon.identity.ids import launched_run_id, rank_of_process, shared_run_id, uuid7
-from ampmon.identity.process import Fate, Process, file_name, place, process_alive, this_process
+from ampmon.identity.process import (
+    Fate,
+    ProcessIdentity,
+    file_name,
+    place,
+    process_alive,
+    this_process,
+)
 from ampmon.identity.source import git_commit, versions
 
 
 __all__ = [
     "LEFT_OUT",
     "Fate",
-    "Process",
+    "ProcessIdentity",
     "file_name",
     "git_commit",
     "launched_run_id",

@@ -19,7 +19,7 @@ _FIRST_NAMESPACE = 0xEFFFFFFC
 """The inode of the pid namespace that a Linux machine boots with (PROC_PID_INIT_INO)."""
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """A process, so that another one can tell later whether it is gone.
 
     ``started`` is the kernel's start time in clock ticks after boot, ``namespace`` the pid namespace's inode. Both are
@@ -49,10 +49,10 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
         return "alive" if process_alive(self.pid, self.started) else "gone"
 
 
-def this_process() -> Process:
+def this_process() -> ProcessIdentity:
     """The calling process. Not kept: after a fork it is another one."""
     pid = os.getpid()
-    return Process(
+    return ProcessIdentity(
         pid=pid,
         started=start_time(pid) or 0,
         boot_id=boot_id(),

@@ -61,7 +61,7 @@ def harmless(
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SeenOptimizer:
     """What is known of an optimizer that the scaler steps."""
 
     optimizer: weakref.ref[torch.optim.Optimizer]
@@ -92,7 +92,7 @@ class Linter:
         self._names = names
         self._report = report
         self._teller: Teller | None = None
-        self._seen: dict[int, _Seen] = {}
+        self._seen: dict[int, _SeenOptimizer] = {}
         self.early = True
         """Whether something is still to be seen of the first updates. Later only `stepping` and `updated` look."""
         self._sharded = False
@@ -297,7 +297,7 @@ class Linter:
             optimizers = [optimizer for each in seen.values() if (optimizer := each.optimizer())]
             teller.submit(look(optimizers, self._name, teller))
 
-    def _look_at(self, seen: _Seen, teller: Teller) -> None:
+    def _look_at(self, seen: _SeenOptimizer, teller: Teller) -> None:
         if seen.passes is not None:
             seen.passes.updated(self._scale, teller, alone=len(self._seen) == 1)
         optimizer = seen.optimizer()
@@ -335,19 +335,19 @@ class Linter:
         self._moved |= seen.rates.differ(optimizer)
 
     @harmless
-    def _tell_of_frozen(self, optimizer: torch.optim.Optimizer, seen: _Seen) -> None:
+    def _tell_of_frozen(self, optimizer: torch.optim.Optimizer, seen: _SeenOptimizer) -> None:
         if self._teller is not None and seen.rates.frozen(optimizer):
             name = self._names.name(optimizer)
             self._teller.say("scheduler_frozen", optimizer=name, updates=FROZEN_AFTER)
 
-    def _of(self, optimizer: torch.optim.Optimizer, teller: Teller) -> _Seen:
+    def _of(self, optimizer: torch.optim.Optimizer, teller: Teller) -> _SeenOptimizer:
         seen = self._seen.get(id(optimizer))
         if seen is None or seen.optimizer() is not optimizer:
             seen = self._seen[id(optimizer)] = self._meet(optimizer, teller)
             self.early = True
         return seen
 
-    def _meet(self, optimizer: torch.optim.Optimizer, teller: Teller) -> _Seen:
+    def _meet(self, optimizer: torch.optim.Optimizer, teller: Teller) -> _SeenOptimizer:
         parameters = parameters_of(optimizer)
         self._weigh(teller, [(parameter, self._name(parameter)) for parameter in parameters])
         if self._scaler is not None and made_anew(optimizer, self._scaler, self._beginning):
@@ -365,7 +365,7 @@ class Linter:
         held = list(map(id, parameters))
         passes = look_on(optimizer, self._losses, self._report, sure=self.early)
         steps = Steps(optimizer) if passes is not None else None
-        return _Seen(weakref.ref(optimizer), passes, shares, held, steps)
+        return _SeenOptimizer(weakref.ref(optimizer), passes, shares, held, steps)
 
     def _weigh(self, teller: Teller, parameters: list[tuple[torch.Tensor, str]]) -> None:
         """Whether there are fp16 weights to be trained."""
@@ -377,7 +377,7 @@ class Linter:
         if fp16 and not self._sharded:
             teller.say("fp16_parameters", fp16, count=len(fp16))
 
-    def _tell_of_shared(self, stepped: dict[int, _Seen], teller: Teller) -> None:
+    def _tell_of_shared(self, stepped: dict[int, _SeenOptimizer], teller: Teller) -> None:
         for key, seen in stepped.items():
             for other, names in seen.shares:
                 both = [stepped[each] for each in stepped if each in (other, key)]

@@ -79,7 +79,7 @@ class Passes:
         self._filled: Readback | None = None
         self.autocast = False
         self._autocasts = torch.amp.is_autocast_available(parameter.device.type)
-        self._handle: Any = parameter.register_post_accumulate_grad_hook(_Pass(self))
+        self._handle: Any = parameter.register_post_accumulate_grad_hook(_PassHook(self))
         weakref.finalize(self, self._handle.remove)
 
     @property
@@ -280,7 +280,7 @@ def _version(parameter: torch.Tensor | None) -> int | None:
     return gradient._version if gradient is not None else None
 
 
-class _Pass:
+class _PassHook:
     """A hook that holds neither the parameter nor what counts alive."""
 
     __slots__ = ("_passes",)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from ampmon.probe.budget import Budget
-from ampmon.probe.timing import DeviceTimer, Span
+from ampmon.probe.timing import DeviceTimer, TimedSpan
 
 
 class Account:
@@ -78,7 +78,7 @@ class Account:
         return updates, elapsed_us, cost_us
 
     def settle(
-        self, duration: float | None, beside: float, spans: list[Span], *, sampled: bool
+        self, duration: float | None, beside: float, spans: list[TimedSpan], *, sampled: bool
     ) -> float:
         """What was spent since the last update, in us, for its record; the budget takes note of it.
 

@@ -23,7 +23,7 @@ from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gradients import MEASURED, is_distributed, local_elements
 from ampmon.probe.graphs import capturing
 from ampmon.probe.ring import Readback
-from ampmon.probe.timing import DeviceTimer, Span
+from ampmon.probe.timing import DeviceTimer, TimedSpan
 
 
 PASSES = 4
@@ -42,7 +42,7 @@ class Arrived:
     """How many were measured, by the parameter's place in the header."""
     statistics: list[Statistics]
     packed: list[tuple[list[int], Readback]]
-    spans: list[Span]
+    spans: list[TimedSpan]
     """What was timed of the work on devices."""
 
     def ready(self) -> bool:
@@ -57,7 +57,7 @@ class Arrived:
 
 
 @dataclass(slots=True)
-class _Tray:
+class _ElementTray:
     """Elements that wait on one stream of a device: of each tensor those to look at, its place, and how many it has."""
 
     parts: list[torch.Tensor] = field(default_factory=list)
@@ -106,9 +106,9 @@ class Arrivals:
         self._every, self._offset = 1, 0
         self._counts: dict[int, int] = {}
         self._passes: dict[int, int] = {}
-        self._trays: dict[tuple[torch.device, torch.dtype, Any], _Tray] = {}
+        self._trays: dict[tuple[torch.device, torch.dtype, Any], _ElementTray] = {}
         self._statistics: list[Statistics] = []
-        self._spans: list[Span] = []
+        self._spans: list[TimedSpan] = []
 
     def begin(self, passes: int, *, reduced: bool) -> None:
         """Hook the parameters for so many passes; ``reduced``, if ``.grad`` is not what this process brings to it."""
@@ -122,7 +122,9 @@ class Arrivals:
         try:
             for place, parameter in living:
                 if _is_hookable(parameter):
-                    hook = _Hook(self, place, counts_only=place in self._once and not reduced)
+                    hook = _ArrivalHook(
+                        self, place, counts_only=place in self._once and not reduced
+                    )
                     self._handles[id(parameter)] = parameter.register_hook(hook)
         except Exception as error:
             self._give_up(error)
@@ -200,7 +202,7 @@ class Arrivals:
         if elements.dtype not in MEASURED or not numel or elements.is_meta:
             return
         stream = current_stream(device) if is_asynchronous(device) else None
-        tray = self._trays.setdefault((device, elements.dtype, stream), _Tray())
+        tray = self._trays.setdefault((device, elements.dtype, stream), _ElementTray())
         sample = "all" if self._probe(device).takes(device) else self._sample
         part = host.draw(elements, sample, self._random)
         looked = part.numel()
@@ -216,13 +218,13 @@ class Arrivals:
                 self._measure_together(tray)
         self._passes[place] = self._passes.get(place, 0) + 1
 
-    def _measure_together(self, tray: _Tray) -> None:
+    def _measure_together(self, tray: _ElementTray) -> None:
         if tray.parts:
             self._measure(tray, tray.parts, tray.places, tray.numels)
             tray.parts, tray.places, tray.numels, tray.held = [], [], [], 0
 
     def _measure(
-        self, tray: _Tray, parts: list[torch.Tensor], places: list[int], numels: list[int]
+        self, tray: _ElementTray, parts: list[torch.Tensor], places: list[int], numels: list[int]
     ) -> None:
         device = parts[0].device
         probe = self._probe(device)
@@ -258,7 +260,7 @@ def _remove(handles: dict[int, Any]) -> None:
         handles.popitem()[1].remove()
 
 
-class _Hook:
+class _ArrivalHook:
     """A hook that holds neither the parameter nor what gathers alive, and is left out of pickles without a warning."""
 
     __slots__ = ("_arrivals", "_counts_only", "_place")

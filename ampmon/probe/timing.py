@@ -17,7 +17,7 @@ _AWAITED_MAX = 64
 """Updates whose events may be under way at once: behind a device that is stuck, no more are begun."""
 
 
-class Event(Protocol):
+class DeviceEvent(Protocol):
     """What is used of torch.Event(enable_timing=True)."""
 
     def record(self, stream: Any = None, /) -> None: ...
@@ -25,7 +25,7 @@ class Event(Protocol):
     def elapsed_time(self, end: Any, /) -> float: ...
 
 
-_Free: TypeAlias = defaultdict[torch.device, list[Event]]
+_Free: TypeAlias = defaultdict[torch.device, list[DeviceEvent]]
 _free: _Free = defaultdict(list)
 """Events to be used again, whichever scaler they were made for. None is ever destroyed: the garbage collector of a
 forked child may come upon a scaler that its parent dropped, and to destroy an event there calls the parent's device."""
@@ -49,13 +49,13 @@ class Baseline:
 
 
 @dataclass(slots=True)
-class Span:
+class TimedSpan:
     """A piece of work: pairs of events, one for each device.
 
     Work done in the place of torch's unscaling is counted ``over`` that; torch's own is what a baseline is made ``of``.
     """
 
-    pairs: list[tuple[torch.device, Event, Event]]
+    pairs: list[tuple[torch.device, DeviceEvent, DeviceEvent]]
     free: _Free
     over: Baseline | None = None
     of: Baseline | None = None
@@ -78,16 +78,16 @@ class Span:
         return max(self.us() - (self.over.us() if self.over is not None else 0.0), 0.0)
 
 
-def joined(spans: Sequence[Span], over: Baseline | None) -> Span:
+def joined(spans: Sequence[TimedSpan], over: Baseline | None) -> TimedSpan:
     """Pieces of work that stand together in the place of torch's unscaling, as one, which takes their events."""
-    whole = Span([pair for span in spans for pair in span.pairs], spans[0].free, over)
+    whole = TimedSpan([pair for span in spans for pair in span.pairs], spans[0].free, over)
     for span in spans:
         span.pairs = []
     return whole
 
 
-def _timed_event(device: torch.device) -> Event:
-    event: Event = new_event(device, timed=True)
+def _timed_event(device: torch.device) -> DeviceEvent:
+    event: DeviceEvent = new_event(device, timed=True)
     return event
 
 
@@ -101,7 +101,7 @@ class DeviceTimer:
     def __init__(
         self,
         report: Callable[[str, Exception], None],
-        event: Callable[[torch.device], Event] = _timed_event,
+        event: Callable[[torch.device], DeviceEvent] = _timed_event,
         timed: Callable[[torch.device], bool] = is_asynchronous,
     ) -> None:
         self._report = report
@@ -109,26 +109,26 @@ class DeviceTimer:
         self._timed = timed
         self._usable = True
         self._free = _free if event is _timed_event else defaultdict(list)
-        self._awaited: deque[tuple[list[Span], bool]] = deque()
+        self._awaited: deque[tuple[list[TimedSpan], bool]] = deque()
 
     @property
     def awaiting(self) -> bool:
         """Whether there is anything to be told by `finished`, now or later."""
         return bool(self._awaited)
 
-    def begin(self, devices: Collection[torch.device]) -> Span | None:
+    def begin(self, devices: Collection[torch.device]) -> TimedSpan | None:
         """Have the start of work on these devices noted; None where nothing is timed."""
         timed = [device for device in devices if self._timed(device)]
         if not timed or not self._usable or len(self._awaited) >= _AWAITED_MAX:
             return None
         try:
             pairs = [(device, self._noted(device), self._take(device)) for device in timed]
-            return Span(pairs, self._free)
+            return TimedSpan(pairs, self._free)
         except Exception as error:
             self._failed(error)
             return None
 
-    def launch(self, span: Span | None) -> None:
+    def launch(self, span: TimedSpan | None) -> None:
         """Have the start noted again: a device without other work did nothing while the host got ready."""
         try:
             for device, begin, _ in span.pairs if span is not None else ():
@@ -138,8 +138,8 @@ class DeviceTimer:
 
     def end(
         self,
-        span: Span | None,
-        spans: list[Span],
+        span: TimedSpan | None,
+        spans: list[TimedSpan],
         *,
         over: Baseline | None = None,
         of: Baseline | None = None,
@@ -158,7 +158,7 @@ class DeviceTimer:
             of.begun += 1
         spans.append(span)
 
-    def submit(self, spans: list[Span], *, sampled: bool) -> None:
+    def submit(self, spans: list[TimedSpan], *, sampled: bool) -> None:
         """The update is over in which these were timed."""
         if spans:
             self._awaited.append((spans, sampled))
@@ -177,13 +177,13 @@ class DeviceTimer:
             self._failed(error)
         return known
 
-    def _take(self, device: torch.device) -> Event:
+    def _take(self, device: torch.device) -> DeviceEvent:
         try:
             return self._free[device].pop()
         except IndexError:  # other threads may have taken the last
             return self._event(device)
 
-    def _noted(self, device: torch.device) -> Event:
+    def _noted(self, device: torch.device) -> DeviceEvent:
         event = self._take(device)
         event.record(_stream(device))
         return event
@@ -193,7 +193,7 @@ class DeviceTimer:
         self._usable = False
 
 
-def _cost(spans: Sequence[Span]) -> float | None:
+def _cost(spans: Sequence[TimedSpan]) -> float | None:
     """The sum of what is a cost; None where torch's own work is all that was timed."""
     costs = [span.cost() for span in spans]
     return sum(costs) if any(span.of is None for span in spans) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ampmon.identity import Process
+from ampmon.identity import ProcessIdentity
 from ampmon.sender.author import LINGER_S, SILENT_S, is_closed, is_silent
 from ampmon.spool import Cursor, Destination, claim, claimant_of, is_mine, segments, spools, time_at
 
@@ -32,7 +32,7 @@ def adopt(path: Path, destination: Destination) -> Path | None:
     return None
 
 
-def _is_given_up(path: Path, process: Process) -> bool:
+def _is_given_up(path: Path, process: ProcessIdentity) -> bool:
     """Whether a spool was silent for long, and no sender works where its process is: that one stays with who lives."""
     status = path.parent.parent / "senders" / process.place() / "status"
     try:

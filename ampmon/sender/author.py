@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from ampmon.identity import Fate, Process
+from ampmon.identity import Fate, ProcessIdentity
 from ampmon.spool import claimant_of, last_changed, last_written, time_at
 from ampmon.spool.tail import CLOSED
 
@@ -24,7 +24,7 @@ class Author:
     def __init__(
         self,
         path: Path,
-        process: Process,
+        process: ProcessIdentity,
         clock: Callable[[], float],
         *,
         linger_s: float = LINGER_S,

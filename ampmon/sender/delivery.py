@@ -15,7 +15,15 @@ from ampmon import wire
 from ampmon.errors import HeaderMissing, Refused, SpoolError, Unreachable
 from ampmon.sender.author import LINGER_S, Author
 from ampmon.sender.settled import Settled
-from ampmon.spool import Answers, Destination, Entry, Position, SpoolReader, bytes_behind, remove
+from ampmon.spool import (
+    Answers,
+    Destination,
+    Position,
+    SpoolEntry,
+    SpoolReader,
+    bytes_behind,
+    remove,
+)
 from ampmon.transport import BLAMES_THE_BATCH, TOO_LARGE, Transport
 
 
@@ -26,7 +34,7 @@ _BATCH_BYTES_MIN = 2**16
 Progress: TypeAlias = Literal["sent", "quiet", "done"]
 
 
-class Delivery:
+class SpoolDelivery:
     """Delivers the spool at ``path``, whose writer is described by ``destination``.
 
     ``sent`` counts records acknowledged.
@@ -157,7 +165,7 @@ class Delivery:
         headers = self._reader.headers
         return {key: payload for key, payload in headers.items() if self._known.get(key) != payload}
 
-    def _deliver(self, entries: list[Entry]) -> None:
+    def _deliver(self, entries: list[SpoolEntry]) -> None:
         """Send records in order, in ever smaller parts where they are too large or refused."""
         parts = [entries]
         proven = False
@@ -177,7 +185,7 @@ class Delivery:
                 self.sent += len(part)
                 self._settled.acknowledge(part)
 
-    def _set_aside(self, entry: Entry, refused: Refused) -> None:
+    def _set_aside(self, entry: SpoolEntry, refused: Refused) -> None:
         """Keep a record that is refused; of an update that is too large all but its samples is delivered."""
         with contextlib.suppress(Refused, msgspec.DecodeError):
             if refused.status == TOO_LARGE and (bare := _without_samples(entry)) is not None:
@@ -199,7 +207,7 @@ class Delivery:
 
     def _send(
         self,
-        entries: list[Entry],
+        entries: list[SpoolEntry],
         *,
         headers: dict[str, bytes],
         ended: Literal["crashed"] | None = None,
@@ -213,7 +221,7 @@ class Delivery:
                 raise Refused(f"{error}, and this spool has no more of them", 409) from None
 
     def _post(
-        self, entries: list[Entry], headers: dict[str, bytes], ended: Literal["crashed"] | None
+        self, entries: list[SpoolEntry], headers: dict[str, bytes], ended: Literal["crashed"] | None
     ) -> None:
         assert self._attempt is not None, "nothing is sent before the run is known"
         batch = wire.RawBatch(
@@ -237,6 +245,6 @@ class Delivery:
         self._answers.ask(ack.request)
 
 
-def _without_samples(entry: Entry) -> Entry | None:
+def _without_samples(entry: SpoolEntry) -> SpoolEntry | None:
     bare = wire.without_samples(wire.decode(entry.payload))
     return None if bare is None else dataclasses.replace(entry, payload=wire.encode(bare))

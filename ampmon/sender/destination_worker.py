@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ampmon.errors import Refused, Unreachable
 from ampmon.sender.backoff import FIRST_S, LOCAL_FIRST_S, LOCAL_MAX_S, MAX_S, Backoff
-from ampmon.sender.delivery import BATCH_BYTES_MAX, Delivery
+from ampmon.sender.delivery import BATCH_BYTES_MAX, SpoolDelivery
 from ampmon.sender.statusfile import DestinationStatus
 from ampmon.spool import Destination
 from ampmon.transport import Transport
@@ -25,7 +25,7 @@ _LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 _log = logging.getLogger(__name__)
 
 
-class Courier:
+class DestinationWorker:
     """Takes turns at the spools of one destination. `add` may be called from another thread than `run`.
 
     ``gone`` is told the name of a spool that was there no more, from the thread of `run`.
@@ -53,7 +53,7 @@ class Courier:
         )
         self._backoff = self._new_backoff()
         self._bytes_max = BATCH_BYTES_MAX
-        self._deliveries: dict[str, tuple[Delivery, Backoff]] = {}
+        self._deliveries: dict[str, tuple[SpoolDelivery, Backoff]] = {}
         self._problem: str | None = None
         self._since = _now()
         self._rejected = self._corrupt = 0
@@ -64,7 +64,7 @@ class Courier:
         for delivery, _ in list(self._deliveries.values()):
             delivery.limit(bytes_max)
 
-    def add(self, delivery: Delivery) -> None:
+    def add(self, delivery: SpoolDelivery) -> None:
         delivery.limit(self._bytes_max)
         self._deliveries[delivery.path.name] = (delivery, self._new_backoff())
 
@@ -92,7 +92,7 @@ class Courier:
     def work(self) -> bool:
         """Give every spool a turn; whether anything was sent. Blocks for the time of the requests; does not raise."""
         moved = False
-        earlier: dict[tuple[UUID, int], list[Delivery]] = {}
+        earlier: dict[tuple[UUID, int], list[SpoolDelivery]] = {}
         # By name is by age: an attempt begins where the one before it ended, so the server must have all of that first.
         for name, (delivery, backoff) in sorted(self._deliveries.items()):
             if self._backoff.remaining_s() > 0:
@@ -109,7 +109,7 @@ class Courier:
                 before.append(delivery)
         return moved
 
-    def _turn(self, name: str, delivery: Delivery, backoff: Backoff) -> bool:
+    def _turn(self, name: str, delivery: SpoolDelivery, backoff: Backoff) -> bool:
         try:
             progress = delivery.advance()
         except Unreachable as error:
@@ -132,7 +132,9 @@ class Courier:
             return self._went_well(name, delivery, backoff, progress)
         return False
 
-    def _went_well(self, name: str, delivery: Delivery, backoff: Backoff, progress: str) -> bool:
+    def _went_well(
+        self, name: str, delivery: SpoolDelivery, backoff: Backoff, progress: str
+    ) -> bool:
         if progress == "done":
             self._rejected += delivery.rejected
             self._corrupt += delivery.corrupt

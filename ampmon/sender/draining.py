@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ampmon.errors import AmpmonError
-from ampmon.sender.delivery import Delivery
+from ampmon.sender.delivery import SpoolDelivery
 from ampmon.spool import Destination, spools
 from ampmon.transport import Transport
 
@@ -42,13 +42,13 @@ def drain(
         if destination is not None and destination.mode in modes:
             transport = transport_for(destination)
             try:
-                _drain_spool(Delivery(path, destination, transport, clock), report)
+                _drain_spool(SpoolDelivery(path, destination, transport, clock), report)
             finally:
                 transport.close()
     return report
 
 
-def _drain_spool(delivery: Delivery, report: DrainReport) -> None:
+def _drain_spool(delivery: SpoolDelivery, report: DrainReport) -> None:
     before = delivery.rejected, delivery.corrupt
     try:
         while delivery.advance() == "sent":

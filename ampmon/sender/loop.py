@@ -1,4 +1,4 @@
-"""The sender's main loop: finds spools, hands each to the courier of its server, ends when nothing is left to do."""
+"""The sender's main loop: finds spools, hands each to the worker of its server, ends when nothing is left to do."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ampmon.config import server_address
 from ampmon.errors import AmpmonError
 from ampmon.sender.adoption import adopt
 from ampmon.sender.author import is_silent
-from ampmon.sender.delivery import BATCH_BYTES_MAX, Delivery
-from ampmon.sender.destination_worker import Courier
+from ampmon.sender.delivery import BATCH_BYTES_MAX, SpoolDelivery
+from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.sender.election import forget, home
 from ampmon.sender.statusfile import SenderStatus, clear_status
 from ampmon.spool import Destination, remove, segments, spools
@@ -66,7 +66,7 @@ class Loop:
         self._directory = directory
         self._transport_for = transport_for
         self._clock = clock
-        self._couriers: dict[tuple[str, str | None, bool], Courier] = {}
+        self._workers: dict[tuple[str, str | None, bool], DestinationWorker] = {}
         self._seen: set[str] = set()
         self._not_ours_until_s: dict[str, float] = {}
         self._threads: list[threading.Thread] = []
@@ -92,12 +92,12 @@ class Loop:
                     if self._report() and self._nothing_to_do():
                         break
                 except OSError:
-                    # The couriers go on with what they have.
+                    # The workers go on with what they have.
                     _log.exception("the data directory cannot be used")
                     stop.wait(_LOOK_EVERY_S)
         finally:
-            for courier in self._couriers.values():
-                courier.stop()
+            for worker in self._workers.values():
+                worker.stop()
             for thread in self._threads:
                 thread.join(_JOIN_S)
             if elected():
@@ -105,7 +105,7 @@ class Loop:
                     clear_status(self._directory)
 
     def _look_for_spools(self) -> None:
-        """Hand spools that are new to their couriers. Cheap while there are none."""
+        """Hand spools that are new to their workers. Cheap while there are none."""
         now_s = self._clock()
         changed_ns = _modified_ns(self._directory / "spool")
         if changed_ns == self._spool_changed_ns and now_s - self._looked_s < _LOOK_EVERY_S:
@@ -133,37 +133,37 @@ class Loop:
             self._seen.add(ours.name)
             if ours != path:
                 _log.info("took over the spool %s as %s", path.name, ours.name)
-            courier = self._courier(destination)
-            courier.add(Delivery(ours, destination, courier.transport, self._clock))
+            worker = self._worker(destination)
+            worker.add(SpoolDelivery(ours, destination, worker.transport, self._clock))
         except (OSError, AmpmonError):
             _log.exception("cannot read the spool %s", path)
             self._not_ours_until_s[path.name] = self._clock() + _STRANGERS_EVERY_S
         self._quiet_since_s = self._clock()
 
-    def _courier(self, destination: Destination) -> Courier:
+    def _worker(self, destination: Destination) -> DestinationWorker:
         key = (destination.url, destination.token, destination.named)
-        if key not in self._couriers:
+        if key not in self._workers:
             transport = self._transport_for(destination)
-            courier = Courier(destination, transport, self._clock, gone=self._seen.discard)
-            self._couriers[key] = courier
+            worker = DestinationWorker(destination, transport, self._clock, gone=self._seen.discard)
+            self._workers[key] = worker
             self._share_memory()
             thread = threading.Thread(
-                target=courier.run, name=f"ampmon to {destination.url}", daemon=True
+                target=worker.run, name=f"ampmon to {destination.url}", daemon=True
             )
             self._threads.append(thread)
             thread.start()
-        return self._couriers[key]
+        return self._workers[key]
 
     def _share_memory(self) -> None:
         """It does not grow with the number of servers: each thread holds a batch, and copies of it."""
-        for courier in self._couriers.values():
-            courier.limit(BATCH_BYTES_MAX // len(self._couriers))
+        for worker in self._workers.values():
+            worker.limit(BATCH_BYTES_MAX // len(self._workers))
 
     def _let_go(self) -> None:
-        """End the couriers that have had nothing to do for long. Only this thread gives them any."""
-        idle = [key for key, courier in self._couriers.items() if courier.is_idle()]
+        """End the workers that have had nothing to do for long. Only this thread gives them any."""
+        idle = [key for key, worker in self._workers.items() if worker.is_idle()]
         for key in idle:
-            self._couriers.pop(key).stop()
+            self._workers.pop(key).stop()
         if idle:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             self._share_memory()
@@ -171,23 +171,23 @@ class Loop:
     def _report(self) -> bool:
         """Write the status each second, and at once when a server's changes; whether it was time."""
         now_s = self._clock()
-        problems = {courier.url: courier.problem for courier in self._couriers.values()}
+        problems = {worker.url: worker.problem for worker in self._workers.values()}
         if now_s - self._reported_s < _REPORT_EVERY_S and problems == self._problems:
             return False
         self._reported_s, self._problems = now_s, problems
         SenderStatus(
             pid=os.getpid(),
             updated=time.time_ns() // 1000,
-            destinations=tuple(courier.status() for courier in self._couriers.values()),
+            destinations=tuple(worker.status() for worker in self._workers.values()),
         ).write(self._directory)
         return True
 
     def _nothing_to_do(self) -> bool:
         """Whether it has been quiet for so long that the sender may go: the next one finds what is left."""
-        couriers = list(self._couriers.values())
-        waiting = [courier for courier in couriers if courier.waiting()]
-        if any(courier.live() for courier in couriers) or any(
-            courier.problem is None for courier in waiting
+        workers = list(self._workers.values())
+        waiting = [worker for worker in workers if worker.waiting()]
+        if any(worker.live() for worker in workers) or any(
+            worker.problem is None for worker in waiting
         ):
             self._quiet_since_s = self._clock()
         patience_s = UNREACHABLE_EXIT_S if waiting else IDLE_EXIT_S

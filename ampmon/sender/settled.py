@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ampmon import wire
-from ampmon.spool import Chunk, Cursor, Entry, Position, discard_segments, remove, segments
+from ampmon.spool import Chunk, Cursor, Position, SpoolEntry, discard_segments, remove, segments
 from ampmon.system import private
 
 
@@ -35,7 +35,7 @@ class Settled:
     def position(self) -> Position:
         return self.cursor.position
 
-    def acknowledge(self, entries: list[Entry]) -> None:
+    def acknowledge(self, entries: list[SpoolEntry]) -> None:
         """Records that the server has. Raises OSError."""
         if entries:
             finished = self.cursor.finished or any(_is_finish(entry.payload) for entry in entries)
@@ -47,7 +47,7 @@ class Settled:
         if chunk.end != self.position or chunk.corrupt:
             self._move(chunk.end, corrupt=self.cursor.corrupt + chunk.corrupt)
 
-    def set_aside(self, entry: Entry, reason: str) -> None:
+    def set_aside(self, entry: SpoolEntry, reason: str) -> None:
         """Keep a record that the server refuses, with its reason, where it holds up nothing. Raises OSError."""
         line = msgspec.json.encode(
             {"time": time.time_ns() // 1000, "reason": reason, "record": entry.payload}

@@ -11,7 +11,7 @@ from ampmon.errors import AmpmonError, Unreachable
 from ampmon.sender import election
 from ampmon.sender.adoption import LeftAlone, take
 from ampmon.sender.backoff import LOCAL_FIRST_S, Backoff
-from ampmon.sender.delivery import Delivery
+from ampmon.sender.delivery import SpoolDelivery
 from ampmon.spool import (
     Cursor,
     Destination,
@@ -33,7 +33,7 @@ _POLL_S = 0.1
 
 
 @dataclass(slots=True)
-class Outcome:
+class SpoolOutcome:
     """What became of one spool: ``records`` were sent, ``rejected`` refused and set aside.
 
     ``left_bytes`` are not sent, as they lie on disk, and ``problem`` says why. ``kept`` says why a spool stays from
@@ -73,7 +73,7 @@ class Sync:
         told: Callable[[Sync], None] = lambda sync: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._outcomes = [Outcome(path, Cursor.bytes_left(path)) for path in paths]
+        self._outcomes = [SpoolOutcome(path, Cursor.bytes_left(path)) for path in paths]
         self._transport_for = transport_for
         self._told = told
         self._clock = clock
@@ -93,7 +93,7 @@ class Sync:
         """What was sent so far."""
         return sum(outcome.records for outcome in self._outcomes)
 
-    def run(self) -> Iterator[Outcome]:
+    def run(self) -> Iterator[SpoolOutcome]:
         """Send, and tell of each spool once it is dealt with, but for those that there was nothing to do about.
 
         Blocks for the time of the requests. What was acknowledged stays so, wherever this is interrupted.
@@ -107,7 +107,7 @@ class Sync:
             if outcome.problem or outcome.records or outcome.rejected or not idle:
                 yield outcome
 
-    def _take(self, outcome: Outcome) -> Destination | None:
+    def _take(self, outcome: SpoolOutcome) -> Destination | None:
         """Take a spool over; whose it is, where it can be sent now."""
         path = outcome.path
         destination = Destination.read(path)
@@ -128,7 +128,7 @@ class Sync:
             return None
         return destination
 
-    def _send(self, outcome: Outcome, destination: Destination) -> None:
+    def _send(self, outcome: SpoolOutcome, destination: Destination) -> None:
         outcome.url = destination.url
         server = destination.url, destination.token
         if (known := self._away.get(server)) is not None:
@@ -138,7 +138,7 @@ class Sync:
         linger_s = self._taken_s + LINGER_S - self._clock()
         try:
             whole = self._deliver(
-                Delivery(outcome.path, destination, transport, self._clock, linger_s=linger_s),
+                SpoolDelivery(outcome.path, destination, transport, self._clock, linger_s=linger_s),
                 outcome,
             )
         except Unreachable as error:
@@ -150,7 +150,7 @@ class Sync:
         finally:
             transport.close()
 
-    def _deliver(self, delivery: Delivery, outcome: Outcome) -> bool:
+    def _deliver(self, delivery: SpoolDelivery, outcome: SpoolOutcome) -> bool:
         """Whether all was sent that was there at the beginning: a process that lives may write for ever."""
         end = end_of(delivery.path)
         backoff, tries = Backoff(self._clock, first_s=LOCAL_FIRST_S), 0
@@ -178,7 +178,7 @@ class Sync:
             time.sleep(_POLL_S if progress == "quiet" else backoff.remaining_s())
         return delivery.position >= end
 
-    def _is_enough(self, delivery: Delivery, progress: str, end: Position) -> bool:
+    def _is_enough(self, delivery: SpoolDelivery, progress: str, end: Position) -> bool:
         """Whether nothing more is to be waited for, or all before ``end`` is sent of what somebody goes on writing.
 
         A moment more is worth it of one that was silent for long, and was just taken over.
@@ -189,7 +189,7 @@ class Sync:
         return progress == "quiet" or (live and delivery.position >= end)
 
 
-def _explain(outcome: Outcome, *, whole: bool) -> None:
+def _explain(outcome: SpoolOutcome, *, whole: bool) -> None:
     if outcome.left_bytes and not whole:
         outcome.problem = "nothing in it tells which run it is of, or its last record is not whole"
     elif outcome.rejected:

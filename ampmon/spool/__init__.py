@@ -21,7 +21,7 @@ from ampmon.spool.layout import (
     spools_of,
     time_at,
 )
-from ampmon.spool.reader import Chunk, Entry, SpoolReader
+from ampmon.spool.reader import Chunk, SpoolEntry, SpoolReader
 from ampmon.spool.state import Cursor
 from ampmon.spool.writer import SpoolWriter
 
@@ -32,8 +32,8 @@ __all__ = [
     "Chunk",
     "Cursor",
     "Destination",
-    "Entry",
     "Position",
+    "SpoolEntry",
     "SpoolReader",
     "SpoolWriter",
     "attempt_directory",

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ampmon.identity import Process, file_name, this_process
+from ampmon.identity import ProcessIdentity, file_name, this_process
 from ampmon.spool import layout
 
 
 _FIELDS = 5
-_NOBODY_KNOWN = Process(pid=0, started=0, boot_id="?", host="?", namespace=0)
+_NOBODY_KNOWN = ProcessIdentity(pid=0, started=0, boot_id="?", host="?", namespace=0)
 
 
-def claimant_of(path: Path) -> Process | None:
+def claimant_of(path: Path) -> ProcessIdentity | None:
     """Who took over the spool at ``path``; None where nobody did. One that a name does not tell is of unknown fate."""
     _, taken, name = path.name.partition(layout.TAKEN)
     if not taken:
@@ -21,7 +21,7 @@ def claimant_of(path: Path) -> Process | None:
     fields = name.split("_", _FIELDS - 1)
     try:
         pid, started, namespace, boot_id, host = fields
-        return Process(
+        return ProcessIdentity(
             pid=int(pid), started=int(started), boot_id=boot_id, host=host, namespace=int(namespace)
         )
     except ValueError:
@@ -51,7 +51,7 @@ def claim(path: Path) -> Path | None:
     return taken
 
 
-def _name(process: Process) -> str:
+def _name(process: ProcessIdentity) -> str:
     return (
         f"{process.pid}_{process.started}_{process.namespace}_{process.boot_id}"
         f"_{file_name(process.host)}"

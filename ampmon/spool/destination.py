@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from ampmon.config import RunOptions
-from ampmon.identity import Process, this_process
+from ampmon.identity import ProcessIdentity, this_process
 from ampmon.system import private
 
 
@@ -24,7 +24,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     mode: Literal["online", "offline"]
-    process: Process
+    process: ProcessIdentity
     token: str | None = None
     named: bool = True
 

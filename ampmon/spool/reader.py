@@ -18,7 +18,7 @@ _MARGIN_BYTES = 2**16  # for the heads of frames
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SpoolEntry:
     """A record as it was written, and the place just behind it. ``corrupt`` counts the damage just before it."""
 
     payload: bytes
@@ -31,7 +31,7 @@ class Chunk:
     """Records that follow each other. ``corrupt`` counts places behind the last of them where bytes were no frame."""
 
     end: Position
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[SpoolEntry] = field(default_factory=list)
     size: int = 0
     corrupt: int = 0
 
@@ -115,7 +115,7 @@ class SpoolReader:
                 break
             else:
                 chunk.entries.append(
-                    Entry(piece.payload, Position(number, piece.end), chunk.corrupt)
+                    SpoolEntry(piece.payload, Position(number, piece.end), chunk.corrupt)
                 )
                 chunk.size += len(piece.payload)
                 chunk.corrupt = 0

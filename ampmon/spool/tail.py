@@ -27,7 +27,7 @@ _OPEN_FLAGS = (
 )
 
 
-class Tail:
+class SpoolTail:
     """Appends frames to the spool at ``path``.
 
     One thread at a time may `write`; `sync` and `look` may run beside it in another. Raises OSError at construction

@@ -18,7 +18,7 @@ from ampmon.errors import SpoolError
 from ampmon.spool import layout
 from ampmon.spool.destination import Destination
 from ampmon.spool.relay import POLL_S, RING_BYTES, SLOW_S, Relay, words
-from ampmon.spool.tail import Tail
+from ampmon.spool.tail import SpoolTail
 from ampmon.system import private, signals
 from ampmon.system.mounts import network_file_system
 
@@ -68,7 +68,7 @@ class SpoolWriter:
         try:
             private.directory(directory, "spool")
             segment_bytes = min(segment_bytes, quota_bytes // _QUOTA_SEGMENTS)
-            self._tail = Tail(self.path, attempt_id, destination, segment_bytes)
+            self._tail = SpoolTail(self.path, attempt_id, destination, segment_bytes)
         except OSError as error:
             raise SpoolError(
                 f"{directory} cannot be written ({error.strerror or error}): set AMPMON_DIR, or dir= of ampmon.init, "

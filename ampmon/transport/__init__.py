@@ -86,7 +86,7 @@ class HttpTransport:
         self._token = token
         self._token_file = token_file
         self._encoding, self._compress = _compression()
-        self._line = _Line(self._url, read_timeout_s, total_timeout_s)
+        self._line = _KeptConnection(self._url, read_timeout_s, total_timeout_s)
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
         token = self._told()
@@ -144,7 +144,7 @@ class FollowingTransport:
         self._line.close()
 
 
-class _Line:
+class _KeptConnection:
     """One connection to a server, kept between requests, and made anew where the server has closed it meanwhile."""
 
     def __init__(self, url: str, read_timeout_s: float, total_timeout_s: float) -> None:

@@ -30,7 +30,7 @@ from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.remembered import Remembered
 from ampmon_server.store.streams.roster import Roster
 from ampmon_server.store.streams.state import RunState
-from ampmon_server.store.streams.streams import Stream
+from ampmon_server.store.streams.streams import IngestStream
 from ampmon_server.store.updates import rollups
 from ampmon_server.store.updates import scalars as logged
 from ampmon_server.store.updates.updates import PAGES
@@ -171,7 +171,7 @@ class _Filling:
             records=(first,),
         )
 
-    def _put_updates(self, connection: Connection, stream: Stream) -> None:
+    def _put_updates(self, connection: Connection, stream: IngestStream) -> None:
         chunks = range(1, len(self._track), _CHUNK)
         for first in shown(chunks, f"{len(self._track)} updates"):
             within = slice(first, min(first + _CHUNK, len(self._track)))
@@ -192,7 +192,7 @@ class _Filling:
         rows["cost_ns"] = np.random.default_rng(within.start).integers(8_000, 30_000, len(rows))
         return rows
 
-    def _skips(self, stream: Stream, within: slice) -> Iterator[tuple[Any, ...]]:
+    def _skips(self, stream: IngestStream, within: slice) -> Iterator[tuple[Any, ...]]:
         track = self._track
         steps = np.arange(within.start, within.stop)[track.skipped[within]]
         columns: dict[str, Any] = {
@@ -227,7 +227,7 @@ class _Filling:
         return rows
 
     def _put_samples(
-        self, connection: Connection, state: RunState, attempt: Attempt, stream: Stream
+        self, connection: Connection, state: RunState, attempt: Attempt, stream: IngestStream
     ) -> None:
         chance = np.random.default_rng(2)
         steps = range(SAMPLED_EVERY, len(self._track), SAMPLED_EVERY)
@@ -245,7 +245,7 @@ class _Filling:
         return Sample(step, int(self._times[step]), scale, shifted(varied, moved))
 
     def _count(
-        self, connection: Connection, state: RunState, stream: Stream, roster: Roster
+        self, connection: Connection, state: RunState, stream: IngestStream, roster: Roster
     ) -> None:
         """Tell the run's row, its stream's and the ledger what has been put in."""
         count, track = len(self._track), self._track

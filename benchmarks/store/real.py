@@ -15,18 +15,18 @@ from ampmon import wire
 from ampmon.numerics.histogram import Statistics
 from ampmon.probe.host import measure
 from ampmon_server.demo import text
-from ampmon_server.demo.model import Size
+from ampmon_server.demo.model import ModelSize
 from benchmarks import networks
 from benchmarks.paired import shown
 from benchmarks.store.samples import SCALE, Real
 
 
-SIZE = Size(layers=12, heads=4, width=64, context=32, batch=4)
+SIZE = ModelSize(layers=12, heads=4, width=64, context=32, batch=4)
 SAMPLES = 32
 
 
 @lru_cache(maxsize=1)
-def real(samples: int = SAMPLES, size: Size = SIZE) -> Real:
+def real(samples: int = SAMPLES, size: ModelSize = SIZE) -> Real:
     """Train, and look at every element of every gradient of the last ``samples`` updates. About half a second each."""
     torch.manual_seed(0)
     characters = text.load("cpu")

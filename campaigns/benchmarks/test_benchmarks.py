@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from ampmon_server.demo.model import Size
+from ampmon_server.demo.model import ModelSize
 from benchmarks import (
     gpu_kernels,
     machine,
@@ -31,7 +31,7 @@ from recording import recording
 
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-TINY = Size(layers=1, heads=1, width=8, context=8, batch=1)
+TINY = ModelSize(layers=1, heads=1, width=8, context=8, batch=1)
 
 
 def by_what(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

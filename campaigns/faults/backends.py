@@ -14,7 +14,7 @@ from ampmon.errors import Unreachable
 from ampmon.testing import MemoryTransport
 from ampmon.transport import HttpTransport, Transport
 from ampmon_server.store import Verification
-from ampmon_server.store.pages.pages import Paged
+from ampmon_server.store.pages.pages import PagedSeries
 from ampmon_server.store.updates import scalars, updates
 from campaigns.faults.life import Key
 from campaigns.soak.proxy import Fault, Proxy
@@ -227,7 +227,7 @@ class Real:
             ),
         }
 
-    def _paged(self, paged: Paged, column: str) -> Iterator[tuple[UUID, str, int, Any]]:
+    def _paged(self, paged: PagedSeries, column: str) -> Iterator[tuple[UUID, str, int, Any]]:
         """Of each row its attempt, the name of its series, its ordinal, and a column."""
         attempts = {
             (run_id, stream, attempt): (UUID(bytes=attempt_id), origin)

@@ -25,7 +25,7 @@ from ampmon.sender import DestinationStatus, SenderStatus, drain, election
 from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter, attempt_directory, spools
 from ampmon.system import private
 from ampmon.wire.decoding import decode_batch
-from ampmon_server.http.process import Process
+from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store.schema import migrations
@@ -43,7 +43,7 @@ _migrations = ScriptDirectory.from_config(migrations.config())
 ScriptDirectory.from_config = lambda config: _migrations  # type: ignore[method-assign, assignment]
 
 _PAUSE_S = 0.01
-_NOBODY = identity.Process(
+_NOBODY = identity.ProcessIdentity(
     pid=2**22 + 1, started=1, boot_id="before", host=identity.this_process().host, namespace=0
 )
 
@@ -283,7 +283,7 @@ class Bench:
         service = Service.open(settings)
         self._spool(directory, "own")
         drain(directory, lambda destination: _Stored(service))
-        process = Process(service, ready=lambda: setattr(process, "should_exit", True))
+        process = ServerProcess(service, ready=lambda: setattr(process, "should_exit", True))
         process.run(sockets=[self._listeners["own"].dup()])
         service.close()
         anyio.run(anyio.sleep, 0)

@@ -56,7 +56,7 @@ class Life:
         assert self.writer.header("attempt", wire.encode(self.trainer.attempt))
         self.grow(0)
 
-    def _named(self) -> identity.Process:
+    def _named(self) -> identity.ProcessIdentity:
         pid = self._process.pid
         return msgspec.structs.replace(
             identity.this_process(), pid=pid, started=start_time(pid) or 0

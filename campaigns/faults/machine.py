@@ -26,8 +26,8 @@ from hypothesis.stateful import (
 import ampmon
 from ampmon import identity, wire
 from ampmon.sender import drain
-from ampmon.sender.delivery import Delivery
-from ampmon.sender.destination_worker import Courier
+from ampmon.sender.delivery import SpoolDelivery
+from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.spool import Cursor, Destination, spools
 from ampmon.testing import ManualClock
 from ampmon.transport import Transport
@@ -109,7 +109,7 @@ class Machine(RuleBasedStateMachine):
         """What was stored in a database that is no more."""
         self.limited = False
         self.emptied = False
-        self.courier: Courier | None = None
+        self.worker: DestinationWorker | None = None
         self.seen: set[str] = set()
 
     # -- the training processes -------------------------------------------------------------------------------------
@@ -179,23 +179,23 @@ class Machine(RuleBasedStateMachine):
         )
         if destination is None:
             return
-        if self.courier is None:
+        if self.worker is None:
             transport = Witness(self.backend.transport(), self.acked)
             self.seen = set()
-            self.courier = Courier(destination, transport, self.clock, self.seen.discard)
+            self.worker = DestinationWorker(destination, transport, self.clock, self.seen.discard)
         for path in spools(self.directory):
             described = Destination.read(path)
             if path.name not in self.seen and described is not None:
                 self.seen.add(path.name)
-                self.courier.add(Delivery(path, described, self.courier.transport, self.clock))
+                self.worker.add(SpoolDelivery(path, described, self.worker.transport, self.clock))
         for _ in range(turns):
-            self.courier.work()
+            self.worker.work()
             self.clock.advance(seconds)
 
     def end_sender(self) -> None:
-        if self.courier is not None:
-            self.courier.transport.close()
-        self.courier = None
+        if self.worker is not None:
+            self.worker.transport.close()
+        self.worker = None
 
     @rule(turns=st.integers(1, 4), seconds=st.sampled_from([0.02, 1.0, 40.0]))
     def send(self, turns: int, seconds: float) -> None:
@@ -308,7 +308,7 @@ class Machine(RuleBasedStateMachine):
                 list(life.writer.path.glob("*.seg")) for life in self.lives if not life.headless
             ):
                 return
-        raise AssertionError(f"delivery does not end: {self.courier and self.courier.problem}")
+        raise AssertionError(f"delivery does not end: {self.worker and self.worker.problem}")
 
     def _judge(self) -> None:
         stored, aside = self.backend.stored(), self.aside()

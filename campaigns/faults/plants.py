@@ -43,4 +43,4 @@ class TakesSilenceForAcknowledgement:
 
 def store_whatever_comes() -> None:
     """The ledger forgets what it holds already."""
-    ledger.Page.unknown = lambda self, share: share  # type: ignore[method-assign]
+    ledger.LedgerView.unknown = lambda self, share: share  # type: ignore[method-assign]

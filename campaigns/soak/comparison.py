@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 from sqlalchemy import Connection, Row, select
 
-from ampmon_server.store.pages.pages import Paged, Rows, unpack
+from ampmon_server.store.pages.pages import PagedSeries, Rows, unpack
 from ampmon_server.store.schema.tables import (
     attempts,
     gradient_blocks,
@@ -186,7 +186,7 @@ class _Attempt:
             )
         )
 
-    def _recorded(self, paged: Paged) -> Rows:
+    def _recorded(self, paged: PagedSeries) -> Rows:
         pages = select(paged.table.c.data).where(paged.table.c.run_id == self._run_id)
         held = [unpack(data, paged.dtype) for data in self._connection.scalars(pages)]
         rows = np.concatenate([np.zeros(0, paged.dtype), *held])

@@ -84,7 +84,7 @@ def figures(
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class NotebookPage:
     """What a notebook shows as the page of a run: each time it is shown it comes in with a code of its own."""
 
     address: str
@@ -108,7 +108,7 @@ def page(
     height: int = 800,
     data_dir: Path | str | None = None,
     token_file: Path | str | None = None,
-) -> Page:
+) -> NotebookPage:
     """The live page of a run in a cell, or of all runs where none is named. A server must run, and go on running.
 
     ``url`` is where this process reaches it, ``browser_url`` where the browser does, if that is elsewhere: behind a
@@ -121,7 +121,7 @@ def page(
             raise Unanswered("no server runs that could show its page: start `ampmon serve`")
         shown = (browser_url or server.page).rstrip("/")
         path = "#/" if run is None else f"#/runs/{choose(server, run).run_id}"
-    return Page(f"{shown}/{path}", height, partial(_code, ask))
+    return NotebookPage(f"{shown}/{path}", height, partial(_code, ask))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def show(
     data_dir: Path | str | None = None,
     token_file: Path | str | None = None,
     wait_s: float = 0.0,
-) -> Page | Cell:
+) -> NotebookPage | Cell:
     """The live page of a run in a cell, or its findings and charts where no server can show it there, or why not.
 
     Arguments are those of `page` and `figure`. A run that has just begun is waited for ``wait_s``. Blocks.
@@ -168,7 +168,7 @@ def show(
             run_id = _awaited(server, run, wait_s).run_id
             if server.page is not None and server.may_be_framed:
                 shown = (browser_url or server.page).rstrip("/")
-                return Page(f"{shown}/#/runs/{run_id}", height, partial(_code, ask))
+                return NotebookPage(f"{shown}/#/runs/{run_id}", height, partial(_code, ask))
             charts = tuple(_drawn(server, run_id, name, theme, {}) for name in IN_A_CELL)
             return Cell(_words(server, run_id), charts)
     except Unanswered as why:

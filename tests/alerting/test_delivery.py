@@ -13,7 +13,7 @@ import pytest
 
 import waiting
 from ampmon_server.alerting.deliver import DEADLINE_S, guarding, is_public
-from ampmon_server.alerting.delivery import TROUBLES, Outcome, deliver, words
+from ampmon_server.alerting.delivery import TROUBLES, DeliveryOutcome, deliver, words
 from ampmon_server.alerting.targets import Target
 from ampmon_server.alerting.telling import trial
 from ampmon_server.cli import main
@@ -26,10 +26,10 @@ def receiver() -> Iterator[Receiver]:
         yield one
 
 
-def sent(*targets: Target, allow_private: bool = True) -> list[Outcome]:
+def sent(*targets: Target, allow_private: bool = True) -> list[DeliveryOutcome]:
     """How each target is served, all at the same time."""
 
-    async def deliveries() -> list[Outcome]:
+    async def deliveries() -> list[DeliveryOutcome]:
         each = (
             deliver(target, trial("own", None), allow_private=allow_private) for target in targets
         )
@@ -60,7 +60,7 @@ def test_a_redirect_is_not_followed_and_a_refusal_is_told(receiver: Receiver) ->
         other.answer = 500
         outcomes = sent(receiver.target(), other.target())
 
-    assert outcomes == [Outcome("redirect", 307), Outcome("refused", 500)]
+    assert outcomes == [DeliveryOutcome("redirect", 307), DeliveryOutcome("refused", 500)]
     assert receiver.paths == ["/own"]
     assert words("refused", 500) == "it refused the message (500)"
 
@@ -72,7 +72,7 @@ def test_a_receiver_that_hangs_is_given_up(
     let_go = threading.Event()
     pids: list[int] = []
 
-    async def delivery() -> Outcome:
+    async def delivery() -> DeliveryOutcome:
         loop = asyncio.get_running_loop()
         now, passed = loop.time, [0.0]
         monkeypatch.setattr(loop, "time", lambda: now() + passed[0])
@@ -87,7 +87,7 @@ def test_a_receiver_that_hangs_is_given_up(
         return await deliver(receiver.target(), trial("own", None), allow_private=True)
 
     try:
-        assert asyncio.run(delivery()) == Outcome("slow")
+        assert asyncio.run(delivery()) == DeliveryOutcome("slow")
     finally:
         let_go.set()
     assert pids
@@ -98,7 +98,7 @@ def test_a_private_address_is_not_connected_to(receiver: Receiver) -> None:
     """Where it is not allowed nobody is asked, also where a name resolves to this machine."""
     urls = [f"json://{host}:{receiver.server_port}/own" for host in ("127.0.0.1", "localhost")]
     targets = [Target(name="own", url=url) for url in urls]
-    assert sent(*targets, allow_private=False) == [Outcome("private")] * 2
+    assert sent(*targets, allow_private=False) == [DeliveryOutcome("private")] * 2
     assert receiver.paths == []
 
 

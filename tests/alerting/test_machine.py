@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon_server.alerting.machine import Alert, Patience, Step, step
+from ampmon_server.alerting.machine import Alert, AlertStep, Patience, step
 from ampmon_server.model.severities import RANKS
 
 
@@ -18,7 +18,9 @@ LOOKS = st.lists(st.tuples(FOUND, st.integers(0, 20 * MINUTE), st.booleans()), m
 """What is found, how much later, and whether it is muted."""
 
 
-def walked(looks, patience=PATIENCE, start=1_000 * MINUTE) -> list[tuple[int, Alert | None, Step]]:
+def walked(
+    looks, patience=PATIENCE, start=1_000 * MINUTE
+) -> list[tuple[int, Alert | None, AlertStep]]:
     """Each look's time, what stood before it, and what came of it."""
     alert, now, steps = None, start, []
     for found, later, muted in looks:
@@ -151,7 +153,7 @@ def test_what_gets_worse_is_nobodys_again() -> None:
         acknowledged=1,
         acknowledged_by="ada",
     )
-    assert step(alert, "notice", 5, PATIENCE) == Step(alert)
+    assert step(alert, "notice", 5, PATIENCE) == AlertStep(alert)
     worse = step(alert, "critical", 5, PATIENCE)
     assert (worse.tell, worse.alert.acknowledged, worse.alert.acknowledged_by) == (
         "worse",

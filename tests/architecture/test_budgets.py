@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,10 @@ ROOT = Path(__file__).parents[2]
 LINES_MAX = 400
 FUNCTION_LINES_MAX = 50
 FUNCTION_LINES_MEDIAN_MAX = 10
+MODULES_MAX = 25
+ROOT_MODULES_MAX = 6
+SAME_NAME = {"AmpmonCallback"}
+"""Each framework's users import their own, by the name that they would guess."""
 VAGUE = {"utils", "util", "helpers", "manager", "common", "base", "misc"}
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -69,6 +74,28 @@ def over(measured: list[Measured], limit: int) -> list[Measured]:
     return [each for each in measured if each.lines > limit]
 
 
+def crowded(root: Path = ROOT) -> list[str]:
+    """Packages with more modules than they may have."""
+    roots = {root / "ampmon", root / "server" / "ampmon_server"}
+    modules = sources("ampmon/**/*.py", "server/ampmon_server/**/*.py", root=root)
+    counts = Counter(path.parent for path in modules)
+    return [
+        str(folder.relative_to(root))
+        for folder, count in counts.items()
+        if count > (ROOT_MODULES_MAX if folder in roots else MODULES_MAX)
+    ]
+
+
+def class_names(paths: list[Path]) -> Counter[str]:
+    """How many classes have each name."""
+    return Counter(
+        node.name
+        for path in paths
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef)
+    )
+
+
 def undocumented_tests(path: Path) -> list[str]:
     return [
         f"{path.name}:{node.lineno} {node.name}"
@@ -88,6 +115,18 @@ def test_functions_stay_short() -> None:
 
     assert over(measured, FUNCTION_LINES_MAX) == []
     assert median(each.lines for each in measured) <= FUNCTION_LINES_MEDIAN_MAX
+
+
+def test_packages_stay_small() -> None:
+    """A package has at most 25 modules, and the two at the root at most six."""
+    assert crowded() == []
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """Each class of the product has a name of its own."""
+    counts = class_names(sources("ampmon/**/*.py", "server/**/*.py"))
+
+    assert {name for name, count in counts.items() if count > 1} <= SAME_NAME
 
 
 def test_every_module_says_what_it_is() -> None:
@@ -138,7 +177,13 @@ def overgrown(tmp_path: Path) -> Path:
 
 
 def test_the_budgets_can_be_broken(overgrown: Path) -> None:
-    """One line too many in a file or a function, and a test without a docstring, are each reported."""
+    """What is too long, a test without a docstring, a crowded package and two classes of one name are reported."""
+    package = overgrown.parent / "ampmon"
+    package.mkdir()
+    for number in range(ROOT_MODULES_MAX + 1):
+        (package / f"{number}.py").write_text("class Twice: ...\n")
+    assert crowded(overgrown.parent) == ["ampmon"]
+    assert class_names(sources("ampmon/*.py", root=overgrown.parent))["Twice"] > 1
     assert over(file_lines([overgrown]), LINES_MAX) == [
         Measured("test_overgrown.py", LINES_MAX + 1)
     ]

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ampmon_server.http.connection import Connection
-from ampmon_server.http.process import Process
+from ampmon_server.http.process import ServerProcess
 
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +101,9 @@ def test_what_is_declared_is_imported() -> None:
         assert declared(*extras) - used - PROGRAMS - {"ampmon"} == set()
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(Connection, H11Protocol), (Process, uvicorn.Server)])
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(Connection, H11Protocol), (ServerProcess, uvicorn.Server)]
+)
 def test_what_is_overridden_is_there(ours: type, theirs: type) -> None:
     """uvicorn's classes, which are no public interface, have each method that ours extend, with as many arguments."""
     source = inspect.getsource(ours)

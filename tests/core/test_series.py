@@ -13,10 +13,10 @@ import torch
 from ampmon import wire
 from ampmon.client.iteration import (
     CULPRITS_MAX,
-    Culprits,
     Iteration,
+    PendingCulprits,
+    PendingSample,
     PendingUpdate,
-    Sample,
     fullest,
     taken,
 )
@@ -163,14 +163,14 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
         steps={7: taken("AdamW", "fused")},
         culprits={
             (7, torch.device("cpu")): [
-                Culprits(
+                PendingCulprits(
                     torch.device("cpu"),
                     flags=Readback(attribution.flag(gradients)),
                     indices=[0, 1, 2],
                 )
             ]
         },
-        samples=[Sample(packed=Readback(eager.launch(gradients)), indices=[0, 1, 2])],
+        samples=[PendingSample(packed=Readback(eager.launch(gradients)), indices=[0, 1, 2])],
     )
     told: list[tuple[Any, ...]] = []
     stream.submit(
@@ -203,7 +203,7 @@ def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
     stream = Stream(paper, "scaler")
     iteration = Iteration(
         steps={7: taken("SGD", "plain")},
-        culprits={(7, torch.device("cpu")): [Culprits(torch.device("cpu"), counted)]},
+        culprits={(7, torch.device("cpu")): [PendingCulprits(torch.device("cpu"), counted)]},
     )
     before, after = Reading(4.0, 0, [True]), Reading(2.0, 0, [])
     stream.submit(

@@ -13,7 +13,7 @@ from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.divergence import divergence
 from ampmon_server.model.aggregates import scalars
 from ampmon_server.model.aggregates.merging import Cells, starts_of
-from ampmon_server.model.case import Policy, ScalerCase
+from ampmon_server.model.case import ScalePolicy, ScalerCase
 from ampmon_server.model.series import Floats
 from made_cases import case, found, joined_samples, samples_of, trained
 from made_series import START
@@ -175,7 +175,7 @@ def test_skips_and_growths_beside_the_rise_are_told_with_their_layer() -> None:
     run = trained(lambda step, scale: step in {290, 292}, 500)
     assert "2 steps were skipped there, the first at step 290" in diverged(run).explanation
     assert "the scale went from 65\u202f536 = 2¹⁶ to 16\u202f384 = 2¹⁴" in diverged(run).explanation
-    grown = trained(lambda step, scale: False, 500, policy=Policy(growth_interval=298))
+    grown = trained(lambda step, scale: False, 500, policy=ScalePolicy(growth_interval=298))
     assert "The scale had grown to 131\u202f072 = 2¹⁷ at step 297" in diverged(grown).explanation
 
 

@@ -6,20 +6,20 @@ import pytest
 
 from ampmon_server.analysis.diagnosis.updates import skips_to_death
 from ampmon_server.analysis.policy.machines import Hysteresis
-from ampmon_server.model.case import Policy
+from ampmon_server.model.case import ScalePolicy
 from made_cases import case, cells_of, found, rules_of, scaler
 
 
-MEGATRON = Policy(
+MEGATRON = ScalePolicy(
     scaler_type="megatron.DynamicGradScaler(hysteresis=2, min_scale=1)",
     device="none",
     init_scale=2.0**24,
     growth_interval=50,
 )
-TORCH = Policy(init_scale=2.0**24, growth_interval=50)
+TORCH = ScalePolicy(init_scale=2.0**24, growth_interval=50)
 
 
-def moved(fits: float, updates: int, policy: Policy, hysteresis: int):
+def moved(fits: float, updates: int, policy: ScalePolicy, hysteresis: int):
     """A scaler of this policy whose gradients fit at this scale at most, and whose machine has this hysteresis."""
     machine = Hysteresis(policy.init_scale, policy.growth_interval, 1.0, hysteresis, raises=False)
     before, after, skipped = [], [], []
@@ -37,7 +37,7 @@ def test_what_a_scaler_says_of_its_hysteresis_is_read():
     """Rules that torch's scaler has not stand behind its type; without them they are torch's."""
     assert (MEGATRON.hysteresis, MEGATRON.min_scale) == (2, 1.0)
     assert (TORCH.hysteresis, TORCH.min_scale) == (1, 0.0)
-    odd = Policy(scaler_type="x(hysteresis=2, min_scale=1e-05)")
+    odd = ScalePolicy(scaler_type="x(hysteresis=2, min_scale=1e-05)")
     assert odd.min_scale == 1e-05
 
 
@@ -68,7 +68,7 @@ def test_skips_that_a_hysteresis_lets_pass_make_no_floor():
     rules = ("hysteresis=4, min_scale=1", "hysteresis=2, consecutive=1, min_scale=1")
     assert "scale_floor" in rules_of(case(scaler(cells)))
     for rule in rules:
-        patient = Policy(scaler_type=f"mine({rule})", device="none")
+        patient = ScalePolicy(scaler_type=f"mine({rule})", device="none")
         assert "scale_floor" not in rules_of(case(scaler(cells, policy=patient)))
 
 
@@ -93,7 +93,9 @@ def test_a_scale_with_a_least_one_never_dies():
 )
 def test_a_fix_is_a_setting_of_the_framework_s(scaler_type: str, fix: str):
     """DeepSpeed's users are told what to write in its configuration, others nothing that they cannot write."""
-    policy = Policy(scaler_type=scaler_type, device="none", init_scale=2.0**24, growth_interval=50)
+    policy = ScalePolicy(
+        scaler_type=scaler_type, device="none", init_scale=2.0**24, growth_interval=50
+    )
     (finding,) = found(case(moved(2.0**10, 40, policy, 2)))
     assert "GradScaler" not in finding.fix
     assert fix in finding.fix if fix else finding.fix == ""

@@ -7,7 +7,7 @@ import pytest
 from ampmon_server.analysis.diagnosis.rules import bf16, forgotten_state, ranks_disagree
 from ampmon_server.analysis.diagnosis.rules.scale import collapse_forecast, sawtooth
 from ampmon_server.analysis.policy.languages import in_settings_of
-from ampmon_server.model.case import Policy
+from ampmon_server.model.case import ScalePolicy
 
 
 OWN = "ampmon.client.scaler.GradScaler"
@@ -63,34 +63,34 @@ WAS = "growth_interval was 50"
 )
 def test_a_fix_is_a_setting_of_whoever_made_the_scaler(scaler: str, code: str, fix: str) -> None:
     """What the stream's header says of the scaler's maker decides in whose settings a fix is written."""
-    assert in_settings_of(Policy(scaler_type=scaler, growth_interval=50), code) == fix
+    assert in_settings_of(ScalePolicy(scaler_type=scaler, growth_interval=50), code) == fix
 
 
 @pytest.mark.parametrize("scaler", [TRAINER, ACCELERATE, LIGHTNING, FABRIC])
 def test_what_only_ampmon_measures_is_asked_of_the_scaler_that_there_is(scaler: str) -> None:
     """Activations are sampled by watching the framework's own scaler, not by another one in its place."""
-    fix = in_settings_of(Policy(scaler_type=scaler), collapse_forecast.FIX)
+    fix = in_settings_of(ScalePolicy(scaler_type=scaler), collapse_forecast.FIX)
     assert "GradScaler" not in fix
     assert "scaler, model=model, monitor=ampmon.Config(activations=1))" in fix
 
 
 def test_a_scaler_on_a_cpu_keeps_its_device() -> None:
     """The setting names the device where it is not CUDA, which is what torch takes without."""
-    cpu = Policy(scaler_type=TRAINER, device="cpu")
+    cpu = ScalePolicy(scaler_type=TRAINER, device="cpu")
     assert 'torch.amp.GradScaler("cpu", growth_interval=2000)' in in_settings_of(cpu, sawtooth.FIX)
 
 
 def test_autocast_in_a_fix_is_on_the_scaler_s_device() -> None:
     """Autocast for CUDA would do nothing on a CPU; on CUDA it stays."""
-    cpu = Policy(scaler_type=OWN, device="cpu")
+    cpu = ScalePolicy(scaler_type=OWN, device="cpu")
     assert 'torch.autocast("cpu", dtype=torch.bfloat16)' in in_settings_of(cpu, bf16.FIX)
-    cuda = in_settings_of(Policy(scaler_type=OWN, device="cuda:1"), bf16.FIX)
+    cuda = in_settings_of(ScalePolicy(scaler_type=OWN, device="cuda:1"), bf16.FIX)
     assert cuda.splitlines()[:2] == bf16.FIX.splitlines()[:2]
 
 
 def test_an_older_client_says_its_device_and_rules() -> None:
     """Without the call in the header, a fix keeps the device and each rule that is not torch's default."""
-    policy = Policy(scaler_type=TORCH, device="cpu", init_scale=1024.0, growth_interval=50)
+    policy = ScalePolicy(scaler_type=TORCH, device="cpu", init_scale=1024.0, growth_interval=50)
     assert in_settings_of(policy, sawtooth.FIX) == (
         f'scaler = torch.amp.GradScaler("cpu", init_scale=1024, growth_interval=2000)  # {WAS}'
     )
@@ -103,47 +103,47 @@ GIVEN = {"device": '"cpu"', "model": "net", "monitor": "ampmon.Config(every=10)"
     ("policy", "code", "fix"),
     [
         (
-            Policy(arguments={**GIVEN, "growth_interval": "50"}),
+            ScalePolicy(arguments={**GIVEN, "growth_interval": "50"}),
             sawtooth.FIX,
             'scaler = ampmon.GradScaler("cpu", growth_interval=2000, model=net, monitor=ampmon.Config(every=10))'
             f"  # {WAS}",
         ),
         (
-            Policy(arguments=GIVEN),
+            ScalePolicy(arguments=GIVEN),
             collapse_forecast.FIX.splitlines()[-1],
             'scaler = ampmon.GradScaler("cpu", model=net, monitor=ampmon.Config(every=10, activations=1))'
             "  # monitor was ampmon.Config(every=10)",
         ),
         (
-            Policy(scaler_type=TORCH, watched=True, arguments={"model": "net"}),
+            ScalePolicy(scaler_type=TORCH, watched=True, arguments={"model": "net"}),
             "scaler = ampmon.GradScaler(enabled=False)  # for bfloat16",
             "scaler = ampmon.watch(torch.amp.GradScaler(enabled=False), model=net)"
             "  # enabled was True; for bfloat16",
         ),
         (
-            Policy(scaler_type=TORCH, arguments={"device": '"cpu"'}),
+            ScalePolicy(scaler_type=TORCH, arguments={"device": '"cpu"'}),
             collapse_forecast.FIX.splitlines()[-1],
             'scaler = ampmon.watch(torch.amp.GradScaler("cpu"), model=model, monitor=ampmon.Config(activations=1))'
             "  # model is new; monitor is new",
         ),
         (
-            Policy(scaler_type=TORCH, arguments={"device": '"cpu"', "init_scale": "8"}),
+            ScalePolicy(scaler_type=TORCH, arguments={"device": '"cpu"', "init_scale": "8"}),
             ranks_disagree.FIX.splitlines()[-1],
             'scaler = ampmon.watch(ShardedGradScaler("cpu", init_scale=8), model=model)'
             "  # model is new; asks all ranks before it skips; not with fused=True",
         ),
         (
-            Policy(scaler_type="torch.cuda.amp.grad_scaler.GradScaler", arguments={}),
+            ScalePolicy(scaler_type="torch.cuda.amp.grad_scaler.GradScaler", arguments={}),
             "scaler = ampmon.GradScaler(init_scale=2.0**20)",
             "scaler = torch.cuda.amp.GradScaler(init_scale=2.0**20)  # init_scale was 65536",
         ),
         (
-            Policy(growth_interval=50, arguments={}),
+            ScalePolicy(growth_interval=50, arguments={}),
             sawtooth.FIX,
             "scaler = ampmon.GradScaler(growth_interval=2000)  # growth_interval is 50 in this run",
         ),
     ],
 )
-def test_a_fix_is_the_script_s_own_call(policy: Policy, code: str, fix: str) -> None:
+def test_a_fix_is_the_script_s_own_call(policy: ScalePolicy, code: str, fix: str) -> None:
     """Every argument that the script gave stays as it was, and a comment names what changes."""
     assert in_settings_of(policy, code) == fix

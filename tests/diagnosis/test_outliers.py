@@ -14,7 +14,7 @@ from ampmon_server.analysis.diagnosis.growth import follows_growth
 from ampmon_server.analysis.diagnosis.outliers import period_of
 from ampmon_server.model.aggregates import scalars
 from ampmon_server.model.aggregates.merging import Cells, starts_of
-from ampmon_server.model.case import Policy, ScalerCase
+from ampmon_server.model.case import ScalePolicy, ScalerCase
 from made_cases import (
     NAMES,
     case,
@@ -29,7 +29,7 @@ from made_cases import (
 from made_series import START
 
 
-NEVER = Policy(growth_interval=10**9)
+NEVER = ScalePolicy(growth_interval=10**9)
 
 
 def every_90th(step, scale):
@@ -66,7 +66,7 @@ def skip_rate(run: ScalerCase, **logged: Cells) -> Finding:
 def test_skips_of_a_scale_that_grew_too_far_follow_the_growth(interval):
     """Where only the larger scale overflows, in every other update, most skips come soon after a growth."""
     draws = np.random.default_rng(0).random(20_000)
-    policy = Policy(growth_interval=interval)
+    policy = ScalePolicy(growth_interval=interval)
     cells = cells_of(*torch_scaler(lambda s, x: x > 2.0**16 and draws[s] < 0.5, 20_000, policy))
     assert follows_growth(cells, policy)[cells["skipped"] > 0].mean() > 0.6
 
@@ -74,7 +74,7 @@ def test_skips_of_a_scale_that_grew_too_far_follow_the_growth(interval):
 @pytest.mark.parametrize("interval", [10, 50, 200, 10**9])
 def test_skips_of_outliers_do_not_follow_growth(interval):
     """Batches that overflow at any scale skip at other times than soon after a growth, whatever the interval."""
-    policy = Policy(growth_interval=interval)
+    policy = ScalePolicy(growth_interval=interval)
     cells = cells_of(*torch_scaler(lambda s, x: s % 700 == 699, 20_000, policy))
     assert not follows_growth(cells, policy)[cells["skipped"] > 0].any()
 
@@ -87,7 +87,7 @@ def test_a_growth_that_was_taken_back_is_not_blamed_again():
         ["grow", "backoff", "backoff", "steady"],
         [False, True, True, False],
     )
-    assert follows_growth(cells, Policy()).tolist() == [False, True, False, False]
+    assert follows_growth(cells, ScalePolicy()).tolist() == [False, True, False, False]
 
 
 def test_a_scale_that_was_set_by_hand_did_not_grow():
@@ -98,13 +98,13 @@ def test_a_scale_that_was_set_by_hand_did_not_grow():
         ["grow", "manual_set", "backoff"],
         [False, False, True],
     )
-    assert not follows_growth(cells, Policy())[2]
+    assert not follows_growth(cells, ScalePolicy())[2]
 
 
 @pytest.mark.parametrize("interval", [0, 30, 2000, 10**9])
 def test_a_larger_interval_is_not_advised_where_no_growth_caused_the_skips(interval):
     """Without a growth before the skips the title says so, and the fix leaves growth_interval alone."""
-    finding = skip_rate(outliers(policy=Policy(init_scale=2.0**60, growth_interval=interval)))
+    finding = skip_rate(outliers(policy=ScalePolicy(init_scale=2.0**60, growth_interval=interval)))
     assert "all 5 at a steady scale, every 90 steps" in finding.title
     assert "growth_interval" not in finding.fix
     assert finding.evidence["after_growth"] == 0
@@ -157,13 +157,13 @@ def test_a_scale_at_which_too_few_batches_were_tried_is_not_advised():
 
 def test_a_scale_that_was_tried_only_between_outliers_is_not_advised():
     """After each skip the scale grows again before the next outlier: the smaller scale was never tried on one."""
-    run = trained(every_90th, 1500, policy=Policy(growth_interval=50), cause="unknown")
+    run = trained(every_90th, 1500, policy=ScalePolicy(growth_interval=50), cause="unknown")
     assert "init_scale" not in skip_rate(run).fix
 
 
 def test_every_kth_batch_is_no_sawtooth():
     """A loader's outliers of which each is preceded by a growth, long before, are not blamed on trying."""
-    run = trained(every_90th, 1500, policy=Policy(growth_interval=50), cause="unknown")
+    run = trained(every_90th, 1500, policy=ScalePolicy(growth_interval=50), cause="unknown")
     assert "every 90 steps" in skip_rate(run).title
     assert "sawtooth" not in [each.rule for each in found(run)]
 
@@ -191,7 +191,9 @@ def climbing(step, scale):
 
 def test_skips_after_growths_are_cured_by_a_larger_interval():
     """Where each skip follows a growth, torch's own interval is advised."""
-    finding = skip_rate(trained(climbing, 1000, policy=Policy(growth_interval=50), cause="unknown"))
+    finding = skip_rate(
+        trained(climbing, 1000, policy=ScalePolicy(growth_interval=50), cause="unknown")
+    )
     assert "soon after a growth" in finding.title
     assert "growth_interval=2000" in finding.fix
 
@@ -202,7 +204,7 @@ def test_each_kind_of_skip_that_is_a_finding_alone_has_its_fix():
     def overflows(step, scale):
         return climbing(step, scale) or step % 60 == 59
 
-    run = trained(overflows, 1000, policy=Policy(growth_interval=20), cause="unknown")
+    run = trained(overflows, 1000, policy=ScalePolicy(growth_interval=20), cause="unknown")
     loss = losses(1000, heavy=lambda step: step % 60 == 59)
     fix = skip_rate(run, loss=loss).fix
     assert "torch.where(size > 4 * usual" in fix
@@ -215,7 +217,7 @@ def tried_and_spiked() -> ScalerCase:
     run = trained(
         lambda step, scale: step % 41 == 40 or (scale > 2.0**16 and draws[step] < 0.3),
         1000,
-        policy=Policy(growth_interval=10),
+        policy=ScalePolicy(growth_interval=10),
     )
     return replace(run, skips=tuple(skip(each.step, culprits=2) for each in run.skips))
 
@@ -239,7 +241,7 @@ def test_a_fix_for_two_causes_makes_one_scaler():
     def overflows(step, scale):
         return climbing(step, scale) or step % 60 == 59
 
-    run = trained(overflows, 1000, policy=Policy(growth_interval=20), cause="unknown")
+    run = trained(overflows, 1000, policy=ScalePolicy(growth_interval=20), cause="unknown")
     fix = skip_rate(run, loss=losses(1000)).fix
     assert fix.count("scaler = ") == 1
     assert "growth_interval=2000" in fix

@@ -9,7 +9,7 @@ import pytest
 from ampmon.lints.words import LINTS
 from ampmon_server.analysis.diagnosis import effective
 from ampmon_server.analysis.diagnosis.rules.lints import STOPPING
-from ampmon_server.model.case import Policy
+from ampmon_server.model.case import ScalePolicy
 from ampmon_server.model.series import Forgotten
 from made_cases import START, case, cells_of, event, found, rules_of, scaler, torch_scaler, trained
 
@@ -156,7 +156,7 @@ def test_ranks_that_disagree_stop_the_run():
     )
     assert finding.stop
     assert "DistributedDataParallel" in finding.fix
-    sharded = scaler(same, ranks={0: same, 2: other}, policy=Policy(layout="sharded"))
+    sharded = scaler(same, ranks={0: same, 2: other}, policy=ScalePolicy(layout="sharded"))
     assert "ShardedGradScaler" in found(sharded)[0].fix
 
 

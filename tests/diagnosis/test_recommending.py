@@ -7,7 +7,7 @@ from hypothesis import given
 from ampmon.wire import Finding, Severity
 from ampmon_server.analysis.diagnosis.recommending import recommend
 from ampmon_server.analysis.policy import Recommended
-from ampmon_server.model.case import Case, Policy
+from ampmon_server.model.case import Case, ScalePolicy
 from made_cases import any_cases, found, trained
 
 
@@ -19,7 +19,7 @@ def finding(rule: str, fix: str, severity: Severity = "warning", **fields) -> Fi
 
 def eager(interval: int = 20):
     """A run that overflows at 2^17, which it tries after every ``interval`` updates."""
-    policy = Policy(growth_interval=interval)
+    policy = ScalePolicy(growth_interval=interval)
     return trained(lambda step, scale: scale >= 2.0**17, 600, policy=policy)
 
 
@@ -57,7 +57,9 @@ def test_a_replay_is_evidence_for_a_setting():
 
 def test_a_setting_that_gains_nothing_is_not_recommended():
     """Batches that overflow at any scale do so under any interval: the next finding's fix is the recommendation."""
-    run = trained(lambda step, scale: step % 200 == 199, 600, policy=Policy(growth_interval=10**9))
+    run = trained(
+        lambda step, scale: step % 200 == 199, 600, policy=ScalePolicy(growth_interval=10**9)
+    )
     vain = finding("skip_rate", "a", setting={"growth_interval": 4000.0})
     refuted, first = recommend([vain, finding("other", "b")], [run])
     assert refuted.second == (

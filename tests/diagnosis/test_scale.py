@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ampmon_server.model.aggregates.updates import LAYOUT
-from ampmon_server.model.case import RECENT, Policy
+from ampmon_server.model.case import RECENT, ScalePolicy
 from made_cases import cells_of, found, rules_of, scaler, torch_scaler, trained
 
 
@@ -113,7 +113,7 @@ def test_a_scale_below_1_is_a_warning(ceiling, expected):
 @pytest.mark.parametrize(("init_scale", "first"), [(65536.0, 16), (0.5, 0)])
 def test_a_scale_below_1_is_so_since_it_passed_1(init_scale, first):
     """All updates below 1 are counted, also those before the newest that are given one by one."""
-    policy = Policy(init_scale=init_scale, growth_interval=10**6)
+    policy = ScalePolicy(init_scale=init_scale, growth_interval=10**6)
     run = trained(lambda step, scale: scale > 0.5, 9000, policy=policy)
     (finding,) = [each for each in found(run) if each.rule == "low_scale"]
     updates = f"{9000 - first:,}".replace(",", "\u202f")
@@ -132,7 +132,7 @@ def test_a_scale_held_by_hand_is_a_floor():
     n = 300
     same = np.full(n, 2.0**20)
     cells = cells_of(same, same, ["manual_set"] * n, [step % 3 == 0 for step in range(n)])
-    (finding, *rest) = found(scaler(cells, policy=Policy(init_scale=2.0**20)))
+    (finding, *rest) = found(scaler(cells, policy=ScalePolicy(init_scale=2.0**20)))
     assert (finding.rule, finding.severity) == ("scale_floor", "critical")
     assert "update()" in finding.explanation
     assert "skip_rate" not in [each.rule for each in rest]
@@ -165,7 +165,7 @@ def test_two_skips_on_a_floor_are_too_few():
 
 def test_a_capped_scale_is_a_notice():
     """Growths that lead nowhere are a notice."""
-    policy = Policy(init_scale=2.0**126, growth_interval=20)
+    policy = ScalePolicy(init_scale=2.0**126, growth_interval=20)
     findings = found(trained(lambda step, scale: False, 100, policy=policy))
     assert [(each.rule, each.severity) for each in findings] == [("scale_cap", "notice")]
     assert "2¹²⁷" in findings[0].title
@@ -176,7 +176,7 @@ def test_a_scale_that_does_not_grow_is_stuck(updates, expected):
     """Three growth intervals without a skip or a growth are a warning."""
     same = np.full(updates, 1024.0)
     cells = cells_of(same, same, ["steady"] * updates, [False] * updates)
-    policy = Policy(growth_interval=100, init_scale=1024.0)
+    policy = ScalePolicy(growth_interval=100, init_scale=1024.0)
     assert ("stuck_scale" in rules_of(scaler(cells, policy=policy))) == expected
 
 
@@ -194,7 +194,7 @@ def test_a_growth_tracker_past_its_interval_is_stuck_for_good(tracker, said):
     """What counts past the interval never grows, and is told how it would; a longer one is not told of at once."""
     same = np.full(331, 1024.0)
     cells = cells_of(same, same, ["steady"] * 331, [False] * 331)
-    policy = Policy(growth_interval=100, init_scale=1024.0)
+    policy = ScalePolicy(growth_interval=100, init_scale=1024.0)
     findings = found(scaler(cells, policy=policy, growth_tracker=tracker))
     assert [each.rule for each in findings] == ["stuck_scale"] * bool(said)
     assert all(said in each.title for each in findings)
@@ -203,8 +203,8 @@ def test_a_growth_tracker_past_its_interval_is_stuck_for_good(tracker, said):
 
 def test_a_tracker_past_its_interval_is_told_however_coarse_the_cells():
     """Where the newest cell of the whole run has a growth in it too, the tracker says what is so since."""
-    run = trained(lambda step, scale: False, 1000, policy=Policy(growth_interval=500))
-    past = replace(run, policy=Policy(growth_interval=200), growth_tracker=499)
+    run = trained(lambda step, scale: False, 1000, policy=ScalePolicy(growth_interval=500))
+    past = replace(run, policy=ScalePolicy(growth_interval=200), growth_tracker=499)
     coarse = replace(past, updates=LAYOUT.merge(run.updates, np.array([0])))
     for case in (past, coarse):
         (finding,) = found(case)
@@ -218,7 +218,7 @@ def test_growths_that_are_taken_back_are_no_growths():
     events = ["grow" if step % 20 == 19 else "steady" for step in range(200)]
     after = np.where(np.array(events) == "grow", 2048.0, 1024.0)
     cells = cells_of(same, after, events, [False] * 200)
-    policy = Policy(growth_interval=20, init_scale=1024.0)
+    policy = ScalePolicy(growth_interval=20, init_scale=1024.0)
     assert rules_of(scaler(cells, policy=policy)) == ["stuck_scale"]
 
 
@@ -226,4 +226,4 @@ def test_a_growth_interval_without_end_is_not_stuck():
     """A scale that was never meant to grow is not stuck."""
     same = np.full(3000, 1024.0)
     cells = cells_of(same, same, ["steady"] * 3000, [False] * 3000)
-    assert found(scaler(cells, policy=Policy(growth_interval=2**53 - 1))) == []
+    assert found(scaler(cells, policy=ScalePolicy(growth_interval=2**53 - 1))) == []

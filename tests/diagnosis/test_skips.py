@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ampmon_server.model.case import Policy
+from ampmon_server.model.case import ScalePolicy
 from made_cases import (
     NAMES,
     cells_of,
@@ -21,7 +21,7 @@ from made_cases import (
 )
 
 
-NEVER = Policy(growth_interval=10**9)
+NEVER = ScalePolicy(growth_interval=10**9)
 
 
 def test_a_run_that_skips_nothing_is_healthy():
@@ -46,7 +46,7 @@ def test_a_long_search_says_which_scale_to_begin_with():
 
 def test_torch_s_own_tries_are_no_finding():
     """One skip after each growth, every 2000 updates, is how torch works."""
-    run = trained(lambda step, scale: scale > 2.0**16, 2 * 2000 + 100, policy=Policy())
+    run = trained(lambda step, scale: scale > 2.0**16, 2 * 2000 + 100, policy=ScalePolicy())
     assert run.recent["skipped"].sum() == 1
     assert found(run) == []
 
@@ -61,7 +61,7 @@ def _spikes(every):
 )
 def test_skip_rate_has_its_levels(every, severity):
     """0.2 %, 1 % and 5 % of the last thousand updates make a notice, a warning and a critical finding."""
-    run = trained(_spikes(every), 1200, cause="unknown", policy=Policy(growth_interval=30))
+    run = trained(_spikes(every), 1200, cause="unknown", policy=ScalePolicy(growth_interval=30))
     findings = [each for each in found(run) if each.rule == "skip_rate"]
     assert [each.severity for each in findings] == ([severity] if severity else [])
 
@@ -192,14 +192,14 @@ def test_nan_of_a_scale_too_large_is_the_search():
 
 def test_nan_after_a_growth_is_a_try():
     """NaN without inf right after the scale has grown may be an overflow."""
-    policy = Policy(growth_interval=100)
+    policy = ScalePolicy(growth_interval=100)
     run = trained(lambda step, scale: scale > 2.0**16, 1000, cause="nan", policy=policy)
     assert "nan_not_overflow" not in rules_of(run)
 
 
 def test_a_short_growth_interval_costs_what_it_costs():
     """With a growth_interval of 10 one update in 11 is lost to trying, which is critical and explains the skips."""
-    run = trained(lambda step, scale: scale > 2.0**16, 600, policy=Policy(growth_interval=10))
+    run = trained(lambda step, scale: scale > 2.0**16, 600, policy=ScalePolicy(growth_interval=10))
     (finding, *rest) = found(run)
     assert (finding.rule, finding.severity) == ("sawtooth", "critical")
     assert "growth_interval=2000" in finding.fix
@@ -208,9 +208,9 @@ def test_a_short_growth_interval_costs_what_it_costs():
 
 def test_tries_of_an_interval_that_was_left_are_no_sawtooth():
     """Where the interval is 2000 by now, tries every 10 updates are over; where it is 20 they are judged by those."""
-    quick = torch_scaler(lambda step, scale: scale > 2.0**16, 400, Policy(growth_interval=10))
+    quick = torch_scaler(lambda step, scale: scale > 2.0**16, 400, ScalePolicy(growth_interval=10))
     for interval, expected in ((2000, []), (20, ["growth_interval=20 is too short (29 of 6"])):
-        now = Policy(growth_interval=interval, init_scale=float(quick[1][-1]))
+        now = ScalePolicy(growth_interval=interval, init_scale=float(quick[1][-1]))
         later = torch_scaler(lambda step, scale: scale > 2.0**16, 600, now)
         cells = cells_of(*(np.concatenate(pair) for pair in zip(quick, later, strict=True)))
         titles = [
@@ -222,7 +222,7 @@ def test_tries_of_an_interval_that_was_left_are_no_sawtooth():
 
 def test_a_scale_that_is_too_large_for_some_batches_is_a_sawtooth():
     """Tries that are taken back some updates later, but before the next one, are tries too."""
-    policy = Policy(growth_interval=10)
+    policy = ScalePolicy(growth_interval=10)
 
     def overflows(step, scale):
         return scale > 2.0**16 and any(step % each == 0 for each in (5, 7))
@@ -232,13 +232,13 @@ def test_a_scale_that_is_too_large_for_some_batches_is_a_sawtooth():
 
 def test_heavy_batches_at_any_scale_are_no_sawtooth():
     """Skips after growths, but at scales far apart, are not blamed on trying."""
-    run = trained(lambda step, scale: step % 41 == 0, 600, policy=Policy(growth_interval=10))
+    run = trained(lambda step, scale: step % 41 == 0, 600, policy=ScalePolicy(growth_interval=10))
     assert "sawtooth" not in rules_of(run)
 
 
 def test_spikes_are_no_sawtooth():
     """Skips that come long after a growth are not blamed on trying."""
-    run = trained(_spikes(50), 1200, cause="unknown", policy=Policy(growth_interval=500))
+    run = trained(_spikes(50), 1200, cause="unknown", policy=ScalePolicy(growth_interval=500))
     assert "sawtooth" not in rules_of(run)
 
 
@@ -252,7 +252,7 @@ def test_inf_most_of_the_time_is_an_overflow():
 
 def test_tries_do_not_hide_nan():
     """A skip for NaN alone is told, however many of torch's own tries held inf."""
-    policy = Policy(growth_interval=50)
+    policy = ScalePolicy(growth_interval=50)
     run = trained(lambda step, scale: scale > 2.0**16 or step == 520, 600, policy=policy)
     rows = tuple(replace(row, cause="nan") if row.step == 520 else row for row in run.skips)
     assert len(rows) > 4
@@ -261,7 +261,7 @@ def test_tries_do_not_hide_nan():
 
 def test_a_layer_that_is_always_first_is_named():
     """Where one parameter is the first to overflow in all skips, it is named in their place."""
-    cells = cells_of(*torch_scaler(_spikes(40), 1000, Policy(growth_interval=100)))
+    cells = cells_of(*torch_scaler(_spikes(40), 1000, ScalePolicy(growth_interval=100)))
     steps = cells["first"][cells["skipped"] > 0][::-1]
     run = scaler(cells, skips=tuple(skip(int(step), culprits=2) for step in steps))
     (finding, *rest) = found(run)
@@ -277,7 +277,7 @@ def test_where_everything_overflows_no_layer_is_named():
 
 def _blamed(rows, **fields):
     """A run in which each of these is what the ledger says of a skip: the culprits of each optimizer that skipped."""
-    run = trained(_spikes(40), 1000, policy=Policy(init_scale=2.0**60, growth_interval=10**6))
+    run = trained(_spikes(40), 1000, policy=ScalePolicy(init_scale=2.0**60, growth_interval=10**6))
     told = tuple(
         skip(each.step, optimizer=optimizer, culprits=culprits)
         for each, of in zip(run.skips, rows, strict=True)
@@ -325,7 +325,7 @@ def test_where_an_overflow_began_is_said(origin, rule, cause):
 
     Also where nothing but NaN is left of the overflow in the parameters' gradients.
     """
-    cells = cells_of(*torch_scaler(_spikes(40), 1000, Policy(growth_interval=100)))
+    cells = cells_of(*torch_scaler(_spikes(40), 1000, ScalePolicy(growth_interval=100)))
     steps = cells["first"][cells["skipped"] > 0][::-1]
     rows = tuple(
         skip(int(step), cause=cause, origin=origin, origin_module="blocks.1") for step in steps
@@ -346,7 +346,7 @@ def test_where_an_overflow_began_is_said(origin, rule, cause):
 )
 def test_a_module_is_given_no_skips_of_others(modules, where, named):
     """Of overflows on the way forward those in the module named are counted; where none has most, none is named."""
-    run = trained(_spikes(100), 600, policy=Policy(growth_interval=10**6))
+    run = trained(_spikes(100), 600, policy=ScalePolicy(growth_interval=10**6))
     origins = [{"origin_module": each if each != "." else None} for each in modules]
     rows = [
         replace(row, origin="forward", **origin)

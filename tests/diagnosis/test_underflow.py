@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ampmon_server.model.case import Policy
+from ampmon_server.model.case import ScalePolicy
 from made_cases import (
     case,
     cells_of,
@@ -78,7 +78,7 @@ def test_underflow_that_growth_would_cure_is_slow_growth():
 
 def test_a_scale_that_climbs_in_time_is_let_climb():
     """Where the scale will have grown within 500 updates there is nothing to say but the underflow of now."""
-    policy = Policy(init_scale=1.0, growth_interval=50)
+    policy = ScalePolicy(init_scale=1.0, growth_interval=50)
     samples = samples_of(STEPS[-4:], {-16: 0.3, -5: 0.7}, scale=64.0)
     run = trained(lambda step, scale: False, 300, policy=policy, samples=samples)
     assert found(run) == []
@@ -102,7 +102,7 @@ def test_updates_that_the_growth_tracker_counted_are_over(tracker, exponent, tol
     run = trained(
         lambda step, scale: False,
         300,
-        policy=Policy(init_scale=64.0),
+        policy=ScalePolicy(init_scale=64.0),
         samples=samples,
         growth_tracker=tracker,
     )
@@ -113,7 +113,7 @@ def test_updates_that_the_growth_tracker_counted_are_over(tracker, exponent, tol
 
 def test_a_growth_interval_of_0_never_grows():
     """A scaler whose growth_interval is 0 does not climb: underflow is a finding, with an interval that grows."""
-    policy = Policy(init_scale=64.0, growth_interval=0)
+    policy = ScalePolicy(init_scale=64.0, growth_interval=0)
     samples = samples_of(STEPS[-4:], {-16: 0.3, -5: 0.7}, scale=64.0)
     (finding,) = found(trained(lambda step, scale: False, 300, policy=policy, samples=samples))
     assert finding.rule == "slow_growth"
@@ -128,7 +128,7 @@ def test_a_scale_set_by_hand_is_not_told_to_grow():
     same = np.full(n, 8.0)
     samples = samples_of(STEPS, {-18: 0.7, -9: 0.3}, scale=8.0)
     cells = cells_of(same, same, ["manual_set"] * n, [False] * n)
-    (finding,) = found(scaler(cells, samples=samples, policy=Policy(init_scale=8.0)))
+    (finding,) = found(scaler(cells, samples=samples, policy=ScalePolicy(init_scale=8.0)))
     assert (finding.rule, finding.severity) == ("subnormal", "critical")
     assert "init_scale=65536)" in finding.fix
     assert "without new_scale" in finding.fix
@@ -150,7 +150,7 @@ def test_a_larger_scale_that_overflowed_is_no_room():
 def test_an_overflow_on_the_way_forward_is_no_ceiling(origin, rules):
     """A skip that began forward at twice the scale forbids none, for no scale helps it; another skip does."""
     samples = samples_of([900, 920, 940], {-16: 0.4, -5: 0.6}, scale=16.0)
-    policy = Policy(init_scale=32.0, growth_interval=10**6)
+    policy = ScalePolicy(init_scale=32.0, growth_interval=10**6)
     run = trained(lambda step, scale: step == 500, 1000, policy=policy, samples=samples)
     row = replace(run.skips[0], cause="inf+nan", origin=origin)
     underflow = {"slow_growth", "subnormal", "bf16"}
@@ -168,7 +168,7 @@ def _after_bad_batches(held):
     """A scale of 65536, with samples of it where it ``held``, that 13 overflows in a row have brought to 8 for good."""
     parts = [samples_of([4, 8, 12], {-3: 0.3, 8: 0.7}, scale=65536.0)] if held else []
     parts.append(samples_of(STEPS, {-16: 0.3, -5: 0.7}, scale=8.0))
-    policy = Policy(growth_interval=10**5)
+    policy = ScalePolicy(growth_interval=10**5)
     samples = joined_samples(parts)
     return trained(lambda step, scale: 20 <= step < 33, 300, policy=policy, samples=samples)
 

@@ -18,7 +18,7 @@ import torch
 import ampmon
 from ampmon_server.cli import main
 from ampmon_server.cli.doctor.explaining import show
-from ampmon_server.pages.messages import PARTS, Entry, entries
+from ampmon_server.pages.messages import PARTS, MessageEntry, entries
 from pasted import PASTED, UNRELATED
 
 
@@ -46,7 +46,7 @@ def squeezed(text: str) -> str:
 
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.anchor)
-def test_an_entry_is_shown_whole(entry: Entry, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_entry_is_shown_whole(entry: MessageEntry, capsys: pytest.CaptureFixture[str]) -> None:
     """Messages, parts, code, findings and address are there, in 80 columns but for what is to be copied."""
     show([entry], as_json=False)
     out = capsys.readouterr().out

@@ -17,7 +17,7 @@ import torch
 import ampmon
 import scripts
 from ampmon_server.pages import assets
-from ampmon_server.pages.messages import PARTS, Entry, entries
+from ampmon_server.pages.messages import PARTS, MessageEntry, entries
 
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ HOLE = ".*?"
 KIND = re.compile(r"^\w*(?:Error|Exception|Warning): ")
 
 
-def quoted(place: str) -> list[tuple[Entry, str]]:
+def quoted(place: str) -> list[tuple[MessageEntry, str]]:
     """The messages of entries that were seen in a place."""
     return [
         (entry, message) for entry in entries() for message in entry.messages if place in entry.seen
@@ -198,7 +198,7 @@ def test_each_finding_has_a_page() -> None:
     assert named - pages == set()
 
 
-def code(language: str) -> Iterator[tuple[Entry, str]]:
+def code(language: str) -> Iterator[tuple[MessageEntry, str]]:
     for entry in entries():
         for part in entry.parts.values():
             for block in re.findall(rf"```{language}\n(.*?)\n```", part, re.DOTALL):

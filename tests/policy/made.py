@@ -9,7 +9,7 @@ import torch
 
 from ampmon_server.analysis.policy import History
 from ampmon_server.analysis.policy.machines import Torch
-from ampmon_server.model.case import Policy
+from ampmon_server.model.case import ScalePolicy
 from ampmon_server.model.series import empty_gradients
 
 
@@ -59,6 +59,6 @@ def history(
         np.array([scale for scale, _ in told]),
         np.array([skipped for _, skipped in told]),
         np.isin(steps, list(nan)),
-        policy=Policy(**settings),  # type: ignore[arg-type]
+        policy=ScalePolicy(**settings),  # type: ignore[arg-type]
         samples=empty_gradients(),
     )

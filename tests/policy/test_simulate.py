@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ampmon_server.analysis.policy import History, Recommended, Setting, Simulator, advise, sentence
-from ampmon_server.analysis.policy.replay import Outcome, Replay
+from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
 from ampmon_server.analysis.policy.settings import DEFAULTS, TORCH, Kind, changed, recorded
 from ampmon_server.analysis.policy.simulate import STRIDES_MAX, Skips
-from ampmon_server.model.case import Policy
+from ampmon_server.model.case import ScalePolicy
 from ampmon_server.model.series import empty_gradients
 from made_cases import samples_of
 from policy.made import history
@@ -174,7 +174,7 @@ def test_a_sample_at_a_dead_scale_tells_nothing() -> None:
             np.full(20, 2.0**10),
             np.zeros(20, bool),
             np.zeros(20, bool),
-            policy=Policy(),
+            policy=ScalePolicy(),
             samples=samples_of([5], {0: 1.0}, scale=scale),
         ).surely
         for scale in (2.0**10, 0.0)
@@ -197,7 +197,7 @@ def strides(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     taken: list[int] = []
     run = Replay.run
 
-    def counted(replay: Replay, *arguments: Any) -> Outcome:
+    def counted(replay: Replay, *arguments: Any) -> ReplayOutcome:
         outcome = run(replay, *arguments)
         taken.append(outcome.strides)
         return outcome
@@ -222,7 +222,7 @@ def test_a_long_calm_run_is_replayed_in_few_strides(strides: list[int]) -> None:
         scales,
         skipped,
         np.zeros(n, bool),
-        policy=Policy(),
+        policy=ScalePolicy(),
         samples=empty_gradients(),
         updates=10**7,
     )

@@ -7,7 +7,7 @@ import torch
 
 from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
-from ampmon.probe.timing import Baseline, DeviceTimer, Span
+from ampmon.probe.timing import Baseline, DeviceTimer, TimedSpan
 from ampmon.testing import ManualClock
 from probe.scripted import Device
 
@@ -39,9 +39,9 @@ def timer(device: Device, reports: Reports) -> DeviceTimer:
     return DeviceTimer(reports, event=device.event, timed=bool)
 
 
-def work(timer: DeviceTimer, device: Device, took: float, **kind: Baseline) -> list[Span]:
+def work(timer: DeviceTimer, device: Device, took: float, **kind: Baseline) -> list[TimedSpan]:
     """The spans of an update in which one piece of work took so many ms."""
-    spans: list[Span] = []
+    spans: list[TimedSpan] = []
     span = timer.begin([CPU])
     device.now += took
     timer.end(span, spans, **kind)

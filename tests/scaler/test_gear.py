@@ -219,7 +219,7 @@ def told(directory: Path, schedule: list[str]) -> tuple[list[Any], dict[str, Any
             ):  # where a sample counts the elements too, and a late record may know the order
                 step["culprits"] = [culprit[0] for culprit in step.get("culprits", ())]
                 step.pop("culprit_order", None)
-    # The housekeeper writes an event when the disk seems slow or quick again: that too goes by the clock.
+    # The maintenance thread writes an event when the disk seems slow or quick again: that too goes by the clock.
     told = [each for each in records if each["type"] != "stream" and each.get("kind") != "spool"]
     for record in told:
         if not record["stream"]:

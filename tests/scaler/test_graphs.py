@@ -13,7 +13,7 @@ import torch
 from torch.optim import SGD
 
 import ampmon
-from ampmon.client.iteration import Sample
+from ampmon.client.iteration import PendingSample
 from ampmon.probe import graphs
 from ampmon.probe.ring import Readback
 from recording import recording
@@ -108,7 +108,7 @@ def test_what_is_under_way_outlives_a_capture(monkeypatch: pytest.MonkeyPatch) -
     monitor, stale = scaler.monitor, torch.ones(3)
     monitor._measurer.set_aside = [(0, stale)]
     copy = Readback(torch.ones(1))
-    monitor._iteration.samples.append(Sample(packed=copy))
+    monitor._iteration.samples.append(PendingSample(packed=copy))
     held = weakref.ref(monitor._iteration.samples[0].packed._tensor)
     del copy
     with monkeypatch.context() as patched:

@@ -14,8 +14,8 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.alerting.delivery import Outcome
-from ampmon_server.alerting.targets import After, Policy, Target
+from ampmon_server.alerting.delivery import DeliveryOutcome
+from ampmon_server.alerting.targets import After, AlertPolicy, Target
 from ampmon_server.cli import main
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
@@ -72,7 +72,7 @@ def alarmed(store: Store, project: str = "vision", severity: wire.Severity = "cr
 
 def judge(store: Store, run_id: UUID, severity: wire.Severity) -> None:
     finding = wire.Finding(rule="skip_rate", severity=severity, title="12 skips", explanation="")
-    at_once = alerts_to(ELSE, policy=Policy(after_s=After(warning=0)))
+    at_once = alerts_to(ELSE, policy=AlertPolicy(after_s=After(warning=0)))
     store.keep(run_id, Judgement("bad", severity, [finding]), at_once)
 
 
@@ -99,7 +99,7 @@ def test_what_got_worse_while_muted_was_told_before(client: TestClient, store: S
     path = f"/api/v1/runs/{run_id}"
     taken = store.take("else", 20, None)
     assert taken is not None
-    store.settle(taken, Outcome())
+    store.settle(taken, DeliveryOutcome())
     (before,) = client.get(path).json()["alerts"]
     mute, _ = store.mute(Mute.new(run_id, None, None, None), "ada")
     judge(store, run_id, "critical")
@@ -216,7 +216,7 @@ def test_messages_tell_what_was_sent_and_what_failed(client: TestClient, store: 
     path = "/api/v1/alerts/messages?sent="
     first = store.take("else", 20, None)
     assert first is not None
-    store.settle(first, Outcome("refused", 500))
+    store.settle(first, DeliveryOutcome("refused", 500))
     answer = client.get(f"{path}false")
     (failed,) = answer.json()["messages"]
     assert (failed["run_id"], failed["target"], failed["rule"]) == (
@@ -228,7 +228,7 @@ def test_messages_tell_what_was_sent_and_what_failed(client: TestClient, store: 
     assert (failed["attempts"], failed["trouble"]) == (1, "it refused the message (500)")
     assert failed["due"] > failed["made"]
     assert client.get(f"{path}true").json() == {"messages": [], "total": 0}
-    store.settle(first, Outcome())
+    store.settle(first, DeliveryOutcome())
     told = client.get(f"{path}true&limit=1")
     (sent,) = told.json()["messages"]
     assert (sent["sent"] is not None, sent["trouble"], sent["due"]) == (True, None, None)

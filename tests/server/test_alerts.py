@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import select, update
 
 from ampmon import wire
-from ampmon_server.alerting.delivery import Outcome
-from ampmon_server.alerting.targets import After, Policy, Target
+from ampmon_server.alerting.delivery import DeliveryOutcome
+from ampmon_server.alerting.targets import After, AlertPolicy, Target
 from ampmon_server.store import Judgement, Mute, NotFound, Store
 from ampmon_server.store.alerts import outbox
 from ampmon_server.store.engine import engine
@@ -23,7 +23,7 @@ from receiver import alerts_to
 OWN = Target(name="own", url="json://127.0.0.1/x")
 BAD = Target(name="bad", url="json://127.0.0.1/x", least="critical", projects=frozenset({"vision"}))
 TO = alerts_to(OWN, BAD, public_url="https://ampmon.example.org")
-SLOW = alerts_to(OWN, policy=Policy(after_s=After(warning=60)))
+SLOW = alerts_to(OWN, policy=AlertPolicy(after_s=After(warning=60)))
 HOUR = 3600 * 10**6
 
 
@@ -202,7 +202,7 @@ def test_a_failure_waits_ever_longer_and_ends(store: Store) -> None:
     for _ in range(9):
         taken = store.take("own", 20, None)
         assert taken is not None
-        versions.append(len(store.settle(taken, Outcome("refused", 500))))
+        versions.append(len(store.settle(taken, DeliveryOutcome("refused", 500))))
         (delivery,) = store.alerts(run_id).deliveries
         assert (delivery.trouble, delivery.status, delivery.sent) == ("refused", 500, None)
         assert delivery.due is not None
@@ -213,7 +213,7 @@ def test_a_failure_waits_ever_longer_and_ends(store: Store) -> None:
     later(store, outbox.GIVE_UP_US)
     taken = store.take("own", 20, None)
     assert taken is not None
-    store.settle(taken, Outcome("slow"))
+    store.settle(taken, DeliveryOutcome("slow"))
     (delivery,) = store.alerts(run_id).deliveries
     assert (delivery.trouble, delivery.due, delivery.attempts) == ("slow", None, 10)
 
@@ -227,17 +227,19 @@ def test_what_is_newer_comes_after_and_alone(store: Store, how: str) -> None:
     first = store.take("own", 20, None)
     assert first is not None
     if how.startswith("failed"):
-        store.settle(first, Outcome("refused", 500))
+        store.settle(first, DeliveryOutcome("refused", 500))
         later(store, 0 if how == "failed" else -HOUR)
     store.keep(run_id, found(), alerts_to(OWN))
     assert (store.messages_due() == set()) == (how != "failed often")
     if how in {"fails", "arrives"}:
-        store.settle(first, Outcome() if how == "arrives" else Outcome("refused", 500))
+        store.settle(
+            first, DeliveryOutcome() if how == "arrives" else DeliveryOutcome("refused", 500)
+        )
     later(store, outbox.LEASE_US)
     last = store.take("own", 20, None)
     assert last is not None
     assert last.message.title == "ampmon resolved: run-7: 12 skips"
-    store.settle(last, Outcome())
+    store.settle(last, DeliveryOutcome())
     later(store, HOUR)
 
     assert store.messages_due() == set()
@@ -250,7 +252,7 @@ def test_what_was_sent_is_done_with(store: Store) -> None:
     store.keep(run_id, found("critical"), alerts_to(OWN))
     taken = store.take("own", 20, None)
     assert taken is not None
-    (change,) = store.settle(taken, Outcome())
+    (change,) = store.settle(taken, DeliveryOutcome())
     (delivery,) = store.alerts(run_id).deliveries
 
     assert change[:2] == (run_id, store.run(run_id)[0].version)
@@ -269,7 +271,7 @@ def test_a_storm_is_held_back_and_told_in_one(store: Store) -> None:
     for _ in range(3):
         taken = store.take("own", 3, None)
         assert taken is not None
-        store.settle(taken, Outcome())
+        store.settle(taken, DeliveryOutcome())
     assert store.take("own", 3, None) is None
     assert store.messages_due() == set()
     assert (store.standings()["own"].waiting, store.standings()["own"].late) == (4, 0)
@@ -278,7 +280,7 @@ def test_a_storm_is_held_back_and_told_in_one(store: Store) -> None:
     assert taken is not None
     assert taken.message.title == "ampmon: 4 alerts were held back"
     assert "- ampmon critical: run-7: bad 6" in taken.message.body
-    store.settle(taken, Outcome())
+    store.settle(taken, DeliveryOutcome())
     assert waiting(store) == []
 
 
@@ -299,7 +301,7 @@ def test_what_nobody_takes_any_more_is_given_up(store: Store) -> None:
 def test_an_acknowledgement_counts_until_it_gets_worse(store: Store) -> None:
     """What somebody looks after is not counted as firing; the version advances; what is not open has no such."""
     run_id = trained(store)
-    quick = alerts_to(OWN, policy=Policy(after_s=After(warning=0)))
+    quick = alerts_to(OWN, policy=AlertPolicy(after_s=After(warning=0)))
     store.keep(run_id, found("warning"), quick)
     before = store.run(run_id)[0].version
     change = store.acknowledge(run_id, "skip_rate", "ada")
@@ -403,7 +405,7 @@ def test_messages_are_listed(store: Store) -> None:
     """Those that were sent and those that were not are apart, the newest first, of the projects that are asked for."""
     for project in ("vision", "text"):
         store.keep(trained(store, project=project), found("critical"), TO)
-    for target, outcome in (("bad", Outcome("refused", 500)), ("own", Outcome())):
+    for target, outcome in (("bad", DeliveryOutcome("refused", 500)), ("own", DeliveryOutcome())):
         while taken := store.take(target, 20, None):
             store.settle(taken, outcome)
     sent, failed = store.messages(1, sent=True), store.messages(9, sent=False)
@@ -424,10 +426,10 @@ def test_targets_tell_how_they_do(store: Store) -> None:
     store.keep(trained(store), found("critical"), TO)
     taken = store.take("own", 20, None)
     assert taken is not None
-    store.settle(taken, Outcome("unreachable"))
+    store.settle(taken, DeliveryOutcome("unreachable"))
     taken = store.take("bad", 20, None)
     assert taken is not None
-    store.settle(taken, Outcome())
+    store.settle(taken, DeliveryOutcome())
     own, bad = (store.standings()[name] for name in ("own", "bad"))
 
     assert (own.waiting, own.late, own.sent, own.trouble) == (1, 1, None, "unreachable")

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from ampmon import wire
 from ampmon_server.http.app import create_app
-from ampmon_server.http.routes.bodies import Refused
+from ampmon_server.http.routes.bodies import BodyRefused
 from ampmon_server.http.routes.ingest import unpacked
 from ampmon_server.settings import Settings
 from batches import Trainer, statistics
@@ -383,5 +383,5 @@ def test_what_is_not_there_is_not_found(
 def test_a_body_is_unpacked_to_a_hundred_times_its_size() -> None:
     """A few bytes are not unpacked to all that a batch may hold: beyond 8 MiB a body may grow a hundredfold."""
     assert len(unpacked(zstandard.compress(bytes(2**23)), "zstd", 2**26)) == 2**23
-    with pytest.raises(Refused, match="at most"):
+    with pytest.raises(BodyRefused, match="at most"):
         unpacked(zstandard.compress(bytes(2**24)), "zstd", 2**26)

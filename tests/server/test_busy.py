@@ -20,8 +20,8 @@ from sqlalchemy import make_url
 from ampmon import wire
 from ampmon.testing import ManualClock
 from ampmon_server.background import writer as line
-from ampmon_server.background.rejected_clients import KEPT_S, WORDS_MAX, Refusals
-from ampmon_server.background.writer import LastWrite, Line, LineTooLong, Writer
+from ampmon_server.background.rejected_clients import KEPT_S, WORDS_MAX, RejectedClients
+from ampmon_server.background.writer import LastWrite, QueueFull, WriteQueue, Writer
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine, sqlite
@@ -206,7 +206,7 @@ def test_one_body_alone_always_has_room() -> None:
         with writer.room() as room:
             room.grow(line.WAITING_BYTES_MAX)
             room.grow(1)
-            with writer.room() as other, pytest.raises(LineTooLong):
+            with writer.room() as other, pytest.raises(QueueFull):
                 other.grow(1)
     with writer.room() as room:
         room.grow(line.WAITING_BYTES_MAX)
@@ -220,7 +220,7 @@ def test_whoever_stood_in_line_too_long_is_sent_away() -> None:
 
     async def queue() -> list[object]:
         first = asyncio.ensure_future(writer.run(let_go.wait))
-        together: Line[int, None] = Line(writer)
+        together: WriteQueue[int, None] = WriteQueue(writer)
         others = [asyncio.ensure_future(together.wait(item, 1, served.extend)) for item in range(5)]
         await asyncio.sleep(0)  # all of them stand in line
         assert writer.waiting == 6
@@ -232,14 +232,14 @@ def test_whoever_stood_in_line_too_long_is_sent_away() -> None:
     writer.close()
 
     assert answers[0] is True
-    assert [type(each) for each in answers[1:]] == [LineTooLong] * 5
+    assert [type(each) for each in answers[1:]] == [QueueFull] * 5
     assert served == []
 
 
 def test_whoever_waits_is_served_with_those_behind() -> None:
     """All that stand in line are done at once, as many and as large as fit, and each hears of its own."""
     writer, let_go = Writer(), threading.Event()
-    together: Line[int, int] = Line(writer, most=3)
+    together: WriteQueue[int, int] = WriteQueue(writer, most=3)
     done: list[list[int]] = []
 
     def work(items: Sequence[int]) -> list[int | Exception]:
@@ -288,7 +288,7 @@ def test_whom_the_server_cannot_read_stands_in_the_list(client: TestClient) -> N
 def test_refusals_are_few_and_forgotten() -> None:
     """Only the newest are kept, and none for longer than an hour."""
     now = 0.0
-    refusals = Refusals(lambda: now)
+    refusals = RejectedClients(lambda: now)
     for number in range(WORDS_MAX + 3):
         refusals.note(str(number))
     now = KEPT_S / 2

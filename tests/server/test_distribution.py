@@ -15,7 +15,7 @@ from sqlalchemy import UniqueConstraint, make_url
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.alerting.delivery import Outcome
+from ampmon_server.alerting.delivery import DeliveryOutcome
 from ampmon_server.alerting.targets import Target
 from ampmon_server.background import upkeep
 from ampmon_server.charts import FIGURES
@@ -277,7 +277,7 @@ def alarmed(store: Store, run_id: UUID) -> None:
     store.acknowledge(run_id, "skip_rate", "ada")
     taken = store.take("own", 20, None)
     assert taken is not None
-    assert store.settle(taken, Outcome())
+    assert store.settle(taken, DeliveryOutcome())
     mute, _ = store.mute(Mute.new(run_id, None, None, None), "ada")
     store.mute(Mute.new(PLAIN, None, None, None), "ada")
     store.alerts(run_id), store.mutes(), store.find_mute(mute.mute_id), store.lift(mute)

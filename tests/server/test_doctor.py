@@ -26,7 +26,14 @@ from ampmon.wire import Finding
 from ampmon_server.cli import main
 from ampmon_server.cli.doctor.printing import Paper
 from ampmon_server.cli.doctor.replaying import show
-from ampmon_server.client.answers import Diagnosed, Run, Setting, Simulated, Simulation, Skips
+from ampmon_server.client.answers import (
+    Diagnosed,
+    Run,
+    SettingAnswer,
+    Simulated,
+    SimulationAnswer,
+    SkipsAnswer,
+)
 from serving import Server
 from threaded_server import ThreadedServer
 
@@ -180,9 +187,9 @@ def test_a_replay_that_a_run_cannot_tell_is_said_to_be_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Where the band of skips is too wide to be an answer it prints the band, and that the run cannot tell."""
-    policy = Setting("torch", 65536.0, 2.0, 0.5, 2000)
-    was = Simulation(policy=policy, skips=Skips(3, 3, 3))
-    other = Simulation(policy=policy, skips=Skips(2, 40.0, 90, known=False))
+    policy = SettingAnswer("torch", 65536.0, 2.0, 0.5, 2000)
+    was = SimulationAnswer(policy=policy, skips=SkipsAnswer(3, 3, 3))
+    other = SimulationAnswer(policy=policy, skips=SkipsAnswer(2, 40.0, 90, known=False))
     simulated = Simulated(
         first=0, last=99, updates=100, whole=True, recorded=was, simulated=other, recommended=was
     )

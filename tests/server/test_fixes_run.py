@@ -22,7 +22,7 @@ from ampmon_server.analysis.diagnosis.rules.scale import (
 )
 from ampmon_server.analysis.policy import Setting
 from ampmon_server.analysis.policy.languages import in_settings_of
-from ampmon_server.model.case import Policy
+from ampmon_server.model.case import ScalePolicy
 from ampmon_server.store import Store
 from recording import recording
 from scripts import run
@@ -73,7 +73,7 @@ FIXES: list[tuple[str, dict[str, Any]]] = [
     (dead_scale.FIX.format(step=3, init_scale="256"), SCALE),
     (skip_rate.LESS_OFTEN.format(growth_interval=200), INTERVAL),
     (slow_growth.FIX.format(init_scale="256", growth_interval=200), BOTH),
-    (Setting("torch", 256.0, 2.0, 0.5, 200).code(Policy(init_scale=1024.0)), BOTH),
+    (Setting("torch", 256.0, 2.0, 0.5, 200).code(ScalePolicy(init_scale=1024.0)), BOTH),
     (stuck_scale.FIX, {}),
     (skip_rate.LOOK, ACTIVATIONS),
     (consecutive_skips.FIX, ACTIVATIONS),
@@ -105,7 +105,7 @@ def test_a_fix_in_its_script_on_a_cpu_makes_the_scaler_that_it_recommends(
         assert {name: made[name] for name in wanted | watched} == wanted | watched, fix
 
 
-def _policy(store: Store, directory: Path) -> Policy:
+def _policy(store: Store, directory: Path) -> ScalePolicy:
     """What a server knows of the scaler of the only recording."""
     told = recording(directory)
     streams = [each for each in told.messages if isinstance(each, wire.StreamHeader)]

@@ -33,7 +33,7 @@ from ampmon_server.store.samples import gradient_rollups, parameter_rollups
 from ampmon_server.store.samples.gradient_rollups import GRADIENTS
 from ampmon_server.store.samples.samples import read_series
 from ampmon_server.store.streams import scalers
-from ampmon_server.store.streams.scalers import Scaler, Source
+from ampmon_server.store.streams.scalers import Scaler, StreamSource
 from ampmon_server.store.updates import rollups
 from batches import START, Trainer, statistics
 from databases import provide
@@ -204,7 +204,7 @@ def test_a_rank_that_was_not_told_of_others_is_not_alone(store: Store) -> None:
 
 
 def hold_parameters(
-    connection: Connection, scaler: Scaler, source: Source, stretch: Stretch, columns: int
+    connection: Connection, scaler: Scaler, source: StreamSource, stretch: Stretch, columns: int
 ) -> None:
     """Cells of a rank's parameters in a stretch are its samples merged, none of them done again later."""
     of = parameter_rollups.told(connection, scaler.run_id, source)
@@ -220,7 +220,7 @@ def hold_parameters(
 
 def held(connection: Connection, scaler: Scaler, level: int) -> Cells:
     """All cells of a level."""
-    series = sparse.Series(
+    series = sparse.SparseSeries(
         connection,
         GRADIENTS,
         (scaler.run_id, scaler.number),

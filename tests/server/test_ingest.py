@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.store import BadBatch, HeaderMissing, NotFound, Sender, Store, Wanted
+from ampmon_server.store import BadBatch, NotFound, Sender, Store, UnknownHeader, Wanted
 from ampmon_server.store.streams.state import SILENT_AFTER_US
 from batches import PARAMETERS, START, Trainer, statistics
 
@@ -98,9 +98,9 @@ def test_records_without_their_headers_are_asked_for(store: Store) -> None:
     """An attempt, and then a stream, that was never introduced is named, and nothing is stored."""
     trainer = Trainer()
     updates = trainer.updates(2)
-    with pytest.raises(HeaderMissing) as attempt:
+    with pytest.raises(UnknownHeader) as attempt:
         store.ingest(trainer.batch(updates, headers=()))
-    with pytest.raises(HeaderMissing) as stream:
+    with pytest.raises(UnknownHeader) as stream:
         store.ingest(trainer.batch(updates, headers=(trainer.attempt,)))
 
     assert (attempt.value.header, stream.value.header) == ("attempt", "scaler")

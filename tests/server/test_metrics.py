@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.alerting.delivery import TROUBLES, Outcome
+from ampmon_server.alerting.delivery import TROUBLES, DeliveryOutcome
 from ampmon_server.alerting.targets import Target
 from ampmon_server.http.app import create_app
 from ampmon_server.http.metrics import Reason
@@ -137,12 +137,12 @@ def test_messages_that_are_held_back_do_not_wait(client: TestClient, app: FastAP
     for _ in range(3):
         told()
     due = value(scrape(client), "alert_messages_waiting")
-    store.settle(store.take("own", 1, None), Outcome())
+    store.settle(store.take("own", 1, None), DeliveryOutcome())
     assert store.take("own", 1, None) is None
     held = value(scrape(client), "alert_messages_waiting")
     waiting = store.standings()["own"].waiting
     told()
-    store.settle(store.take("own", 2, None), Outcome("unreachable"))
+    store.settle(store.take("own", 2, None), DeliveryOutcome("unreachable"))
     failed = value(scrape(client), "alert_messages_waiting")
 
     assert (due, held, waiting, failed) == (3, 0, 2, 1)

@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import event, make_url
 
 from ampmon import wire
-from ampmon_server.background.bus import Advance, Bus, Follower, follower
+from ampmon_server.background.bus import Advance, Bus, BusFollower, follower
 from ampmon_server.settings import Settings
 from ampmon_server.store import Edit, Store
 from ampmon_server.store.admin.notices import CHANNEL
@@ -32,7 +32,7 @@ class Process:
 
     store: Store
     bus: Bus = field(default_factory=Bus)
-    follower: Follower | None = None
+    follower: BusFollower | None = None
 
     def ingest(self, batch: wire.Batch) -> None:
         """Store a batch and tell of it, as the route does."""
@@ -72,7 +72,7 @@ def open_process(settings: Settings, *, notices: bool = True) -> Process:
     process = Process(Store.open(settings))
     if process.store.shared:
         told = process.store.notices() if notices else None
-        process.follower = Follower(process.bus, process.store, told)
+        process.follower = BusFollower(process.bus, process.store, told)
         process.follower.start()
     return process
 

@@ -18,7 +18,7 @@ from ampmon_server.charts import View
 from ampmon_server.queries.drawing import Asked, draw
 from ampmon_server.store import Store
 from ampmon_server.store.pages.packing import Sample
-from ampmon_server.store.samples.parameters import Page, rows_of
+from ampmon_server.store.samples.parameters import ParameterQuery, rows_of
 from ampmon_server.store.samples.samples import Shard
 from batches import PARAMETERS, Trainer
 
@@ -48,7 +48,7 @@ def _shard(*parameters: Sequence[int], rank: int = 0) -> Shard:
 
 
 def _names(shards: list[Shard], **page: object) -> list[str]:
-    return [row.name for row in rows_of(shards, Page(**page)).parameters]  # type: ignore[arg-type]
+    return [row.name for row in rows_of(shards, ParameterQuery(**page)).parameters]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_pages_together_are_all_parameters(
     shards = [_shard(*first), _shard(*second, rank=1)]
     every = rows_of(shards)
     pages = [
-        rows_of(shards, Page(sort=sort, first=at, limit=limit))  # type: ignore[arg-type]
+        rows_of(shards, ParameterQuery(sort=sort, first=at, limit=limit))  # type: ignore[arg-type]
         for at in range(0, every.total, limit)
     ]
     rows = [row for page in pages for row in page.parameters]

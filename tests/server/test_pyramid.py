@@ -15,7 +15,7 @@ from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Choice, La
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages import pyramid
 from ampmon_server.store.pages.pyramid import BITS, LEVELS, Pyramid
-from ampmon_server.store.pages.windows import Series, Stretch
+from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.schema.tables import metadata, rollups
 
 
@@ -132,7 +132,7 @@ def test_a_window_counts_exactly_and_reads_little(
     metadata.create_all(engine)
     with engine.connect() as opened:
         fill(opened, rows, [])
-        cells = Series(opened, PYRAMID, KEY, between(rows)).window(stretch, columns)
+        cells = WindowedSeries(opened, PYRAMID, KEY, between(rows)).window(stretch, columns)
     engine.dispose()
     x = rows["time_min"] if by == "time" else rows["first"]
     inside = rows[(x >= low) & (x <= high)]
@@ -147,7 +147,7 @@ def test_cells_without_rows_are_taken_whole_where_they_begin(connection: Connect
     """Where rows are gone, a cell that a window cuts counts in the window in which it begins, so windows add up."""
     rows = rows_of(list(range(100)))
     fill(connection, rows, [])
-    kept = Series(connection, PYRAMID, KEY, between(rows[64:]), rows_from=64)
+    kept = WindowedSeries(connection, PYRAMID, KEY, between(rows[64:]), rows_from=64)
     counts = [
         kept.window(Stretch(*ends), 1000)["n"].sum() for ends in ((0, 40), (40, 70), (70, 99))
     ]

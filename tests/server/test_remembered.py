@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import Connection
 
 from ampmon import wire
-from ampmon_server.store import ANYONE, BadBatch, HeaderMissing, Receipt, Store
+from ampmon_server.store import ANYONE, BadBatch, Receipt, Store, UnknownHeader
 from ampmon_server.store.ingest import together
-from ampmon_server.store.pages.pages import Tail
+from ampmon_server.store.pages.pages import NewestPage
 from ampmon_server.store.streams import remembered
-from ampmon_server.store.streams.ledger import Held
+from ampmon_server.store.streams.ledger import HeldRange
 from ampmon_server.store.streams.remembered import WEIGHT_MAX, Memory, Remembered
-from ampmon_server.store.streams.streams import Stream
+from ampmon_server.store.streams.streams import IngestStream
 from ampmon_server.store.updates import scalars
 from batches import Trainer
 from statements import logged
@@ -26,7 +26,7 @@ from statements import logged
 def of_streams(count: int, version: int = 7) -> Remembered:
     made = Remembered(version)
     for number in range(count):
-        made.streams[0, str(number)] = Stream(
+        made.streams[0, str(number)] = IngestStream(
             number, 0, str(number), "replicated", 0, 0, None, None
         )
     return made
@@ -59,7 +59,7 @@ def test_runs_that_never_say_more_than_that_they_begin_are_bounded(
     for run_id in ids:
         memory.put(run_id, Remembered(7))
     restarted = of_streams(1)
-    restarted.newest = {(0, attempt): Held(0, 9, None) for attempt in range(20)}
+    restarted.newest = {(0, attempt): HeldRange(0, 9, None) for attempt in range(20)}
     memory.put(ids[-1], restarted)
     assert len(memory) == 0
 
@@ -120,7 +120,9 @@ def test_a_run_with_very_many_names_keeps_what_else_is_remembered_of_it(store: S
     """Pages are forgotten first: they take the most room."""
     memory, remembered = Memory(), of_streams(1)
     rows = np.zeros(256, scalars.PAGES.dtype)
-    remembered.tails = {(b"run", 0, str(name)): Tail(0, rows) for name in range(WEIGHT_MAX // 2)}
+    remembered.tails = {
+        (b"run", 0, str(name)): NewestPage(0, rows) for name in range(WEIGHT_MAX // 2)
+    }
     memory.put(run_id := uuid4(), remembered)
     found = memory.take(run_id)
     assert (found.version, len(found.streams), len(found.tails)) == (7, 1, 0)
@@ -146,7 +148,7 @@ def test_batches_stored_together_have_outcomes_of_their_own(store: Store) -> Non
     told = [getattr(each, "changed", type(each)) for each in outcomes]
     summary, _ = store.run(trainer.run_id)
 
-    assert told == [True, True, BadBatch, HeaderMissing, True, False]
+    assert told == [True, True, BadBatch, UnknownHeader, True, False]
     assert (summary.updates, summary.records, summary.lost_records) == (10, 10, 5)
     assert store.run(other.run_id)[0].updates == 3
 

@@ -17,7 +17,7 @@ from ampmon import wire
 from ampmon_server.client import answering
 from ampmon_server.model.notices import NO_UPDATE, notices_of
 from ampmon_server.queries.merged_skips import ranks_words
-from ampmon_server.report.data import Told, tell
+from ampmon_server.report.data import ReportData, tell
 from ampmon_server.report.sections import sections
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
@@ -35,7 +35,9 @@ def few_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ampmon_server.report.data.OF_A_RUN", ("scale", "scalars"))
 
 
-def _answers(directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Record]]]) -> Told:
+def _answers(
+    directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Record]]]
+) -> ReportData:
     """What a server tells of what these have sent."""
     provide(directory)
     store = Store.open(Settings(data_directory=directory, judging=False))
@@ -46,7 +48,7 @@ def _answers(directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Re
         return tell(asked, str(trainers[0][0].run_id))
 
 
-def _body(told: Told) -> str:
+def _body(told: ReportData) -> str:
     """The body of its report, in plain spaces."""
     return sections(told).replace("\u202f", " ")
 
@@ -181,12 +183,12 @@ def _sick(count: int) -> list[tuple[Trainer, list[wire.Record]]]:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def two(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
     """What is told of a run of two scalers, about each of which there is a finding."""
     return _answers(tmp_path_factory.mktemp("two"), _sick(2))
 
 
-def test_each_scaler_has_charts_of_its_own(two: Told) -> None:
+def test_each_scaler_has_charts_of_its_own(two: ReportData) -> None:
     """Each says whose it is, as does each skip; what was logged is one chart of them all."""
     scales = [each for each in two.charts if each.name.startswith("scale-")]
     drawn = [each.figure["data"][0]["y"] for each in scales]
@@ -202,7 +204,7 @@ def test_each_scaler_has_charts_of_its_own(two: Told) -> None:
 
 
 @pytest.mark.usefixtures("few_charts")
-def test_a_finding_says_of_which_scaler_it_is(two: Told, tmp_path: Path) -> None:
+def test_a_finding_says_of_which_scaler_it_is(two: ReportData, tmp_path: Path) -> None:
     """Where there is more than one: else two findings would read as one said twice."""
     page = _body(two)
     assert all(f" · scaler &lt;s&gt;{place}</p>" in page for place in range(2))

@@ -18,7 +18,7 @@ from ampmon_server.alerting.targets import Alerts, Target
 from ampmon_server.analysis.diagnosis import diagnose
 from ampmon_server.background import diagnosis_worker as judging
 from ampmon_server.background.bus import Bus
-from ampmon_server.background.diagnosis_worker import Judge
+from ampmon_server.background.diagnosis_worker import DiagnosisWorker
 from ampmon_server.background.writer import Writer
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Judgement, Mute, Store
@@ -59,7 +59,7 @@ def _seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "POLL_S", 0.01)
 
 
-class Watched(Judge):
+class Watched(DiagnosisWorker):
     """A judge whose time goes by only when a test moves it."""
 
     def __init__(self, store: Store, to: Alerts | None = TO, silent_s: float = 60.0) -> None:

@@ -16,8 +16,8 @@ from rich.console import Console
 import ampmon
 from ampmon.wire import Finding
 from ampmon_server.cli import main
-from ampmon_server.cli.terminal.answers import Summary
-from ampmon_server.cli.terminal.following import Follower, Moment
+from ampmon_server.cli.terminal.answers import SummaryAnswer
+from ampmon_server.cli.terminal.following import Moment, RunFollower
 from ampmon_server.cli.terminal.live import drawing
 from ampmon_server.cli.terminal.tailing import moments, state
 from ampmon_server.client import Asking, answering
@@ -35,10 +35,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.stop()
 
 
-def following(server: Asking, run: PostedRun) -> Follower:
+def following(server: Asking, run: PostedRun) -> RunFollower:
     """A follower that has a diagnosis with each new version."""
     hours = iter(range(0, 10**9, 3600))
-    return Follower(server, str(run.run_id), columns=lambda: 40, clock=lambda: next(hours))
+    return RunFollower(server, str(run.run_id), columns=lambda: 40, clock=lambda: next(hours))
 
 
 def test_what_happens_is_told_once(server: Server) -> None:
@@ -133,7 +133,7 @@ def test_an_offline_training_is_followed_without_a_server(
     train(3)
     with answering(data_dir=tmp_path, for_long=True) as asked:
         run_id = str(scaler.monitor.run_id)
-        follower = Follower(asked, run_id)
+        follower = RunFollower(asked, run_id)
         wait_for(lambda: follower.look().run.updates == 3)
         train(4)
         wait_for(lambda: follower.look().run.updates == 7)
@@ -149,7 +149,7 @@ def test_an_offline_training_is_followed_without_a_server(
     assert not (spool / "cursor").exists()
 
 
-RUN = Summary(
+RUN = SummaryAnswer(
     run_id="run", project="p", name="n", status="running", started=0, updates=1, scale=2.0**16
 )
 

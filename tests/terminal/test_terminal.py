@@ -19,7 +19,7 @@ import pytest
 
 import ampmon
 from ampmon_server.cli import main
-from ampmon_server.cli.terminal.answers import Logged
+from ampmon_server.cli.terminal.answers import LoggedAnswer
 from ampmon_server.cli.terminal.numbers import duration, loss_among, value_of
 from ampmon_server.client.sketch import Sketch, sketch
 from posted import PostedRun
@@ -272,13 +272,13 @@ def test_the_training_loss_is_found_among_what_is_logged() -> None:
     """It is the value called loss, else one for training before one for validation; none where nothing is one."""
 
     def chosen(*names: str) -> str | None:
-        found = loss_among([Logged(name) for name in names])
+        found = loss_among([LoggedAnswer(name) for name in names])
         return found and found.name
 
     assert chosen("lr", "loss", "train/loss") == "loss"
     assert chosen("val/loss_epoch", "train/loss") == "train/loss"
     assert chosen("lr") is None
-    assert value_of(Logged("loss", None, "nan")) == "nan"
+    assert value_of(LoggedAnswer("loss", None, "nan")) == "nan"
 
 
 def test_durations_are_told_in_their_largest_unit() -> None:

@@ -16,11 +16,11 @@ import msgspec
 import pytest
 
 from ampmon import sender
-from ampmon.identity import Process, this_process
+from ampmon.identity import ProcessIdentity, this_process
 from ampmon.sender import drain, election
 from ampmon.sender.adoption import adopt, orphans
 from ampmon.sender.author import LINGER_S, SILENT_S
-from ampmon.sender.delivery import Delivery
+from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, claim, claimant_of, spools
 from ampmon.testing import ManualClock, MemoryTransport
@@ -49,10 +49,10 @@ def taken(path: Path) -> Path:
     return now
 
 
-def delivery(path: Path, server: MemoryTransport, clock: ManualClock) -> Delivery:
+def delivery(path: Path, server: MemoryTransport, clock: ManualClock) -> SpoolDelivery:
     destination = Destination.read(path)
     assert destination is not None
-    return Delivery(path, destination, server, clock)
+    return SpoolDelivery(path, destination, server, clock)
 
 
 def _race(path: Path, ready: Barrier, won: multiprocessing.Queue[str]) -> None:
@@ -141,7 +141,7 @@ def test_a_spool_taken_over_is_another_s_only_when_its_taker_is_gone(tmp_path: P
         attempt.spool.close()
 
 
-def _claimed_by(path: Path, who: Process) -> Path:
+def _claimed_by(path: Path, who: ProcessIdentity) -> Path:
     name = f"{path.name}~{who.pid}_{who.started}_{who.namespace}_{who.boot_id}_{who.host}"
     return path.rename(path.with_name(name))
 

@@ -16,8 +16,8 @@ from ampmon.errors import Unreachable
 from ampmon.identity.process import start_time, this_process
 from ampmon.sender import DrainReport, drain
 from ampmon.sender.backoff import Backoff
-from ampmon.sender.delivery import Delivery
-from ampmon.sender.destination_worker import Courier
+from ampmon.sender.delivery import SpoolDelivery
+from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.sender.loop import http_transports
 from ampmon.spool import Destination, spools
 from ampmon.testing import ManualClock, MemoryTransport
@@ -177,7 +177,9 @@ def test_headers_are_sent_again_when_the_server_lacks_them(
     attempt = Attempt(tmp_path)
     stream = wire.StreamHeader(stream="scaler", scaler="GradScaler", device="cpu")
     attempt.spool.header("scaler", wire.encode(stream))
-    delivery = Delivery(attempt.spool.path, Destination.of(attempt.options), server, ManualClock())
+    delivery = SpoolDelivery(
+        attempt.spool.path, Destination.of(attempt.options), server, ManualClock()
+    )
     attempt.event("dead", stream="scaler")
     assert delivery.advance() == "sent"
     server.forget()
@@ -193,7 +195,9 @@ def test_new_headers_are_sent_and_old_ones_are_not_repeated(
 ) -> None:
     """A header goes out when it is new or has changed, alone if need be, and not again."""
     attempt = Attempt(tmp_path)
-    delivery = Delivery(attempt.spool.path, Destination.of(attempt.options), server, ManualClock())
+    delivery = SpoolDelivery(
+        attempt.spool.path, Destination.of(attempt.options), server, ManualClock()
+    )
     for device in ("cpu", "cpu", "cuda"):
         stream = wire.StreamHeader(stream="scaler", scaler="GradScaler", device=device)
         attempt.spool.header("scaler", wire.encode(stream))
@@ -429,14 +433,14 @@ def test_a_resumed_run_waits_for_the_attempt_before_it(
     resumed.events(3)
     other.events(3)
     destination = Destination.of(resumed.options)
-    courier = Courier(destination, server, clock, gone=lambda name: None)
+    worker = DestinationWorker(destination, server, clock, gone=lambda name: None)
     for path in spools(tmp_path):
         described = Destination.read(path)
         assert described is not None
-        courier.add(Delivery(path, described, server, clock))
-    assert courier.work()
+        worker.add(SpoolDelivery(path, described, server, clock))
+    assert worker.work()
     assert [batch.attempt_id for batch in server.batches] == [ended.id, other.id]
-    while courier.work():
+    while worker.work():
         clock.advance(1.0)
     order = [batch.attempt_id for batch in server.batches]
     assert order.index(resumed.id) > max(place for place, id in enumerate(order) if id == ended.id)
@@ -457,20 +461,20 @@ def test_an_attempt_that_just_died_arrives_whole_before_the_next(
         killed = Attempt(tmp_path, process=process)
         killed.events(12_000)
         destination = Destination.of(killed.options)
-        courier = Courier(destination, server, clock, gone=lambda name: None)
+        worker = DestinationWorker(destination, server, clock, gone=lambda name: None)
 
         def meet(path: Path) -> None:
             described = Destination.read(path)
             assert described is not None
-            courier.add(Delivery(path, described, server, clock))
+            worker.add(SpoolDelivery(path, described, server, clock))
 
         meet(killed.spool.path)
-        assert courier.work()
+        assert worker.work()
         child.kill()
     resumed = Attempt(tmp_path, run=killed.run)
     resumed.events(3)
     meet(resumed.spool.path)
-    while courier.work():
+    while worker.work():
         clock.advance(0.01)
     order = [batch.attempt_id for batch in server.batches]
     first = order.index(resumed.id)
@@ -487,7 +491,7 @@ def test_what_is_sent_at_once_may_grow_again(tmp_path: Path, server: MemoryTrans
     attempt = Attempt(tmp_path)
     attempt.events(400, text="x" * 1000)
     destination = Destination.of(attempt.options)
-    delivery = Delivery(attempt.spool.path, destination, server, ManualClock())
+    delivery = SpoolDelivery(attempt.spool.path, destination, server, ManualClock())
     delivery.limit(2**16)
     assert delivery.advance() == "sent"
     assert len(server.records(attempt.id)) < 100
@@ -532,7 +536,7 @@ def test_after_a_failure_batches_begin_small(tmp_path: Path, server: MemoryTrans
     attempt = Attempt(tmp_path)
     attempt.events(3000, text="x" * 500)
     destination = Destination.of(attempt.options)
-    delivery = Delivery(attempt.spool.path, destination, server, ManualClock())
+    delivery = SpoolDelivery(attempt.spool.path, destination, server, ManualClock())
     server.down = True
     with pytest.raises(Unreachable):
         delivery.advance()

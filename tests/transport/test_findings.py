@@ -19,7 +19,7 @@ from torch import nn
 
 import ampmon
 from ampmon import wire
-from ampmon.client.findings import Findings, Listener
+from ampmon.client.findings import FindingListener, Findings
 from ampmon.sender import drain
 from ampmon.spool import Answers, requested
 from ampmon.testing import MemoryTransport
@@ -100,7 +100,9 @@ def test_records_arrive_where_findings_cannot_be_kept(tmp_path: Path) -> None:
 def test_a_listener_hears_each_finding_once_and_again_when_it_is_graver(known: Known) -> None:
     """One call for each rule and scaler, one more when it is graver, and none for another scaler's."""
     heard: list[tuple[str, str]] = []
-    listener = Listener("scaler", lambda finding: heard.append((finding.rule, finding.severity)))
+    listener = FindingListener(
+        "scaler", lambda finding: heard.append((finding.rule, finding.severity))
+    )
     known.findings.listen(listener)
     known.arrive(found(), found("nan", scaler="other"))
     known.arrive(found(), found("silent", "notice", scaler="scaler"))
@@ -121,7 +123,7 @@ def test_a_listener_that_raises_or_is_slow_holds_up_nobody(known: Known) -> None
         assert go_on.wait(DEADLINE_S)
         raise RuntimeError(finding.rule)
 
-    listener = Listener("scaler", slow)
+    listener = FindingListener("scaler", slow)
     known.findings.listen(listener)
     known.arrive(found("first"))
     assert begun.wait(DEADLINE_S)

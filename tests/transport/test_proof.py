@@ -20,7 +20,7 @@ from ampmon.errors import Unreachable
 from ampmon.transport import HttpTransport
 from ampmon.transport.proof import digest_of, id_of, proof
 from ampmon_server.client.client import Asking, Unanswered
-from ampmon_server.demo.service import Service as Demo
+from ampmon_server.demo.service import DemoServer as Demo
 from ampmon_server.http.auth.proofs import Proofs
 from batches import Trainer
 from campaigns.soak.proxy import Proxy

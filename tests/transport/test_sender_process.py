@@ -20,8 +20,8 @@ import pytest
 import scripts
 from ampmon import sender, wire
 from ampmon.sender import election, launch
-from ampmon.sender.delivery import Delivery
-from ampmon.sender.destination_worker import POLL_S, Courier
+from ampmon.sender.delivery import SpoolDelivery
+from ampmon.sender.destination_worker import POLL_S, DestinationWorker
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, spools
 from ampmon.testing import ManualClock, MemoryTransport
@@ -78,12 +78,12 @@ def test_records_ship_at_the_next_look(tmp_path: Path) -> None:
     """The sender looks at each spool 20 ms after it last found nothing to send, and sends what is there."""
     server, clock, attempt = MemoryTransport(), ManualClock(), Attempt(tmp_path)
     destination = Destination.of(attempt.options)
-    courier = Courier(destination, server, clock, gone=lambda name: None)
-    courier.add(Delivery(attempt.spool.path, destination, server, clock))
+    worker = DestinationWorker(destination, server, clock, gone=lambda name: None)
+    worker.add(SpoolDelivery(attempt.spool.path, destination, server, clock))
     for count in range(1, 21):
         attempt.event()
-        assert courier.work()
-        assert not courier.work()
+        assert worker.work()
+        assert not worker.work()
         assert len(server.records(attempt.id)) == count
     assert POLL_S == 0.02
     attempt.spool.close()

@@ -45,7 +45,7 @@ _PASSED = ("PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
-class Outcome(NamedTuple):
+class DeliveryOutcome(NamedTuple):
     """How a delivery went: without trouble it was sent. ``status`` is what the receiver answered, where it is known."""
 
     trouble: Trouble | None = None
@@ -62,7 +62,7 @@ def words(trouble: Trouble, status: int | None) -> str:
     return _WORDS[trouble].format(status="" if status is None else f" ({status})")
 
 
-async def deliver(target: Target, message: Message, *, allow_private: bool) -> Outcome:
+async def deliver(target: Target, message: Message, *, allow_private: bool) -> DeliveryOutcome:
     """Send a message, or find out why that cannot be, within `DEADLINE_S`. Never raises but when cancelled."""
     order = {
         "url": target.url,
@@ -81,15 +81,15 @@ async def deliver(target: Target, message: Message, *, allow_private: bool) -> O
             env=_environment(allow_private=allow_private),
         )
     except (OSError, NotImplementedError):  # some event loops of Windows start no process
-        return Outcome("failed")
+        return DeliveryOutcome("failed")
     try:
         told, _ = await asyncio.wait_for(
             process.communicate(msgspec.json.encode(order)), DEADLINE_S
         )
     except asyncio.TimeoutError:
-        return Outcome("slow")
+        return DeliveryOutcome("slow")
     except OSError:
-        return Outcome("failed")
+        return DeliveryOutcome("failed")
     finally:
         with suppress(ProcessLookupError):
             process.kill()
@@ -97,12 +97,12 @@ async def deliver(target: Target, message: Message, *, allow_private: bool) -> O
     return _outcome(told)
 
 
-def _outcome(told: bytes) -> Outcome:
+def _outcome(told: bytes) -> DeliveryOutcome:
     try:
         answer = msgspec.json.decode(told, type=_Answer)
     except msgspec.DecodeError:
-        return Outcome("failed")
-    return Outcome(answer.trouble, answer.status)
+        return DeliveryOutcome("failed")
+    return DeliveryOutcome(answer.trouble, answer.status)
 
 
 def _environment(*, allow_private: bool) -> dict[str, str]:

@@ -46,7 +46,7 @@ class Patience:
     cool_down: int
 
 
-class Step(NamedTuple):
+class AlertStep(NamedTuple):
     """The next state, None for nothing to remember; what is to be told; when to look again, if anything is due."""
 
     alert: Alert | None
@@ -61,7 +61,7 @@ def step(
     patience: Patience,
     *,
     muted: bool = False,
-) -> Step:
+) -> AlertStep:
     """What becomes of an alert whose finding is there with the severity ``found`` now, or is not.
 
     A clock that went back stands still. What is ``muted`` changes its state, and is told of when it is not any more.
@@ -75,7 +75,7 @@ def step(
         alert = replace(alert, severity=worse(alert.severity, found))
         due = _fires(alert, patience)
         if now < due:
-            return Step(alert, None, due)
+            return AlertStep(alert, None, due)
         alert = replace(alert, state="firing", fired=now)
     return _there(alert, found, now, muted=muted)
 
@@ -99,7 +99,7 @@ def _fires(alert: Alert, patience: Patience) -> int:
     return due if alert.resolved is None else max(due, alert.resolved + patience.cool_down)
 
 
-def _there(alert: Alert, found: Severity, now: int, *, muted: bool) -> Step:
+def _there(alert: Alert, found: Severity, now: int, *, muted: bool) -> AlertStep:
     """Of what fires, and goes on."""
     rose = RANKS[found] < RANKS[alert.severity]
     if rose:
@@ -107,17 +107,17 @@ def _there(alert: Alert, found: Severity, now: int, *, muted: bool) -> Step:
         if muted and alert.told is not None:
             alert = replace(alert, told=min(alert.told, (alert.fired or 0) - 1))
     if muted or (alert.heard and not rose):
-        return Step(alert)
+        return AlertStep(alert)
     tell: Telling = "firing" if alert.told is None else "worse"
-    return Step(replace(alert, told=now), tell)
+    return AlertStep(replace(alert, told=now), tell)
 
 
-def _gone(alert: Alert | None, now: int, *, muted: bool) -> Step:
+def _gone(alert: Alert | None, now: int, *, muted: bool) -> AlertStep:
     """Of what is there no more: what never fired is forgotten."""
     if alert is None or alert.state == "resolved":
-        return Step(alert)
+        return AlertStep(alert)
     if alert.state == "pending":
         before = None if alert.fired is None else replace(alert, state="resolved")
-        return Step(before)
+        return AlertStep(before)
     tell: Telling | None = None if muted or alert.told is None else "resolved"
-    return Step(replace(alert, state="resolved", resolved=now), tell)
+    return AlertStep(replace(alert, state="resolved", resolved=now), tell)

@@ -66,7 +66,7 @@ class After(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     critical: _Seconds = 0
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AlertPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much is told: nothing of a finding for ``cool_down_s`` after its end, ``hourly`` messages to a target."""
 
     after_s: After = After()
@@ -90,7 +90,7 @@ class Alerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     targets: Annotated[tuple[Target, ...], msgspec.Meta(min_length=1, max_length=64)]
-    policy: Policy = Policy()
+    policy: AlertPolicy = AlertPolicy()
     public_url: str | None = None
     allow_private: bool = False
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from ampmon_server.alerting.delivery import Outcome, Trouble, deliver, words
+from ampmon_server.alerting.delivery import DeliveryOutcome, Trouble, deliver, words
 from ampmon_server.alerting.targets import Alerts, Target
 from ampmon_server.background.bus import Advance, Bus
-from ampmon_server.background.writer import LineTooLong, Writer
+from ampmon_server.background.writer import QueueFull, Writer
 from ampmon_server.store import Store, StoreError
 
 
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
-class Courier:
+class AlertSender:
     """Delivers to the targets of ``alerts``, until it is cancelled. ``sent`` and ``failed`` count attempts."""
 
     def __init__(self, store: Store, writer: Writer, bus: Bus, alerts: Alerts | None) -> None:
@@ -77,7 +77,7 @@ class Courier:
             for change in await self._try(settle, writes=True) or ():
                 self._bus.publish(Advance(*change))
 
-    def _count(self, target: Target, outcome: Outcome) -> None:
+    def _count(self, target: Target, outcome: DeliveryOutcome) -> None:
         if outcome.trouble is None:
             self.sent += 1
             return
@@ -89,7 +89,7 @@ class Courier:
         """What the store answers; None where it cannot now, which is no reason to stop."""
         try:
             answer = await (self._writer.run(ask) if writes else asyncio.to_thread(ask))
-        except (StoreError, LineTooLong):
+        except (StoreError, QueueFull):
             return None
         except Exception as error:  # of any kind: nobody would see that this has ended
             if not self._unread:

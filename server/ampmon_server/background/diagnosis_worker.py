@@ -20,7 +20,7 @@ from ampmon_server.alerting.targets import Alerts
 from ampmon_server.analysis.diagnosis import Diagnosis, diagnose
 from ampmon_server.analysis.diagnosis.rules import silent
 from ampmon_server.background.bus import Advance, Bus
-from ampmon_server.background.writer import LineTooLong, Writer
+from ampmon_server.background.writer import QueueFull, Writer
 from ampmon_server.model.case import Case
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Judgement, NotFound, Store, StoreError
@@ -54,7 +54,7 @@ def rest_s(took_s: float, late_s: float) -> float:
     return took_s * (REST + (REST_MIN - REST) * hurry)
 
 
-class Judge:
+class DiagnosisWorker:
     """Judges what it is told of. ``failed`` counts looks and rules that failed, by what raised.
 
     ``looks`` are all that it took, and ``seconds`` the processor time of this process for them.
@@ -142,7 +142,7 @@ class Judge:
             wait = await self._judge(run_id)
         except NotFound:
             return
-        except (StoreError, LineTooLong):
+        except (StoreError, QueueFull):
             wait = LATER_S
         except Exception as error:  # a damaged page, say: it is worth a word, and no more
             self._count(type(error).__name__, error)

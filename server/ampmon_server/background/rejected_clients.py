@@ -11,7 +11,7 @@ KEPT_S = 3600.0
 WORDS_MAX = 8
 
 
-class Refusals:
+class RejectedClients:
     """The newest different refusals of the last hour. May be used from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

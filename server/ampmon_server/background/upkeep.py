@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from uuid import UUID
 
-from ampmon_server.background.writer import LineTooLong, Writer
+from ampmon_server.background.writer import QueueFull, Writer
 from ampmon_server.settings import Settings
 from ampmon_server.store import Due, Failures, Keep, Store, StoreError
 
@@ -74,7 +74,7 @@ async def drain(writer: Writer, steps: Iterator[int]) -> None:
     """Take step after step in the line of those who write, and let others before it. Raises what a step raises."""
     while True:
         begun = time.monotonic()
-        with suppress(LineTooLong):
+        with suppress(QueueFull):
             if await writer.run(lambda: next(steps, None)) is None:
                 return
         await asyncio.sleep(PAUSE * (time.monotonic() - begun) + 0.001)

@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class LineTooLong(Exception):
+class QueueFull(Exception):
     """Too many are waiting to write."""
 
 
@@ -97,7 +97,7 @@ class Writer:
     def room(self) -> Iterator[Room]:
         """Room for a body, given back at the end. Raises LineTooLong where too many wait already."""
         if self._waiting >= WAITING_MAX:
-            raise LineTooLong
+            raise QueueFull
         room = Room(self)
         try:
             yield room
@@ -107,18 +107,18 @@ class Writer:
     def take(self, size: int, *, alone: int) -> None:
         """Take bytes for a body that has ``alone`` so far. Raises LineTooLong."""
         if self._bytes > alone and self._bytes + size > WAITING_BYTES_MAX:
-            raise LineTooLong
+            raise QueueFull
         self._bytes += size
 
     async def run(self, function: Callable[[], Result]) -> Result:
         """Its result, or what it raised. Raises LineTooLong, without running it, when too many wait, or it too long."""
         if self._waiting >= WAITING_MAX:
-            raise LineTooLong
+            raise QueueFull
         deadline = self._clock() + WAITING_S
 
         def turn() -> Result:
             if self._clock() > deadline:
-                raise LineTooLong
+                raise QueueFull
             return function()
 
         self._waiting += 1
@@ -145,7 +145,7 @@ class Place(Generic[Item, Result]):
     outcome: Result | Exception | None = None
 
 
-class Line(Generic[Item, Result]):
+class WriteQueue(Generic[Item, Result]):
     """Those who wait for the same work: whoever's turn it is has it done for those behind too, as far as they fit.
 
     With several of a writer's threads ``most`` must be 1: each turn is then for one.
@@ -170,7 +170,7 @@ class Line(Generic[Item, Result]):
         self._waiting.append(place)
         try:
             return await self._writer.run(lambda: self._turn(place, work))
-        except LineTooLong:
+        except QueueFull:
             if place in self._waiting:
                 self._waiting.remove(place)
             raise

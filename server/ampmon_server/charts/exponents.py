@@ -51,7 +51,7 @@ META = {
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class ExponentRows:
     """Rows of the heatmap: ``heights`` [r] of their centres, ``counts`` [r, c], and what a row is called on hover."""
 
     heights: Floats
@@ -78,7 +78,7 @@ def exponents(source: Source, view: View) -> Figure:
     )
     exponents, counts = _unscaled(judged, levels)
     low, high = slide.reach(float(exponents[0]) - 0.5, float(exponents[-1]) + 0.5)
-    bands = [Band(exponents, counts, "2<sup>%{y:d}</sup>"), *_apart(judged, low, high)]
+    bands = [ExponentRows(exponents, counts, "2<sup>%{y:d}</sup>"), *_apart(judged, low, high)]
     bottom, top = low - 2.25, high if len(bands) == 2 else high + 2.25
     return figure(
         [
@@ -129,7 +129,7 @@ def _unscaled(judged: Judged, levels: Floats) -> tuple[Floats, Floats]:
     return rows.astype(np.float64), counts
 
 
-def _counted(judged: Judged, band: Band) -> dict[str, Any]:
+def _counted(judged: Judged, band: ExponentRows) -> dict[str, Any]:
     """Elements of all samples by exponent, from the ``first`` on, and how many there are with zeros, inf and NaN."""
     counts = np.rint(band.counts @ judged.of("samples")).astype(np.int64)
     return {
@@ -144,17 +144,17 @@ def _slider(level: int) -> dict[str, Any]:
     return {"low": min(LEVELS[0], level), "high": max(LEVELS[-1], level), "value": level}
 
 
-def _apart(judged: Judged, low: float, high: float) -> list[Band]:
+def _apart(judged: Judged, low: float, high: float) -> list[ExponentRows]:
     """Rows apart from the exponents: zeros below, and inf and NaN above if there are any."""
     zeros = judged.of("zeros") / judged.of("samples")
     lost = judged.of("lost_most").astype(np.float64)  # of one sample alone, too, it must be seen
-    bands = [Band(np.array([low - 1.5]), zeros[None], "zero")]
+    bands = [ExponentRows(np.array([low - 1.5]), zeros[None], "zero")]
     if lost.any():
-        bands.append(Band(np.array([high + 1.5]), lost[None], "inf or NaN"))
+        bands.append(ExponentRows(np.array([high + 1.5]), lost[None], "inf or NaN"))
     return bands
 
 
-def _heatmap(band: Band, columns: Broken, window: Window, view: View) -> Trace:
+def _heatmap(band: ExponentRows, columns: Broken, window: Window, view: View) -> Trace:
     # NaN leaves a cell empty: none is not a small count.
     counts = np.where(columns.empty, 0.0, band.counts[:, columns.taken])
     colour = np.where(counts > 0, np.log10(1.0 + counts), np.nan)
@@ -189,7 +189,7 @@ def _at_least_two(values: Ints | Floats, window: Window | None = None) -> Ints |
     return np.array([values[0] - half, values[0] + half])
 
 
-def _ticks(bands: list[Band], low: float, high: float) -> dict[str, Any]:
+def _ticks(bands: list[ExponentRows], low: float, high: float) -> dict[str, Any]:
     """Powers of two along the exponents, and the names of the rows apart."""
     room = 0.04 * (high - low)
     ticks = powers_of_two(low + room, high - room)

@@ -27,7 +27,7 @@ from ampmon_server.charts.parts.layout import (
     plot_x,
     y_axis,
 )
-from ampmon_server.charts.parts.rows import LEVELS, ROWS_MAX, Rows, rows_of
+from ampmon_server.charts.parts.rows import LEVELS, ROWS_MAX, ParameterRows, rows_of
 from ampmon_server.charts.parts.sampled import in_window, merged, wide
 from ampmon_server.charts.parts.source import ParameterSource, Source, View, Window, XAxis, cut
 from ampmon_server.charts.parts.typed import typed
@@ -175,7 +175,7 @@ def _statistic_choice(of: ParameterSource) -> dict[str, Any]:
     }
 
 
-def _level_choice(rows: Rows) -> list[dict[str, Any]]:
+def _level_choice(rows: ParameterRows) -> list[dict[str, Any]]:
     """How finely parameters are told apart, where there is a choice."""
     if len(rows.offered) < 2:
         return []
@@ -185,7 +185,7 @@ def _level_choice(rows: Rows) -> list[dict[str, Any]]:
     return [{"name": "group", "label": "What a row is", "chosen": rows.level, "options": options}]
 
 
-def _kept(columns: Cells, rows: Rows) -> Ints:
+def _kept(columns: Cells, rows: ParameterRows) -> Ints:
     """The rows that are drawn: of too many those that lose most."""
     if len(rows) <= ROWS_MAX:
         return np.arange(len(rows))
@@ -331,7 +331,7 @@ def _round_share(share: float) -> float:
     return next((each / 100 for each in (1, 2, 5, 10, 20, 50) if share <= each / 100), 1.0)
 
 
-def _caption(of: ParameterSource, columns: Cells, rows: Rows, left_out: int) -> str:
+def _caption(of: ParameterSource, columns: Cells, rows: ParameterRows, left_out: int) -> str:
     samples, most = int(columns["n"].sum()), int(columns["n"].max())
     newest = columns[int(columns["last"].argmax())]
     lost, off = _lost(of, newest)

@@ -60,7 +60,7 @@ _POINTS: Mapping[Place, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class EventMark:
     """How one event of an update is drawn and called."""
 
     event: str
@@ -71,11 +71,11 @@ class Mark:
 
 
 MARKS = (
-    Mark("grow", "growth", "triangle-up", "growth", "growths"),
-    Mark("backoff", "backoff", "triangle-down", "back-off", "back-offs"),
-    Mark("grow_capped", "growth", "triangle-up-open", "growth refused", "growths refused"),
-    Mark("manual_set", "manual", "square", "set manually", "times set manually"),
-    Mark("dead", "skip", "x", "step at a dead scale", "steps at a dead scale"),
+    EventMark("grow", "growth", "triangle-up", "growth", "growths"),
+    EventMark("backoff", "backoff", "triangle-down", "back-off", "back-offs"),
+    EventMark("grow_capped", "growth", "triangle-up-open", "growth refused", "growths refused"),
+    EventMark("manual_set", "manual", "square", "set manually", "times set manually"),
+    EventMark("dead", "skip", "x", "step at a dead scale", "steps at a dead scale"),
 )
 
 META = {
@@ -186,7 +186,7 @@ def points(window: Window) -> tuple[Ints | Floats, Ints, Floats, Flags]:
     return x[kept], step[kept], scale[kept], holes[kept]
 
 
-def _marks(mark: Mark, window: Window, view: View) -> list[Trace]:
+def _marks(mark: EventMark, window: Window, view: View) -> list[Trace]:
     """The marks of one kind of event; those within a few pixels are one, which says how many it stands for."""
     kind = MOVES.index(mark.event)
     moved = window.updates[window.updates["moves"][:, kind] > 0]
@@ -214,7 +214,7 @@ def _marks(mark: Mark, window: Window, view: View) -> list[Trace]:
     ]
 
 
-def _say(mark: Mark, kind: int, cell: Cells) -> str:
+def _say(mark: EventMark, kind: int, cell: Cells) -> str:
     where = steps(int(cell["move_first"][kind]), int(cell["move_last"][kind]))
     moves = int(cell["moves"][kind])
     if moves == 1:

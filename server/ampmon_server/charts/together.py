@@ -21,7 +21,7 @@ from ampmon_server.charts.parts.layout import (
     x_axis,
 )
 from ampmon_server.charts.parts.source import Source, View, Window
-from ampmon_server.model.aggregates.departure import Band, Departure
+from ampmon_server.model.aggregates.departure import BaselineBand, Departure
 from ampmon_server.model.aggregates.merging import Cells
 
 
@@ -57,7 +57,7 @@ class Compared:
     place: int
     source: Source
     started: int = 0
-    band: Band | None = None
+    band: BaselineBand | None = None
     left: Departure | None = None
 
     @property

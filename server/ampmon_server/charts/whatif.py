@@ -61,7 +61,7 @@ META = {
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LossKind:
     """One way of losing a value, named as in `analysis.whatif.Curve`; ``word`` and, of none, ``none`` tell it."""
 
     field: str
@@ -77,9 +77,9 @@ class Loss:
 
 
 LOSSES = (
-    Loss("underflow", "flushed to zero", "nothing flushed to zero", "zero", "solid"),
-    Loss("subnormal", "subnormal", "nothing subnormal", "subnormal", "dash"),
-    Loss("overflow", "overflow", "no overflow", "skip", "dot"),
+    LossKind("underflow", "flushed to zero", "nothing flushed to zero", "zero", "solid"),
+    LossKind("subnormal", "subnormal", "nothing subnormal", "subnormal", "dash"),
+    LossKind("overflow", "overflow", "no overflow", "skip", "dot"),
 )
 
 
@@ -188,7 +188,7 @@ def _label(level: int, text: str, row: int) -> dict[str, Any]:
     }
 
 
-def _traces(loss: Loss, shares: Curve, measured: int | None) -> list[Trace]:
+def _traces(loss: LossKind, shares: Curve, measured: int | None) -> list[Trace]:
     """Bounds at other scales, and the measured share apart: joined to them, it would be a hole in the line."""
     low, high = loss.ends(shares)
     x = np.log2(np.array(shares.scale))
@@ -197,7 +197,7 @@ def _traces(loss: Loss, shares: Curve, measured: int | None) -> list[Trace]:
     return [*bounds, _dot(loss, x[known], high[known])] if known.any() else bounds
 
 
-def _dot(loss: Loss, x: Floats, share: Floats) -> Trace:
+def _dot(loss: LossKind, x: Floats, share: Floats) -> Trace:
     return {
         "type": "scatter",
         "name": f"{loss.word}, measured",
@@ -213,7 +213,7 @@ def _dot(loss: Loss, x: Floats, share: Floats) -> Trace:
     }
 
 
-def _band(loss: Loss, x: Floats, low: Floats, high: Floats) -> list[Trace]:
+def _band(loss: LossKind, x: Floats, low: Floats, high: Floats) -> list[Trace]:
     """The most as a line, and what lies between it and the least as a fill."""
     said = [_between(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True)]
     line = {"color": f"role:{loss.role}", "width": 2, "dash": loss.dash}

@@ -11,11 +11,11 @@ from typing import Any
 
 from ampmon.errors import ConfigurationError
 from ampmon_server.alerting import telling
-from ampmon_server.alerting.delivery import Outcome, deliver, words
+from ampmon_server.alerting.delivery import DeliveryOutcome, deliver, words
 from ampmon_server.alerting.reading import BadAlerts, read
 from ampmon_server.alerting.targets import Alerts, Target
 from ampmon_server.cli.token import add_command, answered, asked, shown, table
-from ampmon_server.client.client import Refused, Unanswered
+from ampmon_server.client.client import RequestRefused, Unanswered
 
 
 CANNOT, NOT_ALL = 2, 1
@@ -85,7 +85,7 @@ def _test(arguments: argparse.Namespace) -> int:
     return NOT_ALL if any(outcome.trouble for outcome in outcomes) else 0
 
 
-async def _try(alerts: Alerts, targets: list[Target]) -> list[Outcome]:
+async def _try(alerts: Alerts, targets: list[Target]) -> list[DeliveryOutcome]:
     tried = (
         deliver(
             target,
@@ -97,7 +97,7 @@ async def _try(alerts: Alerts, targets: list[Target]) -> list[Outcome]:
     return await asyncio.gather(*tried)
 
 
-def _said(outcome: Outcome) -> str:
+def _said(outcome: DeliveryOutcome) -> str:
     if outcome.trouble is None:
         return "sent"
     return f"not sent: {words(outcome.trouble, outcome.status)}"
@@ -108,7 +108,7 @@ def _list(arguments: argparse.Namespace) -> int:
     print("\n".join(_listed(_ALERTS, alerts)) if alerts else "No alert is open.")
     try:
         told = asked(arguments, lambda server: server.get("/alerts/targets"))
-    except Refused:  # how targets do is for whoever has the scope `admin`
+    except RequestRefused:  # how targets do is for whoever has the scope `admin`
         return 0
     targets = answered(told, arguments)["targets"]
     print()

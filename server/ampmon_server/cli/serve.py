@@ -26,7 +26,7 @@ from ampmon_server.http import descriptors, logs
 from ampmon_server.http.auth import KeyProblem, Keys, Logins
 from ampmon_server.http.auth.logins import LOGIN_PATH, PRINTED_SECONDS
 from ampmon_server.http.certificate import BadCertificate, Certificate
-from ampmon_server.http.process import Process
+from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
 from ampmon_server.pages import assets
 from ampmon_server.settings import Settings
@@ -161,7 +161,7 @@ def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: b
             _link(service.logins, place, open_browser=open_browser) as link,
             _to_open(link, settings, open_browser=open_browser) as invited,
         ):
-            process = Process(service, ready=lambda: _announce(place, link, invited))
+            process = ServerProcess(service, ready=lambda: _announce(place, link, invited))
             with Adopting(settings.data_directory):
                 process.run(sockets=[listener])
     finally:

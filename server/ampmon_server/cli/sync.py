@@ -10,7 +10,7 @@ from typing import TextIO
 
 from ampmon.config import RunOptions, data_directory, resolve
 from ampmon.errors import ConfigurationError
-from ampmon.sender.sync import Outcome, Sync, spools_at
+from ampmon.sender.sync import SpoolOutcome, Sync, spools_at
 from ampmon.spool import Destination
 from ampmon.transport import NO_TOKEN, NOT_ACCEPTED, HttpTransport
 from ampmon.transport.proof import WRONG_PROOF
@@ -154,7 +154,7 @@ def progress(total: int, left: int, records: int, elapsed_s: float) -> str:
     )
 
 
-def _words(outcome: Outcome) -> str:
+def _words(outcome: SpoolOutcome) -> str:
     parts = [f"{outcome.records:,} records sent"]
     if outcome.rejected:
         parts.append(f"{outcome.rejected:,} refused")
@@ -167,7 +167,7 @@ def _words(outcome: Outcome) -> str:
     return f"{attempt}: {', '.join(parts)}{f' ({why})' if why else ''}"
 
 
-def _conclude(sync: Sync, outcomes: list[Outcome], ways: _Ways) -> int:
+def _conclude(sync: Sync, outcomes: list[SpoolOutcome], ways: _Ways) -> int:
     left = [outcome for outcome in outcomes if outcome.problem is not None]
     if left:
         print(
@@ -184,7 +184,7 @@ def _conclude(sync: Sync, outcomes: list[Outcome], ways: _Ways) -> int:
     return 0
 
 
-def _advice(left: list[Outcome], ways: _Ways) -> str:
+def _advice(left: list[SpoolOutcome], ways: _Ways) -> str:
     lacking = {outcome.url for outcome in left if outcome.problem in _LACKS_TOKEN}
     if not lacking:
         return "call it again to go on"

@@ -18,7 +18,7 @@ from ampmon.errors import ConfigurationError
 from ampmon.identity.attempt import owner
 from ampmon.system.plain import plain
 from ampmon_server.cli import which
-from ampmon_server.client.client import Asking, Refused, Unanswered
+from ampmon_server.client.client import Asking, RequestRefused, Unanswered
 from ampmon_server.client.resolve_server import held_token
 from ampmon_server.settings import Settings
 
@@ -130,7 +130,7 @@ def asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Res
         with Asking(url, token) as server:
             try:
                 return ask(server)
-            except Refused as refused:
+            except RequestRefused as refused:
                 if refused.status not in {401, 403}:
                     raise
                 refusal = refused

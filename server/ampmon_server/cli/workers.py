@@ -24,7 +24,7 @@ from typing import Any
 from ampmon.system import interpreter
 from ampmon_server.http import logs
 from ampmon_server.http.auth import KeyProblem
-from ampmon_server.http.process import END_SECONDS, KEEP_ALIVE_SECONDS, Process, in_a_terminal
+from ampmon_server.http.process import END_SECONDS, KEEP_ALIVE_SECONDS, ServerProcess, in_a_terminal
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Unusable
@@ -184,7 +184,7 @@ def _serve(settings: Settings, listener: socket.socket, line: Any, folder: str) 
     except (KeyProblem, Unusable) as problem:
         print(f"ampmon serve: {problem}", file=sys.stderr, flush=True)
         sys.exit(_CANNOT_START)
-    process = Process(service, ready=lambda: line.send(True))
+    process = ServerProcess(service, ready=lambda: line.send(True))
     threading.Thread(
         target=_end_when_told, args=(process, line), name="ampmon-parent", daemon=True
     ).start()
@@ -194,7 +194,7 @@ def _serve(settings: Settings, listener: socket.socket, line: Any, folder: str) 
         service.close()
 
 
-def _end_when_told(process: Process, line: Any) -> None:
+def _end_when_told(process: ServerProcess, line: Any) -> None:
     """Stop when another has taken this one's place, or the process is gone that would say so, however it ended."""
     with suppress(EOFError, OSError):
         line.recv()

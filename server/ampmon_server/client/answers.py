@@ -19,7 +19,7 @@ RECOMMENDED = "Recommended:"
 """Above the one fix of a run that is not second to another."""
 
 
-class Stream(msgspec.Struct, frozen=True):
+class StreamAnswer(msgspec.Struct, frozen=True):
     """A scaler on one rank; ``stream`` is its number in addresses of the page."""
 
     stream: str
@@ -35,17 +35,17 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     started: int
     updates: int
-    streams: tuple[Stream, ...] = ()
+    streams: tuple[StreamAnswer, ...] = ()
 
 
-class Page(msgspec.Struct, frozen=True):
+class RunsAnswer(msgspec.Struct, frozen=True):
     """One page of the list of runs."""
 
     runs: tuple[Run, ...]
     next: str | None = None
 
 
-class Training(msgspec.Struct, frozen=True):
+class TrainingAnswer(msgspec.Struct, frozen=True):
     """What of the training counted, in one sentence."""
 
     sentence: str = ""
@@ -58,10 +58,10 @@ class Diagnosed(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity | None
     findings: tuple[Finding, ...]
     failed: tuple[str, ...] = ()
-    training: Training = Training()
+    training: TrainingAnswer = TrainingAnswer()
 
 
-class Setting(msgspec.Struct, frozen=True):
+class SettingAnswer(msgspec.Struct, frozen=True):
     """A policy, and what it is set to; None is what it does not have."""
 
     name: str
@@ -71,7 +71,7 @@ class Setting(msgspec.Struct, frozen=True):
     growth_interval: int | None = None
 
 
-class Skips(msgspec.Struct, frozen=True):
+class SkipsAnswer(msgspec.Struct, frozen=True):
     """Updates that are skipped; ``known`` says whether the band from ``low`` to ``high`` is narrow enough to tell."""
 
     low: int
@@ -80,19 +80,19 @@ class Skips(msgspec.Struct, frozen=True):
     known: bool = True
 
 
-class Spent(msgspec.Struct, frozen=True):
+class SpentAnswer(msgspec.Struct, frozen=True):
     """How many updates are made at a scale."""
 
     scale: float
     updates: float
 
 
-class Simulation(msgspec.Struct, frozen=True, kw_only=True):
+class SimulationAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A run under a policy. Shares are 0..1 of gradient elements, None where the run was not sampled."""
 
-    policy: Setting
-    skips: Skips
-    scales: tuple[Spent, ...] = ()
+    policy: SettingAnswer
+    skips: SkipsAnswer
+    scales: tuple[SpentAnswer, ...] = ()
     zero_fraction: float | None = None
     subnormal_fraction: float | None = None
     ended: str | None = None
@@ -108,9 +108,9 @@ class Simulated(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     updates: int
     whole: bool
-    recorded: Simulation
-    simulated: Simulation
-    recommended: Simulation
+    recorded: SimulationAnswer
+    simulated: SimulationAnswer
+    recommended: SimulationAnswer
 
 
 def read(body: bytes, kind: type[Answer]) -> Answer:

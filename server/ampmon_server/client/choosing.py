@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterator
 from uuid import UUID
 
-from ampmon_server.client.answers import Page, Run, read
-from ampmon_server.client.client import Asking, Refused, Unanswered
+from ampmon_server.client.answers import Run, RunsAnswer, read
+from ampmon_server.client.client import Asking, RequestRefused, Unanswered
 
 
 LATEST = "latest"
@@ -45,7 +45,7 @@ def _among(runs: list[Run], wanted: str) -> Run | None:
 
 
 def _newest(server: Asking) -> Run:
-    runs = read(server.get("/runs", {"limit": "1"}), Page).runs
+    runs = read(server.get("/runs", {"limit": "1"}), RunsAnswer).runs
     if not runs:
         raise Unanswered(
             "there is no run yet: train with ampmon.GradScaler(), or try `ampmon demo`"
@@ -56,7 +56,7 @@ def _newest(server: Asking) -> Run:
 def _of_id(server: Asking, run_id: UUID) -> Run:
     try:
         return read(server.get(f"/runs/{run_id}"), Run)
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.status != 404:
             raise
         runs = list(_all(server))
@@ -67,7 +67,7 @@ def _all(server: Asking, *, archived: bool = False) -> Iterator[Run]:
     """Every run that is archived, or not, the newest first."""
     fields = {"limit": str(_PAGE), "archived": str(archived).lower()}
     while True:
-        page = read(server.get("/runs", fields), Page)
+        page = read(server.get("/runs", fields), RunsAnswer)
         yield from page.runs
         if page.next is None:
             return

@@ -25,7 +25,7 @@ class Unanswered(Exception):
         super().__init__(plain(message, TEXT_MAX))
 
 
-class Refused(Unanswered):
+class RequestRefused(Unanswered):
     """The server answered, and not with what was asked for."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -140,7 +140,7 @@ class Asking:
             )
         except Unreachable as error:  # it does not prove who it is
             if str(error) == WRONG_PROOF:
-                raise Refused(401, f"{self._not_accepted} ({error})") from None
+                raise RequestRefused(401, f"{self._not_accepted} ({error})") from None
             raise Unanswered(f"{self.url}: {error}") from None
         except (urllib3.exceptions.HTTPError, ValueError) as error:
             # Its message may quote what was sent.
@@ -153,9 +153,9 @@ class Asking:
             ) from None
         self.may_be_framed = "X-Frame-Options" not in answer.headers
         if answer.status == 401:
-            raise Refused(401, self._not_accepted)
+            raise RequestRefused(401, self._not_accepted)
         if answer.status not in {200, 201, 204}:
-            raise Refused(answer.status, _detail(answer))
+            raise RequestRefused(answer.status, _detail(answer))
         return answer
 
 

@@ -14,7 +14,7 @@ from ampmon.system import private
 from ampmon_server.client.client import Asking, Unanswered
 from ampmon_server.client.taking_in import TakingIn, take_in, waiting
 from ampmon_server.http.auth import KeyProblem
-from ampmon_server.http.process import Process
+from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Unusable
@@ -85,7 +85,7 @@ def _address(path: Path, url: str) -> Iterator[None]:
 def _served(service: Service) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ready = threading.Event()
-        process = Process(service, ready=ready.set)
+        process = ServerProcess(service, ready=ready.set)
         thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
         thread.start()
         try:

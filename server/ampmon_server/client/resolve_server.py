@@ -9,7 +9,7 @@ from pathlib import Path
 from ampmon.config import RunOptions, resolve, server_address
 from ampmon.errors import ConfigurationError
 from ampmon.system import private
-from ampmon_server.client.client import Asking, Refused, Unanswered
+from ampmon_server.client.client import Asking, RequestRefused, Unanswered
 from ampmon_server.settings import Settings
 
 
@@ -51,7 +51,7 @@ def _running(settings: Settings, options: RunOptions) -> str | None:
     try:
         with Asking(url, _token(settings, options)) as server:
             server.get("/runs", {"limit": "1"})
-    except Refused:
+    except RequestRefused:
         return url
     except Unanswered:
         return None

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attentio
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ModelSize:
     """How large the model and its batches are; ``context`` and ``batch`` in characters and in windows."""
 
     layers: int
@@ -21,14 +21,14 @@ class Size:
 
 
 # fp16 products have no fast kernel on most CPUs: this one takes 50 to 100 ms an update on one core.
-SMALL = Size(layers=4, heads=4, width=48, context=32, batch=4)
-LARGE = Size(layers=6, heads=6, width=384, context=256, batch=32)
+SMALL = ModelSize(layers=4, heads=4, width=48, context=32, batch=4)
+LARGE = ModelSize(layers=6, heads=6, width=384, context=256, batch=32)
 
 
 class Block(nn.Module):
     """Causal attention, then a two-layer perceptron, each added to the stream [batch, context, width]."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: ModelSize) -> None:
         super().__init__()
         self.heads = size.heads
         self.attention_norm = nn.LayerNorm(size.width)
@@ -50,7 +50,7 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """Predicts each next character."""
 
-    def __init__(self, characters: int, size: Size) -> None:
+    def __init__(self, characters: int, size: ModelSize) -> None:
         super().__init__()
         self.characters = nn.Embedding(characters, size.width)
         self.positions = nn.Embedding(size.context, size.width)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ampmon_server.demo.service import Service
+from ampmon_server.demo.service import DemoServer
 from ampmon_server.demo.story import Row, Story, rows
 
 
@@ -16,7 +16,7 @@ LOOK_S = 0.5
 class Narrator:
     """Tells the story of one run. Asks at most twice a second; a server that does not answer is asked again later."""
 
-    def __init__(self, service: Service, run_id: str, say: Callable[[str], None]) -> None:
+    def __init__(self, service: DemoServer, run_id: str, say: Callable[[str], None]) -> None:
         self._service = service
         self._path = f"/runs/{run_id}"
         self._say = say

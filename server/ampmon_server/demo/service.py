@@ -25,7 +25,7 @@ class ServiceError(Exception):
     """There is no server to report to; the message says why, in one line."""
 
 
-class Service:
+class DemoServer:
     """A server, asked with the token of its data directory. ``own`` if the demo started it: then `stop` ends it."""
 
     def __init__(self, directory: Path, port: int) -> None:
@@ -96,16 +96,16 @@ class Service:
         self._process = None
 
 
-def find_or_start(directory: Path, port: int | None, stopping: Callable[[], bool]) -> Service:
+def find_or_start(directory: Path, port: int | None, stopping: Callable[[], bool]) -> DemoServer:
     """A server of ``directory`` at ``port``: one that is there, else a new one. Raises ServiceError.
 
     Without a port it is the usual one, or a free one where something else has that.
     """
-    service = Service(directory, port or DEFAULT_PORT)
+    service = DemoServer(directory, port or DEFAULT_PORT)
     if service.serves_here():
         return service
     if port is None and _is_taken(DEFAULT_PORT):
-        service = Service(directory, _free_port())
+        service = DemoServer(directory, _free_port())
     service.start(stopping)
     return service
 

@@ -22,7 +22,7 @@ from ampmon_server.client.invitation import invitation
 from ampmon_server.demo import service, text
 from ampmon_server.demo.interrupt import Interrupt
 from ampmon_server.demo.narrator import Narrator
-from ampmon_server.demo.service import Service, ServiceError
+from ampmon_server.demo.service import DemoServer, ServiceError
 from ampmon_server.demo.train import Plan, train
 from ampmon_server.model.words import two_to
 
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace, interrupt: Interrupt) -> int:
 
 
 def _with_server(
-    server: Service,
+    server: DemoServer,
     directory: Path,
     arguments: argparse.Namespace,
     interrupt: Interrupt,
@@ -90,7 +90,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 
 def _train(
-    server: Service, directory: Path, plan: Plan, interrupt: Interrupt, console: Console
+    server: DemoServer, directory: Path, plan: Plan, interrupt: Interrupt, console: Console
 ) -> None:
     if plan.device == "cpu":
         torch.set_num_threads(1)  # leaves the other cores to the server and the browser

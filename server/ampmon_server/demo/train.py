@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 import ampmon
-from ampmon_server.demo.model import GPT, LARGE, SMALL, Size
+from ampmon_server.demo.model import GPT, LARGE, SMALL, ModelSize
 from ampmon_server.demo.text import ALPHABET, Text
 
 
@@ -44,7 +44,7 @@ class Plan:
     growth_interval: int | None
 
     @property
-    def size(self) -> Size:
+    def size(self) -> ModelSize:
         return LARGE if self.device == "cuda" else SMALL
 
     def config(self) -> dict[str, object]:

@@ -14,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, Response
 
 from ampmon_server.background.upkeep import keep_pruned
-from ampmon_server.background.writer import LineTooLong
+from ampmon_server.background.writer import QueueFull
 from ampmon_server.http.auth import Guard, TooManyAttempts
 from ampmon_server.http.auth.access import methods
 from ampmon_server.http.base_path import BasePath
@@ -27,7 +27,7 @@ from ampmon_server.http.routes.callers import NotAllowed
 from ampmon_server.http.service import Service
 from ampmon_server.pages import documentation
 from ampmon_server.settings import Settings
-from ampmon_server.store import BadBatch, BadQuery, Busy, HeaderMissing, NameTaken, NotFound
+from ampmon_server.store import BadBatch, BadQuery, Busy, NameTaken, NotFound, UnknownHeader
 
 
 RETRY_AFTER_S = "1"
@@ -45,7 +45,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         beside = [asyncio.create_task(keep_pruned(settings, opened.store, opened.writer))]
         if settings.judging:
             beside.append(asyncio.create_task(opened.judge.keep_judging()))
-        beside.append(asyncio.create_task(opened.courier.keep_delivering()))
+        beside.append(asyncio.create_task(opened.alert_sender.keep_delivering()))
         beside += [asyncio.create_task(each.keep_forwarding()) for each in opened.forwarders]
         if opened.certificate is not None:
             beside.append(asyncio.create_task(opened.certificate.keep()))
@@ -112,7 +112,7 @@ async def _name_taken(_: Request, error: Exception) -> Response:
 
 
 async def _missing_header(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HeaderMissing)
+    assert isinstance(error, UnknownHeader)
     return problem(409, str(error), field="headers", header=error.header)
 
 
@@ -155,11 +155,11 @@ _ANSWERS = {
     NotFound: _not_found,
     NotAllowed: _not_allowed,
     NameTaken: _name_taken,
-    HeaderMissing: _missing_header,
+    UnknownHeader: _missing_header,
     BadBatch: _bad_input,
     BadQuery: _bad_input,
     Busy: _busy,
-    LineTooLong: _busy,
+    QueueFull: _busy,
     TooManyAttempts: _too_many_attempts,
     RequestValidationError: _invalid,
     HTTPException: _http_error,

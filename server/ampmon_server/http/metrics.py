@@ -22,10 +22,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ampmon_server.alerting.delivery import TROUBLES
-from ampmon_server.background.writer import LineTooLong
+from ampmon_server.background.writer import QueueFull
 from ampmon_server.http import readiness
 from ampmon_server.http.service import Service
-from ampmon_server.store import BadBatch, Busy, HeaderMissing, NotFound, StoreError
+from ampmon_server.store import BadBatch, Busy, NotFound, StoreError, UnknownHeader
 
 
 Reason = Literal[
@@ -47,10 +47,10 @@ Reason = Literal[
 
 _REASONS: dict[type[Exception], Reason] = {
     BadBatch: "invalid",
-    HeaderMissing: "header",
+    UnknownHeader: "header",
     NotFound: "not_found",
     Busy: "busy",
-    LineTooLong: "line",
+    QueueFull: "line",
 }
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Seconds; a request waits in the line of writers for up to 20."""
@@ -173,15 +173,15 @@ class _Standing(Collector):
         )
 
     def _alerting(self, service: Service) -> Iterator[Metric]:
-        courier = service.courier
+        alert_sender = service.alert_sender
         attempts = CounterMetricFamily(
             "ampmon_alert_messages",
             "Attempts to send a message of an alert, by how they went.",
             labels=["outcome"],
         )
-        attempts.add_metric(["sent"], courier.sent)
+        attempts.add_metric(["sent"], alert_sender.sent)
         for trouble in TROUBLES:
-            attempts.add_metric([trouble], courier.failed[trouble])
+            attempts.add_metric([trouble], alert_sender.failed[trouble])
         yield attempts
         with suppress(StoreError):  # what is ready, below, says so
             yield GaugeMetricFamily(

@@ -44,7 +44,7 @@ _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _log = logging.getLogger(__name__)
 
 
-class Process(uvicorn.Server):
+class ServerProcess(uvicorn.Server):
     """Serves an open service; calls ``ready`` once it does. ``timers`` and ``crowd`` are those of its connections."""
 
     def __init__(

@@ -6,12 +6,12 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from ampmon_server.background.alert_sender import Courier
-from ampmon_server.background.bus import Bus, Follower
-from ampmon_server.background.diagnosis_worker import Judge
+from ampmon_server.background.alert_sender import AlertSender
+from ampmon_server.background.bus import Bus, BusFollower
+from ampmon_server.background.diagnosis_worker import DiagnosisWorker
 from ampmon_server.background.forwarding import Forwarder, opened
-from ampmon_server.background.rejected_clients import Refusals
-from ampmon_server.background.writer import LastWrite, Line, Writer
+from ampmon_server.background.rejected_clients import RejectedClients
+from ampmon_server.background.writer import LastWrite, WriteQueue, Writer
 from ampmon_server.http.auth import Callers, Keys, Limits, Logins, Proofs, Sessions, Tokens
 from ampmon_server.http.certificate import Certificate
 from ampmon_server.settings import Settings
@@ -37,16 +37,16 @@ class Service:
     limits: Limits
     bus: Bus
     writer: Writer
-    line: Line[Any, Any]
+    line: WriteQueue[Any, Any]
     """The batches that wait to be stored."""
-    judge: Judge
-    courier: Courier
+    judge: DiagnosisWorker
+    alert_sender: AlertSender
     forwarders: tuple[Forwarder, ...]
-    follower: Follower | None = None
+    follower: BusFollower | None = None
     """What brings the news of other server processes; None where there can be none."""
     certificate: Certificate | None = None
     """What is shown to those who connect; None where the server speaks no TLS."""
-    refusals: Refusals = field(default_factory=Refusals)
+    refusals: RejectedClients = field(default_factory=RejectedClients)
     last_write: LastWrite = field(default_factory=LastWrite)
     leaving: threading.Event = field(default_factory=threading.Event)
     """Set once the process is to stop."""
@@ -62,11 +62,11 @@ class Service:
         keys = Keys.load(settings.data_directory, settings.token_file)
         store, bus, follower = Store.open(settings), Bus(), None
         if store.shared:
-            follower = Follower(bus, store, store.notices())
+            follower = BusFollower(bus, store, store.notices())
             follower.start()
         writer = Writer(SHARED_WRITERS if store.shared else 1)
-        judge = Judge(store, writer, bus, settings.thresholds, settings.alerts)
-        courier = Courier(store, writer, bus, settings.alerts)
+        judge = DiagnosisWorker(store, writer, bus, settings.thresholds, settings.alerts)
+        alert_sender = AlertSender(store, writer, bus, settings.alerts)
         tokens = Tokens(store)
         sessions = Sessions(store)
         callers = Callers(keys, tokens, sessions, settings)
@@ -85,9 +85,9 @@ class Service:
             bus,
             writer,
             # On PostgreSQL one at a time on each thread: a cluster has runs on several nodes.
-            Line(writer, 1) if store.shared else Line(writer),
+            WriteQueue(writer, 1) if store.shared else WriteQueue(writer),
             judge,
-            courier,
+            alert_sender,
             tuple(Forwarder(*each, store, writer) for each in destinations.items()),
             follower,
             certificate,

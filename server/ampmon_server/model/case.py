@@ -29,7 +29,7 @@ LOST = "not_finite"
 
 
 @dataclass(frozen=True, slots=True)
-class Culprit:
+class SkipCulprit:
     """A parameter whose gradient was not finite; None where its elements were not counted."""
 
     parameter: str
@@ -59,7 +59,7 @@ class Skip:
     scale_kind: str | None
     scale_after: float | None
     scale_after_kind: str | None
-    culprits: list[Culprit]
+    culprits: list[SkipCulprit]
     culprit_order: str
     culprit_parameters: int
     origin: str | None
@@ -92,7 +92,7 @@ INIT_SCALE = 65536.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class ScalePolicy:
     """How a scaler moves its scale, as its newest attempt said, and the script's own ``arguments`` for it, as code."""
 
     scaler_type: str = "ampmon.client.scaler.GradScaler"
@@ -157,7 +157,7 @@ class ScalerCase:
 
     name: str
     number: int
-    policy: Policy
+    policy: ScalePolicy
     first: Cells
     updates: Cells
     recent: Cells

@@ -17,7 +17,7 @@ PARTS = ("Cause", "Check", "Fix")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MessageEntry:
     """One heading of the page: messages that have one cause. Its parts are Markdown."""
 
     title: str
@@ -35,7 +35,7 @@ class Entry:
 
 
 @cache
-def entries() -> tuple[Entry, ...]:
+def entries() -> tuple[MessageEntry, ...]:
     """All of the page, in its order. Raises OSError where it is not there."""
     sections = assets.errors().read_text("utf-8").split("\n## ")[1:]
     return tuple(
@@ -50,10 +50,10 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-"))
 
 
-def _entry(section: str, text: str) -> Entry:
+def _entry(section: str, text: str) -> MessageEntry:
     head, *rest = re.split(r"^\*\*(.+?)\.\*\* ", text, flags=re.MULTILINE)
     parts = {name: part.strip() for name, part in zip(rest[::2], rest[1::2], strict=True)}
-    return Entry(
+    return MessageEntry(
         title=head.partition("\n")[0].replace("`", ""),
         section=section,
         messages=tuple(re.findall(r"^```text\n(.*?)\n```$", head, re.MULTILINE | re.DOTALL)),

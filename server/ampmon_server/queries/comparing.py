@@ -39,7 +39,7 @@ SCALARS_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ComparedRow:
     """A row of a table: what it is called, what each run has there, and whether those that are there differ."""
 
     name: str
@@ -59,8 +59,8 @@ class Comparison:
     baseline: str | None
     name: str | None
     distances: list[Distance | None]
-    outcome: list[Line]
-    made: list[Line]
+    outcome: list[ComparedRow]
+    made: list[ComparedRow]
     own_steps: bool
 
 
@@ -193,14 +193,14 @@ def _source(store: Store, run: Summary, view: View) -> Source:
     return source_of(series)
 
 
-def _lines(told: Sequence[Mapping[str, str] | None]) -> list[Line]:
+def _lines(told: Sequence[Mapping[str, str] | None]) -> list[ComparedRow]:
     """A line for each name that any run has, in the order in which they are first met."""
     names = dict.fromkeys(name for each in told if each is not None for name in each)
     lines = []
     for name in names:
         values = [None if each is None else each.get(name, NONE) for each in told]
         known = {value for value in values if value is not None}
-        lines.append(Line(name, values, len(known) > 1))
+        lines.append(ComparedRow(name, values, len(known) > 1))
     return lines
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from uuid import UUID
 
 from ampmon.wire import BASELINE
-from ampmon_server.model.aggregates.departure import Band, Departure, band, departure
+from ampmon_server.model.aggregates.departure import BaselineBand, Departure, band, departure
 from ampmon_server.model.words import count, plural, power_of_two
 from ampmon_server.store import NotFound, Store, Stretch, Summary
 from ampmon_server.store.engine.numbers import KINDS, split
@@ -48,7 +48,7 @@ def logged_of(store: Store, run_id: UUID) -> Logged:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class RunLoss:
     """The newest and the least value of a run's loss, under the ``name`` that it was logged by.
 
     ``kind`` is ``nan``, ``inf`` or ``-inf`` where the newest is not finite, and ``value`` is null then. ``least`` is of
@@ -61,7 +61,7 @@ class Loss:
     least: float | None
 
 
-def loss_of(store: Store, run_id: UUID) -> Loss | None:
+def loss_of(store: Store, run_id: UUID) -> RunLoss | None:
     """The first logged name with "loss" in it; None where there is none, or no such run."""
     try:
         first = next(iter(logged_of(store, run_id).values()), None)
@@ -69,7 +69,7 @@ def loss_of(store: Store, run_id: UUID) -> Loss | None:
         return None
     if first is None or "loss" not in first.name:
         return None
-    return Loss(first.name, first.value, first.value_kind, first.least)
+    return RunLoss(first.name, first.value, first.value_kind, first.least)
 
 
 def baseline_of(runs: Sequence[Summary], asked: UUID | None) -> Summary | None:
@@ -79,7 +79,7 @@ def baseline_of(runs: Sequence[Summary], asked: UUID | None) -> Summary | None:
     return next(chosen, None) or next(tagged, None)
 
 
-def band_of(store: Store, run: Summary, name: str) -> Band | None:
+def band_of(store: Store, run: Summary, name: str) -> BaselineBand | None:
     """The band of a baseline in what it logged under a name; None where that is too little."""
     cells = store.scalar_series(UUID(run.run_id), [name], Stretch(), columns=COLUMNS)
     return band(cells[name])

@@ -31,7 +31,7 @@ from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.names import sought
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.queries.whatif_reader import measured, recommended, tried
-from ampmon_server.store import NotFound, ParameterSeries, Series, Store, Stretch
+from ampmon_server.store import NotFound, ParameterSeries, ScalerSeries, Store, Stretch
 
 
 _FIRST = {"loss": 0, "lr": 1}
@@ -71,7 +71,7 @@ def draw(store: Store, run_id: UUID, name: str, asked: Asked) -> Figure:
     return figure(_READERS.get(name, _series)(store, run_id, asked), asked.view)
 
 
-def source_of(series: Series) -> Source:
+def source_of(series: ScalerSeries) -> Source:
     """What charts are drawn from, of what the store has of a scaler."""
     return Source(
         series.updates,

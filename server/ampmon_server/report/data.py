@@ -36,7 +36,7 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportData:
     """Answers of the server. ``skips`` are the newest of the ledger, each with the ranks that made it.
 
     ``scalers`` are the names of all of them; charts are of the first.
@@ -49,7 +49,7 @@ class Told:
     skips: list[dict[str, Any]]
 
 
-def tell(server: Asking, run_id: str, each: Callable[[str], object] = lambda _: None) -> Told:
+def tell(server: Asking, run_id: str, each: Callable[[str], object] = lambda _: None) -> ReportData:
     """Everything of a run; ``each`` is called before each of the things that take time. Blocks. Raises Unanswered."""
     ask = _Run(server, f"/runs/{run_id}")
     each("the run")
@@ -62,7 +62,7 @@ def tell(server: Asking, run_id: str, each: Callable[[str], object] = lambda _: 
     for name in OF_A_RUN:
         each(f"chart {name}")
         charts += ask.charts(name, streams)
-    return Told(run, diagnosis, list(streams), charts, skips)
+    return ReportData(run, diagnosis, list(streams), charts, skips)
 
 
 def _streams(run: dict[str, Any]) -> dict[str, str]:

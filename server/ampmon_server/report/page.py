@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ampmon_server.pages import assets, styles
-from ampmon_server.report.data import Told
+from ampmon_server.report.data import ReportData
 from ampmon_server.report.sections import sections
 
 
@@ -52,7 +52,7 @@ _SHELL = """\
 """
 
 
-def page(told: Told, version: str, now: datetime | None = None) -> str:
+def page(told: ReportData, version: str, now: datetime | None = None) -> str:
     """The whole file. What users named is only ever text in it."""
     when = (now or datetime.now(timezone.utc)).strftime("%Y-%m-%d %H:%M UTC")
     return _SHELL.format(

@@ -21,7 +21,7 @@ from ampmon_server.model.words import (
     within,
 )
 from ampmon_server.queries.merged_skips import NAMED
-from ampmon_server.report.data import SCALERS_MAX, Chart, Told
+from ampmon_server.report.data import SCALERS_MAX, Chart, ReportData
 
 
 SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}
@@ -32,7 +32,7 @@ OPEN_MAX = 20
 """So many skips are shown at once: on a phone each is as tall as a paragraph."""
 
 
-def sections(told: Told) -> str:
+def sections(told: ReportData) -> str:
     """Everything between the head of the file and its scripts."""
     parts = [
         _head(told),
@@ -47,7 +47,7 @@ def sections(told: Told) -> str:
     return "\n".join(parts)
 
 
-def _head(told: Told) -> str:
+def _head(told: ReportData) -> str:
     run, diagnosis = told.run, told.diagnosis
     about = " · ".join(
         [run["project"], run["owner"], run["status"], f"started {_when(run['started'])}"]
@@ -72,17 +72,17 @@ def _verdict(severity: str | None) -> str:
     return f"<span class='badge verdict' data-severity='{word}'><span>{SHAPES[severity]}</span> {word}</span>"
 
 
-def _notices(told: Told) -> str:
+def _notices(told: ReportData) -> str:
     notices = "".join(f"<li>{escape(each)}</li>" for each in told.diagnosis["notices"])
     return f"<ul class='notices'>{notices}</ul>" if notices else ""
 
 
-def _findings(told: Told) -> str:
+def _findings(told: ReportData) -> str:
     findings = "".join(_finding(each, told) for each in told.diagnosis["findings"])
     return f"<section class='findings'>{findings}</section>"
 
 
-def _finding(finding: dict[str, Any], told: Told) -> str:
+def _finding(finding: dict[str, Any], told: ReportData) -> str:
     first, last = finding["first_step"], finding["last_step"]
     places = ["" if first is None or last is None else steps(first, last)]
     if finding["scaler"] and len(told.scalers) > 1:
@@ -180,7 +180,7 @@ def _chart(chart: Chart) -> str:
     return f"<section class='panel' data-figure='{chart.name}'>{title}{''.join(words)}</section>"
 
 
-def _skips(told: Told) -> str:
+def _skips(told: ReportData) -> str:
     if not told.skips:
         return "<section class='ledger'><h2>Skipped steps</h2><p class='empty'>None.</p></section>"
     newest, earlier = told.skips[:OPEN_MAX], told.skips[OPEN_MAX:]
@@ -195,7 +195,7 @@ def _skips(told: Told) -> str:
     return f"<section class='ledger'><h2>Skipped steps</h2>{''.join(parts)}</section>"
 
 
-def _table(skips: Sequence[dict[str, Any]], told: Told) -> str:
+def _table(skips: Sequence[dict[str, Any]], told: ReportData) -> str:
     heads = "".join(
         f"<th scope='col'>{each}</th>"
         for each in ("Step", "Time", "Optimizer", "Cause", "First to overflow", "Scale")
@@ -204,7 +204,7 @@ def _table(skips: Sequence[dict[str, Any]], told: Told) -> str:
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _skip(skip: dict[str, Any], told: Told) -> str:
+def _skip(skip: dict[str, Any], told: ReportData) -> str:
     names = [each["parameter"] for each in skip["culprits"]]
     rest = skip["culprit_parameters"] - len(names[:CULPRITS])
     culprits = ", ".join(f"<code>{escape(name)}</code>" for name in names[:CULPRITS])

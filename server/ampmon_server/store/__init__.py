@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from ampmon_server.store.access.tokens import Token
-from ampmon_server.store.admin.checks.finding import Finding
+from ampmon_server.store.admin.checks.finding import Defect
 from ampmon_server.store.admin.distributing import Distribution
-from ampmon_server.store.admin.prune import Due, Failures, Keep, Size
+from ampmon_server.store.admin.prune import Due, Failures, Keep, PruneSize
 from ampmon_server.store.admin.pruning import Pruning
 from ampmon_server.store.admin.verify import Verification
 from ampmon_server.store.alerts.judgements import Judgement, Kept
 from ampmon_server.store.alerts.mutes import Mute
-from ampmon_server.store.alerts.outbox import Delivery, Taken
+from ampmon_server.store.alerts.outbox import DeliveryState, Taken
 from ampmon_server.store.engine.errors import (
     BadBatch,
     BadQuery,
     Busy,
-    HeaderMissing,
     NameTaken,
     NotFound,
     StoreError,
+    UnknownHeader,
     Unusable,
 )
 from ampmon_server.store.engine.opening import upgrade
@@ -28,12 +28,12 @@ from ampmon_server.store.ingest.ingest import ANYONE, Receipt, Sender
 from ampmon_server.store.ingest.together import Outcome
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.reading.alarms import Standings
-from ampmon_server.store.runs.listing import Groups, Listed, Sort, Wanted
+from ampmon_server.store.runs.listing import Groups, ListedRuns, Sort, Wanted
 from ampmon_server.store.runs.runs import Belonging, Edit, Status, Summary
 from ampmon_server.store.samples.parameter_rollups import ParameterSeries
-from ampmon_server.store.samples.parameters import Page as ParameterPage
+from ampmon_server.store.samples.parameters import ParameterQuery as ParameterPage
 from ampmon_server.store.samples.parameters import Sort as ParameterSort
-from ampmon_server.store.store import Series, Store
+from ampmon_server.store.store import ScalerSeries, Store
 from ampmon_server.store.streams.changes import Change
 from ampmon_server.store.updates.identity import Identity
 
@@ -46,19 +46,18 @@ __all__ = [
     "Belonging",
     "Busy",
     "Change",
-    "Delivery",
+    "Defect",
+    "DeliveryState",
     "Distribution",
     "Due",
     "Edit",
     "Failures",
-    "Finding",
     "Groups",
-    "HeaderMissing",
     "Identity",
     "Judgement",
     "Keep",
     "Kept",
-    "Listed",
+    "ListedRuns",
     "Mute",
     "NameTaken",
     "NotFound",
@@ -70,11 +69,11 @@ __all__ = [
     "Piece",
     "Point",
     "Portion",
+    "PruneSize",
     "Pruning",
     "Receipt",
+    "ScalerSeries",
     "Sender",
-    "Series",
-    "Size",
     "Sort",
     "Standings",
     "Status",
@@ -84,6 +83,7 @@ __all__ = [
     "Summary",
     "Taken",
     "Token",
+    "UnknownHeader",
     "Unusable",
     "Verification",
     "Wanted",

@@ -36,7 +36,7 @@ from ampmon_server.store.schema.tables import attempts, destinations, forwarded,
 from ampmon_server.store.schema.tables import runs as of_runs
 from ampmon_server.store.streams.scalers import Scaler, scalers_of
 from ampmon_server.store.updates import rollups, scalars
-from ampmon_server.store.updates.scalars import Logged
+from ampmon_server.store.updates.scalars import LoggedSeries
 
 
 STEPS_MAX = 1024
@@ -250,7 +250,7 @@ def _series(connection: Connection, run: Row[Any]) -> list[_Series]:
         read = partial(_updates, connection, scaler, prefix)
         found.append(_Series(f"updates {scaler.number}", ready, together, read))
         for source, held in zip(scaler.sources, of, strict=True):
-            logged = Logged(scaler.run_id, source.number, source.rows_from)
+            logged = LoggedSeries(scaler.run_id, source.number, source.rows_from)
             first = {number: origins.get((source.rank, number), 0) for number in held}
             before = "" if source.rank == lowest else f"rank{source.rank}/"
             values = _Series(
@@ -320,7 +320,7 @@ def _number(row: Mapping[str, Any], name: str) -> float | None:
 
 
 def _values(
-    connection: Connection, of: Logged, prefix: str, attempt: int, within: Range
+    connection: Connection, of: LoggedSeries, prefix: str, attempt: int, within: Range
 ) -> tuple[list[Point], int]:
     names = scalars.names_of(connection, of)
     first = within[0]

@@ -16,7 +16,7 @@ from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.schema.tables import gradient_blocks
 from ampmon_server.store.store import Store
 from ampmon_server.store.streams import scalers
-from ampmon_server.store.streams.scalers import Source
+from ampmon_server.store.streams.scalers import StreamSource
 from ampmon_server.store.streams.streams import parameters_of
 
 
@@ -24,7 +24,7 @@ _BLOCKS = 4
 """So many blocks are read in one transaction."""
 
 
-class Sampled(NamedTuple):
+class ExportedSample(NamedTuple):
     """One sampled update on one rank; the sample's indices are into ``parameters``."""
 
     scaler: str
@@ -34,7 +34,7 @@ class Sampled(NamedTuple):
     parameters: Sequence[wire.Parameter]
 
 
-def read_samples(store: Store, run_id: UUID) -> Iterator[Sampled]:
+def read_samples(store: Store, run_id: UUID) -> Iterator[ExportedSample]:
     """Every sample that no later attempt has done over: by scaler, then rank, then step. Raises NotFound."""
     database = store._engine
     with engine.reading(database) as connection:
@@ -61,14 +61,14 @@ def read_samples(store: Store, run_id: UUID) -> Iterator[Sampled]:
                         } | known
             for row, kept in zip(rows, held, strict=True):
                 for sample in kept:
-                    yield Sampled(name, source.rank, row.attempt, sample, known[row.attempt])
+                    yield ExportedSample(name, source.rank, row.attempt, sample, known[row.attempt])
             if len(rows) < _BLOCKS:
                 break
             after = (rows[-1].first_step, rows[-1].attempt)
 
 
 def _blocks(
-    connection: Connection, run_id: bytes, source: Source, after: tuple[int, int]
+    connection: Connection, run_id: bytes, source: StreamSource, after: tuple[int, int]
 ) -> Sequence[Row[Any]]:
     table = gradient_blocks.c
     key = (table.first_step, table.attempt)
@@ -83,7 +83,7 @@ def _blocks(
 
 
 def _current(
-    connection: Connection, run_id: bytes, source: Source, row: Row[Any]
+    connection: Connection, run_id: bytes, source: StreamSource, row: Row[Any]
 ) -> list[packing.Sample]:
     stack = packing.stack_from_bytes(row.data)
     if not source.overlaid:

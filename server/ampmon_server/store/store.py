@@ -18,7 +18,7 @@ from ampmon_server.model.series import RankRows, Resume, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store.access import logins, sessions, tokens
 from ampmon_server.store.admin import prune
-from ampmon_server.store.admin.notices import Notices
+from ampmon_server.store.admin.notices import PostgresNotices
 from ampmon_server.store.admin.prune import Due
 from ampmon_server.store.admin.pruning import Prunes
 from ampmon_server.store.alerts import judgements
@@ -53,7 +53,7 @@ from ampmon_server.store.updates.identity import Identity
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class ScalerSeries:
     """What figures draw of one scaler."""
 
     updates: Cells
@@ -75,7 +75,7 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
     def __init__(self, database: Engine, exclusive: IO[bytes] | None) -> None:
         self._engine = database
         self._exclusive = exclusive
-        self._recent: Recent[Series] = Recent()
+        self._recent: Recent[ScalerSeries] = Recent()
         self._memory = Memory()
 
     @classmethod
@@ -95,9 +95,9 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
         """Whether other server processes may use the same database, and several threads may write to it at a time."""
         return self._exclusive is None
 
-    def notices(self) -> Notices | None:
+    def notices(self) -> PostgresNotices | None:
         """What tells the other server processes of changes; None where there can be none."""
-        return Notices(self._engine) if self.shared else None
+        return PostgresNotices(self._engine) if self.shared else None
 
     def check(self) -> None:
         """Raise Busy unless the database answers, and Unusable where its schema is not this version's any more."""
@@ -178,7 +178,7 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
 
     def updates(
         self, run_id: UUID, *, stream: int | None, start: int, stop: int, limit: int
-    ) -> columns.Page:
+    ) -> columns.ColumnsPage:
         """Columns of updates, and the step to go on from. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
@@ -194,7 +194,7 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
         by: Literal["step", "time", "user"] = "step",
         columns: int = 1000,
         rank: int | None = None,
-    ) -> Series:
+    ) -> ScalerSeries:
         """Updates, in enough cells to fill ``columns`` columns, and samples with ``start`` <= x < ``stop``.
 
         x is the step, the time, or the user's own step; nothing where there is none of those. Of one ``rank`` alone
@@ -215,12 +215,12 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
         by: Literal["step", "time", "user"],
         columns: int,
         rank: int | None,
-    ) -> Series:
+    ) -> ScalerSeries:
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
             found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
             if found is None:
-                return Series(empty(), gradients.empty(), scaler.disabled)
+                return ScalerSeries(empty(), gradients.empty(), scaler.disabled)
             stretch, user = found
             if rank is None:
                 updates = rollups.window(connection, scaler, stretch, columns)
@@ -230,7 +230,7 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
                 updates, sampled = ranks.window(connection, scaler, one, stretch)
             for cells in (updates, sampled):
                 cells.flags.writeable = False
-            return Series(
+            return ScalerSeries(
                 updates,
                 sampled,
                 scaler.disabled,

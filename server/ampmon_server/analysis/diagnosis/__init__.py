@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ampmon_server.analysis.diagnosis.diagnose import Diagnosis, diagnose
-from ampmon_server.analysis.diagnosis.effective import Training, effective
+from ampmon_server.analysis.diagnosis.effective import EffectiveTraining, effective
 
 
-__all__ = ["Diagnosis", "Training", "diagnose", "effective"]
+__all__ = ["Diagnosis", "EffectiveTraining", "diagnose", "effective"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from ampmon_server.analysis.diagnosis.updates import GROW, MANUAL, held_scale, whole_skips
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.case import Policy, ScalerCase
+from ampmon_server.model.case import ScalePolicy, ScalerCase
 
 
 QUIET = 10
@@ -38,7 +38,7 @@ def _quiet_from(cells: Cells) -> int:
     return int(begins[found[0]]) if len(found) else len(cells)
 
 
-def _ends_search(cells: Cells, policy: Policy) -> np.ndarray:
+def _ends_search(cells: Cells, policy: ScalePolicy) -> np.ndarray:
     moved = (cells["moves"][:, GROW] > 0) | (cells["moves"][:, MANUAL] > 0)
     below = (cells["scale_first"] < 1) & ~whole_skips(cells)
     return np.asarray(moved | held_scale(cells, policy) | below)

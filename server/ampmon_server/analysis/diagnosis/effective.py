@@ -15,7 +15,7 @@ BATCH_NAMES = ("batch_size", "batch")
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class EffectiveTraining:
     """Updates that were run, and those that changed the weights; the same in samples, where the batch is known.
 
     ``share`` is 0..1, None before the first update. ``samples`` are batches of the configuration's `batch_size` or
@@ -32,12 +32,12 @@ class Training:
     sentence: str
 
 
-def effective(case: Case) -> Training:
+def effective(case: Case) -> EffectiveTraining:
     """What a run's updates came to."""
     counted = max(case.updates - case.skipped, 0)
     batch = None if _scalers(case) > 1 else _batch(case.config)
     each = None if batch is None else batch * max(case.ranks, 1)
-    return Training(
+    return EffectiveTraining(
         updates=case.updates,
         counted=counted,
         share=counted / case.updates if case.updates else None,

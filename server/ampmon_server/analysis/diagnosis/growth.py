@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from ampmon_server.analysis.diagnosis.underflow import Underflow
+from ampmon_server.analysis.diagnosis.underflow import MeasuredUnderflow
 from ampmon_server.analysis.diagnosis.updates import GROW, MANUAL, is_set_by_hand
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.case import Policy, ScalerCase
+from ampmon_server.model.case import ScalePolicy, ScalerCase
 from ampmon_server.model.series import Flags
 from ampmon_server.model.thresholds import Thresholds
 
@@ -33,7 +33,7 @@ ALIKE = 0.9
 """Of the skips at a ceiling, so many are within a factor of two of the same scale: the one that is too large."""
 
 
-def bits_to_cure(seen: Underflow, thresholds: Thresholds) -> int | None:
+def bits_to_cure(seen: MeasuredUnderflow, thresholds: Thresholds) -> int | None:
     """By how many bits the scale must grow for less than a warning; None where there is no room for that."""
     bearable = thresholds.subnormal.warning or 0.0
     for bits in range(1, min(int(seen.room), BITS_MAX) + 1):
@@ -57,7 +57,7 @@ def is_past_growth(scaler: ScalerCase) -> bool:
     return interval == 0 or (scaler.growth_tracker or 0) >= interval + LATE
 
 
-def is_climbing(scaler: ScalerCase, seen: Underflow, thresholds: Thresholds) -> bool:
+def is_climbing(scaler: ScalerCase, seen: MeasuredUnderflow, thresholds: Thresholds) -> bool:
     """Whether the scaler will have cured the underflow by itself before long."""
     bits = bits_to_cure(seen, thresholds)
     if bits is None or is_set_by_hand(scaler.recent):
@@ -65,7 +65,7 @@ def is_climbing(scaler: ScalerCase, seen: Underflow, thresholds: Thresholds) -> 
     return updates_to_grow(scaler, bits) <= thresholds.growth_patience
 
 
-def follows_growth(cells: Cells, policy: Policy, outlier: Flags | None = None) -> Flags:
+def follows_growth(cells: Cells, policy: ScalePolicy, outlier: Flags | None = None) -> Flags:
     """Which updates come after a growth that may have made them overflow, at a larger scale than before it, [n].
 
     They come soon after it. Where many skips do, and nearly all are at one ceiling, the later ones are its as well. A

@@ -35,7 +35,7 @@ ENOUGH = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LossPattern:
     """The loss logged under ``name`` at skipped updates: ``ratio`` to the usual one at ``heavy`` of them.
 
     ``known``: the loss of every skipped update was logged.
@@ -48,7 +48,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Culprits:
+class CulpritPattern:
     """Of ``known`` skips in the ledger ``everywhere`` were of every parameter; ``first`` led ``times`` of the rest."""
 
     known: int
@@ -63,8 +63,8 @@ class Common:
 
     steps: Ints
     period: int | None
-    loss: Loss | None
-    culprits: Culprits
+    loss: LossPattern | None
+    culprits: CulpritPattern
     norm_ratio: float | None
     proven: float | None
 
@@ -98,7 +98,7 @@ def period_of(steps: Ints) -> int | None:
     return period
 
 
-def loss_at(logged: Mapping[str, Cells], steps: Ints, skips: Ints) -> Loss | None:
+def loss_at(logged: Mapping[str, Cells], steps: Ints, skips: Ints) -> LossPattern | None:
     """The training loss at some steps of all ``skips``; None if none was logged.
 
     A cell of several updates tells the step of its largest value alone, which speaks for all skips in the cell. A value
@@ -112,7 +112,7 @@ def loss_at(logged: Mapping[str, Cells], steps: Ints, skips: Ints) -> Loss | Non
     place = known.place(both)
     is_logged = _is_dense(known.cells)[place[1]] & (known.cells["first"][place[1]] <= steps)
     ratios = known.cells["value_max"][at_skip] / known.usual[at_skip]
-    return Loss(
+    return LossPattern(
         name=known.name,
         ratio=float(np.median(ratios)) if len(ratios) else 1.0,
         heavy=int(at_skip[place].any(0).sum()),
@@ -136,7 +136,7 @@ def outlier_skips(cells: Cells, logged: Mapping[str, Cells]) -> Flags:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownLoss:
     """The cells of the training loss with finite values, and the usual value around each."""
 
     name: str
@@ -156,7 +156,7 @@ class _Known:
         return np.minimum(np.searchsorted(self.cells["last"], steps), len(self.cells) - 1)
 
 
-def _known(logged: Mapping[str, Cells]) -> _Known | None:
+def _known(logged: Mapping[str, Cells]) -> _KnownLoss | None:
     name = training_loss(logged)
     if name is None:
         return None
@@ -165,10 +165,10 @@ def _known(logged: Mapping[str, Cells]) -> _Known | None:
     cells, finite = cells[finite > 0], finite[finite > 0]
     if not len(cells):
         return None
-    return _Known(name, cells, _usual(cells, finite))
+    return _KnownLoss(name, cells, _usual(cells, finite))
 
 
-def loss_over(logged: Mapping[str, Cells], first: int, last: int) -> Loss | None:
+def loss_over(logged: Mapping[str, Cells], first: int, last: int) -> LossPattern | None:
     """The training loss from step ``first`` to ``last``, if it is an outlier beside that before, and finite."""
     name = training_loss(logged)
     if name is None:
@@ -182,7 +182,7 @@ def loss_over(logged: Mapping[str, Cells], first: int, last: int) -> Loss | None
     heavy = int((inside >= HEAVY * np.median(before)).sum())
     if not HEAVY <= ratio < np.inf or 2 * heavy <= len(inside):
         return None
-    return Loss(name, ratio, heavy, known=True)
+    return LossPattern(name, ratio, heavy, known=True)
 
 
 def _usual(cells: Cells, finite: Ints) -> Floats:
@@ -211,13 +211,13 @@ def norm_ratio(scaler: ScalerCase, steps: Ints) -> float | None:
     return float(np.median(norm[near]) / np.median(norm[usable]))
 
 
-def culprits_of(scaler: ScalerCase, steps: Ints) -> Culprits:
+def culprits_of(scaler: ScalerCase, steps: Ints) -> CulpritPattern:
     """Which parameters overflowed at these steps, as far as the ledger knows."""
     wanted = set(steps.tolist())
     known = [each for each in skipped_updates(scaler) if each.first and each.step in wanted]
     first = Counter(each.first for each in known if not each.everywhere).most_common(1)
     name, times = first[0] if first else (None, 0)
-    return Culprits(len(known), sum(each.everywhere for each in known), name, times)
+    return CulpritPattern(len(known), sum(each.everywhere for each in known), name, times)
 
 
 def proven_scale(cells: Cells, steps: Ints) -> float | None:

@@ -32,7 +32,7 @@ It is larger, for what is rounded on the way back is too: measured on three netw
 
 
 @dataclass(frozen=True, slots=True)
-class Underflow:
+class MeasuredUnderflow:
     """Of the newest samples of what is on fp16's grid, at one scale, from ``first_step`` to ``last_step``.
 
     ``share`` of the elements are subnormal, at least ``low`` of all by what was looked at. ``histogram`` [64] adds the
@@ -67,7 +67,7 @@ class Underflow:
         return low, high
 
 
-def underflow(scaler: ScalerCase) -> Underflow | None:
+def underflow(scaler: ScalerCase) -> MeasuredUnderflow | None:
     """None where too few samples tell of it."""
     samples = scaler.samples
     of = samples.on_grid
@@ -81,7 +81,7 @@ def underflow(scaler: ScalerCase) -> Underflow | None:
     chosen = take_samples(samples, rows)
     share, low = _subnormal(take(of, rows))
     room, ceiling = _room(scaler, scale, float(chosen.on_grid.amax.max()))
-    return Underflow(
+    return MeasuredUnderflow(
         first_step=int(chosen.step[0]),
         last_step=int(chosen.step[-1]),
         samples=len(rows),

@@ -9,7 +9,7 @@ import numpy as np
 
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import MOVES
-from ampmon_server.model.case import Policy, ScalerCase
+from ampmon_server.model.case import ScalePolicy, ScalerCase
 from ampmon_server.model.series import Flags
 
 
@@ -58,7 +58,7 @@ def whole_skips(cells: Cells) -> Flags:
     return found
 
 
-def held_scale(cells: Cells, policy: Policy) -> Flags:
+def held_scale(cells: Cells, policy: ScalePolicy) -> Flags:
     """Which updates were skipped, and left a scale that is no smaller, or that somebody put back, [n].
 
     Those that the policy's hysteresis lets pass are not it.
@@ -95,7 +95,7 @@ def is_set_by_hand(cells: Cells) -> bool:
     return bool(2 * cells["moves"][:, MANUAL].sum() > cells["n"].sum())
 
 
-def skips_to_death(scale: float, policy: Policy) -> int | None:
+def skips_to_death(scale: float, policy: ScalePolicy) -> int | None:
     """So many skips in a row until the scale is dead; None where skips do not lower it, or not so far."""
     backoff_factor = policy.backoff_factor
     if not 0 < backoff_factor < 1 or not math.isfinite(scale) or not is_alive(scale):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ampmon.numerics.formats import FP32
 from ampmon.numerics.histogram import headroom_bits
-from ampmon_server.model.case import Policy, ScalerCase
+from ampmon_server.model.case import ScalePolicy, ScalerCase
 from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints, take_samples
 
 
@@ -38,7 +38,7 @@ class History:
     first: int
     last: int
     updates: int
-    policy: Policy
+    policy: ScalePolicy
     level: Floats
     length: Ints
     skipped: Flags
@@ -55,7 +55,7 @@ class History:
         skipped: Flags,
         nan: Flags,
         *,
-        policy: Policy,
+        policy: ScalePolicy,
         samples: GradientSeries,
         updates: int | None = None,
     ) -> History:

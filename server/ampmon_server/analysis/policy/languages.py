@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ampmon.training.call import RULES, STOCK, Call, arguments, number, stock_arguments
-from ampmon_server.model.case import Policy
+from ampmon_server.model.case import ScalePolicy
 from ampmon_server.model.words import in_code
 
 
@@ -96,7 +96,7 @@ _LANGUAGES: Mapping[str, Callable[[Mapping[str, float]], str]] = {
 }
 
 
-def in_settings_of(policy: Policy, code: str) -> str:
+def in_settings_of(policy: ScalePolicy, code: str) -> str:
     """Code as the script writes it: its own call that makes the scaler, or the settings of a framework that does.
 
     Of `ampmon.GradScaler(...)` in the code, the arguments are those that change.
@@ -112,7 +112,7 @@ def in_settings_of(policy: Policy, code: str) -> str:
     return on_device_of(policy, "\n".join(lines))
 
 
-def on_device_of(policy: Policy, code: str) -> str:
+def on_device_of(policy: ScalePolicy, code: str) -> str:
     """Code whose autocast is on the scaler's device: one for CUDA does nothing on another."""
     device = policy.device.partition(":")[0]
     if device in (NO_DEVICE, "unknown"):
@@ -120,7 +120,7 @@ def on_device_of(policy: Policy, code: str) -> str:
     return code.replace('torch.autocast("cuda"', f'torch.autocast("{device}"')
 
 
-def _own(policy: Policy, found: re.Match[str]) -> str:
+def _own(policy: ScalePolicy, found: re.Match[str]) -> str:
     """The script's own call. A script with torch's scaler has it watched where only ampmon's can do a thing."""
     call = _call(policy)
     if found["sharded"]:
@@ -128,7 +128,7 @@ def _own(policy: Policy, found: re.Match[str]) -> str:
     return call.code(_changes(found), found["note"] or "", _running(policy))
 
 
-def _call(policy: Policy) -> Call:
+def _call(policy: ScalePolicy) -> Call:
     """How the script makes its scaler; as far as its device and rules tell, where an older client has not said."""
     given = policy.arguments
     if given is None:
@@ -142,7 +142,7 @@ def _call(policy: Policy) -> Call:
     return Call(_MADE_BY.sub("", policy.scaler_type), given, policy.watched)
 
 
-def _running(policy: Policy) -> dict[str, str]:
+def _running(policy: ScalePolicy) -> dict[str, str]:
     return {name: in_code(getattr(policy, name)) for name in RULES}
 
 
@@ -166,7 +166,7 @@ def _settings_in(code: str) -> dict[str, float]:
     }
 
 
-def _without_torch(policy: Policy, code: str) -> str:
+def _without_torch(policy: ScalePolicy, code: str) -> str:
     told = _settings_in(code)
     settings = {name: told[name] for name in told if name in ("init_scale", "growth_interval")}
     kept = [line for line in code.splitlines() if not _TORCHS.search(line)]
@@ -177,7 +177,7 @@ def _without_torch(policy: Policy, code: str) -> str:
     return "\n".join(lines)
 
 
-def _of_framework(framework: _Framework, policy: Policy, code: str) -> Iterator[str]:
+def _of_framework(framework: _Framework, policy: ScalePolicy, code: str) -> Iterator[str]:
     """Line by line; a framework scales, steps and updates by itself, so that what does is left out."""
     inside = False
     for line in code.splitlines():
@@ -198,7 +198,7 @@ def _of_framework(framework: _Framework, policy: Policy, code: str) -> Iterator[
 
 
 def _scaler(
-    framework: _Framework, policy: Policy, changes: dict[str, str], note: str
+    framework: _Framework, policy: ScalePolicy, changes: dict[str, str], note: str
 ) -> Iterator[str]:
     if changes == {"enabled": "False"}:
         yield framework.bfloat16

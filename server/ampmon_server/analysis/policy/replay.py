@@ -15,7 +15,7 @@ from ampmon_server.analysis.policy.machines import FOREVER, Machine
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReplayOutcome:
     """What came of one replay. ``spent`` counts updates by the part of the run and the level of the scale.
 
     ``strides`` is how many it took: from one skip, growth or recorded change to the next. ``path`` has the level at the
@@ -55,9 +55,9 @@ class Replay:
 
     def run(
         self, machine: Machine, risk: Risk, random: np.random.Generator, places: Sequence[int] = ()
-    ) -> Outcome:
+    ) -> ReplayOutcome:
         """Drive ``machine`` through the whole history, noting its scale at some places, which are in order."""
-        outcome = Outcome(places=places)
+        outcome = ReplayOutcome(places=places)
         uniform = _Uniform(random)
         for part, recorded, calm, skipped, nan, steady in self._stretches:
             left = calm
@@ -108,7 +108,7 @@ class Replay:
         return risk.outliers.again(recorded, level, usual) if steady else usual
 
 
-def _count(outcome: Outcome, place: tuple[int, float], updates: int) -> None:
+def _count(outcome: ReplayOutcome, place: tuple[int, float], updates: int) -> None:
     outcome.updates += updates
     outcome.spent[place] += updates
     while len(outcome.path) < len(outcome.places) and (
@@ -117,7 +117,7 @@ def _count(outcome: Outcome, place: tuple[int, float], updates: int) -> None:
         outcome.path.append(place[1])
 
 
-def _overflow(outcome: Outcome, machine: Machine, place: tuple[int, float]) -> None:
+def _overflow(outcome: ReplayOutcome, machine: Machine, place: tuple[int, float]) -> None:
     _count(outcome, place, 1)
     outcome.skips += 1
     machine.overflow()

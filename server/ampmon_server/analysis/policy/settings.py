@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeAlias, get_args
 
 from ampmon_server.analysis.policy.machines import Fairseq, Fixed, Hysteresis, Machine, Torch
-from ampmon_server.model.case import Policy
+from ampmon_server.model.case import ScalePolicy
 from ampmon_server.model.words import in_code
 
 
@@ -30,7 +30,7 @@ class Setting:
         """A scaler that begins at ``scale``, or where it is set to."""
         return _MACHINES[self.kind](self if scale is None else replace(self, init_scale=scale))
 
-    def code(self, base: Policy) -> str:
+    def code(self, base: ScalePolicy) -> str:
         """What changes for it in the call that makes a run's scaler; empty where it is no setting of torch's."""
         if self.kind == "fixed":
             return f"scaler.update({in_code(self.init_scale)})  # after each scaler.step(optimizer)"
@@ -71,7 +71,7 @@ _MACHINES: Mapping[Kind, Callable[[Setting], Machine]] = {
 }
 
 
-def recorded(policy: Policy) -> Setting:
+def recorded(policy: ScalePolicy) -> Setting:
     """The setting that a run had."""
     return Setting(
         "torch",
@@ -82,7 +82,7 @@ def recorded(policy: Policy) -> Setting:
     )
 
 
-def changed(kind: Kind, base: Policy, **given: float | None) -> Setting:
+def changed(kind: Kind, base: ScalePolicy, **given: float | None) -> Setting:
     """A policy's setting with what is given instead: of torch's, the rest is the run's own; else its defaults.
 
     Raises ValueError, whose arguments are the name of what is given and what is wrong with it.

@@ -9,9 +9,9 @@ import numpy as np
 
 from ampmon_server.analysis.policy.ceiling import Ceiling
 from ampmon_server.analysis.policy.history import History
-from ampmon_server.analysis.policy.replay import Outcome, Replay
+from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
 from ampmon_server.analysis.policy.settings import Setting, recorded
-from ampmon_server.analysis.policy.underflow import Lost, Underflow
+from ampmon_server.analysis.policy.underflow import Lost, UnderflowShares
 from ampmon_server.model.series import Floats, Ints
 
 
@@ -92,7 +92,7 @@ class Simulator:
             [Replay(history, self._ceiling, exact=exact, worst=worst) for worst in (False, True)]
             for exact in (True, False)
         )
-        self._underflow = Underflow(history, self._ceiling)
+        self._underflow = UnderflowShares(history, self._ceiling)
 
     def run(
         self, setting: Setting, replays: int = REPLAYS, places: Ints | None = None
@@ -127,7 +127,7 @@ class Simulator:
     def recorded(self, places: Ints | None = None) -> Simulation:
         """The run as it was."""
         history = self.history
-        was = Outcome(skips=history.skips, updates=history.replayed)
+        was = ReplayOutcome(skips=history.skips, updates=history.replayed)
         for part, level, length in zip(
             self._ceiling.part.tolist(),
             history.level.tolist(),
@@ -153,7 +153,9 @@ class Simulator:
         level = self.history.level[np.searchsorted(self.history.ends, places, side="right")]
         return Path(self.history.steps_at(places), level, level, level)
 
-    def _path(self, places: Ints, sure: list[Outcome], drawn: list[list[Outcome]]) -> Path:
+    def _path(
+        self, places: Ints, sure: list[ReplayOutcome], drawn: list[list[ReplayOutcome]]
+    ) -> Path:
         """Bounded as skips are: by most replays of each kind."""
         ends: list[Floats] = []
         for outcomes, within in _within(sure, drawn):
@@ -163,12 +165,12 @@ class Simulator:
 
     def _replays(
         self, kinds: list[Replay], setting: Setting, replays: int, places: list[int]
-    ) -> list[Outcome]:
+    ) -> list[ReplayOutcome]:
         """So many replays of each kind, or fewer, but of all kinds as many."""
         # Calibration is not among the newest updates of a long run: they begin where it was.
         scale = None if self.history.is_whole or setting.kind == "fixed" else self._begun
         randoms = [np.random.default_rng(SEED) for _ in kinds]
-        made: list[Outcome] = []
+        made: list[ReplayOutcome] = []
         strides = 0
         for done in range(replays):
             if done >= 2 and strides >= STRIDES_MAX * len(kinds):
@@ -184,7 +186,7 @@ class Simulator:
         return float(2.0 ** self.history.level[0])
 
 
-def _levels(outcomes: list[Outcome], places: int) -> Floats:
+def _levels(outcomes: list[ReplayOutcome], places: int) -> Floats:
     """The paths of replays, [r, p]; NaN after one had ended."""
     return np.array(
         [each.path + [np.nan] * (places - len(each.path)) for each in outcomes], np.float64
@@ -192,8 +194,8 @@ def _levels(outcomes: list[Outcome], places: int) -> Floats:
 
 
 def _within(
-    sure: list[Outcome], drawn: list[list[Outcome]]
-) -> list[tuple[list[Outcome], tuple[float, float]]]:
+    sure: list[ReplayOutcome], drawn: list[list[ReplayOutcome]]
+) -> list[tuple[list[ReplayOutcome], tuple[float, float]]]:
     return [(sure, KEPT), *((outcomes, DRAWN) for outcomes in drawn)]
 
 
@@ -202,7 +204,7 @@ def _band(ends: list[float], expected: float) -> Skips:
     return Skips(max(int(min(ends)) - fewer, 0), expected, int(max(ends)) + more)
 
 
-def _spent(outcomes: list[Outcome]) -> tuple[Spent, ...]:
+def _spent(outcomes: list[ReplayOutcome]) -> tuple[Spent, ...]:
     spent: Counter[float] = Counter()
     for outcome in outcomes:
         for (_, level), updates in outcome.spent.items():
@@ -210,6 +212,6 @@ def _spent(outcomes: list[Outcome]) -> tuple[Spent, ...]:
     return tuple(Spent(2.0**level, spent[level] / len(outcomes)) for level in sorted(spent))
 
 
-def _ended(outcomes: list[Outcome]) -> str | None:
+def _ended(outcomes: list[ReplayOutcome]) -> str | None:
     why = [outcome.ended for outcome in outcomes if outcome.ended is not None]
     return why[0] if 2 * len(why) > len(outcomes) else None

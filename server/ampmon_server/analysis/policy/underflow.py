@@ -11,7 +11,7 @@ import numpy as np
 from ampmon.numerics.histogram import BINS, elsewhere
 from ampmon_server.analysis.policy.ceiling import Ceiling
 from ampmon_server.analysis.policy.history import History
-from ampmon_server.analysis.policy.replay import Outcome
+from ampmon_server.analysis.policy.replay import ReplayOutcome
 from ampmon_server.analysis.whatif import widened
 from ampmon_server.model.series import Floats
 
@@ -36,7 +36,7 @@ class Lost:
     subnormal: Share
 
 
-class Underflow:
+class UnderflowShares:
     """Mean shares of the elements on fp16's grid in the samples of each part of a run.
 
     What was flushed at the scale of the sample is a zero, and stays one at any other, but for the error.
@@ -59,7 +59,7 @@ class Underflow:
         np.add.at(self._samples, where, 1.0)
         self._known: dict[tuple[int, int], Floats | None] = {}
 
-    def mean(self, outcomes: Sequence[Outcome]) -> Lost | None:
+    def mean(self, outcomes: Sequence[ReplayOutcome]) -> Lost | None:
         """Over all updates of replays; None where none was sampled."""
         total, sums = 0.0, np.zeros(2 * len(_ENDS))
         for outcome in outcomes:

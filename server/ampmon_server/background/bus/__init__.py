@@ -5,15 +5,15 @@ A notice may be late or merged with the next, and is only ever a reason to ask t
 
 from __future__ import annotations
 
-from ampmon_server.background.bus.follower import Follower
+from ampmon_server.background.bus.follower import BusFollower
 from ampmon_server.background.bus.local import (
     INTERVAL_S,
     PENDING_MAX,
     QUIET_S,
     Advance,
     Bus,
-    Listener,
+    BusListener,
 )
 
 
-__all__ = ["INTERVAL_S", "PENDING_MAX", "QUIET_S", "Advance", "Bus", "Follower", "Listener"]
+__all__ = ["INTERVAL_S", "PENDING_MAX", "QUIET_S", "Advance", "Bus", "BusFollower", "BusListener"]

@@ -28,7 +28,7 @@ _IDLE_S = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Notices(Protocol):
+class NoticeCarrier(Protocol):
     """What carries (run, version) from process to process, as `ampmon_server.store.admin.notices` does."""
 
     def listen(self, hear: Callable[[UUID, int], None]) -> None: ...
@@ -41,13 +41,13 @@ class Notices(Protocol):
     def trouble(self) -> str | None: ...
 
 
-class Follower:
+class BusFollower:
     """A thread that delivers to a bus what other processes have written, while anybody listens there.
 
     ``notices`` are sent for what is published here, and shorten the wait for what is published elsewhere.
     """
 
-    def __init__(self, bus: Bus, store: Store, notices: Notices | None) -> None:
+    def __init__(self, bus: Bus, store: Store, notices: NoticeCarrier | None) -> None:
         self._bus = bus
         self._store = store
         self._notices = notices

@@ -43,7 +43,7 @@ class Bus:
     def __init__(self) -> None:
         self.relay: Callable[[Advance], None] = _nobody
         self._lock = threading.Lock()
-        self._listeners: set[Listener] = set()
+        self._listeners: set[BusListener] = set()
         self._told: OrderedDict[UUID, int] = OrderedDict()
         self._occupied = threading.Event()
         self._closed = False
@@ -72,9 +72,9 @@ class Bus:
                 listener.wants(run_id) for listener in self._listeners
             )
 
-    def listen(self, runs: Collection[UUID] | None = None) -> Listener:
+    def listen(self, runs: Collection[UUID] | None = None) -> BusListener:
         """A listener to some runs, or to all; on a running event loop. Use it as a context manager."""
-        listener = Listener(self, None if runs is None else frozenset(runs))
+        listener = BusListener(self, None if runs is None else frozenset(runs))
         with self._lock:
             self._listeners.add(listener)
             self._occupied.set()
@@ -82,7 +82,7 @@ class Bus:
                 listener.end()
         return listener
 
-    def forget(self, listener: Listener) -> None:
+    def forget(self, listener: BusListener) -> None:
         with self._lock:
             self._listeners.discard(listener)
             if not self._listeners and not self._closed:
@@ -114,7 +114,7 @@ class Bus:
         return self._closed
 
 
-class Listener:
+class BusListener:
     """What one listener has not been told yet: the newest advance of each run, and no more than that."""
 
     def __init__(self, bus: Bus, runs: frozenset[UUID] | None) -> None:
@@ -126,7 +126,7 @@ class Listener:
         self._lock = threading.Lock()
         self._ended = False
 
-    def __enter__(self) -> Listener:
+    def __enter__(self) -> BusListener:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -20,7 +20,7 @@ class Rejected(Exception):
     """The destination does not take this run, and may take others."""
 
 
-class Destination(Protocol):
+class ForwardDestination(Protocol):
     """Takes portions, one at a time, from one thread."""
 
     key: str
@@ -35,9 +35,9 @@ class Destination(Protocol):
         ...
 
 
-def opened(named: Sequence[str]) -> dict[str, Destination]:
+def opened(named: Sequence[str]) -> dict[str, ForwardDestination]:
     """The destinations that `--forward` names, each under a label for logs and metrics. Raises BadDestination."""
-    found: dict[str, Destination] = {}
+    found: dict[str, ForwardDestination] = {}
     kinds: Counter[str] = Counter()
     for each in named:
         kind, _, place = each.partition(":")
@@ -58,7 +58,7 @@ def opened(named: Sequence[str]) -> dict[str, Destination]:
 _EXTRAS = {"tensorboard": "files", "mlflow": "mlflow"}
 
 
-def _destination(kind: str, place: str) -> Destination:
+def _destination(kind: str, place: str) -> ForwardDestination:
     if kind == "tensorboard":
         from ampmon_server.background.forwarding.tensorboard import TensorBoard
 

@@ -16,8 +16,8 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from ampmon_server.background.forwarding.destinations import Destination, Rejected
-from ampmon_server.background.writer import LineTooLong, Writer
+from ampmon_server.background.forwarding.destinations import ForwardDestination, Rejected
+from ampmon_server.background.writer import QueueFull, Writer
 from ampmon_server.store import NotFound, Portion, Store, StoreError
 
 
@@ -41,7 +41,9 @@ class Forwarder:
     ``up``: it can be used, as far as is known. ``waiting``: how many runs it lacked some of, up to 64.
     """
 
-    def __init__(self, label: str, destination: Destination, store: Store, writer: Writer) -> None:
+    def __init__(
+        self, label: str, destination: ForwardDestination, store: Store, writer: Writer
+    ) -> None:
         self.label = label
         self.points = self.failed = self.waiting = 0
         self.up = True
@@ -58,7 +60,7 @@ class Forwarder:
             try:
                 await self._alone()
                 pause = POLL_S
-            except (StoreError, LineTooLong):  # the database is busy
+            except (StoreError, QueueFull):  # the database is busy
                 pass
             except (
                 Exception

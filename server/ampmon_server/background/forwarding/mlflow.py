@@ -34,7 +34,7 @@ _PASSING = {401, 403, 408, 429}
 """Answers of 4xx that are not about the run."""
 
 
-class _Position(msgspec.Struct):
+class _MlflowPosition(msgspec.Struct):
     """MLflow's id of a run, and the status that it was given."""
 
     run: str
@@ -52,7 +52,7 @@ class MLflow:
         self._uri = uri
 
     def deliver(self, portion: Portion) -> str:
-        """See `Destination.deliver`."""
+        """See `ForwardDestination.deliver`."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -69,16 +69,16 @@ class MLflow:
         if not portion.pieces and not portion.position:
             return ""
         if portion.position:
-            at = msgspec.json.decode(portion.position, type=_Position)
+            at = msgspec.json.decode(portion.position, type=_MlflowPosition)
         else:
-            at = _Position(self._run(portion), "RUNNING")
+            at = _MlflowPosition(self._run(portion), "RUNNING")
         metrics = _metrics(portion)
         while some := list(islice(metrics, METRICS_MAX)):
             self._client.log_batch(at.run, metrics=some, synchronous=True)
         status = _STATUS[portion.ended] if portion.version else at.status
         if status != at.status:
             self._client.update_run(at.run, status=status)
-        return msgspec.json.encode(_Position(at.run, status)).decode()
+        return msgspec.json.encode(_MlflowPosition(at.run, status)).decode()
 
     @cached_property
     def _client(self) -> Any:

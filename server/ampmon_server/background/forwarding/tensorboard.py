@@ -28,7 +28,7 @@ class TensorBoard:
         self._folder = folder
 
     def deliver(self, portion: Portion) -> str:
-        """See `Destination.deliver`. Raises OSError."""
+        """See `ForwardDestination.deliver`. Raises OSError."""
         if not portion.pieces:
             return portion.position
         at = msgspec.json.decode(portion.position or _begun(portion), type=_Position)

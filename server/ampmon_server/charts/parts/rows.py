@@ -27,7 +27,7 @@ LEVELS: Mapping[Level, tuple[str, Callable[[str], str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ParameterRows:
     """r rows by ``names`` [r], and the ``parameters`` [p], by their places, that are in them: ``row`` [p] says where.
 
     ``parameters`` are in the order of their rows. ``offered`` are the levels that differ, each with its rows.
@@ -54,13 +54,15 @@ class Rows:
         starts = np.searchsorted(self.row, np.arange(len(self)))
         return (np.fmin if least else np.fmax).reduceat(held, starts, axis=1)
 
-    def only(self, kept: Ints) -> Rows:
+    def only(self, kept: Ints) -> ParameterRows:
         """Those of the rows at the places ``kept``, in order."""
         place = np.full(len(self), -1)
         place[kept] = np.arange(len(kept))
         row = place[self.row]
         names = tuple(self.names[each] for each in kept.tolist())
-        return Rows(self.level, names, self.parameters[row >= 0], row[row >= 0], self.offered)
+        return ParameterRows(
+            self.level, names, self.parameters[row >= 0], row[row >= 0], self.offered
+        )
 
     def opens(self, names: Sequence[str]) -> list[tuple[str, str]]:
         """What a click on each row chooses, and its value: its parameter by ``names`` [n], or a search for several."""
@@ -73,7 +75,7 @@ class Rows:
         ]
 
 
-def rows_of(names: Sequence[str], looked: Ints, level: Level | None) -> Rows:
+def rows_of(names: Sequence[str], looked: Ints, level: Level | None) -> ParameterRows:
     """The rows of the parameters of which any element was ``looked`` at [n], in the order of the model.
 
     Without a ``level`` that of which there are few enough rows.
@@ -94,4 +96,4 @@ def rows_of(names: Sequence[str], looked: Ints, level: Level | None) -> Rows:
     at = {key: place for place, key in enumerate(dict.fromkeys(keys))}
     row = np.array([at[key] for key in keys], np.int64)
     order = np.argsort(row, kind="stable")
-    return Rows(chosen, tuple(at), places[order], row[order], offered)
+    return ParameterRows(chosen, tuple(at), places[order], row[order], offered)

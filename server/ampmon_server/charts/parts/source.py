@@ -14,7 +14,7 @@ from ampmon_server.analysis.policy import Recommended, Simulation
 from ampmon_server.analysis.whatif import Flushed, Gradient
 from ampmon_server.model.aggregates.merging import Cells, Layout, starts_of
 from ampmon_server.model.aggregates.updates import LAYOUT
-from ampmon_server.model.case import Policy
+from ampmon_server.model.case import ScalePolicy
 from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import (
     Floats,
@@ -129,7 +129,7 @@ class ScaleSource:
     parameter: str | None = None
     format: str = "fp16"
     level: int | None = None
-    policy: Policy = field(default_factory=Policy)
+    policy: ScalePolicy = field(default_factory=ScalePolicy)
     recommended: Recommended = field(default_factory=Recommended)
 
 
@@ -140,7 +140,7 @@ class ReplaySource:
     recorded: Simulation
     simulated: Simulation
     whole: bool
-    policy: Policy = field(default_factory=Policy)
+    policy: ScalePolicy = field(default_factory=ScalePolicy)
     recommended: Recommended = field(default_factory=Recommended)
 
 

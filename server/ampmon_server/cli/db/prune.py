@@ -13,7 +13,7 @@ from rich.progress import Progress, TaskID
 from ampmon_server.cli.db import settings_of
 from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.progress import progress
-from ampmon_server.store import Busy, Due, Failures, Keep, Pruning, Size, Unusable
+from ampmon_server.store import Busy, Due, Failures, Keep, PruneSize, Pruning, Unusable
 
 
 REST = 1.0
@@ -65,28 +65,28 @@ def _tell(one: Due, error: Exception) -> None:
     print(f"not pruned: run {one.run_id}: {error}", file=sys.stderr)
 
 
-def _shown(pruning: Pruning, due: list[Due], failures: Failures) -> dict[Due, Size]:
+def _shown(pruning: Pruning, due: list[Due], failures: Failures) -> dict[Due, PruneSize]:
     """Print a line for each run that has something to prune, and one for all; how much each has."""
-    sizes: dict[Due, Size] = {}
+    sizes: dict[Due, PruneSize] = {}
     with progress() as bar:
         for one in bar.track(due, description="counting"):
             with failures.of(one):
                 if pruning.left(one):
                     sizes[one] = size = pruning.size(one)
                     print(f"run {one.run_id} {one.name or '(deleted)'}: {_words(size)}", flush=True)
-    together = sum(sizes.values(), start=Size())
+    together = sum(sizes.values(), start=PruneSize())
     print(f"{len(sizes)} runs in {pruning.database}: {_words(together)}")
     return sizes
 
 
-def _words(size: Size) -> str:
+def _words(size: PruneSize) -> str:
     return (
         f"{size.rows:,} rows, {size.samples:,} sampled updates of {size.block_bytes / 1e6:,.1f} MB"
     )
 
 
 def _prune(
-    pruning: Pruning, sizes: dict[Due, Size], rest: float, failures: Failures, *, cuts: bool
+    pruning: Pruning, sizes: dict[Due, PruneSize], rest: float, failures: Failures, *, cuts: bool
 ) -> None:
     """``cuts``: the file is cut at its end now and then, not only when all is removed."""
     began = time.monotonic()

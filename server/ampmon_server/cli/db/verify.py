@@ -10,7 +10,7 @@ from uuid import UUID
 from ampmon_server.cli.db import settings_of
 from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.progress import progress
-from ampmon_server.store import Busy, Finding, NotFound, Unusable, Verification
+from ampmon_server.store import Busy, Defect, NotFound, Unusable, Verification
 
 
 FOUND = 1
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     return FOUND if found else 0
 
 
-def _findings(verification: Verification, only: UUID | None, *, repair: bool) -> Iterator[Finding]:
+def _findings(verification: Verification, only: UUID | None, *, repair: bool) -> Iterator[Defect]:
     """What is found; with ``repair`` what is still found after it."""
     with progress() as bar:
         task = bar.add_task("verifying", total=None)

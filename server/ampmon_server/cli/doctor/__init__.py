@@ -16,7 +16,7 @@ from ampmon_server.cli.doctor.explaining import show as show_entries
 from ampmon_server.cli.doctor.matching import find
 from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.which import add_server
-from ampmon_server.pages.messages import Entry
+from ampmon_server.pages.messages import MessageEntry
 
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _piped() -> str:
     return sys.stdin.read()[-READ_MAX:]
 
 
-def _explain(arguments: argparse.Namespace, found: Sequence[Entry]) -> int:
+def _explain(arguments: argparse.Namespace, found: Sequence[MessageEntry]) -> int:
     if not found:
         print(f"ampmon doctor: {UNKNOWN}", file=sys.stderr)
         return CANNOT

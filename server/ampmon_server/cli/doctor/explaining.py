@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from ampmon_server.pages.messages import Entry
+from ampmon_server.pages.messages import MessageEntry
 
 
 FURTHER_MAX = 2
@@ -19,7 +19,7 @@ _CODE = re.compile(r"```\w+\n(.*?)\n```", re.DOTALL)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
-def show(found: Sequence[Entry], *, as_json: bool) -> None:
+def show(found: Sequence[MessageEntry], *, as_json: bool) -> None:
     """Print the first entry whole, and at most two more by their titles."""
     entry, *further = found[: 1 + FURTHER_MAX]
     if as_json:
@@ -32,7 +32,7 @@ def show(found: Sequence[Entry], *, as_json: bool) -> None:
         print("\n".join(f"  {each.title}" for each in further))
 
 
-def _lines(entry: Entry) -> Iterator[str]:
+def _lines(entry: MessageEntry) -> Iterator[str]:
     yield entry.title
     yield ""
     for message in entry.messages:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TypeAlias
 
-from ampmon_server.pages.messages import Entry, entries
+from ampmon_server.pages.messages import MessageEntry, entries
 
 
 LEAST = 0.3
@@ -24,7 +24,7 @@ _NOT_TEXT = re.compile(r"\x1b\[[0-9;]*m|\b\w*(?:Error|Exception|Warning):|[^a-z_
 Runs: TypeAlias = frozenset[str]
 
 
-def find(text: str) -> list[Entry]:
+def find(text: str) -> list[MessageEntry]:
     """The entries that ``text`` may be about, the best first; none without a good match.
 
     Of several sure ones the last in the text comes first: an error stands below the warnings before it.
@@ -78,7 +78,7 @@ def _runs(letters: str) -> Runs:
 
 
 @cache
-def _index() -> tuple[tuple[Entry, tuple[str, ...]], ...]:
+def _index() -> tuple[tuple[MessageEntry, tuple[str, ...]], ...]:
     return tuple((entry, tuple(map(_letters, entry.messages))) for entry in entries())
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ampmon.system.plain import plain
 from ampmon_server.cli.doctor.printing import Paper
-from ampmon_server.client.answers import Setting, Simulated, Simulation, Skips
+from ampmon_server.client.answers import SettingAnswer, Simulated, SimulationAnswer, SkipsAnswer
 from ampmon_server.model.words import count, percent, power_of_two, steps
 
 
@@ -44,7 +44,7 @@ def _heading(simulated: Simulated) -> str:
     return plain(f"Replayed: {which} {count(simulated.updates)} updates, {where}")
 
 
-def _cells(row: Simulation) -> tuple[str, ...]:
+def _cells(row: SimulationAnswer) -> tuple[str, ...]:
     share = row.subnormal_fraction
     most = sorted(row.scales, key=lambda each: each.updates, reverse=True)[:_SCALES]
     total = sum(each.updates for each in row.scales) or 1.0
@@ -57,7 +57,7 @@ def _cells(row: Simulation) -> tuple[str, ...]:
     )
 
 
-def _band(skips: Skips) -> str:
+def _band(skips: SkipsAnswer) -> str:
     if skips.low == skips.high:
         return plain(count(skips.low))
     if not skips.known:
@@ -70,7 +70,7 @@ def _power(scale: float) -> str:
     return power_of_two(scale).split(" = ")[-1].split(" ≈ ")[-1]
 
 
-def _difference(setting: Setting, was: Setting) -> str:
+def _difference(setting: SettingAnswer, was: SettingAnswer) -> str:
     """A setting by what is other than the run's own."""
     own, other = msgspec.structs.asdict(was), msgspec.structs.asdict(setting)
     changed = [

@@ -9,7 +9,7 @@ from ampmon.wire import Severity
 from ampmon_server.client.answers import Run
 
 
-class Summary(Run, frozen=True, kw_only=True):
+class SummaryAnswer(Run, frozen=True, kw_only=True):
     """A summary with its numbers. Shares are 0..1, ``last_time`` is in us since the epoch, ``elapsed`` in seconds."""
 
     owner: str = ""
@@ -34,14 +34,14 @@ class Summary(Run, frozen=True, kw_only=True):
     version: int = 0
 
 
-class Listed(msgspec.Struct, frozen=True):
+class RunListAnswer(msgspec.Struct, frozen=True):
     """One page of the list of runs; ``total`` is how many the filters leave."""
 
-    runs: tuple[Summary, ...]
+    runs: tuple[SummaryAnswer, ...]
     total: int = 0
 
 
-class Logged(msgspec.Struct, frozen=True):
+class LoggedAnswer(msgspec.Struct, frozen=True):
     """A logged name and its newest value; ``value_kind`` says what one is that is not finite."""
 
     name: str
@@ -53,23 +53,23 @@ class Logged(msgspec.Struct, frozen=True):
 class LoggedNames(msgspec.Struct, frozen=True):
     """The answer of GET /runs/{run_id}/scalars."""
 
-    names: tuple[Logged, ...] = ()
+    names: tuple[LoggedAnswer, ...] = ()
 
 
-class Culprit(msgspec.Struct, frozen=True):
+class CulpritAnswer(msgspec.Struct, frozen=True):
     """A parameter whose gradient was not finite."""
 
     parameter: str
 
 
-class Skip(msgspec.Struct, frozen=True):
+class SkipAnswer(msgspec.Struct, frozen=True):
     """One optimizer's skip on one rank."""
 
     step: int
     cause: str = "unknown"
     scale: float | None = None
     scale_after: float | None = None
-    culprits: tuple[Culprit, ...] = ()
+    culprits: tuple[CulpritAnswer, ...] = ()
 
     @property
     def culprit(self) -> str:
@@ -77,7 +77,7 @@ class Skip(msgspec.Struct, frozen=True):
         return plain(self.culprits[0].parameter, 256) if self.culprits else ""
 
 
-class Skips(msgspec.Struct, frozen=True):
+class SkipsPage(msgspec.Struct, frozen=True):
     """A page of GET /runs/{run_id}/skips, newest first."""
 
-    skips: tuple[Skip, ...] = ()
+    skips: tuple[SkipAnswer, ...] = ()

@@ -76,13 +76,13 @@ def _rename(arguments: argparse.Namespace, server: Asking) -> None:
 
 def _tag(arguments: argparse.Namespace, server: Asking) -> None:
     from ampmon.system.plain import plain
-    from ampmon_server.cli.terminal.answers import Summary
+    from ampmon_server.cli.terminal.answers import SummaryAnswer
     from ampmon_server.client import choose
     from ampmon_server.client.answers import read
 
     chosen = choose(server, arguments.run)
     path = f"/runs/{chosen.run_id}"
-    had = read(server.get(path), Summary).tags
+    had = read(server.get(path), SummaryAnswer).tags
     both = dict.fromkeys([*had, *arguments.tags])
     tags = [tag for tag in both if tag not in arguments.remove]
     if tags != list(had):

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 from ampmon.system.plain import plain_finding
 from ampmon.wire import Finding, Severity
-from ampmon_server.cli.terminal.answers import Logged, LoggedNames, Skip, Skips, Summary
+from ampmon_server.cli.terminal.answers import (
+    LoggedAnswer,
+    LoggedNames,
+    SkipAnswer,
+    SkipsPage,
+    SummaryAnswer,
+)
 from ampmon_server.cli.terminal.numbers import loss_among, scale_of
 from ampmon_server.client import Asking
 from ampmon_server.client.answers import Diagnosed, read
@@ -38,8 +44,8 @@ class News:
 class Moment:
     """A run as it is now. ``rate`` is in updates a second, None where it is not known. The first has no ``news``."""
 
-    run: Summary
-    loss: Logged | None
+    run: SummaryAnswer
+    loss: LoggedAnswer | None
     drawn: Sketch
     findings: tuple[Finding, ...]
     news: tuple[News, ...]
@@ -50,7 +56,7 @@ class Moment:
         return self.run.status in ENDED
 
 
-class Follower:
+class RunFollower:
     """Looks at the run ``run_id`` again and again. ``columns`` is how wide its scale is drawn; 0 draws none."""
 
     def __init__(
@@ -65,19 +71,19 @@ class Follower:
         self._path = f"/runs/{run_id}"
         self._columns = columns
         self._clock = clock
-        self._before: Summary | None = None
+        self._before: SummaryAnswer | None = None
         self._skip = -1
         self._judged_s = -JUDGED_EVERY_S
         self._judged_version = -1
         self._findings: dict[tuple[str, str], Finding] = {}
-        self._loss: Logged | None = None
+        self._loss: LoggedAnswer | None = None
         self._drawn = Sketch()
         self._seen: deque[tuple[int, int]] = deque(maxlen=RATE_LOOKS)
 
     def look(self) -> Moment:
         """The run now, and what has happened since the last look. Blocks; raises Unanswered."""
         self._server.catch_up()
-        run, before = read(self._server.get(self._path), Summary), self._before
+        run, before = read(self._server.get(self._path), SummaryAnswer), self._before
         news: list[News] = []
         if before is None or run.version != before.version:
             news += self._changed(before, run)
@@ -89,7 +95,7 @@ class Follower:
         findings = tuple(self._findings.values())
         return Moment(run, self._loss, self._drawn, findings, tuple(news), self._rate(run))
 
-    def _changed(self, before: Summary | None, run: Summary) -> Iterator[News]:
+    def _changed(self, before: SummaryAnswer | None, run: SummaryAnswer) -> Iterator[News]:
         """Read what goes with a new version of the run, and tell what is new in it."""
         self._loss = loss_among(read(self._server.get(f"{self._path}/scalars"), LoggedNames).names)
         if columns := self._columns():
@@ -107,18 +113,18 @@ class Follower:
             old, new = (scale_of(each.scale, each.scale_kind) for each in (before, run))
             yield News(f"scale {old} → {new}")
 
-    def _new_skips(self) -> list[Skip]:
+    def _new_skips(self) -> list[SkipAnswer]:
         """Those of later steps than were known, newest first, one of each step."""
         body = self._server.get(f"{self._path}/skips", {"limit": str(ROWS_MAX)})
-        rows = {row.step: row for row in read(body, Skips).skips if row.step > self._skip}
+        rows = {row.step: row for row in read(body, SkipsPage).skips if row.step > self._skip}
         self._skip = max(rows, default=self._skip)
         return sorted(rows.values(), key=lambda row: row.step, reverse=True)
 
-    def _is_to_be_judged(self, run: Summary) -> bool:
+    def _is_to_be_judged(self, run: SummaryAnswer) -> bool:
         due = self._clock() - self._judged_s >= JUDGED_EVERY_S or run.status in ENDED
         return due and run.version != self._judged_version
 
-    def _judge(self, run: Summary) -> Iterator[News]:
+    def _judge(self, run: SummaryAnswer) -> Iterator[News]:
         diagnosed = read(self._server.get(f"{self._path}/diagnosis"), Diagnosed)
         self._judged_s, self._judged_version = self._clock(), run.version
         before = self._findings
@@ -136,7 +142,7 @@ class Follower:
         for key in () if worse else before.keys() - self._findings.keys():
             yield News(f"no longer found: {before[key].title}")
 
-    def _rate(self, run: Summary) -> float | None:
+    def _rate(self, run: SummaryAnswer) -> float | None:
         if run.last_time is None:
             return None
         self._seen.append((run.updates, run.last_time))
@@ -144,7 +150,7 @@ class Follower:
         return (run.updates - updates) / (now - began) * 1e6 if now > began else None
 
 
-def _skipped(skips: list[Skip]) -> str:
+def _skipped(skips: list[SkipAnswer]) -> str:
     """Skips, newest first, in one line."""
     last = skips[0]
     words = f"step {count(last.step)} skipped"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ampmon_server.cli.terminal.answers import Listed, Summary
+    from ampmon_server.cli.terminal.answers import RunListAnswer, SummaryAnswer
 
 ID_MIN = 8
 """Of an id at least so much is shown: more only where it takes that to tell two apart."""
@@ -43,14 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list: 0; 2 where there is none to be had."""
-    from ampmon_server.cli.terminal.answers import Listed
+    from ampmon_server.cli.terminal.answers import RunListAnswer
     from ampmon_server.client import Unanswered, answering
     from ampmon_server.client.answers import read
 
     try:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
             body = server.get("/runs", _query(arguments))
-            listed = read(body, Listed)
+            listed = read(body, RunListAnswer)
     except Unanswered as why:
         print(f"ampmon runs: {why}", file=sys.stderr)
         return CANNOT
@@ -73,7 +73,7 @@ def _query(arguments: argparse.Namespace) -> dict[str, str]:
     return {name: value for name, value in asked.items() if value}
 
 
-def _print(listed: Listed, *, filtered: bool) -> None:
+def _print(listed: RunListAnswer, *, filtered: bool) -> None:
     from rich.console import Console
 
     if not listed.runs:
@@ -88,7 +88,7 @@ def _print(listed: Listed, *, filtered: bool) -> None:
         console.print(f"{more} more: ampmon runs --limit {min(listed.total, 1000)}", style="dim")
 
 
-def _table(runs: Sequence[Summary]) -> Table:
+def _table(runs: Sequence[SummaryAnswer]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
@@ -105,7 +105,7 @@ def _table(runs: Sequence[Summary]) -> Table:
     return table
 
 
-def _cells(run: Summary, id_length: int, *, several: bool) -> Iterator[str | Text]:
+def _cells(run: SummaryAnswer, id_length: int, *, several: bool) -> Iterator[str | Text]:
     from rich.text import Text
 
     from ampmon.system.plain import plain

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ampmon.system.plain import plain
 from ampmon_server.cli.doctor.printing import SHAPES
-from ampmon_server.cli.terminal.following import Follower, Moment, News
+from ampmon_server.cli.terminal.following import Moment, News, RunFollower
 from ampmon_server.cli.terminal.numbers import scale_of, skipped_of, underflow_of, value_of
 from ampmon_server.cli.terminal.tailing import moments
 from ampmon_server.client import Asking
@@ -31,7 +31,7 @@ def follow(server: Asking, run_id: str) -> None:
     def columns() -> int:
         return max(min(console.width - LABEL - 1, COLUMNS_MAX), 1)
 
-    follower = Follower(server, run_id, columns=columns)
+    follower = RunFollower(server, run_id, columns=columns)
     with Live(console=console, auto_refresh=False) as live:
         for moment in moments(follower, lambda why: _tell(console, News(why, "warning"))):
             for news in moment.news:

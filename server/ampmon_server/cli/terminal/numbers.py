@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ampmon.system.plain import plain
-from ampmon_server.cli.terminal.answers import Logged, Summary
+from ampmon_server.cli.terminal.answers import LoggedAnswer, SummaryAnswer
 from ampmon_server.model.names import training_loss
 from ampmon_server.model.words import NONE, SPACE, count, percent, power_of_two
 
@@ -28,13 +28,13 @@ def scale_of(scale: float | None, kind: str | None = None) -> str:
     return power_of_two(scale).rpartition(" ")[2]
 
 
-def skipped_of(run: Summary) -> str:
+def skipped_of(run: SummaryAnswer) -> str:
     """ "53 of 12 345 updates (0.43 %)"."""
     share = f" ({percent(run.skip_rate)})" if run.skip_rate else ""
     return f"{count(run.skipped)} of {count(run.updates)} updates{share}"
 
 
-def underflow_of(run: Summary) -> str:
+def underflow_of(run: SummaryAnswer) -> str:
     """Which shares of the gradient fp16 holds badly, or not at all, in the newest sample."""
     if run.subnormal_fraction is None:
         return "no gradient sampled yet"
@@ -46,14 +46,14 @@ def underflow_of(run: Summary) -> str:
     return words
 
 
-def loss_among(logged: Iterable[Logged]) -> Logged | None:
+def loss_among(logged: Iterable[LoggedAnswer]) -> LoggedAnswer | None:
     """The logged value that is most likely the training loss."""
     named = {each.name: each for each in logged}
     name = training_loss(named)
     return named[name] if name is not None else None
 
 
-def value_of(logged: Logged) -> str:
+def value_of(logged: LoggedAnswer) -> str:
     """A logged value: "0.4312", or "NaN"."""
     if logged.value is None:
         return plain(logged.value_kind or NONE)

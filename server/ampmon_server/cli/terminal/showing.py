@@ -13,7 +13,7 @@ from ampmon_server.cli.which import add_run, add_server
 
 if TYPE_CHECKING:
     from ampmon_server.cli.doctor.printing import Paper
-    from ampmon_server.cli.terminal.answers import LoggedNames, Summary
+    from ampmon_server.cli.terminal.answers import LoggedNames, SummaryAnswer
     from ampmon_server.client import Asking
 
 COLUMNS = 56
@@ -53,11 +53,11 @@ def _as_json(server: Asking, run_id: str) -> str:
 def show(server: Asking, run_id: str) -> None:
     """Print a run. Blocks; raises Unanswered."""
     from ampmon_server.cli.doctor.printing import Paper
-    from ampmon_server.cli.terminal.answers import LoggedNames, Summary
+    from ampmon_server.cli.terminal.answers import LoggedNames, SummaryAnswer
     from ampmon_server.client.answers import Diagnosed, read
 
     path = f"/runs/{run_id}"
-    summary = read(server.get(path), Summary)
+    summary = read(server.get(path), SummaryAnswer)
     diagnosed = read(server.get(f"{path}/diagnosis"), Diagnosed)
     logged = read(server.get(f"{path}/scalars"), LoggedNames)
     paper = Paper(summary, server.page)
@@ -71,7 +71,7 @@ def show(server: Asking, run_id: str) -> None:
     paper.findings(diagnosed)
 
 
-def _scale(paper: Paper, server: Asking, run: Summary) -> None:
+def _scale(paper: Paper, server: Asking, run: SummaryAnswer) -> None:
     from ampmon_server.cli.terminal.numbers import scale_of
     from ampmon_server.client.sketch import sketch
 
@@ -85,7 +85,7 @@ def _scale(paper: Paper, server: Asking, run: Summary) -> None:
             paper.row("", line)
 
 
-def _rows(run: Summary, logged: LoggedNames) -> Iterator[tuple[str, str]]:
+def _rows(run: SummaryAnswer, logged: LoggedNames) -> Iterator[tuple[str, str]]:
     from ampmon.system.plain import plain
     from ampmon_server.cli.terminal.numbers import duration, skipped_of, underflow_of, value_of
     from ampmon_server.model.words import count, percent, plural

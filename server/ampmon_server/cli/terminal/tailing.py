@@ -13,7 +13,7 @@ from ampmon_server.cli.which import add_run, add_server
 
 
 if TYPE_CHECKING:
-    from ampmon_server.cli.terminal.following import Follower, Moment, News
+    from ampmon_server.cli.terminal.following import Moment, News, RunFollower
     from ampmon_server.client import Asking
 
 LOOK_S = 1.0
@@ -67,19 +67,19 @@ def _draws() -> bool:
     return console.is_terminal and not console.is_dumb_terminal
 
 
-def moments(follower: Follower, lost: Callable[[str], object]) -> Iterator[Moment]:
+def moments(follower: RunFollower, lost: Callable[[str], object]) -> Iterator[Moment]:
     """A run about each second until it ends. ``lost`` is told why the server does not answer, once each time it goes.
 
     Raises Unanswered where it cannot be looked at in the first place, or is not to be seen any more.
     """
-    from ampmon_server.client import Refused, Unanswered
+    from ampmon_server.client import RequestRefused, Unanswered
 
     moment, away = None, False
     while moment is None or not moment.ended:
         began = time.monotonic()
         try:
             moment = follower.look()
-        except Refused:
+        except RequestRefused:
             raise
         except Unanswered as why:
             if moment is None:
@@ -96,10 +96,10 @@ def moments(follower: Follower, lost: Callable[[str], object]) -> Iterator[Momen
 
 def follow_plainly(server: Asking, run_id: str, every_s: float) -> None:
     """Print lines until the run ends: what happens as it does, and how it stands each ``every_s``."""
-    from ampmon_server.cli.terminal.following import Follower, News
+    from ampmon_server.cli.terminal.following import News, RunFollower
 
     due_s, is_first = 0.0, True
-    for moment in moments(Follower(server, run_id), lost=lambda why: _say(f"! {why}")):
+    for moment in moments(RunFollower(server, run_id), lost=lambda why: _say(f"! {why}")):
         known = [News(each.title, each.severity) for each in moment.findings] if is_first else []
         is_first = False
         for news in (*known, *moment.news):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ampmon_server.exchange.exporting.formats import FORMATS, Format, MissingFormat, Writer
+from ampmon_server.exchange.exporting.formats import FORMATS, Format, MissingFormat, TableWriter
 from ampmon_server.exchange.exporting.tables import TABLES, Table, pieces
 
 
-__all__ = ["FORMATS", "TABLES", "Format", "MissingFormat", "Table", "Writer", "pieces"]
+__all__ = ["FORMATS", "TABLES", "Format", "MissingFormat", "Table", "TableWriter", "pieces"]

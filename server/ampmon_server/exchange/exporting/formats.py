@@ -33,7 +33,7 @@ class MissingFormat(Exception):
     """The format needs a library that is not installed; the message names the command that installs it."""
 
 
-class Writer(Protocol):
+class TableWriter(Protocol):
     """Turns pieces into bytes."""
 
     def write(self, piece: Piece) -> bytes:
@@ -43,7 +43,7 @@ class Writer(Protocol):
         """The bytes that end the file."""
 
 
-def writer(kind: Format, table: Table) -> Writer:
+def writer(kind: Format, table: Table) -> TableWriter:
     """What writes ``table`` in a format. Raises MissingFormat."""
     if kind == "csv":
         return _Csv(table)
@@ -63,7 +63,7 @@ def columnar(table: Table, kind: Format) -> tuple[Columnar, Callable[[Any], Iter
     return Columnar(COLUMNS[table], parquet=kind == "parquet"), batches
 
 
-def written(into: Writer, pieces: Iterable[Piece]) -> Iterator[bytes]:
+def written(into: TableWriter, pieces: Iterable[Piece]) -> Iterator[bytes]:
     """The file, in parts that are not empty."""
     for piece in pieces:
         if part := into.write(piece):

@@ -13,7 +13,7 @@ from ampmon_server.model.case import Happening, Skip
 from ampmon_server.model.series import Floats
 from ampmon_server.store import Store, Summary
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.reading_export import Sampled, read_samples
+from ampmon_server.store.reading_export import ExportedSample, read_samples
 
 
 Table: TypeAlias = Literal["updates", "skips", "events", "samples", "scalars"]
@@ -138,7 +138,7 @@ def _samples(store: Store, run_id: UUID, _: Summary) -> Iterator[Piece]:
             yield _sample(sampled, slice(first, first + _PARAMETERS))
 
 
-def _sample(of: Sampled, part: slice) -> Piece:
+def _sample(of: ExportedSample, part: slice) -> Piece:
     sample, statistics = of.sample, of.sample.statistics
     found = [of.parameters[index] for index in statistics.parameters[part].tolist()]
     beside = {

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from ampmon import wire
 from ampmon_server.exchange.importing.laying import Laid, growth_interval, lay_out
-from ampmon_server.exchange.importing.logs import Log, Mark, NoScale, Rules
+from ampmon_server.exchange.importing.logs import Log, LogMark, NoScale, Rules
 from ampmon_server.exchange.importing.sending import (
     STREAM,
     batched,
@@ -82,10 +82,10 @@ def _values(file: Path) -> Iterator[_Value]:
                 yield _Value(value.tag, event.step, at, float(array.reshape(())))
 
 
-def _marks(scales: list[_Value]) -> list[Mark]:
+def _marks(scales: list[_Value]) -> list[LogMark]:
     """Of the first tag; counted in samples, as DeepSpeed does, its steps have a common divisor."""
     mine = [each for each in scales if each.tag == scales[0].tag]
     steps = sorted({each.step: each for each in mine}.values(), key=lambda each: each.step)
     sampled = bool(mine) and "samples" in mine[0].tag.lower()
     size = reduce(math.gcd, (each.step for each in steps), 0) if sampled else 1
-    return [Mark(0, each.step // max(size, 1), each.value, time=each.time) for each in steps]
+    return [LogMark(0, each.step // max(size, 1), each.value, time=each.time) for each in steps]

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ampmon.wire import UpdateEvent
-from ampmon_server.exchange.importing.logs import Mark, Rules
+from ampmon_server.exchange.importing.logs import LogMark, Rules
 
 
 APART = 10
@@ -43,7 +43,7 @@ class TooLong(Exception):
     """The log counts more updates than can be laid out."""
 
 
-def lay_out(marks: Sequence[Mark], rules: Rules) -> list[Laid]:
+def lay_out(marks: Sequence[LogMark], rules: Rules) -> list[Laid]:
     """The updates of a log, in order of step in each start. Raises TooLong."""
     return _Laying(rules).all_of(marks)
 
@@ -60,8 +60,8 @@ class _Laying:
         self._width = 1
         self._time: int | None = None
 
-    def all_of(self, marks: Sequence[Mark]) -> list[Laid]:
-        pending: list[Mark] = []
+    def all_of(self, marks: Sequence[LogMark]) -> list[Laid]:
+        pending: list[LogMark] = []
         from_zero = next((each.step for each in marks if each.step is not None), None) == 0
         for mark in marks:
             if self._first is None:
@@ -76,7 +76,7 @@ class _Laying:
             self._unstepped(pending)
         return self._rows
 
-    def _progress(self, mark: Mark, pending: Sequence[Mark], offset: int) -> None:
+    def _progress(self, mark: LogMark, pending: Sequence[LogMark], offset: int) -> None:
         done = self._logged + 1 if mark.step is None else mark.step + offset
         if done < self._logged or (done == self._logged and mark.scale is not None):
             self._restart(max(done - self._width, 0))
@@ -94,7 +94,7 @@ class _Laying:
         self._clean(gaps[-1], mark.scale)
         self._date(began, mark)
 
-    def _told(self, mark: Mark, updates: int, listed: bool) -> list[Mark]:
+    def _told(self, mark: LogMark, updates: int, listed: bool) -> list[LogMark]:
         """Skips that a line counts, or that a scale which fell betrays, with no lines of their own."""
         scale, after = self._scale, mark.scale
         if listed or scale is None or after is None or updates <= 0 or not scale > 0:
@@ -107,9 +107,9 @@ class _Laying:
         held = held or others < self._rules.hysteresis
         patience = self._rules.hysteresis
         found = [
-            Mark(place + 1, scale=scale, before=scale)
+            LogMark(place + 1, scale=scale, before=scale)
             if held
-            else Mark(place + 1 + place // patience, scale=2 * scale, before=2 * scale)
+            else LogMark(place + 1 + place // patience, scale=2 * scale, before=2 * scale)
             for place in range(others)
         ]
         if not held:  # each time it grew, and was taken back by the last skip of those that its hysteresis let pass
@@ -119,11 +119,11 @@ class _Laying:
             lower = after if len(found) == count - 1 else scale * 2.0 ** -max(fell // falls, 1)
             near = len(found) == others and patience > 1
             line = len(found) + 1 if near else 2 * count + 2 * len(found)
-            found.append(Mark(line, scale=lower, before=scale))
+            found.append(LogMark(line, scale=lower, before=scale))
             scale = lower
         return found
 
-    def _gaps(self, skips: Sequence[Mark], free: int, mark: Mark) -> list[int]:
+    def _gaps(self, skips: Sequence[LogMark], free: int, mark: LogMark) -> list[int]:
         """So many updates that went through before each skip, and after the last."""
         times = [self._time, *(each.time for each in skips), mark.time]
         weights: list[float]
@@ -139,7 +139,7 @@ class _Laying:
         ends[-1] = free
         return [b - a for a, b in pairwise([0, *ends])]
 
-    def _unstepped(self, skips: Sequence[Mark]) -> None:
+    def _unstepped(self, skips: Sequence[LogMark]) -> None:
         """Skips after which the log counts no step: a scale that grew in between tells how many updates there were."""
         before = None
         began = len(self._rows)
@@ -193,7 +193,7 @@ class _Laying:
             self._attempt += 1
         self._step, self._tracker = step, 0
 
-    def _date(self, began: int, mark: Mark) -> None:
+    def _date(self, began: int, mark: LogMark) -> None:
         """Give the updates since the line before times between its and this one's, and the last of them its loss."""
         rows = self._rows[began:]
         if rows and mark.time is not None:
@@ -206,7 +206,7 @@ class _Laying:
         self._time = mark.time or self._time
 
 
-def growth_interval(marks: Sequence[Mark], rows: Sequence[Laid], rules: Rules) -> int:
+def growth_interval(marks: Sequence[LogMark], rows: Sequence[Laid], rules: Rules) -> int:
     """The interval that the log tells, else a shorter one than usual if the scale grew so; 0 where nobody can know it.
 
     Between two prints of the scale it may have grown and been taken back, which a print of each update would show.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 
-class Mark(NamedTuple):
+class LogMark(NamedTuple):
     """What one line says.
 
     ``step`` is how many updates were done, ``scale`` the one in force from then on. A line about a single skip has no
@@ -50,7 +50,7 @@ class Log(NamedTuple):
 
     framework: str
     rules: Rules
-    marks: list[Mark]
+    marks: list[LogMark]
 
 
 class NoScale(Exception):
@@ -93,14 +93,14 @@ _DEEPSPEED = re.compile(
 _DEEPSPEED_STEP = re.compile(r"\bstep=(\d+), skipped=\d+, lr=\[")
 
 
-def _deepspeed(lines: Lines) -> Iterator[Mark]:
+def _deepspeed(lines: Lines) -> Iterator[LogMark]:
     for number, line in lines:
         if found := _DEEPSPEED.search(line):
             before = float(found[1])
             after = float(found[2]) if found[2] else before
-            yield Mark(number, scale=after, before=before, skipped=1, time=_time(line))
+            yield LogMark(number, scale=after, before=before, skipped=1, time=_time(line))
         elif (found := _DEEPSPEED_STEP.search(line)) and int(found[1]):  # 0: the engine's start
-            yield Mark(number, int(found[1]), time=_time(line))
+            yield LogMark(number, int(found[1]), time=_time(line))
 
 
 # megatron/training/training.py, `training_log`
@@ -109,11 +109,11 @@ _MEGATRON_SKIPPED = re.compile(r"number of skipped iterations:\s*(\d+)")
 _MEGATRON_LOSS = re.compile(rf"\| (?:lm )?loss: {_NUMBER} \|")
 
 
-def _megatron(lines: Lines) -> Iterator[Mark]:
+def _megatron(lines: Lines) -> Iterator[LogMark]:
     for number, line in lines:
         if found := _MEGATRON.search(line):
             skipped, loss = _MEGATRON_SKIPPED.search(line), _MEGATRON_LOSS.search(line)
-            yield Mark(
+            yield LogMark(
                 number,
                 int(found[1]),
                 float(found[2]),
@@ -135,21 +135,21 @@ _FAIRSEQ_SCALE = re.compile(_FAIRSEQ_FIELD.format("loss_scale") + _NUMBER)
 _FAIRSEQ_LOSS = re.compile(_FAIRSEQ_FIELD.format(r"\bloss") + _NUMBER)
 
 
-def _fairseq(lines: Lines) -> Iterator[Mark]:
+def _fairseq(lines: Lines) -> Iterator[LogMark]:
     """`num_updates` counts those that went through."""
     skips = 0
     for number, line in lines:
         if found := _FAIRSEQ.search(line) or _FAIRSEQ_AMP.search(line):
             skips += 1
             after = float(found[1])
-            yield Mark(number, scale=after, before=2 * after, skipped=1, time=_time(line))
+            yield LogMark(number, scale=after, before=2 * after, skipped=1, time=_time(line))
         elif found := _FAIRSEQ_END.search(line):
             skips += 1
-            yield Mark(number, scale=float(found[1]) / 2, skipped=1, time=_time(line))
+            yield LogMark(number, scale=float(found[1]) / 2, skipped=1, time=_time(line))
             return
         elif "train_inner" in line and (found := _FAIRSEQ_DONE.search(line)):
             scale, loss = _FAIRSEQ_SCALE.search(line), _FAIRSEQ_LOSS.search(line)
-            yield Mark(
+            yield LogMark(
                 number,
                 int(found[1]) + skips,
                 float(scale[1]) if scale else None,
@@ -166,16 +166,16 @@ _APEX = re.compile(
 )
 
 
-def _apex(lines: Lines) -> Iterator[Mark]:
+def _apex(lines: Lines) -> Iterator[LogMark]:
     overflows = False
     for number, line in lines:
         if found := _APEX.search(line):
             overflows = True
             after = float(found[1] or found[3])
             before = float(found[2]) if found[2] else 2 * after
-            yield Mark(number, scale=after, before=before, skipped=1, time=_time(line))
+            yield LogMark(number, scale=after, before=before, skipped=1, time=_time(line))
         elif overflows and (step := _step(line)) is not None:
-            yield Mark(number, step, time=_time(line), loss=_loss(line))
+            yield LogMark(number, step, time=_time(line), loss=_loss(line))
 
 
 # `scaler.get_scale()` as people print it: by name, or alone on its line
@@ -185,13 +185,13 @@ _SCALE = re.compile(
 _BARE = re.compile(r"^\s*(\d+\.\d*(?:e[-+]?\d+)?)\s*$")
 
 
-def _prints(lines: Lines) -> Iterator[Mark]:
+def _prints(lines: Lines) -> Iterator[LogMark]:
     for number, line in lines:
         if found := _SCALE.search(line) or _BARE.search(line):
-            yield Mark(number, _step(line), float(found[1]), time=_time(line), loss=_loss(line))
+            yield LogMark(number, _step(line), float(found[1]), time=_time(line), loss=_loss(line))
 
 
-_READERS: Mapping[str, tuple[Callable[[Lines], Iterator[Mark]], Rules]] = {
+_READERS: Mapping[str, tuple[Callable[[Lines], Iterator[LogMark]], Rules]] = {
     "deepspeed": (_deepspeed, Rules("deepspeed.DynamicLossScaler", hysteresis=2, min_scale=1.0)),
     "megatron": (_megatron, Rules("megatron.DynamicGradScaler", hysteresis=2, min_scale=1.0)),
     "fairseq": (_fairseq, Rules("fairseq.DynamicLossScaler", growth_interval=2000)),

@@ -32,7 +32,7 @@ from ampmon_server.http.routes.callers import (
 )
 from ampmon_server.http.routes.queries import Limit
 from ampmon_server.http.service import Service
-from ampmon_server.store import Change, Delivery, Mute, NotFound, Standings
+from ampmon_server.store import Change, DeliveryState, Mute, NotFound, Standings
 
 
 router = APIRouter(prefix="/api/v1")
@@ -47,7 +47,7 @@ _RULE = r"[a-z0-9_]{1,64}"
 Rule = Annotated[str, Path(pattern=rf"^{_RULE}$")]
 
 
-class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
+class _WantedMute(msgspec.Struct, forbid_unknown_fields=True):
     """A mute that is to be made: of a run, or of a project, or of all; of one rule or any; ``until`` null for ever."""
 
     run_id: UUID | None = None
@@ -152,14 +152,14 @@ def list_mutes(service: ServiceDependency, caller: CallerDependency) -> Response
 
 
 @router.post(
-    "/mutes", status_code=201, responses=refusals(404, 408, 413), openapi_extra=takes(_Wanted)
+    "/mutes", status_code=201, responses=refusals(404, 408, 413), openapi_extra=takes(_WantedMute)
 )
 @requires("ingest")
 async def make_mute(
     request: Request, service: ServiceDependency, caller: CallerDependency
 ) -> Response:
     """Mute notifications of a run, a project, a rule or everything. Without `admin`, only of your own run."""
-    wanted = await read_json(request, service, _Wanted, _BODY_BYTES_MAX)
+    wanted = await read_json(request, service, _WantedMute, _BODY_BYTES_MAX)
     if isinstance(wanted, Response):
         return wanted
     if wanted.until is not None and wanted.until <= time.time() * 1e6:
@@ -246,7 +246,7 @@ def mute_told(mute: Mute) -> Mapping[str, Any]:
     }
 
 
-def _delivery(each: Delivery) -> dict[str, Any]:
+def _delivery(each: DeliveryState) -> dict[str, Any]:
     return {
         "target": each.target,
         "sent": each.sent,

@@ -30,7 +30,7 @@ _STATUS: Mapping[Reason, int] = {
 }
 
 
-class Refused(Exception):
+class BodyRefused(Exception):
     """A body that is not taken: the ``reason``, and the ``answer`` that says so."""
 
     def __init__(self, reason: Reason, detail: str, field: str = "body") -> None:
@@ -49,7 +49,7 @@ async def read(
 
     Raises Refused for one that says or turns out to be larger, that takes longer, or whose client goes away.
     """
-    too_large = Refused("too_large", f"A body holds at most {bytes_max} bytes.")
+    too_large = BodyRefused("too_large", f"A body holds at most {bytes_max} bytes.")
     announced = request.headers.get("content-length", "")
     if announced.isascii() and announced.isdigit() and int(announced[:18]) > bytes_max:
         raise too_large
@@ -62,9 +62,9 @@ async def read(
                     raise too_large
                 arrived(len(chunk))
     except ClientDisconnect:  # nobody reads the answer
-        raise Refused("gone", "The client went away.") from None
+        raise BodyRefused("gone", "The client went away.") from None
     except TimeoutError:
-        raise Refused("slow", "The body did not arrive in time.") from None
+        raise BodyRefused("slow", "The body did not arrive in time.") from None
     return bytes(body)
 
 
@@ -75,7 +75,7 @@ async def read_json(
     try:
         body = await read(request, bytes_max, service.settings.body_seconds_max)
         return msgspec.json.decode(body, type=kind)
-    except Refused as refused:
+    except BodyRefused as refused:
         return refused.answer
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return problem(422, str(error), field="body")

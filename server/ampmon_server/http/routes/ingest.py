@@ -21,7 +21,7 @@ from ampmon_server.http.auth.access import requires
 from ampmon_server.http.metrics import Metrics, reason_of
 from ampmon_server.http.problems import refusals
 from ampmon_server.http.routes import bodies
-from ampmon_server.http.routes.bodies import Refused
+from ampmon_server.http.routes.bodies import BodyRefused
 from ampmon_server.http.service import Service
 from ampmon_server.store import Busy, Outcome, Receipt, Sender
 
@@ -81,7 +81,7 @@ async def ingest(request: Request) -> Response:
             )
             sent = Sent(body, encoding, json, sender)
             receipt, batch = await service.line.wait(sent, len(body), partial(_store, service))
-    except Refused as refused:
+    except BodyRefused as refused:
         metrics.refused(refused.reason)
         return refused.answer
     except Exception as error:
@@ -100,7 +100,7 @@ async def ingest(request: Request) -> Response:
 def _is_json(request: Request) -> bool:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and kind not in _MSGPACK:
-        raise Refused(
+        raise BodyRefused(
             "type", "A batch is application/msgpack or application/json.", field="Content-Type"
         )
     return kind == "application/json"
@@ -146,11 +146,11 @@ def unpacked(body: bytes, encoding: str, bytes_max: int) -> bytes:
         elif encoding == "identity":
             unpacked = body
         else:
-            raise Refused("encoding", "A body is plain, gzip or zstd.", "Content-Encoding")
+            raise BodyRefused("encoding", "A body is plain, gzip or zstd.", "Content-Encoding")
     except (zlib.error, zstandard.ZstdError) as error:
-        raise Refused("damaged", f"The body is not {encoding}: {error}") from None
+        raise BodyRefused("damaged", f"The body is not {encoding}: {error}") from None
     if len(unpacked) > bytes_max:
-        raise Refused("too_large", f"A batch holds at most {bytes_max} bytes when unpacked.")
+        raise BodyRefused("too_large", f"A batch holds at most {bytes_max} bytes when unpacked.")
     return unpacked
 
 
@@ -166,14 +166,14 @@ def _decode(service: Service, body: bytes, json: bool) -> wire.Batch:
     try:
         return decode_batch(body, json=json)
     except TooLarge as error:
-        raise Refused("too_large", str(error), error.field) from None
+        raise BodyRefused("too_large", str(error), error.field) from None
     except UnsupportedVersion as error:
         service.refusals.note(str(error))
-        raise Refused("version", str(error), "schema_version") from None
+        raise BodyRefused("version", str(error), "schema_version") from None
     except msgspec.ValidationError as error:
         words = str(error)
         path = _PATH.search(words)
-        raise Refused("invalid", words, path[1] if path else "body") from None
+        raise BodyRefused("invalid", words, path[1] if path else "body") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         kind = "JSON" if json else "msgpack"
-        raise Refused("damaged", f"The body is not a batch in {kind}: {error}") from None
+        raise BodyRefused("damaged", f"The body is not a batch in {kind}: {error}") from None

@@ -14,7 +14,7 @@ from ampmon_server.http.auth.logins import CODE_SECONDS, LOGIN_PATH
 from ampmon_server.http.problems import problem, refusals
 from ampmon_server.http.routes import bodies
 from ampmon_server.http.routes.answers import ServiceDependency, json_answer, tagged_json, takes
-from ampmon_server.http.routes.bodies import Refused
+from ampmon_server.http.routes.bodies import BodyRefused
 from ampmon_server.http.routes.callers import CallerDependency, NotAllowed
 from ampmon_server.http.service import Service
 
@@ -70,7 +70,7 @@ async def sign_in(request: Request, service: ServiceDependency) -> Response:
     try:
         body = await bodies.read(request, _BODY_BYTES_MAX, _BODY_SECONDS_MAX)
         attempt = msgspec.json.decode(body, type=_Attempt)
-    except (msgspec.DecodeError, UnicodeDecodeError, Refused):
+    except (msgspec.DecodeError, UnicodeDecodeError, BodyRefused):
         return problem(422, 'Send {"key": a one-time code or the token}.', field="body")
     caller = await service.callers.with_token(attempt.key) or await _redeemed(service, attempt.key)
     if caller is None:

@@ -28,7 +28,7 @@ _Scopes = Annotated[frozenset[Scope], msgspec.Meta(min_length=1)]
 _Projects = Annotated[frozenset[wire.Label], msgspec.Meta(min_length=1, max_length=64)]
 
 
-class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
+class _WantedToken(msgspec.Struct, forbid_unknown_fields=True):
     """A token that is to be made. ``projects``: null for all; ``expires`` in us since the epoch, null for never."""
 
     name: _Called
@@ -45,11 +45,13 @@ def list_tokens(service: ServiceDependency) -> Response:
     return json_answer({"tokens": [_told(each) for each in service.store.tokens()]})
 
 
-@router.post("", status_code=201, responses=refusals(408, 409, 413), openapi_extra=takes(_Wanted))
+@router.post(
+    "", status_code=201, responses=refusals(408, 409, 413), openapi_extra=takes(_WantedToken)
+)
 @requires("admin")
 async def make_token(request: Request, service: ServiceDependency) -> Response:
     """Create a token. This answer alone shows its secret. 409 if a valid token has the name."""
-    wanted = await read_json(request, service, _Wanted, _BODY_BYTES_MAX)
+    wanted = await read_json(request, service, _WantedToken, _BODY_BYTES_MAX)
     if isinstance(wanted, Response):
         return wanted
     if wanted.expires is not None and wanted.expires <= time.time() * 1e6:

@@ -34,7 +34,7 @@ _MAD = 1.4826
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class BaselineBand:
     """The baseline's cells [c], one a column, and the ``low`` and ``high`` end of its band in each."""
 
     cells: Cells
@@ -52,7 +52,7 @@ class Departure:
     until: int
 
 
-def band(baseline: Cells) -> Band | None:
+def band(baseline: Cells) -> BaselineBand | None:
     """The baseline's own band, over all of its steps; None where it has too few values."""
     if not len(baseline):
         return None
@@ -62,7 +62,7 @@ def band(baseline: Cells) -> Band | None:
         return None
     values = mean(columns)
     level, half = smoothed(values, SMOOTH), WIDTH * _noise(values)
-    return Band(columns, level - half, level + half)
+    return BaselineBand(columns, level - half, level + half)
 
 
 def departure(baseline: Cells, run: Cells) -> Departure | int | None:

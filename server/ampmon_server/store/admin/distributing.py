@@ -41,7 +41,7 @@ _NOT_NEEDED = "Without it everything works, on one PostgreSQL"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DistributionStep:
     """One statement, and the table that it is about."""
 
     table: str
@@ -54,7 +54,7 @@ class Distribution:
 
     database: str
     nodes: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[DistributionStep, ...]
     _opened: Opened
 
     @classmethod
@@ -82,7 +82,7 @@ class Distribution:
         """How many tables there are to be distributed in all."""
         return len(BY_RUN) + len(EVERYWHERE)
 
-    def run(self) -> Iterator[Step]:
+    def run(self) -> Iterator[DistributionStep]:
         """Do what is left, in one transaction, and tell each step once it is done; committed after the last.
 
         Raises Unusable or Busy, with nothing changed.
@@ -132,7 +132,7 @@ def _check_node(connection: Connection, name: str) -> None:
         raise Unusable(f"{name} is a worker of its cluster: name the coordinator in --database-url")
 
 
-def _steps(connection: Connection) -> tuple[Step, ...]:
+def _steps(connection: Connection) -> tuple[DistributionStep, ...]:
     """What is left to do: tables are placed, and then what they held on the coordinator goes. Raises Unusable."""
     placed: dict[str, _Placing] = {
         row[0]: (row[1], row[2], row[3]) for row in connection.execute(_PLACED).all()
@@ -146,8 +146,8 @@ def _steps(connection: Connection) -> tuple[Step, ...]:
     left = [table for table in (*EVERYWHERE, *BY_RUN) if table not in placed]
     # A table may be emptied only after those that refer to it are placed.
     return (
-        *(Step(table, _placing(table)) for table in left),
-        *(Step(table, _emptying(table)) for table in reversed(left)),
+        *(DistributionStep(table, _placing(table)) for table in left),
+        *(DistributionStep(table, _emptying(table)) for table in reversed(left)),
     )
 
 
@@ -170,7 +170,7 @@ def _emptying(table: str) -> str:
     return f"SELECT truncate_local_data_after_distributing_table('{table}')"
 
 
-def _failure(step: Step, error: DBAPIError, name: str) -> str:
+def _failure(step: DistributionStep, error: DBAPIError, name: str) -> str:
     told = " ".join(str(error.orig).split())
     state = getattr(error.orig, "sqlstate", None)
     if state == "55P03":

@@ -39,7 +39,7 @@ Hear: TypeAlias = Callable[[UUID, int], None]
 _log = logging.getLogger(__name__)
 
 
-class Notices:
+class PostgresNotices:
     """Two threads and two connections: one sends, one hears. Both connect again, ever more slowly, when they must."""
 
     def __init__(self, database: Engine) -> None:

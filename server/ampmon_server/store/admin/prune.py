@@ -78,7 +78,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class PruneSize:
     """What pruning a run removes: updates and logged values, sampled updates, and the bytes of their blocks.
 
     ``parts``: in so many rows of the database's tables.
@@ -89,8 +89,8 @@ class Size:
     block_bytes: int = 0
     parts: int = 0
 
-    def __add__(self, other: Size) -> Size:
-        return Size(
+    def __add__(self, other: PruneSize) -> PruneSize:
+        return PruneSize(
             self.rows + other.rows,
             self.samples + other.samples,
             self.block_bytes + other.block_bytes,
@@ -155,18 +155,18 @@ def _some(connection: Connection, removal: Removal) -> bool:
     return connection.scalar(some) is not None
 
 
-def size(connection: Connection, one: Due) -> Size:
+def size(connection: Connection, one: Due) -> PruneSize:
     """How much pruning a run removes. Counts all of it."""
     removals = removing.of_run(one.run_id.bytes) if one.deleted else _removals(connection, one)
-    return sum((_size(connection, each.table, each.of) for each in removals), start=Size())
+    return sum((_size(connection, each.table, each.of) for each in removals), start=PruneSize())
 
 
-def _size(connection: Connection, table: Table, of: ColumnElement[bool]) -> Size:
+def _size(connection: Connection, table: Table, of: ColumnElement[bool]) -> PruneSize:
     def total(what: ColumnElement[int]) -> int:
         return int(connection.scalar(select(what).select_from(table).where(of)) or 0)
 
     rows = {update_pages: update_pages.c.updates, scalar_pages: scalar_pages.c.logged}.get(table)
-    return Size(
+    return PruneSize(
         rows=0 if rows is None else total(func.sum(rows)),
         samples=total(func.sum(table.c.samples)) if table is gradient_totals else 0,
         block_bytes=total(func.sum(func.length(table.c.data))) if table in _SAMPLES else 0,

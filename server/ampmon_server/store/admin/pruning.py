@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 
 from ampmon_server.settings import Settings
 from ampmon_server.store.admin import prune, space, verify
-from ampmon_server.store.admin.checks.finding import Finding
-from ampmon_server.store.admin.prune import Due, Size
+from ampmon_server.store.admin.checks.finding import Defect
+from ampmon_server.store.admin.prune import Due, PruneSize
 from ampmon_server.store.engine import engine, opening, postgresql
 from ampmon_server.store.engine.calls import Calls, reads
 from ampmon_server.store.engine.opening import Opened
@@ -20,7 +20,7 @@ class Prunes(Calls):
     due = reads(prune.due)
     left = reads(prune.left)
 
-    def unsound(self, due: Due) -> Finding | None:
+    def unsound(self, due: Due) -> Defect | None:
         """What is wrong with what is rolled up of a run: it is all that pruning would leave. Reads all of it."""
         return verify.unsound(self._engine, due.run_id)
 
@@ -47,7 +47,7 @@ class Pruning(Prunes):
     def is_sqlite(self) -> bool:
         return self._engine.dialect.name == "sqlite"
 
-    def size(self, due: Due) -> Size:
+    def size(self, due: Due) -> PruneSize:
         """How much pruning a run removes. Counts all of it."""
         with engine.reading(self._engine) as connection:
             postgresql.take_time(connection)

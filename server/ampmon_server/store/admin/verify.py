@@ -14,8 +14,8 @@ from sqlalchemy.exc import DatabaseError
 from ampmon_server.settings import Settings
 from ampmon_server.store.admin import removing
 from ampmon_server.store.admin.checks import blocks, pages, records, strays
-from ampmon_server.store.admin.checks.cells import Comparison
-from ampmon_server.store.admin.checks.finding import RESTORE, Finding
+from ampmon_server.store.admin.checks.cells import PageComparison
+from ampmon_server.store.admin.checks.finding import RESTORE, Defect
 from ampmon_server.store.admin.checks.kinds import KINDS
 from ampmon_server.store.engine import engine, opening, postgresql
 from ampmon_server.store.engine.errors import Busy, Damaged, NotFound
@@ -56,7 +56,7 @@ class Verification:
             raise NotFound(f"There is no run {only}.")
         return found
 
-    def broken(self) -> list[Finding]:
+    def broken(self) -> list[Defect]:
         """What is wrong with the file itself: then nothing else can be told. Raises Busy."""
         try:
             with self._reading() as connection:
@@ -65,14 +65,14 @@ class Verification:
             cause = busy.__cause__
             if type(cause) is not DatabaseError:  # not one of its kinds: a file that is damaged
                 raise
-            return [Finding(self.database, str(cause.orig), RESTORE)]
+            return [Defect(self.database, str(cause.orig), RESTORE)]
 
-    def strays(self) -> list[Finding]:
+    def strays(self) -> list[Defect]:
         """What belongs to no run. Raises Busy."""
         with self._reading() as connection:
             return list(strays.of_no_run(connection))
 
-    def run(self, run_id: UUID) -> list[Finding]:
+    def run(self, run_id: UUID) -> list[Defect]:
         """What is wrong with a run; nothing for one that is gone by now. Raises Busy."""
         with self._reading() as connection:
             return list(_check(connection, run_id))
@@ -111,7 +111,7 @@ class Verification:
             yield connection
 
 
-def _check(connection: Connection, run_id: UUID) -> Iterator[Finding]:
+def _check(connection: Connection, run_id: UUID) -> Iterator[Defect]:
     row = _row(connection, run_id)
     if row is None:
         return
@@ -125,7 +125,7 @@ def _check(connection: Connection, run_id: UUID) -> Iterator[Finding]:
     yield from strays.of_no_stream(connection, run_id.bytes, where)
 
 
-def unsound(database: Engine, run_id: UUID) -> Finding | None:
+def unsound(database: Engine, run_id: UUID) -> Defect | None:
     """What is wrong with the cells of a run, first found; nothing of one that is deleted. Raises Busy."""
     with engine.reading(database) as connection:
         postgresql.take_time(connection)
@@ -136,21 +136,21 @@ def unsound(database: Engine, run_id: UUID) -> Finding | None:
 
 def rolled_up(
     connection: Connection, run_id: bytes, where: str, *, mending: bool = False
-) -> Iterator[Finding]:
+) -> Iterator[Defect]:
     """What is wrong with the cells of a run; ``mending``, what was, as far as rows tell."""
     for kind in KINDS:
         try:
             for name, series in kind.series(connection, run_id):
-                yield from _compare(Comparison(name, series, mending), where)
+                yield from _compare(PageComparison(name, series, mending), where)
         except Damaged as error:
-            yield Finding(f"{where}, {kind.table.name}", str(error), RESTORE)
+            yield Defect(f"{where}, {kind.table.name}", str(error), RESTORE)
 
 
-def _compare(comparison: Comparison, where: str) -> Iterator[Finding]:
+def _compare(comparison: PageComparison, where: str) -> Iterator[Defect]:
     try:
         comparison.run()
     except Damaged as error:
-        yield Finding(
+        yield Defect(
             f"{where}, {comparison.name}", f"a block of it cannot be read: {error}", RESTORE
         )
     yield from comparison.findings(where)

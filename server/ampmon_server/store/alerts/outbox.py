@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from ampmon_server.alerting.deliver import DEADLINE_S
-from ampmon_server.alerting.delivery import Outcome, Trouble
+from ampmon_server.alerting.delivery import DeliveryOutcome, Trouble
 from ampmon_server.alerting.targets import Target
 from ampmon_server.alerting.telling import Message, Subject, together
 from ampmon_server.store.engine.engine import now_us
@@ -51,7 +51,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class DeliveryState:
     """How the newest message of an alert stands with a target. Times are us since the epoch.
 
     ``sent`` is when it was, ``trouble`` why the last attempt failed; ``due`` is when it is tried again, if ever.
@@ -165,7 +165,7 @@ def _change(connection: Connection, rows: Sequence[Row[Any]], **values: Any) -> 
     connection.execute(update(messages).where(messages.c.message_id.in_(ids)).values(values))
 
 
-def settle(connection: Connection, taken: Taken, outcome: Outcome) -> list[Change]:
+def settle(connection: Connection, taken: Taken, outcome: DeliveryOutcome) -> list[Change]:
     """Note how a delivery went; where the runs stand of whose alerts there is something new to say."""
     ids, now = taken.ids, now_us()
     rows = connection.execute(select(messages).where(messages.c.message_id.in_(ids))).all()
@@ -189,7 +189,7 @@ def settle(connection: Connection, taken: Taken, outcome: Outcome) -> list[Chang
     return moved
 
 
-def _settled(row: Row[Any], outcome: Outcome, now: int) -> dict[str, Any]:
+def _settled(row: Row[Any], outcome: DeliveryOutcome, now: int) -> dict[str, Any]:
     values: dict[str, Any] = {"trouble": outcome.trouble, "status": outcome.status}
     if outcome.trouble is None:
         return {**values, "sent": now, "due": None, "status": None}
@@ -197,20 +197,20 @@ def _settled(row: Row[Any], outcome: Outcome, now: int) -> dict[str, Any]:
     return {**values, "due": None if now - row.made > GIVE_UP_US else now + wait}
 
 
-def of_runs(connection: Connection, run_ids: Collection[bytes]) -> dict[bytes, list[Delivery]]:
+def of_runs(connection: Connection, run_ids: Collection[bytes]) -> dict[bytes, list[DeliveryState]]:
     """How the newest message of each alert stands with each target, by run."""
     rows = connection.execute(
         select(messages).where(messages.c.of_run.in_(run_ids)).order_by(messages.c.made)
     )
     newest = {(row.of_run, row.rule, row.target): row for row in rows}
-    found: dict[bytes, list[Delivery]] = {}
+    found: dict[bytes, list[DeliveryState]] = {}
     for row in newest.values():
         found.setdefault(row.of_run, []).append(_delivery(row))
     return found
 
 
-def _delivery(row: Row[Any]) -> Delivery:
-    return Delivery(
+def _delivery(row: Row[Any]) -> DeliveryState:
+    return DeliveryState(
         row.rule, row.target, row.made, row.attempts, row.due, row.sent, row.trouble, row.status
     )
 
@@ -220,16 +220,16 @@ def subject_of(run_id: bytes, row: Any) -> Subject:
     return Subject(str(UUID(bytes=run_id)), row.project, row.name, row.owner)
 
 
-class Listed(NamedTuple):
+class ListedMessages(NamedTuple):
     """Messages, each with its run and title, and how many there are in all."""
 
-    messages: list[tuple[Subject, str, Delivery]]
+    messages: list[tuple[Subject, str, DeliveryState]]
     total: int
 
 
 def listed(
     connection: Connection, limit: int, within: Collection[str] | None = None, *, sent: bool
-) -> Listed:
+) -> ListedMessages:
     """The newest messages that were sent, or were not, failed ones first; of some projects, if they are given."""
     table = messages.c
     joined = messages.join(runs, runs.c.run_id == table.of_run)
@@ -245,7 +245,7 @@ def listed(
         .limit(limit)
     )
     found = [(subject_of(row.of_run, row), row.title, _delivery(row)) for row in rows]
-    return Listed(found, total or 0)
+    return ListedMessages(found, total or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class BadBatch(StoreError, ValueError):
         self.field = field
 
 
-class HeaderMissing(StoreError):
+class UnknownHeader(StoreError):
     """Records that build on a header which this server never got. ``header`` is ``attempt`` or the stream's name."""
 
     def __init__(self, header: str) -> None:

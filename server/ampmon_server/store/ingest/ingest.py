@@ -10,12 +10,12 @@ from sqlalchemy import Connection
 from ampmon import wire
 from ampmon_server.store.alerts import judgements
 from ampmon_server.store.engine.errors import NotFound
-from ampmon_server.store.ingest.writing import Writer
+from ampmon_server.store.ingest.writing import BatchWriter
 from ampmon_server.store.streams import attempts
 from ampmon_server.store.streams import state as run_state
 from ampmon_server.store.streams.attempts import Attempt
-from ampmon_server.store.streams.batch import Share, divide
-from ampmon_server.store.streams.ledger import Page
+from ampmon_server.store.streams.batch import StreamBatch, divide
+from ampmon_server.store.streams.ledger import LedgerView
 from ampmon_server.store.streams.remembered import Remembered
 from ampmon_server.store.streams.roster import Roster
 from ampmon_server.store.streams.state import RunState
@@ -86,7 +86,7 @@ def ingest(
     before = replace(state)
     roster = Roster(connection, state, attempt, remembered)
     told = roster.introduce(batch, shares)
-    acked, stored = _store(Writer(connection, state, roster, attempt), shares, remembered)
+    acked, stored = _store(BatchWriter(connection, state, roster, attempt), shares, remembered)
     if stored and (attempt.newest or state.last_time is None):
         # By order, and not the greatest: a clock that was far ahead for a while must not stay the newest.
         state.last_time = max(share.records[-1].time for share in stored)
@@ -116,14 +116,14 @@ def _check(state: RunState, batch: wire.Batch, sender: Sender) -> None:
 
 
 def _store(
-    writer: Writer, shares: dict[str, Share], remembered: Remembered
-) -> tuple[dict[str, int], list[Share]]:
+    writer: BatchWriter, shares: dict[str, StreamBatch], remembered: Remembered
+) -> tuple[dict[str, int], list[StreamBatch]]:
     """The last seq held of each stream, and what was new."""
     acked, stored = {}, []
     for name, share in shares.items():
         stream = writer.roster.mine(name)
         of = (writer.state.run_id, stream.number, writer.attempt)
-        page = Page(writer.connection, *of, share, remembered)
+        page = LedgerView(writer.connection, *of, share, remembered)
         unknown = page.unknown(share)
         if unknown.records:
             held = page.last
@@ -134,12 +134,12 @@ def _store(
     return acked, stored
 
 
-def _trains(stored: list[Share]) -> bool:
+def _trains(stored: list[StreamBatch]) -> bool:
     """Whether there is a new update."""
     return any(type(record) is wire.Update for share in stored for record in share.records)
 
 
-def _says(stored: list[Share], *kinds: str, process: bool = True) -> bool:
+def _says(stored: list[StreamBatch], *kinds: str, process: bool = True) -> bool:
     """Whether there is a new event of one of these kinds, of the process itself or else of a scaler."""
     return any(
         type(record) is wire.Event and record.kind in kinds
@@ -149,7 +149,7 @@ def _says(stored: list[Share], *kinds: str, process: bool = True) -> bool:
     )
 
 
-def _measurement(state: RunState, stored: list[Share], *, new: bool) -> int | None:
+def _measurement(state: RunState, stored: list[StreamBatch], *, new: bool) -> int | None:
     """`RunState.measurement` after new records: a new process has to say for itself that it can be measured."""
     if _says(stored, *MEASURING, process=False):
         return 0
@@ -170,7 +170,7 @@ def _ends(
     batch: wire.Batch,
     state: RunState,
     attempt: Attempt,
-    stored: list[Share],
+    stored: list[StreamBatch],
     now: int,
 ) -> bool:
     """Note how the attempt ended; whether it did."""

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 
 from ampmon import wire
 from ampmon_server.store.engine import engine
-from ampmon_server.store.engine.errors import BadBatch, Busy, HeaderMissing, NotFound
+from ampmon_server.store.engine.errors import BadBatch, Busy, NotFound, UnknownHeader
 from ampmon_server.store.ingest.ingest import Receipt, Sender, ingest
 from ampmon_server.store.streams.remembered import Memory, Remembered
 
@@ -19,7 +19,7 @@ from ampmon_server.store.streams.remembered import Memory, Remembered
 Asked: TypeAlias = tuple[wire.Batch, Sender]
 Outcome: TypeAlias = Receipt | Exception
 
-_REFUSALS = (BadBatch, HeaderMissing, NotFound)
+_REFUSALS = (BadBatch, UnknownHeader, NotFound)
 """What is wrong with one batch, and no trouble to the others."""
 
 

@@ -16,13 +16,13 @@ from ampmon_server.store.samples import gradient_rollups, gradients, parameter_r
 from ampmon_server.store.samples.gradient_rollups import Change, Edges
 from ampmon_server.store.schema.tables import events, module_blocks
 from ampmon_server.store.streams.attempts import Attempt
-from ampmon_server.store.streams.batch import Share
+from ampmon_server.store.streams.batch import StreamBatch
 from ampmon_server.store.streams.roster import Roster
-from ampmon_server.store.streams.rows import Rows
+from ampmon_server.store.streams.rows import RowMaker
 from ampmon_server.store.streams.state import RunState
 from ampmon_server.store.updates import resumes, scalars
 from ampmon_server.store.updates.run_totals import Tally
-from ampmon_server.store.updates.scalars import Logged
+from ampmon_server.store.updates.scalars import LoggedSeries
 
 
 GAP_MAX = 2**12
@@ -31,7 +31,7 @@ others have in between is not read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class BatchWriter:
     """Writes the records of one attempt within a transaction."""
 
     connection: Connection
@@ -39,9 +39,9 @@ class Writer:
     roster: Roster
     attempt: Attempt
 
-    def write(self, share: Share, held: int) -> None:
+    def write(self, share: StreamBatch, held: int) -> None:
         """Store records of one stream that are not held yet, as far as ``held``. Raises BadBatch for what cannot be."""
-        rows = Rows(self.state.run_id, self.roster.mine(share.name), self.attempt)
+        rows = RowMaker(self.state.run_id, self.roster.mine(share.name), self.attempt)
         placed: dict[type, list[tuple[int, Any]]] = {
             kind: [] for kind in (wire.Update, wire.Event, wire.Scalars)
         }
@@ -54,7 +54,11 @@ class Writer:
         self.state.records += len(share.records)
 
     def _updates(
-        self, rows: Rows, placed: Sequence[tuple[int, wire.Update]], share: Share, held: int
+        self,
+        rows: RowMaker,
+        placed: Sequence[tuple[int, wire.Update]],
+        share: StreamBatch,
+        held: int,
     ) -> None:
         last_place, newest = placed[-1]
         rows.step(newest.ordinal, last_place)  # ordinals rise within a batch: it is the greatest
@@ -99,12 +103,12 @@ class Writer:
 
     def _scalars(
         self,
-        rows: Rows,
+        rows: RowMaker,
         placed: Sequence[tuple[int, wire.Scalars]],
         updates: Sequence[tuple[int, wire.Update]],
     ) -> None:
         stream, overlaid = rows.stream, self.state.attempts > 1
-        of = Logged(self.state.run_id, stream.number, stream.rows_from, overlaid)
+        of = LoggedSeries(self.state.run_id, stream.number, stream.rows_from, overlaid)
         told = rows.scalars(placed)
         if told:
             _check_room(placed, scalars.too_many(self.connection, of, told, self.roster.tails))
@@ -113,7 +117,7 @@ class Writer:
             first, last = (near[end][1].ordinal + self.attempt.origin for end in (0, -1))
             scalars.supersede(self.connection, of, self.attempt.number, (first, last))
 
-    def _events(self, rows: Rows, placed: Sequence[tuple[int, wire.Event]]) -> None:
+    def _events(self, rows: RowMaker, placed: Sequence[tuple[int, wire.Event]]) -> None:
         insert_rows(self.connection, events, [rows.event(event, place) for place, event in placed])
         for _, event in placed:
             if event.kind == "error":

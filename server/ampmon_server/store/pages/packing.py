@@ -45,7 +45,7 @@ class _Column(NamedTuple):
     data: bytes
 
 
-class _Block(msgspec.Struct, array_like=True):
+class _PackedBlock(msgspec.Struct, array_like=True):
     steps: bytes
     times: bytes
     scales: bytes
@@ -53,7 +53,7 @@ class _Block(msgspec.Struct, array_like=True):
     columns: dict[str, _Column]
 
 
-_block_decoder = msgspec.msgpack.Decoder(_Block)
+_block_decoder = msgspec.msgpack.Decoder(_PackedBlock)
 
 
 def compress(data: bytes) -> bytes:
@@ -199,7 +199,7 @@ def block_to_bytes(stack: Stack) -> bytes:
             narrow = values.astype(np.min_scalar_type(values.max(initial=0)))
         by_sample_last = np.ascontiguousarray(np.moveaxis(narrow, 0, -1))
         columns[name] = _Column(narrow.dtype.str, _to_planes(by_sample_last))
-    block = _Block(
+    block = _PackedBlock(
         steps=stack.steps.astype("<i8").tobytes(),
         times=stack.times.astype("<i8").tobytes(),
         scales=stack.scales.astype("<f8").tobytes(),
@@ -255,7 +255,7 @@ def block_from_bytes(data: bytes) -> list[Sample]:
     return stack_from_bytes(data).samples()
 
 
-def _decoded(data: bytes) -> _Block:
+def _decoded(data: bytes) -> _PackedBlock:
     try:
         return _block_decoder.decode(decompress(data[1:]))
     except msgspec.DecodeError as error:

@@ -121,7 +121,7 @@ def by_page(rows: Rows) -> Iterator[tuple[int, Rows]]:
         yield from zip(numbers[starts].tolist(), np.split(rows, starts[1:]), strict=True)
 
 
-class Tail(NamedTuple):
+class NewestPage(NamedTuple):
     """The newest page of a series: its number, -1 where there is none, and its rows."""
 
     number: int
@@ -133,12 +133,12 @@ class Tail(NamedTuple):
         return max(self.number, 0) << PAGE_BITS
 
 
-Tails: TypeAlias = dict[Key, Tail]
+Tails: TypeAlias = dict[Key, NewestPage]
 """The newest pages that are known, by series."""
 
 
 @dataclass(frozen=True, slots=True)
-class Paged:
+class PagedSeries:
     """One kind of series in pages of one table; ``told`` gives the values of its columns before `data`.
 
     ``replaces``: of several rows of one step and attempt the last is kept, and not the first.
@@ -170,7 +170,7 @@ class Paged:
                 added += _steps(after) - _steps(before)
                 pages.append(self.row(key, number, after))
                 if number >= tails[key].number:
-                    tails[key] = Tail(number, after)
+                    tails[key] = NewestPage(number, after)
         insert_rows(connection, self.table, pages, replace=True)
         return added
 
@@ -185,14 +185,14 @@ class Paged:
         )
         return {**dict(by_page(before)), tail.number: tail.rows}
 
-    def tail(self, connection: Connection, key: Key, tails: Tails) -> Tail:
+    def tail(self, connection: Connection, key: Key, tails: Tails) -> NewestPage:
         """The newest page of a series, which from now on is among those that are known. Raises Damaged."""
         if key not in tails:
             found = fetch(connection, _newest(self.table), bound(self.table, key))
             tails[key] = (
-                Tail(found[0][0], self.opened(*found[0]))
+                NewestPage(found[0][0], self.opened(*found[0]))
                 if found
-                else Tail(-1, np.zeros(0, self.dtype))
+                else NewestPage(-1, np.zeros(0, self.dtype))
             )
         return tails[key]
 

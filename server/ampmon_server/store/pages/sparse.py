@@ -19,7 +19,7 @@ from ampmon_server.store.pages.ranges import Range
 
 
 @dataclass(frozen=True, slots=True)
-class Series(windows.Series):
+class SparseSeries(windows.WindowedSeries):
     """One series of which pages may not be kept. What has no rows any more and no page is shown by what is above it."""
 
     def roll_up(self, first: int, last: int) -> None:
@@ -47,7 +47,7 @@ class Series(windows.Series):
         return found[left:right]
 
     def _under(self, cells: Cells, level: int, below: int) -> Cells:
-        found = windows.Series._under(self, cells, level, below)
+        found = windows.WindowedSeries._under(self, cells, level, below)
         if not len(cells) or cells["first"][0] >= self.rows_from:
             return found
         of = np.searchsorted(cells["first"] >> BITS * level, found["first"] >> BITS * level)

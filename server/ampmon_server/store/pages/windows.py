@@ -64,7 +64,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class WindowedSeries:
     """One series and its cells: cells only before step ``rows_from``, and rows only from step ``edge`` on.
 
     ``following`` gives the first step from a step on that may have a row.

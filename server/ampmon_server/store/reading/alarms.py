@@ -14,7 +14,7 @@ from ampmon_server.alerting.telling import Found, Subject
 from ampmon_server.store.alerts import alerts, mutes, outbox
 from ampmon_server.store.alerts.alerts import Restless
 from ampmon_server.store.alerts.mutes import Mute
-from ampmon_server.store.alerts.outbox import Delivery
+from ampmon_server.store.alerts.outbox import DeliveryState
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.calls import Calls, reads, writes
 from ampmon_server.store.engine.engine import now_us
@@ -28,7 +28,7 @@ class Standings:
     """The alerts of a run, how their messages stand, and the mutes that hold for it now."""
 
     alerts: dict[str, tuple[Alert, Found]]
-    deliveries: list[Delivery]
+    deliveries: list[DeliveryState]
     mutes: list[Mute]
 
 

@@ -26,7 +26,7 @@ _PATH_NAMES = [
 ]
 
 
-class Page(NamedTuple):
+class ColumnsPage(NamedTuple):
     """Columns, the step to go on from, None at the end, and the first step whose rows are held."""
 
     columns: Columns
@@ -34,7 +34,9 @@ class Page(NamedTuple):
     rows_from: int
 
 
-def read(connection: Connection, scaler: Scaler, *, start: int, stop: int, limit: int) -> Page:
+def read(
+    connection: Connection, scaler: Scaler, *, start: int, stop: int, limit: int
+) -> ColumnsPage:
     """At most ``limit`` updates with ``start`` <= step < ``stop``; none of before those whose rows are all held.
 
     Columns are lists of one length, null where an update was not sampled. A column of kinds is null as a whole where
@@ -45,7 +47,7 @@ def read(connection: Connection, scaler: Scaler, *, start: int, stop: int, limit
     following = int(rows["step"][limit]) if len(rows) > limit else None
     rows = with_skips(connection, scaler, rows[:limit])
     columns = {**_recorded(rows), **_sampled(connection, scaler, rows["step"].tolist())}
-    return Page(columns, following, scaler.rows_from)
+    return ColumnsPage(columns, following, scaler.rows_from)
 
 
 def _recorded(rows: Rows) -> Columns:

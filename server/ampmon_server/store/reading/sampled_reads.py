@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 from uuid import UUID
 
-from ampmon_server.model.case import Policy
+from ampmon_server.model.case import ScalePolicy
 from ampmon_server.model.series import ModuleSample, ParameterSample
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.calls import Calls
@@ -14,7 +14,7 @@ from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.runs import cases
 from ampmon_server.store.samples import modules, parameter_rollups, parameters, samples
 from ampmon_server.store.samples.parameter_rollups import ParameterSeries
-from ampmon_server.store.samples.parameters import ALL, Page
+from ampmon_server.store.samples.parameters import ALL, ParameterQuery
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.updates import axes, rollups
 
@@ -22,7 +22,7 @@ from ampmon_server.store.updates import axes, rollups
 class SampledReads(Calls):
     """Reads of a database, from any thread."""
 
-    def policy(self, run_id: UUID, *, stream: int | None = None) -> Policy:
+    def policy(self, run_id: UUID, *, stream: int | None = None) -> ScalePolicy:
         """How a scaler moves its scale and how the script made it. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             return cases.policy_of(connection, scalers.find(connection, run_id, stream))
@@ -60,8 +60,8 @@ class SampledReads(Calls):
         *,
         stream: int | None = None,
         step: int = INTEGER_MAX,
-        page: Page = ALL,
-    ) -> parameters.Sampled:
+        page: ParameterQuery = ALL,
+    ) -> parameters.SampledUpdate:
         """The parameters of the newest sample at or before ``step``, those of a page. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)

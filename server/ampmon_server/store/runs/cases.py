@@ -19,7 +19,7 @@ from ampmon_server.model.case import (
     SKIPS,
     Case,
     ParameterCase,
-    Policy,
+    ScalePolicy,
     ScalerCase,
 )
 from ampmon_server.model.series import GradientSeries, empty_gradients, join_samples, take_samples
@@ -33,7 +33,7 @@ from ampmon_server.store.streams import state
 from ampmon_server.store.streams.scalers import Scaler, find, scalers_of
 from ampmon_server.store.streams.streams import newest_header
 from ampmon_server.store.updates import resumes, rollups, scalars, skips
-from ampmon_server.store.updates.scalars import Logged
+from ampmon_server.store.updates.scalars import LoggedSeries
 from ampmon_server.store.updates.updates import read_cells, read_rows
 
 
@@ -161,13 +161,13 @@ def _ranks(connection: Connection, scaler: Scaler) -> Mapping[int, Cells]:
     return found
 
 
-def policy_of(connection: Connection, scaler: Scaler) -> Policy:
+def policy_of(connection: Connection, scaler: Scaler) -> ScalePolicy:
     """How a scaler moves its scale, as its newest attempt said."""
     told = headers.c
     columns = (told.scaler_type, told.device, told.settings)
     newest = newest_header(scaler.run_id, scaler.number, *columns)
     kind, device, settings = connection.execute(newest).one()
-    return Policy(
+    return ScalePolicy(
         scaler_type=kind,
         device=device,
         layout="sharded" if scaler.is_sharded else "replicated",
@@ -231,7 +231,7 @@ def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> Par
 def _logged(connection: Connection, scaler: Scaler) -> Mapping[str, Cells]:
     """Of the lowest rank's names those with a loss in them first."""
     lowest = scaler.sources[0]
-    of = Logged(scaler.run_id, lowest.number, lowest.rows_from, lowest.overlaid)
+    of = LoggedSeries(scaler.run_id, lowest.number, lowest.rows_from, lowest.overlaid)
     names = _first(scalars.names_of(connection, of))
     found = {name: scalars.window(connection, of, name, Stretch(), COLUMNS // 4) for name in names}
     return {name: cells for name, cells in found.items() if len(cells)}

@@ -71,7 +71,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed(Paged[Summary]):
+class ListedRuns(Paged[Summary]):
     """A page of the list, and how many runs the whole of it has."""
 
     total: int
@@ -92,7 +92,7 @@ def read_page(
     limit: int = 100,
     offset: int = 0,
     cursor: str | None = None,
-) -> Listed:
+) -> ListedRuns:
     """Runs, newest first unless ``wanted`` says otherwise; a cursor is for those. Raises BadQuery."""
     now, wanted = now_us(), wanted or Wanted()
     table, conditions = runs.c, _conditions(wanted, now)
@@ -108,7 +108,7 @@ def read_page(
     following = None
     if len(ids) > limit and wanted.is_newest_first:
         following = f"{rows[-1].started}-{rows[-1].run_id.hex()}"
-    return Listed([summary(row, now) for row in rows], following, total)
+    return ListedRuns([summary(row, now) for row in rows], following, total)
 
 
 def read_groups(

@@ -25,7 +25,7 @@ from ampmon_server.store.schema.tables import gradient_rollups, gradient_totals
 from ampmon_server.store.streams.attempts import Attempt, world_sizes
 from ampmon_server.store.streams.roster import Roster
 from ampmon_server.store.streams.scalers import Scaler
-from ampmon_server.store.streams.streams import Stream
+from ampmon_server.store.streams.streams import IngestStream
 
 
 class Edges(NamedTuple):
@@ -63,7 +63,7 @@ GRADIENTS = Pyramid(gradient_rollups, LAYOUT.dtype, LAYOUT.merge, rows_per_cell=
 
 
 def note(
-    connection: Connection, roster: Roster, stream: Stream, attempt: Attempt, change: Change
+    connection: Connection, roster: Roster, stream: IngestStream, attempt: Attempt, change: Change
 ) -> None:
     """Make those cells anew that a batch of one rank's updates has changed, and those of pages that it has ended.
 
@@ -90,7 +90,7 @@ def _some(connection: Connection, scaler: Scaler, first: int, last: int) -> bool
     return found is not None and found <= last
 
 
-def _changes_all(scaler: Scaler, stream: Stream) -> bool:
+def _changes_all(scaler: Scaler, stream: IngestStream) -> bool:
     """Whether what is sampled of a scaler is other than before now that this stream has samples."""
     others = [source for source in scaler.sources if source.number != stream.number]
     if scaler.is_sharded:
@@ -99,7 +99,7 @@ def _changes_all(scaler: Scaler, stream: Stream) -> bool:
 
 
 def _is_last(
-    connection: Connection, scaler: Scaler, stream: Stream, attempt: Attempt, first: int
+    connection: Connection, scaler: Scaler, stream: IngestStream, attempt: Attempt, first: int
 ) -> bool:
     """Whether a stream's samples from ``first`` on may be those that were missing of the ranks that started with it."""
     if scaler.is_sharded:
@@ -124,9 +124,9 @@ def next_step(connection: Connection, scaler: Scaler, first: int) -> int | None:
     return None if found is None else max(found, first)
 
 
-def series(connection: Connection, scaler: Scaler) -> sparse.Series:
+def series(connection: Connection, scaler: Scaler) -> sparse.SparseSeries:
     """A scaler's samples; of a scaler with streams."""
-    return sparse.Series(
+    return sparse.SparseSeries(
         connection,
         GRADIENTS,
         (scaler.run_id, scaler.number),
@@ -138,7 +138,7 @@ def series(connection: Connection, scaler: Scaler) -> sparse.Series:
 
 
 def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: int) -> Cells:
-    """The cells of a scaler's samples in a stretch, as `windows.Series.window` finds them."""
+    """The cells of a scaler's samples in a stretch, as `windows.WindowedSeries.window` finds them."""
     return series(connection, scaler).window(stretch, columns) if scaler.sampled else empty()
 
 

@@ -18,7 +18,7 @@ from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals, 
 from ampmon_server.store.streams.attempts import Attempt, world_sizes
 from ampmon_server.store.streams.roster import Roster
 from ampmon_server.store.streams.state import RunState
-from ampmon_server.store.streams.streams import Stream
+from ampmon_server.store.streams.streams import IngestStream
 
 
 _KEEP_NEWEST = (
@@ -35,7 +35,7 @@ def write(
     connection: Connection,
     state: RunState,
     attempt: Attempt,
-    stream: Stream,
+    stream: IngestStream,
     samples: Sequence[Sample],
 ) -> None:
     """Store samples in order of step, and keep the newest with its stream."""
@@ -52,7 +52,7 @@ def write_blocks(
     table: Table,
     state: RunState,
     attempt: Attempt,
-    stream: Stream,
+    stream: IngestStream,
     samples: Sequence[Sample],
 ) -> list[packing.Stack]:
     """Store samples in order of step as blocks, in ``table``; the samples, those together that are alike."""
@@ -89,7 +89,7 @@ def _write_totals(connection: Connection, place: compaction.Place, rows: totals.
 
 
 def summarize(
-    connection: Connection, state: RunState, attempt: Attempt, stream: Stream, roster: Roster
+    connection: Connection, state: RunState, attempt: Attempt, stream: IngestStream, roster: Roster
 ) -> None:
     """Put the newest sample's fractions into the run's summary; shards only when all of them have arrived."""
     numbers = [stream.number]

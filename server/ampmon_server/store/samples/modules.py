@@ -17,7 +17,7 @@ from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.schema.tables import headers, module_blocks
 from ampmon_server.store.streams.attempts import world_sizes
-from ampmon_server.store.streams.scalers import Scaler, Source, current
+from ampmon_server.store.streams.scalers import Scaler, StreamSource, current
 from ampmon_server.store.streams.streams import unpack_modules
 
 
@@ -98,7 +98,7 @@ def read_newest(
 
 
 def _newest(
-    connection: Connection, scaler: Scaler, source: Source, start: int, stop: int
+    connection: Connection, scaler: Scaler, source: StreamSource, start: int, stop: int
 ) -> _Shard | None:
     """The newest sample of a stream that no later attempt has done over."""
     table = headers.c
@@ -118,7 +118,11 @@ def _newest(
 
 
 def _newest_of(
-    connection: Connection, scaler: Scaler, source: Source, attempt: int, within: tuple[int, int]
+    connection: Connection,
+    scaler: Scaler,
+    source: StreamSource,
+    attempt: int,
+    within: tuple[int, int],
 ) -> Sample | None:
     start, stop = within
     # The blocks of one attempt do not overlap. One at a time, for the first nearly always has it.
@@ -137,7 +141,11 @@ def _newest_of(
 
 
 def _last_before(
-    connection: Connection, scaler: Scaler, source: Source, attempt: int, within: tuple[int, int]
+    connection: Connection,
+    scaler: Scaler,
+    source: StreamSource,
+    attempt: int,
+    within: tuple[int, int],
 ) -> tuple[int, bytes] | None:
     """The newest block with steps of a stretch: its first one, and what is packed."""
     start, stop = within

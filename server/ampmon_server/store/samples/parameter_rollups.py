@@ -29,9 +29,9 @@ from ampmon_server.store.samples.gradient_rollups import Change
 from ampmon_server.store.samples.samples import reading
 from ampmon_server.store.schema.tables import gradient_blocks, headers, parameter_rollups
 from ampmon_server.store.streams.roster import Roster
-from ampmon_server.store.streams.scalers import Scaler, Source, current
+from ampmon_server.store.streams.scalers import Scaler, StreamSource, current
 from ampmon_server.store.streams.streams import (
-    Stream,
+    IngestStream,
     newest_header,
     parameters_of,
     unpack_parameters,
@@ -81,17 +81,17 @@ class Parameters(Pyramid):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StreamSamples:
     """A stream's samples by parameter: the ``names`` of all parameters, by their places."""
 
     connection: Connection
     run_id: bytes
-    source: Source
+    source: StreamSource
     names: tuple[str, ...]
 
     @property
-    def series(self) -> sparse.Series:
-        return sparse.Series(
+    def series(self) -> sparse.SparseSeries:
+        return sparse.SparseSeries(
             self.connection,
             self.pyramid,
             (self.run_id, self.source.number),
@@ -149,14 +149,16 @@ class Told:
         return np.array([place.get(each.name, -1) for each in told], np.int64)
 
 
-def told(connection: Connection, run_id: bytes, source: Source) -> Told:
+def told(connection: Connection, run_id: bytes, source: StreamSource) -> StreamSamples:
     """What a stream is held to have told of."""
     held = fetch(connection, _NAMES, {"of": run_id, "stream": source.number})
     names = tuple(_names_decoder.decode(packing.decompress(held[0][0]))) if held else ()
-    return Told(connection, run_id, source, names)
+    return StreamSamples(connection, run_id, source, names)
 
 
-def _told_more(connection: Connection, run_id: bytes, source: Source, attempt: int) -> Told:
+def _told_more(
+    connection: Connection, run_id: bytes, source: StreamSource, attempt: int
+) -> StreamSamples:
     """The same, with what an attempt's header has told of."""
     held = told(connection, run_id, source)
     more = parameters_of(connection, run_id, source.number, attempt)
@@ -166,13 +168,13 @@ def _told_more(connection: Connection, run_id: bytes, source: Source, attempt: i
     page = packing.compress(msgspec.msgpack.encode(list(names)))
     row = (run_id, source.number, 0, 0, page)
     insert_rows(connection, parameter_rollups, [row], replace=True)
-    return Told(connection, run_id, source, tuple(names))
+    return StreamSamples(connection, run_id, source, tuple(names))
 
 
 def note(
     connection: Connection,
     roster: Roster,
-    stream: Stream,
+    stream: IngestStream,
     attempt: int,
     change: Change,
 ) -> None:
@@ -200,7 +202,7 @@ def _drop_others(connection: Connection, scaler: Scaler) -> None:
         connection.execute(delete(parameter_rollups).where(gone))
 
 
-def rebuild(connection: Connection, run_id: bytes, sources: Sequence[Source]) -> None:
+def rebuild(connection: Connection, run_id: bytes, sources: Sequence[StreamSource]) -> None:
     """Make all cells of streams anew from the samples that are held."""
     told_of = headers.c
     for source in sources:
@@ -214,7 +216,7 @@ def rebuild(connection: Connection, run_id: bytes, sources: Sequence[Source]) ->
         told(connection, run_id, source).series.rebuild(_REBUILT)
 
 
-def next_step(connection: Connection, run_id: bytes, source: Source, step: int) -> int | None:
+def next_step(connection: Connection, run_id: bytes, source: StreamSource, step: int) -> int | None:
     """The first step from ``step`` on at which there may be a sample."""
     table = gradient_blocks.c
     found: int | None = connection.scalar(
@@ -249,7 +251,7 @@ def read(
 ) -> ParameterSeries:
     """The cells of a stretch, none where it is None: those of ``stream`` where it samples, else of the lowest rank.
 
-    As `windows.Series.window` finds them, but no more than `VALUES_MAX` values of each statistic.
+    As `windows.WindowedSeries.window` finds them, but no more than `VALUES_MAX` values of each statistic.
     """
     sampled = [source for source in scaler.sampled if source.sampled]
     sources = [source for source in sampled if source.number == stream] or sampled

@@ -30,7 +30,7 @@ _FRACTIONS = tuple(f"{name}_fraction" for name in SMALL_CLASSES)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ParameterQuery:
     """Which parameters are wanted: those that a ``search`` finds, or the one of a ``name``; some from ``first`` on."""
 
     search: str = ""
@@ -44,11 +44,11 @@ class Page:
         return found[self.first : None if self.limit is None else self.first + self.limit]
 
 
-ALL = Page()
+ALL = ParameterQuery()
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class ParameterNumbers:
     """n parameters in the order of the first shard that has each: numbers [n], shards added up.
 
     ``rows`` are, for each shard, where each parameter stands in it.
@@ -69,7 +69,7 @@ class Gathered:
         return len(self.names)
 
     @classmethod
-    def of(cls, shards: Sequence[Shard]) -> Gathered:
+    def of(cls, shards: Sequence[Shard]) -> ParameterNumbers:
         place: dict[str, int] = {}
         at, counts, magnitudes = [], [], []
         for shard in shards:
@@ -106,7 +106,7 @@ class Gathered:
     def on_grid(self) -> Flags:
         return np.asarray(self.grid >= ON_GRID_SHARE * self.looked)
 
-    def sought(self, page: Page) -> list[int]:
+    def sought(self, page: ParameterQuery) -> list[int]:
         """The places of the parameters that are wanted, in their order."""
         if page.name is not None:
             return [place for place, name in enumerate(self.names) if name == page.name]
@@ -173,7 +173,7 @@ class ParameterRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledUpdate:
     """The sampled update that was asked for, its ``scale``, and the ranks whose shards are in it.
 
     ``parameters`` are those of the page that was asked for. Of all of them there are ``total``, of which a search
@@ -194,13 +194,13 @@ class Sampled:
     parameters: list[ParameterRow]
 
 
-def rows_of(shards: Sequence[Shard], page: Page = ALL) -> Sampled:
+def rows_of(shards: Sequence[Shard], page: ParameterQuery = ALL) -> SampledUpdate:
     """A page of the parameters of all shards."""
-    every = Gathered.of(shards)
+    every = ParameterNumbers.of(shards)
     found = every.sought(page)
     first = shards[0].sample
     scale, kind = split(first.scale)
-    return Sampled(
+    return SampledUpdate(
         first.step,
         first.time,
         scale,
@@ -215,7 +215,7 @@ def rows_of(shards: Sequence[Shard], page: Page = ALL) -> Sampled:
     )
 
 
-def _parts(shards: Sequence[Shard], every: Gathered, place: int) -> list[_Part]:
+def _parts(shards: Sequence[Shard], every: ParameterNumbers, place: int) -> list[_Part]:
     """The shards of a parameter."""
     parts = []
     for shard, rows in zip(shards, every.rows, strict=True):
@@ -230,7 +230,7 @@ def _parts(shards: Sequence[Shard], every: Gathered, place: int) -> list[_Part]:
 
 def sample_of(shards: Sequence[Shard], name: str) -> ParameterSample | None:
     """One parameter of a sampled update, its shards added up; None where it is in none of them."""
-    every = Gathered.of(shards)
+    every = ParameterNumbers.of(shards)
     if name not in every.names:
         return None
     parts = _parts(shards, every, every.names.index(name))

@@ -28,7 +28,7 @@ from ampmon_server.store.samples import totals
 from ampmon_server.store.samples.totals import Samples
 from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals, headers
 from ampmon_server.store.streams.attempts import world_sizes
-from ampmon_server.store.streams.scalers import Scaler, Source, current
+from ampmon_server.store.streams.scalers import Scaler, StreamSource, current
 from ampmon_server.store.streams.streams import unpack_parameters
 
 
@@ -83,7 +83,7 @@ def _shards(connection: Connection, scaler: Scaler, attempts: Ints) -> Ints:
 
 
 def _samples(
-    connection: Connection, run_id: bytes, source: Source, start: int, stop: int
+    connection: Connection, run_id: bytes, source: StreamSource, start: int, stop: int
 ) -> tuple[Samples, np.ndarray[tuple[int], np.dtype[np.int64]]]:
     """The rows of a stream in order of step, none of them superseded, and the attempt of each."""
     asked = {"of": run_id, "number": source.number, "first": start, "stop": stop}
@@ -162,7 +162,7 @@ def _newest_common(steps: Sequence[Samples], shards: Ints) -> tuple[int, int] | 
 
 
 def _shard(
-    connection: Connection, run_id: bytes, source: Source, step: int, attempts: Samples
+    connection: Connection, run_id: bytes, source: StreamSource, step: int, attempts: Samples
 ) -> Shard:
     attempt = int(attempts[-1])
     table, told = gradient_blocks.c, headers.c

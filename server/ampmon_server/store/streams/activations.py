@@ -17,7 +17,7 @@ Origin: TypeAlias = wire.ForwardOrigin | Literal["backward"]
 
 
 def origin_of(
-    update: wire.Update, activations: Activations | None
+    update: wire.Update, activations: ModuleActivations | None
 ) -> tuple[Origin | None, int | None]:
     """Where the overflow of a skipped update began, and in which module, as far as that is known."""
     if update.origin is not None:
@@ -29,7 +29,7 @@ def origin_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Activations:
+class ModuleActivations:
     """n modules in the order in which the forward pass left them, as `ampmon.wire.Activations` describes them."""
 
     statistics: Statistics
@@ -38,7 +38,7 @@ class Activations:
     loss: float | None
 
     @classmethod
-    def from_wire(cls, record: wire.Activations) -> Activations:
+    def from_wire(cls, record: wire.Activations) -> ModuleActivations:
         """Raises ValueError, naming the field, for lengths or counts that cannot be."""
         statistics = Statistics.from_wire(record.gradients)
         for name in ("elements", "forward"):

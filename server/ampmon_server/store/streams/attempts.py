@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, or_, 
 
 from ampmon import wire
 from ampmon_server.store.engine.engine import fetch, insert_rows
-from ampmon_server.store.engine.errors import BadBatch, HeaderMissing
+from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
 from ampmon_server.store.engine.numbers import json_text
 from ampmon_server.store.schema.tables import attempts, ledger
 from ampmon_server.store.streams.remembered import Remembered
@@ -67,7 +67,7 @@ def header_of(batch: wire.Batch) -> wire.AttemptHeader:
     """The attempt's header in a batch. Raises HeaderMissing."""
     headers = [header for header in batch.headers if isinstance(header, wire.AttemptHeader)]
     if not headers:
-        raise HeaderMissing("attempt")
+        raise UnknownHeader("attempt")
     return headers[-1]
 
 

@@ -12,11 +12,11 @@ import numpy as np
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics
 from ampmon_server.store.engine.errors import BadBatch
-from ampmon_server.store.streams.activations import Activations
+from ampmon_server.store.streams.activations import ModuleActivations
 
 
 @dataclass(slots=True)
-class Share:
+class StreamBatch:
     """One stream's records of a batch, in order of seq, each seq once.
 
     ``places`` are their indices in the batch, to name the one at fault; ``statistics`` the gradients, by place, and
@@ -27,19 +27,19 @@ class Share:
     places: list[int] = field(default_factory=list)
     records: list[wire.Record] = field(default_factory=list)
     statistics: dict[int, Statistics] = field(default_factory=dict)
-    activations: dict[int, Activations] = field(default_factory=dict)
+    activations: dict[int, ModuleActivations] = field(default_factory=dict)
 
     @property
     def seqs(self) -> list[int]:
         return [record.seq for record in self.records]
 
-    def take(self, indices: Sequence[int]) -> Share:
+    def take(self, indices: Sequence[int]) -> StreamBatch:
         """Those of its records, in their order."""
         return self if len(indices) == len(self.records) else self.at(indices)
 
-    def at(self, indices: Sequence[int]) -> Share:
+    def at(self, indices: Sequence[int]) -> StreamBatch:
         """Its records at these places, in the order of those."""
-        return Share(
+        return StreamBatch(
             self.name,
             [self.places[index] for index in indices],
             [self.records[index] for index in indices],
@@ -48,20 +48,20 @@ class Share:
         )
 
 
-def divide(batch: wire.Batch) -> dict[str, Share]:
+def divide(batch: wire.Batch) -> dict[str, StreamBatch]:
     """The records of a batch by the name of their stream. Raises BadBatch for what cannot be."""
     _check_headers(batch)
-    shares: dict[str, Share] = {}
+    shares: dict[str, StreamBatch] = {}
     for place, record in enumerate(batch.records):
         share = shares.get(record.stream)
         if share is None:
-            share = shares[record.stream] = Share(record.stream)
+            share = shares[record.stream] = StreamBatch(record.stream)
         share.places.append(place)
         share.records.append(record)
     return {name: _checked(_ordered(share)) for name, share in shares.items()}
 
 
-def _ordered(share: Share) -> Share:
+def _ordered(share: StreamBatch) -> StreamBatch:
     seqs = share.seqs
     if all(map(int.__lt__, seqs, seqs[1:])):
         return share
@@ -71,7 +71,7 @@ def _ordered(share: Share) -> Share:
     return share.at([first[seq] for seq in sorted(first)])
 
 
-def _checked(share: Share) -> Share:
+def _checked(share: StreamBatch) -> StreamBatch:
     ordinal = -1
     sampled: dict[int, wire.Gradients] = {}
     for place, record in zip(share.places, share.records, strict=True):
@@ -145,9 +145,9 @@ def _statistics(gradients: wire.Gradients, place: int) -> Statistics:
     return statistics
 
 
-def _activations(record: wire.Activations, place: int) -> Activations:
+def _activations(record: wire.Activations, place: int) -> ModuleActivations:
     try:
-        activations = Activations.from_wire(record)
+        activations = ModuleActivations.from_wire(record)
     except ValueError as error:
         name, _, reason = str(error).partition(": ")
         raise BadBatch(f"records[{place}].activations.{name}", reason) from None

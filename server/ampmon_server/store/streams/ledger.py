@@ -14,7 +14,7 @@ from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.pages import ranges
 from ampmon_server.store.schema.tables import ledger
 from ampmon_server.store.streams.attempts import Attempt
-from ampmon_server.store.streams.batch import Share
+from ampmon_server.store.streams.batch import StreamBatch
 from ampmon_server.store.streams.remembered import Remembered
 
 
@@ -22,7 +22,7 @@ Steps = tuple[int, int]
 """The first and the last step of some updates."""
 
 
-class Held(NamedTuple):
+class HeldRange(NamedTuple):
     """A range of the ledger: the first and the last seq, and the steps of its updates."""
 
     first: int
@@ -30,7 +30,7 @@ class Held(NamedTuple):
     steps: Steps | None
 
 
-class Page:
+class LedgerView:
     """The ledger of one stream of an attempt where a share of a batch meets it, as it stands in a transaction.
 
     Reads no more than that, however many gaps there are elsewhere.
@@ -46,7 +46,7 @@ class Page:
         run_id: bytes,
         stream: int,
         attempt: Attempt,
-        share: Share,
+        share: StreamBatch,
         remembered: Remembered,
     ) -> None:
         self._connection = connection
@@ -67,11 +67,11 @@ class Page:
         newest = fetch(connection, _newest(), of)
         self.last = newest[0][0] if newest else -1
 
-    def unknown(self, share: Share) -> Share:
+    def unknown(self, share: StreamBatch) -> StreamBatch:
         """Those of the share's records that are not held yet."""
         return share.take(ranges.absent(share.seqs, list(self._near)))
 
-    def add(self, share: Share) -> int:
+    def add(self, share: StreamBatch) -> int:
         """Hold these records from now on; how many more are missing before the last one held than before."""
         seqs = share.seqs
         new = {each: self._steps(share, seqs, each) for each in ranges.from_numbers(seqs)}
@@ -89,10 +89,10 @@ class Page:
         insert_rows(self._connection, ledger, changed, replace=True)
         newest = max(after)
         if newest[1] == self.last:
-            self._remembered[self._key[1:]] = Held(*newest, after[newest])
+            self._remembered[self._key[1:]] = HeldRange(*newest, after[newest])
         return self.last - last - len(share.records)
 
-    def _steps(self, share: Share, seqs: Sequence[int], within: ranges.Range) -> Steps | None:
+    def _steps(self, share: StreamBatch, seqs: Sequence[int], within: ranges.Range) -> Steps | None:
         """Of the share's updates whose seq is ``within``."""
         records = share.records[bisect_left(seqs, within[0]) : bisect_right(seqs, within[1])]
         ordinals = [each.ordinal for each in records if type(each) is wire.Update]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ampmon_server.store.pages.pages import Tails
-from ampmon_server.store.streams.streams import Header, Stream
+from ampmon_server.store.streams.streams import Header, IngestStream
 
 
 if TYPE_CHECKING:
     from ampmon_server.store.streams.attempts import Attempt
-    from ampmon_server.store.streams.ledger import Held
+    from ampmon_server.store.streams.ledger import HeldRange
 
 WEIGHT_MAX = 16_384
 """Of all runs that are remembered, in about 4 kB: a stream, or the header of an attempt, takes as much."""
@@ -26,13 +26,13 @@ class Remembered:
 
     version: int = -1
     attempts: dict[UUID, Attempt] = field(default_factory=dict)
-    streams: dict[tuple[int, str], Stream] = field(default_factory=dict)
+    streams: dict[tuple[int, str], IngestStream] = field(default_factory=dict)
     """By rank and scaler."""
     complete: set[str] = field(default_factory=set)
     """The scalers whose streams are here of all ranks."""
     headers: dict[tuple[int, int], Header] = field(default_factory=dict)
     """By stream and attempt."""
-    newest: dict[tuple[int, int], Held] = field(default_factory=dict)
+    newest: dict[tuple[int, int], HeldRange] = field(default_factory=dict)
     """The last range of the ledger, by stream and attempt."""
     tails: Tails = field(default_factory=dict)
     """The newest pages of updates, by stream, and of logged values, by stream and name."""

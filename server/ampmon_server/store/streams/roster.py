@@ -10,17 +10,17 @@ from sqlalchemy import Connection, Select, bindparam, func, select, update
 
 from ampmon import wire
 from ampmon_server.store.engine.engine import fetch, insert_rows
-from ampmon_server.store.engine.errors import BadBatch, HeaderMissing
+from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
 from ampmon_server.store.engine.numbers import json_text
 from ampmon_server.store.schema.tables import headers, streams
 from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.remembered import Remembered
-from ampmon_server.store.streams.scalers import Scaler, Source
+from ampmon_server.store.streams.scalers import Scaler, StreamSource
 from ampmon_server.store.streams.state import RunState
 from ampmon_server.store.streams.streams import (
     COLUMNS,
     Header,
-    Stream,
+    IngestStream,
     pack,
     unpack_modules,
     unpack_parameters,
@@ -67,7 +67,7 @@ _TOLD = select(
     headers.c.attempt == bindparam("attempt"),
     headers.c.stream.in_(bindparam("numbers", expanding=True)),
 )
-"""Of an attempt's header: its stream, and what `Held` has."""
+"""Of an attempt's header: its stream, and what `HeldRange` has."""
 
 
 class Roster:
@@ -122,18 +122,18 @@ class Roster:
             self._list([header for header, _ in new])
         for name in wanted - {*told, ""}:
             if name not in held:
-                raise HeaderMissing(name)
+                raise UnknownHeader(name)
             self.mine(name).told(held[name])
         return bool(new)
 
-    def mine(self, name: str) -> Stream:
+    def mine(self, name: str) -> IngestStream:
         """This attempt's stream of that name, made now if it is the first."""
         key = (self._attempt.rank, name)
         if key not in self._streams:
             self._create({name: "replicated"})
         return self._streams[key]
 
-    def siblings(self, name: str) -> list[Stream]:
+    def siblings(self, name: str) -> list[IngestStream]:
         """The streams of a scaler on all ranks."""
         if name not in self._complete and self._state.ranks > 1:
             self._complete.add(name)
@@ -143,7 +143,7 @@ class Roster:
     def scaler(self, name: str) -> Scaler:
         """A scaler on all ranks, as readers see it now."""
         sources = [
-            Source(
+            StreamSource(
                 number=each.number,
                 rank=each.rank,
                 layout=each.layout,
@@ -164,14 +164,14 @@ class Roster:
         """Name of the scaler that the run's summary speaks of; None before there is one."""
         return self._listed[0]["scaler"] if self._listed else None
 
-    def save(self, stream: Stream) -> None:
+    def save(self, stream: IngestStream) -> None:
         """Write back a stream's counts."""
         values = {name: getattr(stream, name) for name in _COUNTED}
         self._connection.execute(
             _SAVING, {**values, "of": self._state.run_id, "number": stream.number}
         )
 
-    def stood_for(self, stream: Stream, first: int, last: int) -> bool:
+    def stood_for(self, stream: IngestStream, first: int, last: int) -> bool:
         """Whether a lower rank is known to have every step from ``first`` to ``last`` of the same scaler."""
         if not stream.rank:
             return False
@@ -181,7 +181,7 @@ class Roster:
     def _read(self, statement: Select[Any], **wanted: object) -> None:
         of = {"of": self._state.run_id, "by": self._attempt.rank}
         for row in fetch(self._connection, statement, {**of, **wanted}):
-            stream = Stream(*row)
+            stream = IngestStream(*row)
             self._streams[stream.rank, stream.scaler] = stream
 
     def _load_headers(self, names: set[str]) -> dict[str, Header]:
@@ -215,7 +215,9 @@ class Roster:
             select(func.max(table.stream)).where(table.run_id == self._state.run_id)
         )
         for number, name in enumerate(new, 0 if last is None else last + 1):
-            self._streams[rank, name] = Stream(number, rank, name, layouts[name], 0, 0, None, None)
+            self._streams[rank, name] = IngestStream(
+                number, rank, name, layouts[name], 0, 0, None, None
+            )
         made = [self._streams[rank, name] for name in new]
         nothing = (0, 0, None, None, None, 0, 0)
         rows = [
@@ -277,7 +279,7 @@ class Roster:
             if str(self.mine(header.stream).number) == self._listed[0]["stream"]:
                 state.parameters, state.budget = len(header.parameters), header.budget
 
-    def _lay_out(self, stream: Stream, layout: wire.Layout) -> None:
+    def _lay_out(self, stream: IngestStream, layout: wire.Layout) -> None:
         """Note how a stream's gradients lie, which is known from the start of all but the process's own."""
         if stream.layout != layout:
             stream.layout = layout

@@ -18,9 +18,9 @@ from ampmon_server.model.series import EVENTS
 from ampmon_server.store.engine.errors import BadBatch
 from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, join, json_text, split_pair
 from ampmon_server.store.pages.packing import Sample
-from ampmon_server.store.streams.activations import Activations, origin_of
+from ampmon_server.store.streams.activations import ModuleActivations, origin_of
 from ampmon_server.store.streams.attempts import Attempt
-from ampmon_server.store.streams.streams import Stream
+from ampmon_server.store.streams.streams import IngestStream
 
 
 Row: TypeAlias = tuple[Any, ...]
@@ -31,11 +31,11 @@ PATHS = {"plain": 1, "unscaled": 2, "fused": 4}
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowMaker:
     """Makes rows, in the tables' column order, for one stream of an attempt. ``place`` is a record's in its batch."""
 
     run_id: bytes
-    stream: Stream
+    stream: IngestStream
     attempt: Attempt
 
     def step(self, ordinal: int, place: int) -> int:
@@ -69,7 +69,9 @@ class Rows:
             -1 if update.memory_peak is None else update.memory_peak,
         )
 
-    def skips(self, update: wire.Update, place: int, activations: Activations | None) -> list[Row]:
+    def skips(
+        self, update: wire.Update, place: int, activations: ModuleActivations | None
+    ) -> list[Row]:
         """A row for each optimizer that skipped. Raises BadBatch for culprits that the header does not have."""
         if update.origin_module is not None and update.origin_module >= self.stream.module_count:
             raise BadBatch(
@@ -118,7 +120,7 @@ class Rows:
         step = self.attempt.origin + update.ordinal
         return Sample(step, update.time, update.scale, statistics)
 
-    def modules(self, update: wire.Update, activations: Activations, place: int) -> Sample:
+    def modules(self, update: wire.Update, activations: ModuleActivations, place: int) -> Sample:
         """Raises BadBatch for modules that the header does not have."""
         greatest = int(activations.statistics.parameters.max(initial=-1))
         if greatest >= self.stream.module_count:

@@ -20,7 +20,7 @@ from ampmon_server.store.streams.streams import COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class StreamSource:
     """A stream as readers see it. ``overlaid``: it has several attempts, so rows may be superseded.
 
     Of the steps before ``rows_from`` only what is rolled up is held, and of the samples before ``samples_from``.
@@ -60,7 +60,7 @@ class Scaler:
 
     run_id: bytes
     name: str
-    sources: tuple[Source, ...]
+    sources: tuple[StreamSource, ...]
     disabled: bool
 
     @property
@@ -88,7 +88,7 @@ class Scaler:
         return any(source.layout == "sharded" for source in self.sources)
 
     @property
-    def sampled(self) -> tuple[Source, ...]:
+    def sampled(self) -> tuple[StreamSource, ...]:
         """Where its gradients are: on all ranks where they are sharded, else on the lowest that samples."""
         if self.is_sharded:
             return self.sources
@@ -122,20 +122,20 @@ def _name(connection: Connection, run_id: bytes, stream: int | None) -> str | No
     return name
 
 
-def sources(connection: Connection, run_id: bytes, name: str) -> tuple[Source, ...]:
+def sources(connection: Connection, run_id: bytes, name: str) -> tuple[StreamSource, ...]:
     """The streams of a scaler, the lowest rank first."""
     rows = fetch(connection, _sources(alone=True), {"of": run_id, "name": name})
     return tuple(map(_source, rows))
 
 
-def _source(row: Sequence[Any]) -> Source:
+def _source(row: Sequence[Any]) -> StreamSource:
     number, rank, _, *told, overlaid, exact = row
-    return Source(number, rank, *[*told, bool(overlaid), bool(exact)])
+    return StreamSource(number, rank, *[*told, bool(overlaid), bool(exact)])
 
 
 @lru_cache
 def _sources(*, alone: bool) -> Select[Any]:
-    """`COLUMNS`, and the last fields of `Source`; of one scaler ``alone``, or of all of a run."""
+    """`COLUMNS`, and the last fields of `StreamSource`; of one scaler ``alone``, or of all of a run."""
     table, told = streams.c, headers.c
     which = table.scaler == bindparam("name") if alone else table.scaler != ""
     return (
@@ -196,7 +196,7 @@ def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
     """The scalers of a run, over all of its ranks."""
     table = streams.c
     named = select(table.scaler).distinct().where(table.run_id == run_id, table.scaler != "")
-    found: dict[str, list[Source]] = {name: [] for name in connection.scalars(named)}
+    found: dict[str, list[StreamSource]] = {name: [] for name in connection.scalars(named)}
     for row in fetch(connection, _sources(alone=False), {"of": run_id}):
         found[row[2]].append(_source(row))
     return [

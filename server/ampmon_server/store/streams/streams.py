@@ -82,7 +82,7 @@ COLUMNS = (
     streams.c.rows_from,
     streams.c.samples_from,
 )
-"""What is told of a stream: the first fields of `Stream`, in their order."""
+"""What is told of a stream: the first fields of `IngestStream`, in their order."""
 
 
 class Header(NamedTuple):
@@ -96,7 +96,7 @@ class Header(NamedTuple):
 
 
 @dataclass(slots=True)
-class Stream:
+class IngestStream:
     """A stream as ingest sees it. ``numel`` [parameters], ``module_count``, ``sample`` are of the attempt's header."""
 
     number: int

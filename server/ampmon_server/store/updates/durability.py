@@ -16,14 +16,14 @@ KIND = "spool"
 _WORDS_MAX = 500
 
 
-class Window(NamedTuple):
+class LossWindow(NamedTuple):
     """The longest loss window of any rank, in milliseconds, and why; None where all records go to a disk at once."""
 
     ms: int | None = None
     why: str | None = None
 
 
-def window(connection: Connection, run_id: bytes) -> Window:
+def window(connection: Connection, run_id: bytes) -> LossWindow:
     """What the newest attempts of all ranks said last."""
     said, start = events.c, attempts.c
     newest = (
@@ -44,16 +44,16 @@ def window(connection: Connection, run_id: bytes) -> Window:
     return max(
         map(_window, last.values()),
         key=lambda each: -1 if each.ms is None else each.ms,
-        default=Window(),
+        default=LossWindow(),
     )
 
 
-def _window(detail: dict[str, object]) -> Window:
+def _window(detail: dict[str, object]) -> LossWindow:
     """What an event says; its detail is free in form."""
     if detail.get("kept") != "memory":
-        return Window()
+        return LossWindow()
     ms, why = detail.get("window_ms"), detail.get("why")
-    return Window(
+    return LossWindow(
         min(max(ms, 0), COUNT_MAX) if isinstance(ms, int) else 0,
         # A NUL, which JSON may hold, is none of a text that PostgreSQL takes.
         why[:_WORDS_MAX].replace("\0", "") if isinstance(why, str) else "",

@@ -18,7 +18,7 @@ from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.schema.tables import runs, streams
 from ampmon_server.store.streams.scalers import Scaler
 from ampmon_server.store.updates import scalars
-from ampmon_server.store.updates.scalars import Logged
+from ampmon_server.store.updates.scalars import LoggedSeries
 
 
 _NEARER = 2
@@ -67,7 +67,7 @@ class Values:
 class _Source:
     """A stream that may hold scalars."""
 
-    logged: Logged
+    logged: LoggedSeries
     rank: int
     scaler: str
 
@@ -150,7 +150,7 @@ def cells(
     }
 
 
-def _holder(connection: Connection, run_id: UUID, name: str, stream: int | None) -> Logged:
+def _holder(connection: Connection, run_id: UUID, name: str, stream: int | None) -> LoggedSeries:
     for source in _sources(connection, run_id, stream):
         if scalars.has(connection, source.logged, name):
             return source.logged
@@ -173,7 +173,7 @@ def _sources(connection: Connection, run_id: UUID, stream: int | None) -> list[_
     if stream is not None and not rows:
         raise NotFound(f"Run {run_id} has no stream {stream}.")
     return [
-        _Source(Logged(run_id.bytes, number, rows_from, attempts > 1), rank, scaler)
+        _Source(LoggedSeries(run_id.bytes, number, rows_from, attempts > 1), rank, scaler)
         for number, rank, scaler, rows_from in rows
     ]
 
@@ -214,10 +214,10 @@ def _around(line: tuple[Ints, Ints], start: int | None, stop: int | None) -> tup
     return low, int(step[after]) + 1 if after < len(user) else INTEGER_MAX + 1
 
 
-def _stepping(connection: Connection, scaler: Scaler) -> tuple[Logged, str] | None:
+def _stepping(connection: Connection, scaler: Scaler) -> tuple[LoggedSeries, str] | None:
     """The name that most often came with a step of the user's own, on the lowest rank that has one."""
     for source in scaler.sources:
-        of = Logged(scaler.run_id, source.number, source.rows_from, source.overlaid)
+        of = LoggedSeries(scaler.run_id, source.number, source.rows_from, source.overlaid)
         all_of = scalars.summaries(connection, of)
         given = {name: int(cells["user"].sum()) for name, cells in all_of.items()}
         if any(given.values()):

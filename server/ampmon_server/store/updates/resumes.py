@@ -19,7 +19,7 @@ from ampmon_server.store.engine.numbers import split
 from ampmon_server.store.pages.pages import PAGE_BITS
 from ampmon_server.store.schema.tables import events
 from ampmon_server.store.streams.attempts import Attempt
-from ampmon_server.store.streams.rows import Rows
+from ampmon_server.store.streams.rows import RowMaker
 from ampmon_server.store.streams.scalers import Scaler
 from ampmon_server.store.updates.updates import PAGES
 
@@ -30,7 +30,7 @@ MOST = 2000
 """So many starts are read, over all ranks."""
 
 
-def note(connection: Connection, rows: Rows, first: wire.Update) -> bool:
+def note(connection: Connection, rows: RowMaker, first: wire.Update) -> bool:
     """Keep how an attempt's scaler began at its first update; whether it forgot the scale of the step before.
 
     That is its own scaler's last: all go on from the furthest step of any, and one may have done fewer. What came of it
@@ -50,7 +50,7 @@ def note(connection: Connection, rows: Rows, first: wire.Update) -> bool:
     return _resume(0, first.time, told).forgotten is not None
 
 
-def _scale_before(connection: Connection, rows: Rows) -> float | None:
+def _scale_before(connection: Connection, rows: RowMaker) -> float | None:
     """The scale that the step before an attempt left; None where there is none, or none that is a number."""
     key, origin = (rows.run_id, rows.stream.number), rows.attempt.origin
     before = origin

@@ -15,7 +15,7 @@ from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import LAYOUT, Counts, count, empty
 from ampmon_server.store.pages.pages import unsealed
 from ampmon_server.store.pages.pyramid import Pyramid
-from ampmon_server.store.pages.windows import Series, Stretch
+from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples import gradient_rollups, parameter_rollups
 from ampmon_server.store.schema.tables import rollups, runs
 from ampmon_server.store.streams.scalers import Scaler, scalers_of
@@ -54,9 +54,9 @@ def totals(connection: Connection, scaler: Scaler) -> Counts:
     return count(window(connection, scaler, Stretch(), columns=0))
 
 
-def series(connection: Connection, scaler: Scaler) -> Series:
+def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
     """A scaler's updates; of a scaler with streams."""
-    return Series(
+    return WindowedSeries(
         connection,
         UPDATES,
         (scaler.run_id, scaler.number),
@@ -68,7 +68,7 @@ def series(connection: Connection, scaler: Scaler) -> Series:
 
 
 def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: int) -> Cells:
-    """The cells of a scaler's updates in a stretch, as `windows.Series.window` finds them."""
+    """The cells of a scaler's updates in a stretch, as `windows.WindowedSeries.window` finds them."""
     return series(connection, scaler).window(stretch, columns) if scaler.sources else empty()
 
 

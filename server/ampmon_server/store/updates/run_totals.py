@@ -19,7 +19,7 @@ from ampmon_server.store.streams.roster import Roster
 from ampmon_server.store.streams.rows import Row
 from ampmon_server.store.streams.scalers import Scaler
 from ampmon_server.store.streams.state import RunState
-from ampmon_server.store.streams.streams import Stream
+from ampmon_server.store.streams.streams import IngestStream
 from ampmon_server.store.updates import rollups
 from ampmon_server.store.updates.updates import PAGES, agreed, read_rows
 
@@ -47,7 +47,7 @@ class Tally:
     state: RunState
     roster: Roster
 
-    def store(self, stream: Stream, rows: Rows, skipped: Sequence[Row]) -> None:
+    def store(self, stream: IngestStream, rows: Rows, skipped: Sequence[Row]) -> None:
         """Store new updates, in order of step, and rows of `tables.skips`, and count them."""
         first, last = int(rows["step"][0]), int(rows["step"][-1])
         if self._stood_for(stream, rows):
@@ -65,7 +65,7 @@ class Tally:
         self.roster.save(stream)
         self.state.last_step = max(self.state.last_step or 0, last)
 
-    def _put(self, stream: Stream, rows: Rows, skipped: Sequence[Row]) -> None:
+    def _put(self, stream: IngestStream, rows: Rows, skipped: Sequence[Row]) -> None:
         key = (self.state.run_id, stream.number)
         first, last = int(rows["step"][0]), int(rows["step"][-1])
         held = rows[rows["step"] >= stream.rows_from]
@@ -82,7 +82,7 @@ class Tally:
         rows = read_rows(self.connection, scaler, start=first, stop=last + 1)
         return count_rows(agreed(self.connection, scaler, rows))
 
-    def _stood_for(self, stream: Stream, rows: Rows) -> bool:
+    def _stood_for(self, stream: IngestStream, rows: Rows) -> bool:
         """Whether these rows change no cell: a lower rank has all of their steps, and they add no skip and no sample.
 
         A step done again may take a skip back, so only steps that are new to the stream can be.
@@ -94,7 +94,9 @@ class Tally:
             return False
         return self.roster.stood_for(stream, first, last)
 
-    def note(self, stream: Stream, attempt: Attempt, new: Sequence[wire.Update], held: int) -> None:
+    def note(
+        self, stream: IngestStream, attempt: Attempt, new: Sequence[wire.Update], held: int
+    ) -> None:
         """Note what updates say of the monitor's cost, how often it samples, of the schedule, and the scale now.
 
         Before they are stored: of the schedule only that counts which nobody has told of yet. ``held`` is the last seq
@@ -117,18 +119,18 @@ class Tally:
                 self.state.sampling_interval = told[-1].interval
                 self.state.over_budget = int(told[-1].over_budget)
 
-    def _known(self, stream: Stream, steps: set[int]) -> set[int]:
+    def _known(self, stream: IngestStream, steps: set[int]) -> set[int]:
         """Those of some steps that any rank has told of, in any attempt, or whose rows are pruned."""
         scaler = self.roster.scaler(stream.scaler)
         rows = read_rows(self.connection, scaler, start=min(steps), stop=max(steps) + 1)
         held = steps.intersection(rows["step"].tolist())
         return held.union(step for step in steps if step < scaler.rows_from)
 
-    def is_present(self, stream: Stream, attempt: Attempt) -> bool:
+    def is_present(self, stream: IngestStream, attempt: Attempt) -> bool:
         """Whether the summary's present is that of this stream: its first scaler's, and no attempt's that is over."""
         return attempt.newest and stream.scaler == self.roster.first_scaler
 
-    def _is_lowest(self, stream: Stream, attempt: Attempt, samples: int = 0) -> bool:
+    def _is_lowest(self, stream: IngestStream, attempt: Attempt, samples: int = 0) -> bool:
         """Whether the present is this stream's to tell: of ranks, which arrive apart, the lowest that started so."""
         of = {"of": self.state.run_id, "name": stream.scaler, "by": stream.rank}
         of |= {"attempt": attempt.number, "samples": samples}

@@ -21,10 +21,16 @@ from ampmon_server.model.aggregates.scalars import LAYOUT, ROWS, Rows
 from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split
 from ampmon_server.store.pages import pyramid
-from ampmon_server.store.pages.pages import PAGE_BITS, Paged, Tails, last_of_each_step, unsealed
+from ampmon_server.store.pages.pages import (
+    PAGE_BITS,
+    PagedSeries,
+    Tails,
+    last_of_each_step,
+    unsealed,
+)
 from ampmon_server.store.pages.pyramid import TOP, Key, Pyramid
 from ampmon_server.store.pages.ranges import Range
-from ampmon_server.store.pages.windows import Series, Stretch
+from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups, streams
 from ampmon_server.store.streams.scalers import current
 
@@ -50,11 +56,11 @@ def _told(rows: Rows) -> tuple[Any, ...]:
     )
 
 
-PAGES = Paged(scalar_pages, ROWS, _told, replaces=True)
+PAGES = PagedSeries(scalar_pages, ROWS, _told, replaces=True)
 """By run, stream and name."""
 
 
-class Logged(NamedTuple):
+class LoggedSeries(NamedTuple):
     """The stream whose values are meant. ``overlaid``: it has several attempts, so values may be superseded.
 
     Of the steps before ``rows_from`` only what is rolled up is held, but for the newest page of each name.
@@ -72,7 +78,9 @@ class Logged(NamedTuple):
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def too_many(connection: Connection, of: Logged, names: Collection[str], tails: Tails) -> set[str]:
+def too_many(
+    connection: Connection, of: LoggedSeries, names: Collection[str], tails: Tails
+) -> set[str]:
     """Those of ``names`` that nothing was logged under yet, where the stream has no room for all of them."""
     new = {name for name in names if PAGES.tail(connection, of.key(name), tails).number < 0}
     if not new or len(new) + len(names_of(connection, of)) <= SCALAR_NAMES_MAX:
@@ -80,7 +88,7 @@ def too_many(connection: Connection, of: Logged, names: Collection[str], tails: 
     return new
 
 
-def write(connection: Connection, of: Logged, told: Mapping[str, Rows], tails: Tails) -> None:
+def write(connection: Connection, of: LoggedSeries, told: Mapping[str, Rows], tails: Tails) -> None:
     """Store values by name, in the order in which they were logged; those of steps whose rows are gone are not kept."""
     new = {}
     for name, rows in told.items():
@@ -96,12 +104,12 @@ def write(connection: Connection, of: Logged, told: Mapping[str, Rows], tails: T
         _roll_up(connection, of, key, steps)
 
 
-def _roll_up(connection: Connection, of: Logged, key: Key, steps: Range | None) -> None:
+def _roll_up(connection: Connection, of: LoggedSeries, key: Key, steps: Range | None) -> None:
     if steps is not None:
         pyramid.put(connection, SCALARS, key, partial(read_cells, connection, of, key[-1]), steps)
 
 
-def supersede(connection: Connection, of: Logged, attempt: int, within: Range) -> None:
+def supersede(connection: Connection, of: LoggedSeries, attempt: int, within: Range) -> None:
     """Leave out of cells what attempts before ``attempt`` logged at the steps that it did again, both ends included."""
     first, last = within
     wanted = {**_bound(of), "low": first >> PAGE_BITS, "high": last >> PAGE_BITS}
@@ -120,7 +128,7 @@ def rebuild(connection: Connection, run_id: bytes) -> None:
     for stream, rows_from in connection.execute(
         select(table.stream, table.rows_from).where(table.run_id == run_id)
     ).all():
-        of = Logged(run_id, stream, rows_from)
+        of = LoggedSeries(run_id, stream, rows_from)
         for name in names_of(connection, of):
             series(connection, of, name).rebuild()
 
@@ -128,11 +136,11 @@ def rebuild(connection: Connection, run_id: bytes) -> None:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def series(connection: Connection, of: Logged, name: str) -> Series:
+def series(connection: Connection, of: LoggedSeries, name: str) -> WindowedSeries:
     """The values of a name; of one without a page, cells only before the stream's ``rows_from``."""
     newest = PAGES.preceding(connection, of.key(name), INTEGER_MAX + 1)
     edge = of.rows_from if newest is None else newest << PAGE_BITS
-    return Series(
+    return WindowedSeries(
         connection,
         SCALARS,
         of.key(name),
@@ -143,13 +151,15 @@ def series(connection: Connection, of: Logged, name: str) -> Series:
     )
 
 
-def next_step(connection: Connection, of: Logged, name: str, step: int) -> int | None:
+def next_step(connection: Connection, of: LoggedSeries, name: str, step: int) -> int | None:
     """The first step from ``step`` on at which there may be a value."""
     number = PAGES.following(connection, of.key(name), step)
     return None if number is None else max(step, number << PAGE_BITS)
 
 
-def read_rows(connection: Connection, of: Logged, name: str, within: Range, limit: int) -> Rows:
+def read_rows(
+    connection: Connection, of: LoggedSeries, name: str, within: Range, limit: int
+) -> Rows:
     """The first ``limit`` values with a step in ``within``, both ends included, none superseded. Raises Damaged."""
     first, last = within
     parts = [np.zeros(0, ROWS)]
@@ -161,13 +171,13 @@ def read_rows(connection: Connection, of: Logged, name: str, within: Range, limi
     return joined(parts)
 
 
-def read_cells(connection: Connection, of: Logged, name: str, first: int, last: int) -> Cells:
+def read_cells(connection: Connection, of: LoggedSeries, name: str, first: int, last: int) -> Cells:
     """The values of a name from step ``first`` to ``last``, both included, as cells of one. Raises Damaged."""
     rows = PAGES.read(connection, of.key(name), first, last)
     return cells_of.of_rows(_current(connection, of, rows))
 
 
-def _current(connection: Connection, of: Logged, rows: Rows) -> Rows:
+def _current(connection: Connection, of: LoggedSeries, rows: Rows) -> Rows:
     """Those of rows that are not superseded."""
     if not of.overlaid:
         return rows
@@ -175,17 +185,19 @@ def _current(connection: Connection, of: Logged, rows: Rows) -> Rows:
     return rows[current(connection, of.run_id, of.stream, rows["step"], rows["attempt"])]
 
 
-def window(connection: Connection, of: Logged, name: str, stretch: Stretch, columns: int) -> Cells:
-    """The cells of a name in a stretch, as `windows.Series.window` finds them."""
+def window(
+    connection: Connection, of: LoggedSeries, name: str, stretch: Stretch, columns: int
+) -> Cells:
+    """The cells of a name in a stretch, as `windows.WindowedSeries.window` finds them."""
     return series(connection, of, name).window(stretch, columns)
 
 
-def has(connection: Connection, of: Logged, name: str) -> bool:
+def has(connection: Connection, of: LoggedSeries, name: str) -> bool:
     """Whether there is any value of a name that is not superseded."""
     return len(window(connection, of, name, Stretch(), columns=0)) > 0
 
 
-def summaries(connection: Connection, of: Logged) -> dict[str, Cells]:
+def summaries(connection: Connection, of: LoggedSeries) -> dict[str, Cells]:
     """All values of each name as one cell, [1]; without those of which there are none."""
     newest = fetch(connection, _reading_newest(), _bound(of))
     rolled = _tops(connection, of, [name for name, _, _ in newest])
@@ -198,7 +210,7 @@ def summaries(connection: Connection, of: Logged) -> dict[str, Cells]:
     return found
 
 
-def _tops(connection: Connection, of: Logged, names: Sequence[str]) -> dict[str, list[bytes]]:
+def _tops(connection: Connection, of: LoggedSeries, names: Sequence[str]) -> dict[str, list[bytes]]:
     """By name, the pages of the highest level of cells."""
     found: dict[str, list[bytes]] = {}
     for some in _some_at_once(names):
@@ -212,12 +224,12 @@ def _some_at_once(names: Sequence[str]) -> Iterator[Sequence[str]]:
         yield names[at : at + NAMES_AT_ONCE]
 
 
-def names_of(connection: Connection, of: Logged) -> list[str]:
+def names_of(connection: Connection, of: LoggedSeries) -> list[str]:
     """Every name that was logged, in order."""
     return [name for name, _ in fetch(connection, _naming(), _bound(of))]
 
 
-def _bound(of: Logged) -> dict[str, Any]:
+def _bound(of: LoggedSeries) -> dict[str, Any]:
     return {"of_run": of.run_id, "of_stream": of.stream}
 
 

@@ -11,7 +11,7 @@ import orjson
 from sqlalchemy import ColumnElement, Connection, Row, Select, false, or_, select, tuple_
 
 from ampmon import wire
-from ampmon_server.model.case import Culprit, Skip
+from ampmon_server.model.case import Skip, SkipCulprit
 from ampmon_server.store.engine import paging
 from ampmon_server.store.engine.numbers import KINDS, kinds_of_pair
 from ampmon_server.store.engine.paging import Paged
@@ -165,7 +165,7 @@ def _skip(
         scale_after=row.scale_after,
         scale_after_kind=KINDS[after_kind],
         culprits=[
-            Culprit(parameters[index].name, inf, nan)
+            SkipCulprit(parameters[index].name, inf, nan)
             for index, inf, nan in orjson.loads(row.culprits)[:culprits]
         ],
         culprit_order=row.culprit_order,

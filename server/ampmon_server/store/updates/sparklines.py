@@ -28,9 +28,9 @@ def read(
     Runs that are gone are left out, and with ``within`` those of other projects.
     """
     ids = [run_id.bytes for run_id in run_ids]
-    found: dict[bytes, _Place] = {}
+    found: dict[bytes, _SparklinePlace] = {}
     for run_id, number, first, last in _scalers(connection, ids, within):
-        found.setdefault(run_id, _Place(number, first, last))
+        found.setdefault(run_id, _SparklinePlace(number, first, last))
     rolled = _pages(connection, rollups, {run_id: each.cells for run_id, each in found.items()})
     newest = _pages(connection, update_pages, {run_id: each.rows for run_id, each in found.items()})
     return {
@@ -40,7 +40,7 @@ def read(
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _SparklinePlace:
     """The stream under which a scaler is rolled up, and the first and the last of its steps."""
 
     stream: int
@@ -79,7 +79,7 @@ def _pages(
     return pages
 
 
-def _cells(place: _Place, rolled: Sequence[bytes], newest: Sequence[bytes]) -> Cells:
+def _cells(place: _SparklinePlace, rolled: Sequence[bytes], newest: Sequence[bytes]) -> Cells:
     rows = [of_rows(last_of_each_step(unpack(data, ROWS))) for data in newest]
     return UPDATES.roll(joined([empty(), UPDATES.unpack(rolled), *rows]), place.level)
 

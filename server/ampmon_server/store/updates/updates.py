@@ -14,9 +14,9 @@ from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split
 from ampmon_server.store.pages import ranges
-from ampmon_server.store.pages.pages import PAGE_BITS, Paged, joined, last_of_each_step
+from ampmon_server.store.pages.pages import PAGE_BITS, PagedSeries, joined, last_of_each_step
 from ampmon_server.store.schema.tables import skips, streams, update_pages
-from ampmon_server.store.streams.scalers import Scaler, Source
+from ampmon_server.store.streams.scalers import Scaler, StreamSource
 
 
 GAPS_MAX = 64
@@ -45,7 +45,7 @@ def _told(rows: Rows) -> tuple[Any, ...]:
     )
 
 
-PAGES = Paged(update_pages, ROWS, _told)
+PAGES = PagedSeries(update_pages, ROWS, _told)
 """By run and stream."""
 
 
@@ -103,14 +103,14 @@ def _read(connection: Connection, scaler: Scaler, first: int, last: int) -> Rows
 
 
 def _of_source(
-    connection: Connection, scaler: Scaler, source: Source, first: int, last: int
+    connection: Connection, scaler: Scaler, source: StreamSource, first: int, last: int
 ) -> Rows:
     rows = PAGES.read(connection, (scaler.run_id, source.number), first, last)
     return last_of_each_step(rows) if source.overlaid else rows
 
 
 def _with(
-    connection: Connection, scaler: Scaler, source: Source, rows: Rows, within: ranges.Range
+    connection: Connection, scaler: Scaler, source: StreamSource, rows: Rows, within: ranges.Range
 ) -> Rows:
     """``rows`` with those that only this source has."""
     gaps = ranges.gaps(rows["step"].tolist(), *within)
@@ -122,7 +122,7 @@ def _with(
     return both[np.argsort(both["step"], kind="stable")]
 
 
-def read_at(connection: Connection, scaler: Scaler, source: Source, steps: Ints) -> Cells:
+def read_at(connection: Connection, scaler: Scaler, source: StreamSource, steps: Ints) -> Cells:
     """What one of a scaler's streams has of some ``steps``, as cells of one. Raises Damaged."""
     within = ranges.merge((step, step) for step in (steps >> PAGE_BITS).tolist())
     found = [

@@ -11,7 +11,7 @@ from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.growth import bits_to_cure
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.underflow import Underflow, underflow
+from ampmon_server.analysis.diagnosis.underflow import MeasuredUnderflow, underflow
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import percent, power_of_two
@@ -61,7 +61,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _words(seen: Underflow, binades: int) -> tuple[str, str]:
+def _words(seen: MeasuredUnderflow, binades: int) -> tuple[str, str]:
     """What forbids a larger scale: the largest gradient that is seen, or an overflow of what is not."""
     share = percent(seen.share)
     if seen.ceiling is None or binades > NORMAL:
@@ -72,7 +72,7 @@ def _words(seen: Underflow, binades: int) -> tuple[str, str]:
     return title, CEILING.format(share=share, ceiling=ceiling, binades=binades, bf16=BF16)
 
 
-def _binades(seen: Underflow) -> int:
+def _binades(seen: MeasuredUnderflow) -> int:
     """From the smallest to the largest magnitude that was seen."""
     bins = np.flatnonzero(seen.histogram) + EXPONENT_MIN
     return int(bins[-1] - bins[0]) + 1

@@ -10,7 +10,7 @@ import msgspec
 from ampmon.wire import Finding
 from ampmon_server.analysis.policy.languages import in_settings_of, settings_in
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.case import Case, Policy, ScalerCase
+from ampmon_server.model.case import Case, ScalePolicy, ScalerCase
 from ampmon_server.model.thresholds import Thresholds
 
 
@@ -44,7 +44,7 @@ def each_scaler(
     return each_scaler_with_logged(without_logged)
 
 
-def fitted(finding: Finding, policy: Policy) -> Finding:
+def fitted(finding: Finding, policy: ScalePolicy) -> Finding:
     """The finding with its fix as the script writes it, and what that sets."""
     fix = in_settings_of(policy, finding.fix)
     return msgspec.structs.replace(finding, fix=fix, setting=settings_in(finding.fix))

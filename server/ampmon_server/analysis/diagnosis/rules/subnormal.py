@@ -10,7 +10,7 @@ from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.growth import BITS_MAX, bits_to_cure, is_climbing
 from ampmon_server.analysis.diagnosis.rules import bf16
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.underflow import Underflow, underflow
+from ampmon_server.analysis.diagnosis.underflow import MeasuredUnderflow, underflow
 from ampmon_server.analysis.diagnosis.updates import is_set_by_hand
 from ampmon_server.model.case import INIT_SCALE, ScalerCase
 from ampmon_server.model.thresholds import Thresholds
@@ -67,7 +67,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def cost(seen: Underflow) -> str:
+def cost(seen: MeasuredUnderflow) -> str:
     """What the underflow does to the gradient, in a sentence."""
     low, high = seen.error
     if high < FLOOR:
@@ -75,7 +75,7 @@ def cost(seen: Underflow) -> str:
     return COSTS.format(low=percent(low), high=percent(high))
 
 
-def fix(seen: Underflow, thresholds: Thresholds, most: float = INIT_SCALE) -> str:
+def fix(seen: MeasuredUnderflow, thresholds: Thresholds, most: float = INIT_SCALE) -> str:
     """A scale that cures it, where there is one; up to ``most``, since what was flushed may need a larger one."""
     bits = bits_to_cure(seen, thresholds)
     if bits is None:

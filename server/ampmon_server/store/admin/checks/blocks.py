@@ -9,7 +9,7 @@ import numpy as np
 from sqlalchemy import Connection, Row, Table, select
 
 from ampmon_server.model.series import Ints
-from ampmon_server.store.admin.checks.finding import RESTORE, Finding, in_order
+from ampmon_server.store.admin.checks.finding import RESTORE, Defect, in_order
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages import packing
 from ampmon_server.store.samples import totals
@@ -26,7 +26,7 @@ _AT_ONCE = 64
 """Blocks read by one statement: one may hold some megabytes."""
 
 
-def check(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding]:
+def check(connection: Connection, run_id: bytes, where: str) -> Iterator[Defect]:
     """That every block is what was packed, lies where its key says, and overlaps no other of its attempt."""
     sampled: dict[Table, dict[tuple[int, int], list[Ints]]] = {}
     for table, steps_of in _STEPS.items():
@@ -38,12 +38,12 @@ def check(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding
             try:
                 steps = steps_of(row.data)
             except (Damaged, ValueError) as error:
-                yield Finding(place, str(error), RESTORE)
+                yield Defect(place, str(error), RESTORE)
                 continue
             if not _lies(row, steps):
-                yield Finding(place, "its key says other steps than it holds", RESTORE)
+                yield Defect(place, "its key says other steps than it holds", RESTORE)
             elif row.first_step <= before.get(key, -1):
-                yield Finding(place, "it overlaps the block before it", RESTORE)
+                yield Defect(place, "it overlaps the block before it", RESTORE)
             before[key] = max(before.get(key, -1), row.last_step)
             found.setdefault(key, []).append(steps)
     yield from _paired(sampled, where)
@@ -76,7 +76,7 @@ _STEPS: dict[Table, Callable[[bytes], Ints]] = {
 
 def _paired(
     sampled: dict[Table, dict[tuple[int, int], list[Ints]]], where: str
-) -> Iterator[Finding]:
+) -> Iterator[Defect]:
     """Each sample's parameters stand beside their sum; blocks of either that are pruned may begin elsewhere."""
     blocks, sums = sampled[gradient_blocks], sampled[gradient_totals]
     for stream, attempt in sorted(blocks.keys() | sums.keys()):
@@ -90,10 +90,10 @@ def _paired(
         if len(alone):
             place = f"{where}, stream {stream}, attempt {attempt}, step {alone[0]}"
             what = f"{len(alone)} samples are in gradient_blocks or in gradient_totals only"
-            yield Finding(place, what, RESTORE)
+            yield Defect(place, what, RESTORE)
 
 
-def _headers(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding]:
+def _headers(connection: Connection, run_id: bytes, where: str) -> Iterator[Defect]:
     table = headers.c
     for row in connection.execute(
         select(table.stream, table.attempt, table.parameters, table.modules).where(
@@ -105,4 +105,4 @@ def _headers(connection: Connection, run_id: bytes, where: str) -> Iterator[Find
             unpack_modules(row.modules)
         except (Damaged, ValueError) as error:
             place = f"{where}, stream {row.stream}, attempt {row.attempt}, its header"
-            yield Finding(place, str(error), RESTORE)
+            yield Defect(place, str(error), RESTORE)

@@ -12,13 +12,13 @@ import numpy as np
 from sqlalchemy import bindparam, select
 
 from ampmon_server.model.aggregates.merging import Cells, joined
-from ampmon_server.store.admin.checks.finding import REPAIR, RESTORE, Finding
+from ampmon_server.store.admin.checks.finding import REPAIR, RESTORE, Defect
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages import pyramid as levels
 from ampmon_server.store.pages.pyramid import BITS, TOP
 from ampmon_server.store.pages.ranges import Range
-from ampmon_server.store.pages.windows import Series
+from ampmon_server.store.pages.windows import WindowedSeries
 
 
 _CHUNK = 4
@@ -42,14 +42,14 @@ class _Fault(NamedTuple):
 
 
 @dataclass(slots=True)
-class Comparison:
+class PageComparison:
     """The pages of a series, of this ``name``, against what they are made of; then `findings`.
 
     ``mending``: a page that is not what it must be is replaced, unless that would lose what no row has any more.
     """
 
     name: str
-    series: Series
+    series: WindowedSeries
     mending: bool = False
     _lost: bool = False
     _faults: list[_Fault] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Comparison:
             self._compare(level, cells, self._pages(level))
             cells = self.series.pyramid.roll(cells, level + 1)
 
-    def findings(self, where: str) -> Iterator[Finding]:
+    def findings(self, where: str) -> Iterator[Defect]:
         """What was found wrong, a finding for each level and kind."""
         for (kind, level), alike in groupby(sorted(self._faults), attrgetter("kind", "level")):
             _, _, firsts, lasts, held, found = zip(*alike, strict=True)
@@ -72,13 +72,13 @@ class Comparison:
             pages = f"{len(lasts)} page{'s' * (len(lasts) != 1)} of level {level}"
             if kind != "wrong":
                 remedy = RESTORE if kind == "lost" else REPAIR
-                yield Finding(place, f"{pages} cannot be read", remedy)
+                yield Defect(place, f"{pages} cannot be read", remedy)
             elif sum(held) == sum(found):
-                yield Finding(place, f"{pages} say other than what is under them", REPAIR)
+                yield Defect(place, f"{pages} say other than what is under them", REPAIR)
             else:
                 counts = "counts" if len(lasts) == 1 else "count"
                 what = f"{pages} {counts} {sum(held)} rows where there are {sum(found)}"
-                yield Finding(place, what, REPAIR)
+                yield Defect(place, what, REPAIR)
 
     def _chunks(self) -> list[int]:
         """The cells of level 4 under which there is anything."""

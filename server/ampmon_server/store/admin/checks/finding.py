@@ -12,7 +12,7 @@ REPAIR = "ampmon db verify --repair makes it anew from the rows"
 RESTORE = "nothing here can make it anew: restore a copy of the database"
 
 
-class Finding(NamedTuple):
+class Defect(NamedTuple):
     """One thing that is not as it must be; as text it is one line."""
 
     where: str

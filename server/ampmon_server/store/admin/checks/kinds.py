@@ -8,13 +8,13 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Table, select
 
 from ampmon_server.store.engine.errors import Damaged
-from ampmon_server.store.pages.windows import Series
+from ampmon_server.store.pages.windows import WindowedSeries
 from ampmon_server.store.samples import gradient_rollups, parameter_rollups
 from ampmon_server.store.schema.tables import parameter_rollups as parameter_pages
 from ampmon_server.store.schema.tables import scalar_pages, scalar_rollups, streams
 from ampmon_server.store.streams.scalers import scalers_of
 from ampmon_server.store.updates import rollups, scalars
-from ampmon_server.store.updates.scalars import Logged
+from ampmon_server.store.updates.scalars import LoggedSeries
 
 
 class Kind(NamedTuple):
@@ -22,17 +22,17 @@ class Kind(NamedTuple):
 
     table: Table
     """Its pages."""
-    series: Callable[[Connection, bytes], Iterator[tuple[str, Series]]]
+    series: Callable[[Connection, bytes], Iterator[tuple[str, WindowedSeries]]]
     """The series of a run, each with what it is called."""
 
 
-def _updates(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Series]]:
+def _updates(connection: Connection, run_id: bytes) -> Iterator[tuple[str, WindowedSeries]]:
     for scaler in scalers_of(connection, run_id):
         if scaler.sources:
             yield f"updates of scaler {scaler.name!r}", rollups.series(connection, scaler)
 
 
-def _gradients(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Series]]:
+def _gradients(connection: Connection, run_id: bytes) -> Iterator[tuple[str, WindowedSeries]]:
     for scaler in scalers_of(connection, run_id):
         if scaler.sampled:
             yield (
@@ -41,7 +41,7 @@ def _gradients(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Ser
             )
 
 
-def _parameters(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Series]]:
+def _parameters(connection: Connection, run_id: bytes) -> Iterator[tuple[str, WindowedSeries]]:
     for scaler in scalers_of(connection, run_id):
         for source in scaler.sampled:
             if source.sampled:
@@ -51,7 +51,7 @@ def _parameters(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Se
                 yield f"parameters of stream {source.number}", told.series
 
 
-def _scalars(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Series]]:
+def _scalars(connection: Connection, run_id: bytes) -> Iterator[tuple[str, WindowedSeries]]:
     table = streams.c
     told = select(table.stream, table.rows_from).where(table.run_id == run_id)
     rows_from = dict(connection.execute(told).all())
@@ -64,7 +64,7 @@ def _scalars(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Serie
     }
     for stream, name in sorted(named):
         if stream in rows_from:  # else that is a finding of its own
-            of = Logged(run_id, stream, rows_from[stream])
+            of = LoggedSeries(run_id, stream, rows_from[stream])
             yield f"scalar {name!r} of stream {stream}", scalars.series(connection, of, name)
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection, Row, and_, update
 
-from ampmon_server.store.admin.checks.finding import REPAIR, RESTORE, Finding, in_order
+from ampmon_server.store.admin.checks.finding import REPAIR, RESTORE, Defect, in_order
 from ampmon_server.store.engine.errors import Damaged
-from ampmon_server.store.pages.pages import AT_ONCE, PAGE_BITS, Paged, Rows, last_of_each_step
+from ampmon_server.store.pages.pages import AT_ONCE, PAGE_BITS, PagedSeries, Rows, last_of_each_step
 from ampmon_server.store.updates import scalars, updates
 
 
@@ -23,7 +23,7 @@ Place = tuple[int, int]
 """Stream and attempt."""
 
 
-class Span(NamedTuple):
+class UpdateSpan(NamedTuple):
     """How many updates, and the steps of the first and the last."""
 
     updates: int
@@ -41,13 +41,13 @@ class Counted(NamedTuple):
 
 
 @dataclass(slots=True)
-class Held:
+class HeldPages:
     """What the pages of a run hold; of the streams in ``damaged`` not all is known."""
 
-    spans: dict[Place, Span] = field(default_factory=dict)
+    spans: dict[Place, UpdateSpan] = field(default_factory=dict)
     counted: dict[int, Counted] = field(default_factory=dict)
     damaged: set[int] = field(default_factory=set)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Defect] = field(default_factory=list)
     _logged: dict[tuple[int, int, int], npt.NDArray[np.bool_]] = field(default_factory=dict)
     """By stream, attempt and number of page, the steps at which anything was logged."""
 
@@ -61,9 +61,9 @@ class Held:
     def note_updates(self, stream: int, rows: Rows) -> None:
         last = int(rows["step"][-1])
         for attempt, steps in _by_attempt(rows):
-            before = self.spans.get((stream, attempt), Span(0, int(steps[0]), 0))
+            before = self.spans.get((stream, attempt), UpdateSpan(0, int(steps[0]), 0))
             count = before.updates + len(steps)
-            self.spans[stream, attempt] = Span(count, before.first, int(steps[-1]))
+            self.spans[stream, attempt] = UpdateSpan(count, before.first, int(steps[-1]))
         held = self.counted.get(stream, Counted(first_step=int(rows["step"][0])))
         distinct = held.updates + len(last_of_each_step(rows))
         sampled = held.sampled + int(rows["sampled"].sum())
@@ -81,9 +81,9 @@ def _by_attempt(rows: Rows) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
         yield attempt, rows["step"][rows["attempt"] == attempt]
 
 
-def read(connection: Connection, run_id: bytes, where: str, *, mending: bool = False) -> Held:
+def read(connection: Connection, run_id: bytes, where: str, *, mending: bool = False) -> HeldPages:
     """Read every page; ``mending``, what stands beside one is made anew where it is wrong."""
-    held = Held()
+    held = HeldPages()
     for paged, note in (
         (updates.PAGES, held.note_updates),
         (scalars.PAGES, held.note_scalars),
@@ -93,33 +93,33 @@ def read(connection: Connection, run_id: bytes, where: str, *, mending: bool = F
                 rows = paged.opened(row.bucket, row.data)
             except Damaged as error:
                 held.damaged.add(row.stream)
-                held.findings.append(Finding(_place(paged, row, where), str(error), RESTORE))
+                held.findings.append(Defect(_place(paged, row, where), str(error), RESTORE))
                 continue
             note(row.stream, rows)
             told = _told(paged, rows)
             wrong = [name for name, value in told.items() if getattr(row, name) != value]
             if wrong:
                 what = f"{', '.join(wrong)} beside it say other than its rows"
-                held.findings.append(Finding(_place(paged, row, where), what, REPAIR))
+                held.findings.append(Defect(_place(paged, row, where), what, REPAIR))
                 if mending:
                     _mend(connection, paged, row, told)
     return held
 
 
-def _place(paged: Paged, row: Row[Any], where: str) -> str:
+def _place(paged: PagedSeries, row: Row[Any], where: str) -> str:
     first = row.bucket << PAGE_BITS
     named = f", {row.name!r}" if "name" in row._mapping else ""
     steps = f"steps {first} to {first + (1 << PAGE_BITS) - 1}"
     return f"{where}, {paged.table.name}, stream {row.stream}{named}, {steps}"
 
 
-def _told(paged: Paged, rows: Rows) -> dict[str, Any]:
+def _told(paged: PagedSeries, rows: Rows) -> dict[str, Any]:
     """What is to stand beside a page."""
     key = {*paged.table.primary_key.c.keys(), "data"}
     names = [name for name in paged.table.c.keys() if name not in key]  # noqa: SIM118
     return dict(zip(names, paged.told(rows), strict=True))
 
 
-def _mend(connection: Connection, paged: Paged, row: Row[Any], told: dict[str, Any]) -> None:
+def _mend(connection: Connection, paged: PagedSeries, row: Row[Any], told: dict[str, Any]) -> None:
     key = and_(*(column == getattr(row, column.name) for column in paged.table.primary_key.c))
     connection.execute(update(paged.table).where(key).values(told))

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, select
 
 from ampmon_server.model.aggregates.updates import Counts
-from ampmon_server.store.admin.checks.finding import REPAIR, RESTORE, Finding
-from ampmon_server.store.admin.checks.pages import Counted, Held, Place, Span
+from ampmon_server.store.admin.checks.finding import REPAIR, RESTORE, Defect
+from ampmon_server.store.admin.checks.pages import Counted, HeldPages, Place, UpdateSpan
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages import ranges
 from ampmon_server.store.pages.ranges import Range
@@ -32,13 +32,15 @@ def ledger_of(connection: Connection, run_id: bytes) -> dict[Place, list[Range]]
     return dict(found)
 
 
-def contiguity(connection: Connection, run_id: bytes, rows: Held, where: str) -> Iterator[Finding]:
+def contiguity(
+    connection: Connection, run_id: bytes, rows: HeldPages, where: str
+) -> Iterator[Defect]:
     """That each range of the ledger stands apart, and has the rows that it says."""
     held = ledger_of(connection, run_id)
     for (stream, attempt), found in held.items():
         if found != ranges.merge(found) or any(last < first for first, last in found):
             place = f"{where}, stream {stream}, attempt {attempt}"
-            yield Finding(place, "ranges of its ledger touch or overlap", RESTORE)
+            yield Defect(place, "ranges of its ledger touch or overlap", RESTORE)
     yield from _events(connection, run_id, held, where)
     unknown = rows.damaged | _pruned(connection, run_id)
     yield from _rows(connection, run_id, held, rows, unknown, where)
@@ -47,7 +49,7 @@ def contiguity(connection: Connection, run_id: bytes, rows: Held, where: str) ->
 
 def _events(
     connection: Connection, run_id: bytes, held: Mapping[Place, Sequence[Range]], where: str
-) -> Iterator[Finding]:
+) -> Iterator[Defect]:
     table = events.c
     seqs = defaultdict(list)
     for stream, attempt, seq in connection.execute(
@@ -60,17 +62,17 @@ def _events(
         unknown = ranges.absent(numbers, held.get((stream, attempt), []))
         if unknown:
             place = f"{where}, stream {stream}, attempt {attempt}, seq {numbers[unknown[0]]}"
-            yield Finding(place, f"{len(unknown)} events are not in the ledger", RESTORE)
+            yield Defect(place, f"{len(unknown)} events are not in the ledger", RESTORE)
 
 
 def _rows(
     connection: Connection,
     run_id: bytes,
     held: Mapping[Place, Sequence[Range]],
-    told: Held,
+    told: HeldPages,
     unknown: Collection[int],
     where: str,
-) -> Iterator[Finding]:
+) -> Iterator[Defect]:
     """A record of scalars may be several rows or none, so where there are such only an excess shows."""
     of_events, of_scalars = _of_events(connection, run_id), told.logged()
     for place in sorted(held.keys() | told.spans.keys()):
@@ -79,7 +81,7 @@ def _rows(
         rows = updates + of_events.get(place, 0) + of_scalars.get(place, 0)
         complete = place[0] not in unknown and place not in of_scalars
         if rows > recorded or (rows < recorded and complete):
-            yield Finding(
+            yield Defect(
                 f"{where}, stream {place[0]}, attempt {place[1]}",
                 f"its ledger has {recorded} records, and {rows} are held",
                 RESTORE,
@@ -89,10 +91,10 @@ def _rows(
 def _steps(
     connection: Connection,
     run_id: bytes,
-    spans: Mapping[Place, Span],
+    spans: Mapping[Place, UpdateSpan],
     unknown: Collection[int],
     where: str,
-) -> Iterator[Finding]:
+) -> Iterator[Defect]:
     """That the ledger says of which step the first and the last update is, of streams whose rows are all held."""
     table = ledger.c
     told = {
@@ -108,7 +110,7 @@ def _steps(
     rows = {place: (span.first, span.last) for place, span in spans.items()}
     for place in sorted(told.keys() | rows.keys()):
         if place[0] not in unknown and told.get(place) != rows.get(place):
-            yield Finding(
+            yield Defect(
                 f"{where}, stream {place[0]}, attempt {place[1]}",
                 f"its ledger says steps {told.get(place)} where its updates have {rows.get(place)}",
                 RESTORE,
@@ -131,17 +133,17 @@ def _pruned(connection: Connection, run_id: bytes) -> set[int]:
     return set(connection.scalars(gone))
 
 
-def totals(connection: Connection, run: Row[Any], rows: Held, where: str) -> Iterator[Finding]:
+def totals(connection: Connection, run: Row[Any], rows: HeldPages, where: str) -> Iterator[Defect]:
     """That what the run's row counts is what its ledger and its cells count, and its streams what their rows do."""
     for name, (held, expected) in expected_totals(connection, run).items():
         if held != expected:
             what = f"says {held} {name} where its parts have {expected}"
-            yield Finding(where, what, REPAIR)
+            yield Defect(where, what, REPAIR)
     for stream, told, counted in stream_counts(connection, run.run_id, rows):
         if told != counted:
             place = f"{where}, stream {stream}"
             what = f"says {(*told,)} updates, samples, first and last step where its rows say {(*counted,)}"
-            yield Finding(place, what, REPAIR)
+            yield Defect(place, what, REPAIR)
 
 
 def expected_totals(connection: Connection, run: Row[Any]) -> dict[str, tuple[int, int]]:
@@ -164,7 +166,7 @@ def expected_totals(connection: Connection, run: Row[Any]) -> dict[str, tuple[in
 
 
 def stream_counts(
-    connection: Connection, run_id: bytes, rows: Held
+    connection: Connection, run_id: bytes, rows: HeldPages
 ) -> Iterator[tuple[int, Counted, Counted]]:
     """Stream, what it says and what its rows say, for those whose rows are all held and can be read."""
     table = streams.c
@@ -178,7 +180,7 @@ def stream_counts(
             yield stream, Counted(*says), rows.counted.get(stream, Counted())
 
 
-def mend(connection: Connection, run: Row[Any], rows: Held) -> None:
+def mend(connection: Connection, run: Row[Any], rows: HeldPages) -> None:
     """Count a run and its streams anew, from the ledger, the cells and the rows."""
     right = {name: count for name, (_, count) in expected_totals(connection, run).items()}
     connection.execute(runs.update().where(runs.c.run_id == run.run_id).values(right))

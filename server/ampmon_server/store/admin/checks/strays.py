@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import Column, Connection, Table, delete, func, select, text
 
-from ampmon_server.store.admin.checks.finding import RESTORE, Finding
+from ampmon_server.store.admin.checks.finding import RESTORE, Defect
 from ampmon_server.store.admin.checks.kinds import KINDS, Kind
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.schema.tables import metadata, runs, streams
@@ -20,15 +20,15 @@ _ROLLED = {table for table in _DATA if "level" in table.c}
 _OF_STREAMS = [table for table in _DATA if "stream" in table.c and table is not streams]
 
 
-def integrity(connection: Connection) -> Iterator[Finding]:
+def integrity(connection: Connection) -> Iterator[Defect]:
     """What the engine itself finds wrong: SQLite's own check of every page; PostgreSQL keeps checksums of its own."""
     if connection.dialect.name == "sqlite":
         for (line,) in connection.execute(text("PRAGMA integrity_check(20)")):
             if line != "ok":
-                yield Finding("the file", " ".join(line.split()), RESTORE)
+                yield Defect("the file", " ".join(line.split()), RESTORE)
 
 
-def of_no_run(connection: Connection) -> Iterator[Finding]:
+def of_no_run(connection: Connection) -> Iterator[Defect]:
     """Rows whose run is not there, or is deleted."""
     everyone = select(runs.c.run_id, runs.c.deleted)
     known: dict[bytes, int] = dict(connection.execute(everyone).all())
@@ -39,7 +39,7 @@ def of_no_run(connection: Connection) -> Iterator[Finding]:
                 deleted = run_id in known
                 what = f"{connection.scalar(counted)} rows belong to {'a deleted' if deleted else 'no'} run"
                 place = f"run {_named(run_id)}, {table.name}"
-                yield Finding(place, what, DELETE if deleted or table in _ROLLED else RESTORE)
+                yield Defect(place, what, DELETE if deleted or table in _ROLLED else RESTORE)
 
 
 def _run_ids(connection: Connection, column: Column[Any]) -> Iterator[bytes]:
@@ -56,7 +56,7 @@ def _named(run_id: bytes) -> str:
     return str(UUID(bytes=run_id)) if len(run_id) == 16 else run_id.hex()
 
 
-def of_no_stream(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding]:
+def of_no_stream(connection: Connection, run_id: bytes, where: str) -> Iterator[Defect]:
     """Rows of a run whose stream is not there, and pages under a stream that has none."""
     for table, known in _streams(connection, run_id):
         of = select(table.c.stream, func.count()).where(table.c.run_id == run_id)
@@ -64,7 +64,7 @@ def of_no_stream(connection: Connection, run_id: bytes, where: str) -> Iterator[
             if stream not in known:
                 place = f"{where}, {table.name}, stream {stream}"
                 remedy = DELETE if table in _ROLLED else RESTORE
-                yield Finding(place, f"{rows} rows belong to no stream", remedy)
+                yield Defect(place, f"{rows} rows belong to no stream", remedy)
 
 
 def _streams(connection: Connection, run_id: bytes) -> Iterator[tuple[Table, set[int]]]:

@@ -13,7 +13,7 @@ from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.analysis.diagnosis.rules.skip_rate import at_least, severity_of
 from ampmon_server.analysis.diagnosis.updates import GROW, whole_skips
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.case import Policy, ScalerCase
+from ampmon_server.model.case import ScalePolicy, ScalerCase
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, percent
 
@@ -67,7 +67,7 @@ def examine(
     )
 
 
-def _is_of_the_loader(cells: Cells, policy: Policy) -> bool:
+def _is_of_the_loader(cells: Cells, policy: ScalePolicy) -> bool:
     """Whether the skips have a period that is not that of the growths."""
     skipped = cells["skipped"] > 0
     late = follows_growth(cells, policy)[skipped].mean() < AT_CEILING

@@ -13,7 +13,7 @@ from ampmon_server.analysis.diagnosis.growth import (
 )
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.subnormal import cost
-from ampmon_server.analysis.diagnosis.underflow import Underflow, underflow
+from ampmon_server.analysis.diagnosis.underflow import MeasuredUnderflow, underflow
 from ampmon_server.analysis.diagnosis.updates import is_set_by_hand
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
@@ -76,7 +76,7 @@ def faster(interval: int, bits: int, patience: int) -> int:
     return min(interval or NEVER, max(100, patience // bits))
 
 
-def _title(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
+def _title(scaler: ScalerCase, seen: MeasuredUnderflow, bits: int) -> str:
     takes = updates_to_grow(scaler, bits)
     when = (
         "it never grows"
@@ -89,7 +89,7 @@ def _title(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
     )
 
 
-def _explanation(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
+def _explanation(scaler: ScalerCase, seen: MeasuredUnderflow, bits: int) -> str:
     tries = PAST if is_past_growth(scaler) else TRIES
     return EXPLANATION.format(
         share=percent(seen.share),

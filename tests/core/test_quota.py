@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ampmon import wire
-from ampmon.client.quota import FULL, LIMIT, ONE_IN, SCARCE, Rationing
+from ampmon.client.quota import FULL, LIMIT, ONE_IN, SCARCE, SpoolQuota
 from ampmon.client.recorder import Recorder
 from ampmon.client.troubles import AmpmonWarning
 from ampmon.config import SPOOL_BYTES, SPOOL_BYTES_MIN, resolve
@@ -60,7 +60,7 @@ SCALARS = wire.Scalars(stream="scaler", seq=0, ordinal=0, time=0, values={})
 @pytest.mark.parametrize("fullness", [0.0, 0.5, SCARCE - 0.01])
 def test_with_room_everything_is_kept_whole(fullness: float) -> None:
     """Below three quarters no record is touched."""
-    rationing = Rationing()
+    rationing = SpoolQuota()
     for record in (update(gradients=GRADIENTS), SKIP, EVENT, SCALARS):
         assert rationing.share(record, fullness) is record
     assert rationing.thinned == 0
@@ -68,7 +68,7 @@ def test_with_room_everything_is_kept_whole(fullness: float) -> None:
 
 def test_where_room_is_scarce_one_sample_in_sixteen_is_kept() -> None:
     """From three quarters on every update stays, and most samples go; what has none is whole."""
-    rationing = Rationing()
+    rationing = SpoolQuota()
     kept = [rationing.share(update(gradients=GRADIENTS), SCARCE) for _ in range(10 * ONE_IN)]
     assert sum(share is not None and share.gradients is not None for share in kept) == 10
     assert [share and share.event for share in kept] == ["steady"] * 10 * ONE_IN
@@ -79,7 +79,7 @@ def test_where_room_is_scarce_one_sample_in_sixteen_is_kept() -> None:
 
 def test_where_it_is_full_the_rare_is_kept() -> None:
     """Skips, dead scales, hands on the scale and events are kept, without samples; other records are not."""
-    rationing = Rationing()
+    rationing = SpoolQuota()
     assert rationing.share(SKIP, FULL) == update("backoff")
     for event in ("dead", "manual_set"):
         assert rationing.share(update(event), FULL) is not None
@@ -90,7 +90,7 @@ def test_where_it_is_full_the_rare_is_kept() -> None:
 
 def test_even_the_rare_has_an_end() -> None:
     """At twice the quota nothing is kept: no disk is filled without end."""
-    assert [Rationing().share(record, LIMIT) for record in (SKIP, EVENT, SCALARS)] == [None] * 3
+    assert [SpoolQuota().share(record, LIMIT) for record in (SKIP, EVENT, SCALARS)] == [None] * 3
 
 
 def test_the_quota_is_an_option() -> None:
@@ -122,7 +122,7 @@ def _put(stream: Stream, ordinal: int, event: wire.UpdateEvent, gradients: wire.
 def _train(recorder: Recorder) -> tuple[int, int]:
     """Write sampled updates, each fiftieth a skip, until some are dropped; how many there were of both.
 
-    The room that is left is looked at after each of them; the housekeeper does so each second.
+    The room that is left is looked at after each of them; the maintenance thread does so each second.
     """
     stream = recorder.stream("scaler")
     written = skips = 0

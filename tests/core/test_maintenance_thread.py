@@ -50,14 +50,14 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the housekeeper look at everything as often as it syncs."""
+    """Has the maintenance thread look at everything as often as it syncs."""
     monkeypatch.setattr(maintenance_thread, "EVERY_S", maintenance_thread.SYNC_EVERY_S)
 
 
 def test_a_skip_is_synced_at_once(
     data_directory: Path, syncs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is asked to keep a skip without waiting for the housekeeper's next round."""
+    """The disk is asked to keep a skip without waiting for the maintenance thread's next round."""
     monkeypatch.setattr(maintenance_thread, "EVERY_S", 86_400.0)
     recorder = start()
     for _ in range(4):
@@ -86,7 +86,7 @@ def test_the_page_is_told_where_records_go(
     listed.write_text(f"1 0 0:9 / {data_directory.parent} rw - lustre mds:/ rw\n")
     monkeypatch.setattr(mounts, "MOUNTS", listed)
     recorder = start()
-    wait_for(lambda: recorder._housekeeper._kept == "memory")
+    wait_for(lambda: recorder._maintenance._kept == "memory")
     (recorded,) = recordings(data_directory)
     (told,) = recorded.events("spool")
     assert told.detail["kept"] == "memory"
