@@ -39,6 +39,7 @@ PROGRAMS = {
     *("megatron-core",),  # of which one file is loaded, by its path
     *("mlflow",),  # whose other half, mlflow-skinny, has the modules
     *("tomli", "triton"),  # for some versions of Python, and some machines, only
+    *("torchvision",),  # of the oldest torch, which it keeps pip from replacing
 }
 """Distributions that are used without an import."""
 
