@@ -38,6 +38,8 @@ TRAININGS: dict[str, tuple[str, int, str]] = {
     "nnunet": ("nnunet", 12, "encoder.stages.0.0.convs.0.conv.weight"),
 }
 """For each what the shim replaces, how many updates it makes, and what its first parameter is called."""
+if SET == "oldest":  # its optimizer has the biases first
+    TRAININGS["ultralytics"] = ("ultralytics", 12, "model.model.0.bn.bias")
 MADE_BY = {
     "trainer": " (transformers.Trainer)",
     "trl": " (transformers.Trainer)",
