@@ -31,10 +31,9 @@ in one. A healthy one that is told of a warning or worse is a false alarm; notic
 
 The run's recommended code is then put into the sick training, which runs again. It counts as cured if no rule finds its
 sickness, or anything else worth a warning, and its final loss is finite and at most 5 % above that of the same training
-in fp32 without the mistake, with the same batches skipped. One final loss is noisy: fp32 trainings whose first weights
-differ as much as fp16 rounds end up to 12 % apart. Where the loss alone is too high, both are therefore trained with
-four more seeds, and the geometric mean of the five ratios decides. Where no code can cure, the table says what the
-finding says to look at. This page is written by the command.
+in fp32 without the mistake, with the same batches skipped. One final loss is noisy, by rounding alone. Where the loss
+alone is too high, both are therefore trained with four more seeds, and the geometric mean of the five ratios decides.
+Where no code can cure, the table says what the finding says to look at. This page is written by the command.
 """
 FIXED = """\
 ## Patients that are always the same
