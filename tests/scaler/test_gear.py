@@ -307,7 +307,10 @@ def model(request: pytest.FixtureRequest) -> Iterator[torch.nn.Module]:
     backend = "nccl" if PLACE == "cuda" else "gloo"
     distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     if parallel == "DDP":
-        yield DistributedDataParallel(model)
+        model = DistributedDataParallel(model)
+        yield model
+        # What holds the process group: torch may wait for itself if it is freed after the group.
+        model.reducer = model.logger = None
     else:
         from torch.distributed.fsdp import fully_shard  # from torch 2.6 on
 

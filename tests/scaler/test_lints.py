@@ -393,20 +393,23 @@ def test_gradients_that_ddp_writes_into(
     store = f"file://{tmp_path / 'store'}"
     torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     try:
-        model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
-        optimizer = SGD(model.parameters(), lr=0.01)
-        scaler = ampmon.GradScaler("cpu", init_scale=16.0)
-        for _ in range(8):
-            scaler.scale(model(torch.randn(3, 4)).square().mean()).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            if clear is not None:
-                optimizer.zero_grad(set_to_none=clear)
-        assert set(told(data_directory)) == (
-            set() if clear is not None else {"uncleared_gradients"}
-        )
+        _train_under_ddp(clear)
     finally:
         torch.distributed.destroy_process_group()
+    assert set(told(data_directory)) == (set() if clear is not None else {"uncleared_gradients"})
+
+
+def _train_under_ddp(clear: bool | None) -> None:
+    """A function of its own: if DDP outlives the process group, torch may wait for itself when it frees both."""
+    model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
+    optimizer = SGD(model.parameters(), lr=0.01)
+    scaler = ampmon.GradScaler("cpu", init_scale=16.0)
+    for _ in range(8):
+        scaler.scale(model(torch.randn(3, 4)).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        if clear is not None:
+            optimizer.zero_grad(set_to_none=clear)
 
 
 def test_gradients_cleared_behind_autograds_back(data_directory: Path) -> None:
