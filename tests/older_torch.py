@@ -13,6 +13,13 @@ SEES_PRECISION = pytest.mark.skipif(
     torch.__version__ < (2, 5), reason="the graph tells no types before torch 2.5"
 )
 FSDP2 = pytest.mark.skipif(torch.__version__ < (2, 6), reason="FSDP2 needs a GPU before torch 2.6")
+EMULATES = pytest.mark.skipif(
+    torch.__version__ < (2, 5),
+    reason="the emulated device is written for the interface of a later torch",
+)
+INTERPRETS = pytest.mark.skipif(
+    torch.__version__ < (2, 5), reason="the interpreter of Triton 3.0 fails with a NumPy of today"
+)
 
 
 def named(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> Any:

@@ -10,6 +10,7 @@ import pytest
 
 import scripts
 from device import emulated
+from older_torch import EMULATES
 
 
 TESTS = Path(__file__).parents[1]
@@ -28,6 +29,7 @@ SUITES = (
 )
 
 
+@EMULATES
 @pytest.mark.skipif(emulated.COMPILER is None, reason="without g++ there is no emulated device")
 def test_the_suites_on_the_emulated_device() -> None:
     """Every fact of the suites holds on a device that works on its own time."""

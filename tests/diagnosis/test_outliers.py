@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ampmon.wire import Finding
+from ampmon_server.analysis.diagnosis.explaining import explained
 from ampmon_server.analysis.diagnosis.growth import follows_growth
 from ampmon_server.analysis.diagnosis.outliers import period_of
 from ampmon_server.model.aggregates import scalars
@@ -120,6 +121,29 @@ def test_a_loss_that_is_too_large_at_the_skips_is_limited(together, late):
     assert "At 5 of them the logged train/loss was" in finding.explanation
     assert 200 < finding.evidence["loss_ratio"] < 5000
     assert "torch.where(size > 4 * usual" in finding.fix
+
+
+@pytest.mark.parametrize("rule", ["diverged", "low_scale"])
+@pytest.mark.parametrize(
+    ("first", "ratio", "of_the_burst"), [(80, 8e5, True), (80, None, False), (120, 8e5, False)]
+)
+def test_what_a_burst_of_outliers_leaves_behind_is_not_told_apart(rule, first, ratio, of_the_burst):
+    """The loss or the scale that a burst took with it is its symptom: not one that came later, or without outliers."""
+    burst = Finding(
+        rule="consecutive_skips",
+        severity="critical",
+        title="18 steps in a row were skipped",
+        explanation="",
+        first_step=80,
+        last_step=97,
+        evidence={"loss_ratio": ratio},
+    )
+    left = Finding(
+        rule=rule, severity="warning", title="", explanation="", first_step=first, last_step=200
+    )
+    assert [each.rule for each in explained([left, burst])] == (
+        ["consecutive_skips"] if of_the_burst else [rule, "consecutive_skips"]
+    )
 
 
 def test_an_ordinary_loss_is_not_limited():

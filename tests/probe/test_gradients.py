@@ -63,7 +63,11 @@ def test_gradients_that_autograd_follows_are_detached() -> None:
 def sharded() -> None:
     """The same walk over DTensors, in a process of its own: their import takes long, and they need a process group."""
     from torch.distributed import init_process_group
-    from torch.distributed.tensor import DTensor, Shard, init_device_mesh
+
+    if torch.__version__ >= (2, 5):
+        from torch.distributed.tensor import DTensor, Shard, init_device_mesh
+    else:
+        from torch.distributed._tensor import DTensor, Shard, init_device_mesh
 
     with tempfile.TemporaryDirectory() as folder:
         init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)

@@ -15,6 +15,7 @@ from packaging.version import Version
 import scripts
 from ampmon.probe import kernels
 from benchmarks.kernel_code import GPUS, LOOPS, RESULTS, Variant, compiled, usage, variants
+from older_torch import INTERPRETS
 
 
 TESTS = Path(__file__).parents[1]
@@ -55,6 +56,7 @@ def run_suites(interpret: bool, folder: Path, *suites: str, chosen: str = "") ->
 
 
 @needs_triton
+@INTERPRETS
 def test_the_kernels_under_the_interpreter(tmp_path: Path) -> None:
     """Every fact of the suites, and what holds of the scaler, holds where the interpreter runs the kernels."""
     if TOOLS:

@@ -20,6 +20,8 @@ _OVERFLOW = frozenset({"consecutive_skips", "skip_rate", "low_scale"})
 _FALLING = _SKIPPING | {"low_scale", "collapse_forecast", "diverged"}
 _BEFORE_OR_AFTER = frozenset({"nan_not_overflow", "forward_overflow"})
 """Rules of overflows and NaN that make a loss diverge, or come of that: what began first is the cause."""
+_DAMAGE = frozenset({"forward_overflow", "diverged", "low_scale"})
+"""Rules of what outliers leave behind that were skipped in a row until a smaller scale let one through."""
 _UNDERFLOW = frozenset({"subnormal", "subnormal_parameter", "flushed"})
 
 EXPLAINS: Mapping[str, frozenset[str]] = {
@@ -46,7 +48,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "backward_overflow": _OVERFLOW | {"culprit_layer"},
     "culprit_layer": _OVERFLOW,
     "collapse_forecast": frozenset({"low_scale", "consecutive_skips", "skip_rate"}),
-    "consecutive_skips": frozenset({"skip_rate", "forward_overflow"}),
+    "consecutive_skips": frozenset({"skip_rate", *_DAMAGE}),
     "low_scale": frozenset({"calibration"}),
     "slow_growth": _UNDERFLOW | {"stuck_scale"},
     "stuck_scale": _UNDERFLOW,
@@ -101,13 +103,19 @@ def _is_symptom(finding: Finding, cause: Finding) -> bool:
         return cause.first_step is not None and cause.first_step > finding.last_step
     if finding.rule == "dead_scale" and cause.rule in _KILLING:
         return finding.evidence.get(BEGAN) in _KILLING[cause.rule]
-    if finding.rule == "forward_overflow" and cause.rule == "consecutive_skips":
-        after = (finding.first_step or 0) - (cause.last_step or 0)
-        return cause.evidence.get(OUTLIER) is not None and 0 < after <= SOON
+    if finding.rule in _DAMAGE and cause.rule == "consecutive_skips":
+        return cause.evidence.get(OUTLIER) is not None and _comes_of(finding, cause)
     later = (finding.first_step or 0) - (cause.first_step or 0)
     if cause.rule == "diverged" or (finding.rule == "diverged" and cause.rule in _BEFORE_OR_AFTER):
         return later > 0 or (later == 0 and finding.rule == "diverged")
     return _meet(finding, cause) and _accounts(cause, finding)
+
+
+def _comes_of(finding: Finding, skips: Finding) -> bool:
+    """Whether it begins with these skips or soon after them; what overflows forward, only once they are over."""
+    first, last = skips.first_step or 0, skips.last_step or 0
+    begin = last + 1 if finding.rule == "forward_overflow" else first
+    return begin <= (finding.first_step or 0) <= last + SOON
 
 
 def _meet(one: Finding, other: Finding) -> bool:
