@@ -24,7 +24,7 @@ import { paced } from "./pace.js";
 export const MOST = 20;
 const FACTS_MS = 5000;
 const CHARTS = ["logged", "scale", "skips", "fate"];
-/** As figures/together.py has them, for lines of 32 pixels. */
+/** As charts/together.py has them, for lines of 32 pixels. */
 const COLOURS = 8;
 const DASHES = ["", "9 5", "2 4", "9 4 2 4", "15 5", "15 4 2 4", "8 3 2 3", "2 8"];
 

@@ -6,7 +6,7 @@ const NAME_MAX = 80;
 const LETTER_PIXELS = 6;
 const LINE_PIXELS = 16;
 const HEAD_PIXELS = 36;
-/** A heatmap's infinities are drawn there, either side of 0, and told in words: see figures/parameters.py. */
+/** A heatmap's infinities are drawn there, either side of 0, and told in words: see charts/parameters.py. */
 const FAR = 9999;
 
 /** @type {Record<string, new (buffer: ArrayBuffer) => ArrayLike<number>>} */

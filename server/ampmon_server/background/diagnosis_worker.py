@@ -30,7 +30,7 @@ REST, REST_MIN = 25.0, 1.0
 """Times the processor time of a look: of a core, at most 1 / 26 is spent on looking, and a half when runs wait."""
 
 WAIT_S, WAIT_MAX_S = 10.0, 20.0
-"""A run may wait for a look so long before the judge rests less, and so long before it rests as little as it may."""
+"""A run may wait for a look so long before the worker rests less, and so long before it rests as little as it may."""
 
 AGAIN_S, POLL_S = 1.0, 0.25
 """From a record to the look at its run; and so often it is asked what is due."""
