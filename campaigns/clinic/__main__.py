@@ -7,6 +7,7 @@ changed meanwhile are asked again without training anew.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import subprocess
 import sys
@@ -34,8 +35,14 @@ TRAINS = ("training", "models", "healthy", "sick_code", "sick_numbers", "sick_ru
 def main() -> int:
     """The exit code: 0 where all that are always the same are right and cured, and of the drawn ones enough."""
     arguments = _arguments()
+    with contextlib.closing(
+        Session(arguments.folder / _source(), at_once=arguments.at_once, show=_show)
+    ) as session:
+        return _held(session, arguments)
+
+
+def _held(session: Session, arguments: argparse.Namespace) -> int:
     seed = arguments.seed or _git("log", "-1", "--format=%H", "--", *RULES)
-    session = Session(arguments.folder / _source(), at_once=arguments.at_once, show=_show)
     chosen = [
         patient
         for patient in PATIENTS

@@ -57,7 +57,7 @@ class _Order(NamedTuple):
 
 
 class Session:
-    """Goes on from what ``folder`` holds. ``show`` is told in a line how far it is."""
+    """Goes on from what ``folder`` holds. ``show`` is told in a line how far it is. To be closed."""
 
     def __init__(self, folder: Path, *, at_once: int = 2, show: Show = lambda _: None) -> None:
         self._folder, self._at_once, self._show = folder, at_once, show
@@ -67,6 +67,13 @@ class Session:
         done = [msgspec.json.decode(line, type=_Trained) for line in lines]
         self._trained = {each.training: each for each in done}
         self._lock = threading.Lock()
+        self._nursery: Nursery | None = None
+
+    def close(self) -> None:
+        """End the process from which trainings are forked."""
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
 
     @property
     def seconds(self) -> float:
@@ -131,18 +138,19 @@ class Session:
         waiting = [order for order in orders if order.training not in self._trained]
         if not waiting:
             return
-        with contextlib.closing(Nursery("campaigns.clinic.ward:warm")) as nursery:
-            nursery.wait()
-            ward = Ward(nursery, server, self._folder / "ward")
-            with ThreadPoolExecutor(self._at_once) as pool:
-                tasks = [pool.submit(self._one, ward, order) for order in waiting]
-                try:
-                    for number, task in enumerate(tasks):
-                        task.result()
-                        self._show(f"{number + 1} of {len(tasks)} trained")
-                except BaseException:
-                    pool.shutdown(cancel_futures=True)
-                    raise
+        if self._nursery is None:
+            self._nursery = Nursery("campaigns.clinic.ward:warm")
+            self._nursery.wait()
+        ward = Ward(self._nursery, server, self._folder / "ward")
+        with ThreadPoolExecutor(self._at_once) as pool:
+            tasks = [pool.submit(self._one, ward, order) for order in waiting]
+            try:
+                for number, task in enumerate(tasks):
+                    task.result()
+                    self._show(f"{number + 1} of {len(tasks)} trained")
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
 
     def _one(self, ward: Ward, order: _Order) -> None:
         try:

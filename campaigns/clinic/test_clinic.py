@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,8 @@ SHORT = (
 
 def test_the_sick_are_found_and_the_healthy_are_left_alone(tmp_path: Path) -> None:
     """Real trainings, delivered to a real server: each sickness is its first finding, and no healthy run is warned."""
-    verdicts = Session(tmp_path / "clinic").run([find(name) for name in SHORT])
+    with closing(Session(tmp_path / "clinic")) as session:
+        verdicts = session.run([find(name) for name in SHORT])
     wrong = [each for each in verdicts if not each.right]
     assert wrong == []
 

@@ -1,4 +1,4 @@
-// Puts a theme's colours in the place of the roles that figures name. Pure; figures/roles.py does the same.
+// Puts a theme's colours in the place of the roles that figures name. Pure; charts/parts/roles.py does the same.
 
 /** @import { Figure, Roles } from "../types/page.js" */
 

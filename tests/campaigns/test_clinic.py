@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,9 +25,10 @@ from campaigns.gallery.reports import PLOTLY, make
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     """It keeps who was trained."""
-    return Session(tmp_path_factory.mktemp("clinic"))
+    with closing(Session(tmp_path_factory.mktemp("clinic"))) as session:
+        yield session
 
 
 def test_patients_are_judged_cured_and_recommended_the_same_everywhere(session: Session) -> None:
