@@ -12,7 +12,9 @@ import torch
 SEES_PRECISION = pytest.mark.skipif(
     torch.__version__ < (2, 5), reason="the graph tells no types before torch 2.5"
 )
-FSDP2 = pytest.mark.skipif(torch.__version__ < (2, 6), reason="FSDP2 needs a GPU before torch 2.6")
+HAS_FSDP2 = torch.__version__ >= (2, 6)
+NO_FSDP2 = "FSDP2 needs a GPU before torch 2.6"
+FSDP2 = pytest.mark.skipif(not HAS_FSDP2, reason=NO_FSDP2)
 EMULATES = pytest.mark.skipif(
     torch.__version__ < (2, 5),
     reason="the emulated device is written for the interface of a later torch",

@@ -25,7 +25,7 @@ _PATIENCE_S = 0.1
 
 
 class Household(Protocol):
-    """The recorder, as far as it is told and asked by its maintenance thread."""
+    """What the maintenance thread needs of the recorder."""
 
     options: RunOptions
     findings: Findings

@@ -29,7 +29,7 @@ EVERY_S = 3600.0
 UPDATES = 8
 """The first is expected to take as long as so many updates: of its two passes one is in fp32."""
 MODULES = 64
-"""So many modules are told of, the worst first."""
+"""At most so many modules are reported, the worst first."""
 ALREADY = "The gradient is not finite in fp32 either."
 OVERFLOWED = "fp16 overflowed on the batch."
 

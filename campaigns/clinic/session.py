@@ -57,7 +57,7 @@ class _Order(NamedTuple):
 
 
 class Session:
-    """Goes on from what ``folder`` holds. ``show`` is told in a line how far it is. To be closed."""
+    """Continues from what ``folder`` holds. ``show`` gets each line of progress. Close it after use."""
 
     def __init__(self, folder: Path, *, at_once: int = 2, show: Show = lambda _: None) -> None:
         self._folder, self._at_once, self._show = folder, at_once, show

@@ -16,7 +16,7 @@ import torch
 import recipe
 import scripts
 from ampmon import wire
-from older_torch import FSDP2
+from older_torch import HAS_FSDP2
 from recipe import EXAMPLES, Outcome, ledger
 from recording import Recording, recording, recordings
 from serving import free_port
@@ -41,7 +41,7 @@ ALONE = [
     "typical",
 ]
 TOGETHER = ["ddp", "fsdp2", "fsdp_sharded_scaler"]
-RUNS_HERE = [name for name in TOGETHER if name != "fsdp2" or not FSDP2.args[0]]
+RUNS_HERE = [name for name in TOGETHER if name != "fsdp2" or HAS_FSDP2]
 ACTIVATIONS = "activation_gradients"
 DISABLED = "bf16_disabled"
 RANKS = 2

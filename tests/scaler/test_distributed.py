@@ -20,7 +20,7 @@ from torch import multiprocessing
 import ampmon
 import scripts
 from ampmon.numerics.histogram import Statistics
-from older_torch import FSDP2, named
+from older_torch import FSDP2, HAS_FSDP2, named
 from recording import Recording, recordings
 from scaler.test_parity import bits
 from serving import free_port
@@ -38,7 +38,7 @@ def work(rank: int, directory: str, port: int) -> None:
     dist.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS
     )
-    sharded_by_fsdp2 = (sharded, sharded_on_rank_0, collectives) if not FSDP2.args[0] else ()
+    sharded_by_fsdp2 = (sharded, sharded_on_rank_0, collectives) if HAS_FSDP2 else ()
     for scenario in (replicated, averaged, *sharded_by_fsdp2, fsdp_scaler, fused_sharded):
         ampmon.init(dir=f"{directory}/{scenario.__name__}", mode="offline")
         scenario(rank)

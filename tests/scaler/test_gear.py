@@ -28,7 +28,7 @@ from ampmon.client.gear import PlainGear
 from ampmon.client.monitor import Monitor
 from ampmon.probe import gradients
 from device.place import EMULATED, PLACE
-from older_torch import FSDP2
+from older_torch import HAS_FSDP2, NO_FSDP2
 from recording import recorded_so_far, recording
 from waiting import wait_for
 
@@ -302,8 +302,8 @@ def model(request: pytest.FixtureRequest) -> Iterator[torch.nn.Module]:
         return
     if EMULATED:
         pytest.skip("no process group knows the emulated device")
-    if parallel == "FSDP2" and FSDP2.args[0]:
-        pytest.skip(FSDP2.kwargs["reason"])
+    if parallel == "FSDP2" and not HAS_FSDP2:
+        pytest.skip(NO_FSDP2)
     backend = "nccl" if PLACE == "cuda" else "gloo"
     distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     if parallel == "DDP":
