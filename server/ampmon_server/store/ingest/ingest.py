@@ -24,8 +24,6 @@ from ampmon_server.store.updates import durability
 
 ENDS = {"finish": "finished", "exception": "crashed"}
 """Events with which a process says itself how it ended."""
-MEASURING = "measurable", "measured"
-"""Events of a scaler after which somebody may ask for a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,6 @@ def ingest(
         state.rivals += attempts.went_on(connection, state.run_id, attempt, now)
     if (new and state.window_ms is not None) or _says(stored, durability.KIND):
         state.window_ms, state.window_why = durability.window(connection, state.run_id)
-    state.measurement = _measurement(state, stored, new=new)
     changed = bool(new or told or stored or state != before)
     if changed:
         state.advance(now)
@@ -139,21 +136,14 @@ def _trains(stored: list[StreamBatch]) -> bool:
     return any(type(record) is wire.Update for share in stored for record in share.records)
 
 
-def _says(stored: list[StreamBatch], *kinds: str, process: bool = True) -> bool:
-    """Whether there is a new event of one of these kinds, of the process itself or else of a scaler."""
+def _says(stored: list[StreamBatch], kind: str) -> bool:
+    """Whether there is a new event of the process itself that is of this kind."""
     return any(
-        type(record) is wire.Event and record.kind in kinds
+        type(record) is wire.Event and record.kind == kind
         for share in stored
-        if process is not bool(share.name)
+        if not share.name
         for record in share.records
     )
-
-
-def _measurement(state: RunState, stored: list[StreamBatch], *, new: bool) -> int | None:
-    """`RunState.measurement` after new records: a new process has to say for itself that it can be measured."""
-    if _says(stored, *MEASURING, process=False):
-        return 0
-    return None if new else state.measurement
 
 
 def _ack(acked: dict[str, int], state: RunState) -> wire.Ack:

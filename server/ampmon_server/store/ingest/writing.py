@@ -25,6 +25,8 @@ from ampmon_server.store.updates.run_totals import Tally
 from ampmon_server.store.updates.scalars import LoggedSeries
 
 
+MEASURING = "measurable", "measured"
+"""Events of a scaler after which somebody may ask for a measurement."""
 GAP_MAX = 2**12
 """Steps from one update of a batch to the next. Where there are more, cells are made anew on both sides apart: what
 others have in between is not read."""
@@ -128,6 +130,8 @@ class BatchWriter:
                 self.state.thinned += _at_least_one(event.detail.get("count"))
             elif event.kind == "disabled" and self.roster.first_scaler is None:
                 self.state.disabled = 1
+            elif event.kind in MEASURING and event.stream:
+                self.state.measurement = 0
 
 
 def _check_room(placed: Sequence[tuple[int, wire.Scalars]], beyond: set[str]) -> None:

@@ -110,6 +110,7 @@ def _register(
     state.started = min(state.started, header.started)
     state.ranks += last is None
     state.attempts = max(state.attempts, number + 1)
+    state.measurement = None  # a process has to say for itself that it can be measured
     return Attempt(header.rank, number, origin, newest=True)
 
 
