@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.gpu import suites
+from benchmarks.gpu import frameworks, suites
 from benchmarks.gpu.suites import Suite
 from benchmarks.gpu.told import Told
 
@@ -52,10 +52,16 @@ STAGES = {
         ("all variants of the kernels compile", "spills in ordinary loops, bytes"),
         "cpu",
     ),
-    "arithmetic": _of_suite("the kernels' suites", 90, suites.ARITHMETIC, "cpu"),
+    "arithmetic": _of_suite("the kernels' suites", 75, suites.ARITHMETIC, "cpu"),
     "parity": _of_suite("the parity matrix and the recipes", 100, suites.PARITY),
-    "waits": _of_suite("count what updates wait for", 70, suites.WAITS),
+    "waits": _of_suite("count what updates wait for", 60, suites.WAITS),
     "streams": _of_suite("two and eight streams, and forked workers", 45, suites.STREAMS),
+    "frameworks": Stage(
+        "train with the frameworks that are installed, under `ampmon run`",
+        60,
+        "frameworks",
+        (frameworks.BAR,),
+    ),
     "kernels": Stage(
         "time the kernels beside torch's unscaling and a copy",
         50,
@@ -80,7 +86,7 @@ STAGES = {
     ),
     "training": Stage(
         "train GPT-2 small in turns with the stock scaler",
-        150,
+        115,
         "training",
         tuple(
             f"{kind}, {optimizer}"

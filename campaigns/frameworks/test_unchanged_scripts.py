@@ -6,7 +6,6 @@ CUDA is the doing of shim/sitecustomize.py, with and without ampmon.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -17,37 +16,9 @@ import torch
 
 from campaigns import frameworks
 from campaigns.frameworks import HERE, PYTHON, SET, assert_same, skips, train
+from campaigns.frameworks.trainings import TRAININGS, assert_unchanged
 from recording import recordings
 from serving import free_port
-
-
-TRAININGS: dict[str, tuple[str, int, str]] = {
-    "trainer": ("accelerate", 12, "bert.embeddings.word_embeddings.weight"),
-    "accelerate": ("accelerate", 24, "0.weight"),
-    "lightning flag": ("lightning", 32, "net.0.weight"),
-    "lightning plugin": ("lightning", 32, "net.0.weight"),
-    "lightning own": ("lightning", 32, "net.0.weight"),
-    "fabric": ("lightning", 24, "0.weight"),
-    "ignite": ("cuda", 24, "0.weight"),
-    "monai": ("cuda", 12, "model.0.conv.weight"),
-    "mmengine": ("mmengine", 24, "net.0.weight"),
-    "timm": ("cuda", 12, "conv1.1.weight"),
-    "fastai": ("fastai", 24, "0.weight"),
-    "trl": ("accelerate", 12, "model.embed_tokens.weight"),
-    "ultralytics": ("ultralytics", 12, "DetectionModel.model.0.conv.weight"),
-    "nnunet": ("nnunet", 12, "encoder.stages.0.0.convs.0.conv.weight"),
-}
-"""For each what the shim replaces, how many updates it makes, and what its first parameter is called."""
-if SET == "oldest":  # its optimizer has the biases first
-    TRAININGS["ultralytics"] = ("ultralytics", 12, "model.model.0.bn.bias")
-MADE_BY = {
-    "trainer": " (transformers.Trainer)",
-    "trl": " (transformers.Trainer)",
-    "accelerate": " (accelerate.Accelerator)",
-    "lightning": " (lightning.Trainer)",
-    "fabric": " (lightning.Fabric)",
-}
-"""Whose settings a finding's fix is written in."""
 
 
 @pytest.mark.parametrize("training", TRAININGS)
@@ -55,26 +26,7 @@ def test_a_script_is_recorded_and_ends_in_the_same_weights(training: str, tmp_pa
     """All updates are in the ledger, with as many skips as torch's hook misses steps; weights are bit for bit those
     of a run without ampmon, and parameters have the names of the model.
     """
-    shim, updates, first = TRAININGS[training]
-    name, *how = training.split()
-    ends = []
-    for watched in (True, False):
-        folder = tmp_path / str(watched)
-        script = str(HERE / f"train_{name}.py")
-        ends.append(train(folder, script, str(folder), *how, shim=shim, watched=watched))
-    (weights, (steps,)), (stock, stock_steps) = ends
-    assert_same(weights, stock)
-    assert [steps] == stock_steps
-    (recorded,) = recordings(tmp_path / "True" / "ampmon")
-    assert len(recorded.updates) == updates
-    assert 0 < sum(skips(recorded)) == updates - steps < updates
-    assert recorded.header().parameters[0].name == first
-    assert recorded.attempt.name == f"train_{name}"
-    assert recorded.header().scaler.endswith(f"GradScaler{MADE_BY.get(name, '')}")
-    assert recorded.events("error") == []
-    assert not (tmp_path / "False" / "ampmon").exists()
-    if name == "accelerate":
-        assert skips(recorded) == json.loads((tmp_path / "True" / "skipped.json").read_text())
+    assert_unchanged(training, tmp_path)
 
 
 PROJECT = (frameworks.ROOT / "pyproject.toml").read_text()

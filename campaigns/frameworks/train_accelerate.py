@@ -11,7 +11,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 torch.manual_seed(0)
-accelerator = Accelerator(mixed_precision="fp16", gradient_accumulation_steps=2, cpu=True)
+accelerator = Accelerator(
+    mixed_precision="fp16", gradient_accumulation_steps=2, cpu=not torch.cuda.is_available()
+)
 model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)

@@ -9,7 +9,7 @@ from lightning.fabric import Fabric
 from torch.utils.data import DataLoader, TensorDataset
 
 
-fabric = Fabric(accelerator="cpu", precision="16-mixed")
+fabric = Fabric(devices=1, precision="16-mixed")
 fabric.launch()
 fabric.seed_everything(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))

@@ -27,12 +27,13 @@ class Regression(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=1e-3)
 
 
+device = "cuda" if torch.cuda.is_available() else "cpu"
 how = {
     "flag": {"precision": "16-mixed"},
-    "plugin": {"plugins": [MixedPrecision("16-mixed", "cpu")]},
+    "plugin": {"plugins": [MixedPrecision("16-mixed", device)]},
     "own": {
         "plugins": [
-            MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**10))
+            MixedPrecision("16-mixed", device, torch.amp.GradScaler(device, init_scale=2.0**10))
         ]
     },
 }[sys.argv[2]]
@@ -43,7 +44,7 @@ data = TensorDataset(inputs, inputs.sum(1, keepdim=True).clamp(-9, 9))
 model = Regression()
 trainer = L.Trainer(
     max_epochs=2,
-    accelerator="cpu",
+    devices=1,
     logger=False,
     log_every_n_steps=4,
     enable_progress_bar=False,

@@ -13,7 +13,7 @@ from timm.utils import NativeScaler, random_seed
 
 
 random_seed(42, 0)
-device = torch.device("cpu")
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 model = create_model("resnet10t", num_classes=4, in_chans=1, global_pool="avg").to(device)
 optimizer = create_optimizer_v2(model, opt="sgd", lr=1e-3, weight_decay=1e-4, momentum=0.9)
 amp_autocast = partial(torch.autocast, device_type=device.type, dtype=torch.float16)
@@ -21,6 +21,7 @@ loss_scaler = NativeScaler()
 loss_fn = torch.nn.CrossEntropyLoss().to(device)
 images, targets = torch.randn(24, 4, 1, 32, 32), torch.randint(4, (24, 4))
 images[9] *= 3e3
+images, targets = images.to(device), targets.to(device)
 accum_steps = 2
 model.train()
 for batch, (input, target) in enumerate(zip(images, targets, strict=True)):

@@ -47,7 +47,7 @@ arguments = TrainingArguments(
     save_steps=6,
     learning_rate=5e-4,
     fp16=True,
-    use_cpu=True,
+    use_cpu=not torch.cuda.is_available(),
     report_to="none",
 )
 trainer = Trainer(

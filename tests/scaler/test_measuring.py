@@ -1,4 +1,7 @@
-"""`ampmon.measure_on_request`: what fp16 does to gradients is measured while a model trains, which does not notice."""
+"""`ampmon.measure_on_request`: what fp16 does to gradients is measured while a model trains, which does not notice.
+
+On the CPU, and on a GPU by `make gpu`.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from ampmon.client import current_run
 from ampmon.client.measuring import EVERY_S, UPDATES, Measuring
 from ampmon.errors import ConfigurationError
 from ampmon.spool import Answers, attempt_directory
+from device.place import PLACE
 from recording import Recording, recording, recordings
 from scaler.test_parity import bits
 
@@ -30,18 +34,18 @@ def network() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Linear(32, 32, bias=False), nn.Linear(32, 4)
-    )
+    ).to(PLACE)
 
 
 def batch(size: int = 64) -> Batch:
     torch.manual_seed(1)
-    return torch.randn(size, 16), torch.randn(size, 4)
+    return torch.randn(size, 16).to(PLACE), torch.randn(size, 4).to(PLACE)
 
 
 def loss_of(model: nn.Module, given: Batch) -> Tensor:
     """So small that fp16 loses part of its gradients. Draws from torch's generator."""
     inputs, targets = given
-    noise = torch.randn(inputs.shape).to(inputs.dtype)
+    noise = torch.randn(inputs.shape).to(inputs)
     outputs = model(inputs + 0.1 * noise)
     return 3e-6 * nn.functional.mse_loss(outputs.to(targets.dtype), targets)
 
@@ -52,7 +56,7 @@ def train(
     """Train, and stop before each `zero_grad()`."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for update in range(updates):
-        with torch.autocast("cpu", dtype=torch.float16):
+        with torch.autocast(PLACE, dtype=torch.float16):
             loss = loss_of(model, given)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
@@ -78,7 +82,7 @@ def errors_of(model: nn.Module, given: Batch, random: Tensor) -> dict[str, float
     """The relative errors of fp16 gradients at `SCALE`, by module, beside those in fp64."""
     half, exact = copy.deepcopy(model), copy.deepcopy(model).double()
     torch.set_rng_state(random)
-    with torch.autocast("cpu", dtype=torch.float16):
+    with torch.autocast(PLACE, dtype=torch.float16):
         loss = loss_of(half, given)
     half.zero_grad()
     (loss * SCALE).backward()
@@ -104,8 +108,8 @@ def test_the_error_is_that_beside_fp64_and_training_does_not_notice(data_directo
         return loss_of(model, given)
 
     for scaler in (
-        torch.amp.GradScaler("cpu", init_scale=SCALE),
-        ampmon.GradScaler("cpu", init_scale=SCALE, monitor=ALWAYS),
+        torch.amp.GradScaler(PLACE, init_scale=SCALE),
+        ampmon.GradScaler(PLACE, init_scale=SCALE, monitor=ALWAYS),
     ):
         model = network()
         ampmon.measure_on_request(scaler, model, given, loss_fn)
@@ -128,7 +132,7 @@ def test_the_error_is_that_beside_fp64_and_training_does_not_notice(data_directo
 
 def test_what_cannot_be_measured_is_told_and_harms_nothing(data_directory: Path) -> None:
     """An error of the loss, an overflow in fp16 and NaN in fp32 are told in the event, and training goes on."""
-    scaler = ampmon.GradScaler("cpu", init_scale=SCALE, growth_interval=2, monitor=ALWAYS)
+    scaler = ampmon.GradScaler(PLACE, init_scale=SCALE, growth_interval=2, monitor=ALWAYS)
     model, given = network(), batch()
     factors = iter([ZeroDivisionError("no batch"), 1e12, float("nan")])
 
@@ -157,7 +161,7 @@ def test_what_cannot_be_measured_is_told_and_harms_nothing(data_directory: Path)
 
 def test_it_rests_an_hour_and_keeps_within_the_budget(data_directory: Path) -> None:
     """Requests wait for an hour to pass since the last, for room in the budget, and for the end of an autocast."""
-    scaler = ampmon.GradScaler("cpu", growth_interval=2, monitor=ampmon.Config(budget=0.02))
+    scaler = ampmon.GradScaler(PLACE, growth_interval=2, monitor=ampmon.Config(budget=0.02))
     model, given, now = network(), batch(8), [0.0]
     assert scaler.monitor is not None
     measuring = Measuring(scaler.monitor, model, given, loss_of, clock=lambda: now[0])
@@ -176,7 +180,7 @@ def test_it_rests_an_hour_and_keeps_within_the_budget(data_directory: Path) -> N
     assert made == [None, None, 1, 1, 1, 2, 2, 2]
     now[0] += EVERY_S
     ask(data_directory, request=3)
-    with torch.autocast("cpu", dtype=torch.float16):
+    with torch.autocast(PLACE, dtype=torch.float16):
         next(training)
     assert measuring._served == 2
     next(training)
@@ -185,7 +189,7 @@ def test_it_rests_an_hour_and_keeps_within_the_budget(data_directory: Path) -> N
 
 def test_each_run_is_told_that_it_can_be_measured(data_directory: Path) -> None:
     """The event is in the run that the script began with, and in the one that it goes on with."""
-    scaler, model, given = ampmon.GradScaler("cpu"), network(), batch(8)
+    scaler, model, given = ampmon.GradScaler(PLACE), network(), batch(8)
     ampmon.measure_on_request(scaler, model, given, loss_of)
     ampmon.init("tests", "another")
     assert list(train(scaler, model, given, 2)) == [0, 1]
@@ -195,8 +199,8 @@ def test_each_run_is_told_that_it_can_be_measured(data_directory: Path) -> None:
 
 def test_where_nothing_can_be_measured_nothing_is_said(data_directory: Path) -> None:
     """A scaler that is not watched is let through, several ranks are warned, and bad arguments refused at once."""
-    ampmon.measure_on_request(torch.amp.GradScaler("cpu"), network(), batch(), loss_of)
-    scaler = ampmon.GradScaler("cpu")
+    ampmon.measure_on_request(torch.amp.GradScaler(PLACE), network(), batch(), loss_of)
+    scaler = ampmon.GradScaler(PLACE)
     with pytest.raises(ConfigurationError, match="call model"):
         ampmon.measure_on_request(scaler, network().half(), batch(), loss_of)
     with pytest.raises(ConfigurationError, match="loss_fn: a function"):

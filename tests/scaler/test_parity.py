@@ -126,12 +126,16 @@ def test_the_constructor_gives_what_torchs_gives(
 
 
 def test_the_plain_gear_gives_what_torchs_gives() -> None:
-    """Cells in which most updates take the plain gear, with an overflow among them, end equal to the stock scaler's."""
+    """Cells in which most updates take the plain gear, with an overflow among them, end equal to the stock scaler's.
+
+    A fused step on a device is never plain: the host is not told what was found.
+    """
     for case in STEADY:
         stock, scaler = torch.amp.GradScaler(PLACE), ampmon.GradScaler(PLACE, monitor=RARELY)
         assert bits(train(stock, case, STEADY_UPDATES), train(scaler, case, STEADY_UPDATES)), case
         assert scaler.monitor is not None
-        assert case.overflow or scaler.monitor.gear is not None
+        untold = case.route == "fused" and PLACE != "cpu"
+        assert case.overflow or (scaler.monitor.gear is None) == untold
 
 
 def test_a_watched_scaler_gives_what_it_gave_before(stock: list[dict[str, Any]]) -> None:

@@ -1,4 +1,7 @@
-"""`ampmon.preflight`: real fp16 passes on a CPU, what they say of a model, and that nothing of it is changed."""
+"""`ampmon.preflight`: real fp16 passes, what they say of a model, and that nothing of it is changed.
+
+On the CPU, and on a GPU by `make gpu`.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 import ampmon
 from ampmon.errors import ConfigurationError
+from device.place import PLACE
 
 
 class Energy(nn.Module):
@@ -42,7 +46,7 @@ class InFp32(nn.Module):
         self.layer = layer
 
     def forward(self, inputs: Tensor) -> Any:
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(PLACE, enabled=False):
             return self.layer(inputs.float())
 
 
@@ -59,12 +63,12 @@ def mlp(*between: nn.Module) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Linear(16, 32), *between, nn.ReLU(), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 4)
-    )
+    ).to(PLACE)
 
 
 def batch() -> tuple[Tensor, Tensor]:
     torch.manual_seed(1)
-    return torch.randn(32, 16), torch.randint(0, 4, (32,))
+    return torch.randn(32, 16).to(PLACE), torch.randint(0, 4, (32,)).to(PLACE)
 
 
 def loss_of(model: nn.Module, given: tuple[Tensor, Tensor]) -> Tensor:
@@ -98,7 +102,7 @@ def test_a_norm_that_overflows_is_named_and_cured_by_fp32(norm: type[nn.Module])
 
     assert sick.problem
     assert [each.name for each in sick.modules if each.keep_fp32] == ["2"]
-    assert 'torch.autocast("cpu", enabled=False)' in sick.fix
+    assert f'torch.autocast("{PLACE}", enabled=False)' in sick.fix
     assert f"module 2 ({norm.__name__})" in sick.fix
     assert sick.fixed_error is not None
     assert sick.fixed_error < 0.01
@@ -117,7 +121,7 @@ def test_underflow_is_cured_by_the_scale_that_is_named() -> None:
     assert sick.problem
     assert "by more than 1 %" in sick.verdict
     assert scale > 65536
-    assert sick.fix == f'scaler = ampmon.GradScaler("cpu", init_scale=2.0**{np.log2(scale):g})'
+    assert sick.fix == f'scaler = ampmon.GradScaler("{PLACE}", init_scale=2.0**{np.log2(scale):g})'
     assert cured.verdict.startswith("Nothing to change")
 
 
@@ -182,6 +186,11 @@ class Everything(nn.Module):
         return {"out": self.tied(self.frozen(dropped)) + noise}
 
 
+def generators() -> list[Tensor]:
+    """The states of torch's generators, on the host and on the GPU."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if PLACE == "cuda" else [])]
+
+
 @dataclass
 class Batch:
     inputs: Tensor
@@ -191,8 +200,10 @@ class Batch:
 @pytest.mark.parametrize("raises", [False, True])
 def test_nothing_is_changed(raises: bool) -> None:
     """Weights, gradients, buffers, attributes, hooks and random states are as before, also after a pass that raises."""
-    model, criterion = Everything(reentrant=raises), nn.Linear(16, 1)
-    given = Batch(torch.randn(8, 16, requires_grad=True), torch.randn(8, 1))
+    model, criterion = Everything(reentrant=raises).to(PLACE), nn.Linear(16, 1).to(PLACE)
+    given = Batch(
+        torch.randn(8, 16, device=PLACE, requires_grad=True), torch.randn(8, 1, device=PLACE)
+    )
     seen: list[Any] = []
 
     def loss_fn(model: nn.Module, given: Batch) -> Tensor:
@@ -211,7 +222,7 @@ def test_nothing_is_changed(raises: bool) -> None:
     masks, gradients = len(model.masks), [each.grad for each in leaves]
     before = copy.deepcopy((model.state_dict(), gradients, model.calls, model.training))
     hooks = [dict(module._forward_hooks) for module in model.modules()]
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    states = generators(), np.random.get_state(), random.getstate()
 
     if raises:
         with pytest.raises(ZeroDivisionError):
@@ -227,7 +238,7 @@ def test_nothing_is_changed(raises: bool) -> None:
     assert all(each.grad is old for each, old in zip(leaves, gradients, strict=True))
     assert after[2:] == before[2:]
     assert [dict(module._forward_hooks) for module in model.modules()] == hooks
-    assert torch.equal(torch.get_rng_state(), states[0])
+    assert all(map(torch.equal, generators(), states[0]))
     assert np.random.get_state()[1].tolist() == states[1][1].tolist()
     assert random.getstate() == states[2]
     assert all(each is given for each in seen)
@@ -238,7 +249,7 @@ def test_nothing_is_changed(raises: bool) -> None:
 
 
 def under_autocast(model: nn.Module, given: tuple[Tensor, Tensor]) -> Tensor:
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(PLACE, dtype=torch.bfloat16):
         return loss_of(model, given)
 
 

@@ -182,6 +182,10 @@ def declare_operators() -> None:
 
 declare_operators()
 if "FRAMEWORKS_COUNT" in os.environ:
-    if "FRAMEWORKS_SHIM" in os.environ:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    elif "FRAMEWORKS_SHIM" in os.environ:
         PATCHES[os.environ["FRAMEWORKS_SHIM"]]()
     count()

@@ -1,0 +1,57 @@
+"""Frameworks' own trainings on a GPU under `ampmon run`, with nothing changed in them, beside the same without ampmon.
+
+Those of the frameworks that are installed, all at a time: nothing is timed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.gpu.told import Told
+
+
+BAR = "frameworks' scripts that end in the same weights, recorded whole"
+TRAININGS = {
+    "trainer": "transformers",
+    "accelerate": "accelerate",
+    "lightning flag": "lightning",
+    "lightning plugin": "lightning",
+    "lightning own": "lightning",
+    "fabric": "lightning",
+    "timm": "timm",
+}
+"""Trainings that name no CPU, and the package that each needs."""
+
+
+def run(told: Told, place: str, limit_s: float) -> None:
+    """The bar is that all hold whose framework is here."""
+    os.environ |= {"FRAMEWORKS_PYTHON": sys.executable, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    here = [training for training, package in TRAININGS.items() if find_spec(package)]
+    if not here:
+        told.bar(BAR, None, None, "all", "no framework is installed")
+        return
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(here)) as threads:
+        folders = [Path(folder, training.replace(" ", "-")) for training in here]
+        why = dict(zip(here, threads.map(failure, here, folders), strict=True))
+    failures = {training: words for training, words in why.items() if words}
+    told.failures(failures)
+    holding = len(here) - len(failures)
+    told.bar(BAR, not failures, f"{holding} of {len(here)}", "all", ", ".join(here))
+
+
+def failure(training: str, folder: Path) -> str:
+    """Why a training does not hold; nothing where it does."""
+    from campaigns.frameworks.trainings import assert_unchanged  # which asks for FRAMEWORKS_PYTHON
+
+    folder.mkdir()
+    try:
+        assert_unchanged(training, folder)
+    except Exception:
+        return traceback.format_exc()
+    return ""
