@@ -176,6 +176,7 @@ class _Pending:
 
     values: list[Kept]
     told: Callable[[list[float]], None]
+    brief = True
 
     def ready(self) -> bool:
         return all(isinstance(value, float) or value.ready() for value in self.values)

@@ -10,9 +10,9 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 
 from ampmon.client.iteration import Iteration
-from ampmon.client.mirror import Mirror, State
+from ampmon.client.mirror import Mirror, Stamp, State, stamp
 from ampmon.training import outcome
-from ampmon.training.outcome import AnyReading, Reading
+from ampmon.training.outcome import AnyReading, Reading, ReadingBetween, ReadingOnDevice
 
 
 _NOTHING = torch.zeros(1, device="cpu")
@@ -35,6 +35,9 @@ class ScaleFollower:
         """Whether `step` and `update` are torch's, and can be followed."""
         self.mirror = Mirror()
         self._failed = failed
+        self._last: tuple[AnyReading, Stamp, tuple[Any, Any]] | None = None
+        """The newest reading after an update that the device was asked for, and the tensors it read, with their stamp.
+        They are kept, for no other may have their ids."""
 
     def decide(
         self, state: dict[str, Any]
@@ -67,6 +70,10 @@ class ScaleFollower:
             # A sample's record waits in any case.
             if state is not None and iteration.overflowed is not None and not iteration.sampling:
                 return Reading(*state, [found.get(each, False) for each in iteration.steps])
+        elif self.decides and self._last is not None and self._last[1] == stamp(scaler):
+            flag = outcome.only_flag(scaler, iteration.steps)
+            if flag is not None and flag.device == scaler._scale.device:
+                return ReadingBetween(self._last[0], flag)
         return outcome.read(scaler, iteration.steps)
 
     def after(
@@ -74,11 +81,24 @@ class ScaleFollower:
     ) -> tuple[AnyReading, Callable[[Reading], None]]:
         """The state after `update()`, and who is to be told of it once it is known. Waits for no device."""
         if not iteration.found:
-            return outcome.read(scaler, ()), _nothing
+            return self._asked(scaler, iteration.before), _nothing
         state = self.mirror.follow(scaler, None if manual else iteration.overflowed)
         if state is not None and isinstance(iteration.before, Reading):
             return Reading(*state, []), _nothing
         return outcome.read(scaler, ()), partial(self._told, self.mirror.updates, state)
+
+    def _asked(self, scaler: Any, before: AnyReading | None) -> AnyReading:
+        """The state after an update, and with it what one before it still asks for."""
+        self._last = None
+        if isinstance(before, ReadingBetween):
+            scale, tracker = scaler._scale, scaler._growth_tracker
+            after: AnyReading = ReadingOnDevice(scale, tracker, [(before.flag,)])
+            before.now = after
+        else:
+            after = outcome.read(scaler, ())
+        if isinstance(after, ReadingOnDevice):
+            self._last = after, stamp(scaler), (scaler._scale, scaler._growth_tracker)
+        return after
 
     def _told(self, update: int, state: State | None, reading: Reading) -> None:
         """The device's word on the state after an update. May be called on another thread."""

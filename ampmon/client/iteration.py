@@ -164,6 +164,12 @@ class PendingUpdate:
         None,
     ]
 
+    @property
+    def brief(self) -> bool:
+        """Whether it has no sample."""
+        iteration = self.iteration
+        return not (iteration.samples or iteration.activations or iteration.arrived)
+
     def ready(self) -> bool:
         """Whether all values are on the host. Does not wait."""
         if not (self.before.ready() and self.after.ready()):
@@ -254,6 +260,7 @@ class PendingMove:
     before: AnyReading
     after: AnyReading
     manual: bool
+    brief = True
 
     def ready(self) -> bool:
         """Whether all values are on the host. Does not wait."""

@@ -249,6 +249,7 @@ class _PendingScalars:
     ordinal: int
     user_step: int | None
     values: dict[str, float | Readback]
+    brief = True
 
     def ready(self) -> bool:
         return all(isinstance(value, float) or value.ready() for value in self.values.values())

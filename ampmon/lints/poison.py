@@ -23,6 +23,7 @@ class PendingLook:
     teller: Teller
     names: list[list[str]]
     flags: list[Readback]
+    brief = False
 
     def ready(self) -> bool:
         return all(flags.ready() for flags in self.flags)

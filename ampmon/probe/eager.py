@@ -87,10 +87,12 @@ def _launch_block(chunks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tor
     """
     wide = _with_exponent(chunks)
     magnitude = wide.abs()
-    bits, shift, bias = (
-        (torch.int64, 52, 1023) if wide.dtype == torch.float64 else (torch.int32, 23, 127)
+    bits, shift, field, bias = (
+        (torch.int64, 52, 2047, 1023) if wide.dtype == torch.float64 else (torch.int32, 23, 255, 127)
     )
-    bins = (magnitude.view(bits) >> shift).sub_(bias + EXPONENT_MIN).clamp_(0, BINS - 1).long()
+    # CUDA's abs leaves a NaN in fp64 its sign.
+    exponent = (magnitude.view(bits) >> shift).bitwise_and_(field)
+    bins = exponent.sub_(bias + EXPONENT_MIN).clamp_(0, BINS - 1).long()
     one = bins.new_ones(()).expand_as(bins)
     histogram = bins.new_zeros(len(bins), BINS).scatter_add_(1, bins, one)
     del bins, one

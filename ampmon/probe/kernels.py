@@ -37,6 +37,11 @@ class NotReady(Unsupported):
 _warmer = Warmer()
 
 
+def compiling() -> bool:
+    """Whether a kernel that was asked for is not compiled yet."""
+    return _warmer.busy
+
+
 @cache
 def supported(device: torch.device) -> bool:
     """Whether the kernels run there: on GPUs with Triton at hand; on a CPU only where Triton interprets, in tests."""

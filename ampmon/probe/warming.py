@@ -20,6 +20,11 @@ class Warmer:
         self._waiting: deque[tuple[Hashable, Callable[[], None]]] = deque()
         self._thread: threading.Thread | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether a job is under way or waits."""
+        return bool(self._waiting)
+
     def done(self, key: Hashable, job: Callable[[], None]) -> bool:
         """Whether the job is done; it is begun otherwise. Raises what it raised."""
         if key in self._ended:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch.amp.grad_scaler import OptState
 
@@ -53,40 +54,72 @@ class ReadingOnDevice:
     ``found`` are the found_inf tensors of each optimizer asked about. All have one element.
     """
 
-    __slots__ = ("_copies", "_devices", "_flags")
+    __slots__ = ("_copies", "_devices", "_flags", "_read")
 
     def __init__(
         self, scale: torch.Tensor, growth_tracker: torch.Tensor, found: list[Flags]
     ) -> None:
-        floats = [scale, *(flag for flags in found for flag in flags)]
-        # The growth tracker counts beyond what fp32 holds exactly: all travel as the bits of an int32.
-        bits = [value.reshape(1).to(torch.float32).view(torch.int32) for value in floats]
-        bits.insert(1, growth_tracker.reshape(1).to(torch.int32))
+        # The growth tracker counts beyond what fp32 holds exactly: of its int32 the bits travel.
+        tracker = growth_tracker.to(torch.int32).view(torch.float32)
+        values = [scale, tracker, *(flag for flags in found for flag in flags)]
         parts: dict[torch.device, list[torch.Tensor]] = {}
-        for part in bits:
-            parts.setdefault(part.device, []).append(part)
+        for value in values:
+            float32 = value if value.dtype is torch.float32 else value.to(torch.float32)
+            parts.setdefault(value.device, []).append(float32.reshape(1))
         # Joining copies, for what is on the host already too: `update()` writes into these tensors.
         self._copies = {device: Readback(torch.cat(joined)) for device, joined in parts.items()}
-        self._devices = [part.device for part in bits]
+        self._devices = [value.device for value in values]
         self._flags = [len(flags) for flags in found]
+        self._read: Reading | None = None
 
     def ready(self) -> bool:
         """Whether the values are on the host. Does not wait."""
-        return all(copy.ready() for copy in self._copies.values())
+        return self._read is not None or all(copy.ready() for copy in self._copies.values())
 
     def result(self) -> Reading:
         """The values. Waits for them where they are not there yet."""
-        arrived = {device: iter(copy.result()) for device, copy in self._copies.items()}
+        if self._read is None:
+            self._read = self._arrived()
+        return self._read
+
+    def _arrived(self) -> Reading:
+        arrived = {device: iter(copy.result().numpy()) for device, copy in self._copies.items()}
         scale, growth_tracker, *flags = [next(arrived[device]) for device in self._devices]
-        found = iter([flag.view(torch.float32).item() != 0 for flag in flags])
+        found = iter([bool(flag != 0) for flag in flags])
         return Reading(
-            scale.view(torch.float32).item(),
-            int(growth_tracker.item()),
+            float(scale),
+            int(growth_tracker.view(np.int32)),
             [any(list(islice(found, count))) for count in self._flags],
         )
 
 
-AnyReading: TypeAlias = Reading | ReadingOnDevice
+class ReadingBetween:
+    """The state before an update as one reading after the last update and one after this one give it.
+
+    That is right where nothing was written into the scaler's tensors between the two updates, and `update()` writes
+    into no found_inf tensor: where there is one alone. ``flag`` is that one.
+    """
+
+    __slots__ = ("_last", "flag", "now")
+
+    def __init__(self, last: AnyReading, flag: torch.Tensor) -> None:
+        self._last = last
+        self.flag = flag
+        self.now: AnyReading | None = None
+        """The reading after the update, with what it found."""
+
+    def ready(self) -> bool:
+        """Whether the values are on the host. Does not wait."""
+        return self._last.ready() and self.now is not None and self.now.ready()
+
+    def result(self) -> Reading:
+        """The values. Waits for them where they are not there yet."""
+        assert self.now is not None
+        last = self._last.result()
+        return Reading(last.scale, last.growth_tracker, self.now.result().found)
+
+
+AnyReading: TypeAlias = Reading | ReadingOnDevice | ReadingBetween
 
 
 def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
@@ -115,6 +148,19 @@ def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
     if on_host:
         return Reading(scale.item(), tracker.item(), values)
     return ReadingOnDevice(scale, tracker, found)
+
+
+def only_flag(scaler: Any, optimizers: Collection[int]) -> torch.Tensor | None:
+    """The one found_inf tensor there is, that of the one optimizer with this id; None where it is not the only one."""
+    flags = [
+        flag
+        for state in scaler.__dict__.get("_per_optimizer_states", {}).values()
+        for flag in state["found_inf_per_device"].values()
+    ]
+    if len(optimizers) != 1 or len(flags) != 1:
+        return None
+    state = scaler._per_optimizer_states.get(*optimizers, {"found_inf_per_device": {}})
+    return next(iter(state["found_inf_per_device"].values()), None)
 
 
 def maker(watched: type, method: str) -> str:

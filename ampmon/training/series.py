@@ -31,6 +31,10 @@ class Sink(Protocol):
 class Deferred(Protocol):
     """A record some of whose values may still be on their way from the device."""
 
+    @property
+    def brief(self) -> bool:
+        """Whether writing it takes no longer than it takes to wake a thread that would."""
+
     def ready(self) -> bool:
         """Whether `write` would not wait."""
 
@@ -60,7 +64,7 @@ class Stream:
         """Write a record as soon as its values are on the host, behind those submitted before it. Does not wait.
 
         One that is on the host already, as from a CPU, is written when this returns. Others are looked for at each
-        call, and read by another thread.
+        call, and written by it where they are brief, else by another thread.
         """
         if self.idle and record.ready():
             record.write()
@@ -71,7 +75,11 @@ class Stream:
     def drain(self) -> None:
         """Have the waiting records that are ready written, in order."""
         while self._waiting and self._waiting[0].ready():
-            self._sink.later(self._waiting.popleft().write)
+            record = self._waiting.popleft()
+            if record.brief and self._sink.idle():
+                record.write()
+            else:
+                self._sink.later(record.write)
 
     def close(self, deadline: float, *, clock: Callable[[], float] = time.monotonic) -> int:
         """Write the waiting records until ``deadline``, a time of ``clock``; how many could not be.

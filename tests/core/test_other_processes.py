@@ -112,6 +112,8 @@ from ampmon.client.recorder import Recorder
 
 class Record:
     # Stands for one with a CUDA event, whose destructor ends a forked process.
+    brief = False
+
     def ready(self):
         return ready
 

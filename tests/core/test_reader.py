@@ -27,6 +27,7 @@ class Arrival:
     arrived: bool = False
     fails: bool = False
     writer: list[str] = field(default_factory=list)
+    brief: bool = False
 
     def ready(self) -> bool:
         return self.arrived

@@ -55,6 +55,7 @@ class Note:
     stream: Stream
     text: str
     arrived: bool
+    brief = True
 
     def ready(self) -> bool:
         return self.arrived
