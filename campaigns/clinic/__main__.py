@@ -29,7 +29,10 @@ RULES = (
 
 
 PICTURES = Path(__file__).parents[2] / "docs" / "findings" / "img"
-TRAINS = ("training", "models", "healthy", "sick_code", "sick_numbers", "sick_runs", "ward", "cure")
+TRAINS = (
+    *("training", "models", "healthy", "adversarial", "parallel"),
+    *("sick_code", "sick_numbers", "sick_runs", "ward", "cure"),
+)
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 import ampmon
 from campaigns.clinic import sick_code, sick_runs
@@ -38,7 +39,8 @@ _PLACES = {
     "save": r"checkpoint\[.* =",
     "resume": r".*checkpoint\[",
     "scaler": r"(scaler|state) =|.*\*\*state|from |import ",
-    "model": r"(model|optimizer) =|model\.float\(",
+    "built": r"model\.float\(",
+    "model": r"(model|optimizer) =",
     "loss": r"(loss|size|usual) =",
     "backward": r".*\.backward\(",
     "before": r"for group in optimizer\.param_groups",
@@ -123,10 +125,12 @@ class _Cured(Training):
 
     def make_model(self) -> nn.Module:
         model = super().make_model()
+        self.run(self.places["built"], model=model)
         if self.places["layer"]:
-            names = [name for name, _ in model.named_modules() if name]
+            layers = model.module if isinstance(model, DistributedDataParallel) else model
+            names = [name for name, _ in layers.named_modules() if name]
             module = self.layer if self.layer in names else self.layer.rpartition(".")[0]
-            layer = model.get_submodule(module)
+            layer = layers.get_submodule(module)
             layer.forward = self._around(layer.forward)  # type: ignore[method-assign]
         return model
 

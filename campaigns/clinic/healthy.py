@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.nn.functional import cross_entropy
 
-from campaigns.clinic.models import SIDE
 from campaigns.clinic.sick_numbers import EnergyNorm, ForwardNorm, Outliers, named
 from campaigns.clinic.training import Training
 
@@ -40,36 +41,32 @@ class NormInFp32(ForwardNorm):
         return named(norm=InFp32())
 
 
-class Adversarial(Training):
-    """A generator and a discriminator with an optimizer each, and one scaler."""
+class _Rounded(torch.autograd.Function):
+    """Rounds to fp8, each tensor scaled (arXiv:2209.05433): E4M3 forward, E5M2 backward."""
 
-    def made(self) -> None:
-        self.generator = nn.Sequential(
-            nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, SIDE**2), nn.Sigmoid()
-        )
-        self.model = nn.Sequential(nn.Linear(SIDE**2, 24), nn.LeakyReLU(0.2), nn.Linear(24, 1))
-        self.optimizer = torch.optim.Adam(self.model.parameters(), 2e-3, betas=(0.5, 0.999))
-        self.second = torch.optim.Adam(self.generator.parameters(), 2e-3, betas=(0.5, 0.999))
+    @staticmethod
+    def forward(context: Any, inputs: Tensor) -> Tensor:
+        return _through(inputs, torch.float8_e4m3fn)
 
-    def update(self, number: int) -> None:
-        real, _ = self.batch(number)
-        with torch.autocast("cpu", dtype=self.dtype):
-            made = self.generator(torch.randn(len(real), 8))
-            judged = self.model(torch.cat([real, made.detach()]))
-        truth = torch.cat([torch.ones(len(real), 1), torch.zeros(len(real), 1)])
-        loss = binary_cross_entropy_with_logits(judged.float(), truth)
-        self.backward(loss)
-        self.scaler.step(self.optimizer)
-        self.optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=self.dtype):
-            fooled = self.model(made)
-        loss = binary_cross_entropy_with_logits(fooled.float(), torch.ones(len(real), 1))
-        self.backward(loss)
-        self.scaler.step(self.second)
-        self.scaler.update()
-        self.second.zero_grad()
-        self.optimizer.zero_grad()
-        self.log(loss)
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Tensor:
+        return _through(gradients[0], torch.float8_e5m2)
+
+
+def _through(values: Tensor, dtype: torch.dtype) -> Tensor:
+    scale = torch.finfo(dtype).max / values.abs().max().float().clamp(min=1e-12)
+    return ((values * scale).to(dtype).float() / scale).to(values.dtype)
+
+
+class InFp8(Training):
+    """The inputs of each linear layer, and the gradients that it passes on, are rounded to fp8."""
+
+    def make_model(self) -> nn.Module:
+        model = super().make_model()
+        for layer in model.modules():
+            if isinstance(layer, nn.Linear):
+                layer.register_forward_pre_hook(lambda _, inputs: _Rounded.apply(*inputs))
+        return model
 
 
 class Penalised(Training):

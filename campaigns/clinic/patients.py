@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from campaigns.clinic import healthy, sick_code, sick_numbers, sick_runs
+from campaigns.clinic.adversarial import Adversarial
+from campaigns.clinic.parallel import Parallel
 from campaigns.clinic.patient import Patient, Plan
 from campaigns.clinic.training import Training
 
@@ -570,10 +572,8 @@ HEALTHY = (
         strength=4000.0,
         updates=160,
     ),
-    _healthy("two optimizers", "an adversarial pair", healthy.Adversarial),
-    _healthy(
-        "long adversarial pair", "as above, three times as long", healthy.Adversarial, updates=600
-    ),
+    _healthy("two optimizers", "an adversarial pair", Adversarial),
+    _healthy("long adversarial pair", "as above, three times as long", Adversarial, updates=600),
     _healthy("cyclic rate", "a large rate that begins anew", healthy.Cyclic, lr=0.02, updates=300),
     _healthy("warm-up", "to a large rate", healthy.WarmUp, lr=0.02, updates=300),
     _healthy("noisy loss", "batches of two", batch=2, lr=5e-3, updates=400),
@@ -606,7 +606,7 @@ HEALTHY = (
     Patient(
         name="two ranks",
         about="that average their gradients",
-        attempts=(sick_runs.Parallel,),
+        attempts=(Parallel,),
         plan=Plan(updates=100, init_scale=2.0**20),
         ranks=2,
     ),

@@ -24,28 +24,32 @@ FOUND, FALSE, CURED = 0.97, 0.01, 0.95
 ABOUT = """\
 # The clinic
 
-`make clinic` trains small models in fp16 on the CPU, each sick in one known way or healthy: real digits, real
-overflows, real processes, some of them killed. The real client records them, the real server stores and diagnoses
-them. A sick one counts as found if its first finding names what it is sick of, and in the right layer where it is sick
-in one. A healthy one that is told of a warning or worse is a false alarm; notices are allowed.
+`make clinic` trains small models in fp16 on the CPU. Each training has one known fault, or none. Data, overflows and
+processes are real, and some processes are killed. ampmon's client records each training, and its server diagnoses it.
+The command writes this page.
 
-The run's recommended code is then put into the sick training, which runs again. It counts as cured if no rule finds its
-sickness, or anything else worth a warning, and its final loss is finite and at most 5 % above that of the same training
-in fp32 without the mistake, with the same batches skipped. One final loss is noisy, by rounding alone. Where the loss
-alone is too high, both are therefore trained with four more seeds, and the geometric mean of the five ratios decides.
-Where no code can cure, the table says what the finding says to look at. This page is written by the command.
+- **Found**: the first finding names the fault. If the fault is in one layer, the finding also names that layer.
+- **False alarm**: a healthy training gets a warning or a critical finding. Notices are allowed.
+- **Cured**: the faulty training runs again with the recommended code. No rule finds the fault any more, and none gives
+  a warning. The final loss is finite, and at most 5 % above the loss of its twin: the same training in fp32, without
+  the fault, with the same batches skipped. One final loss is noisy. So if only the loss is too high, both train with
+  four more seeds, and the geometric mean of the five ratios decides.
+- **Look at**: no code cures the fault, as with bad data. The finding then says what to look at.
 """
 FIXED = """\
-## Patients that are always the same
+## Fixed trainings
 
-What each has is in `campaigns/clinic/patients.py`.
+`campaigns/clinic/patients.py` defines them.
 """
 DRAWN = """\
-## Patients drawn at random
+## Random trainings
 
-Model, optimizer, learning rate, batch, seeds, scale, sickness and how bad it is are drawn by a seed, the hash of the
-commit that last changed the rules: they cannot have been tuned to these patients, for a change of a rule draws others.
-The bars: 97 % found, at most 1 % false alarms, 95 % cured of those that code can cure.
+A seed draws model, optimizer, learning rate, batch size, scale, fault and severity. Half of the trainings are healthy.
+Among them are adversarial pairs, up to 16 backward passes per step, resumed runs, two ranks, bf16 and fp8.
+`campaigns/clinic/conditions.py` lists all faults and healthy kinds.
+
+The seed is the hash of the last commit that changed a rule. So no rule was tuned to these trainings: each change of a
+rule draws others. The targets are at least 97 % found, at most 1 % false alarms, and at least 95 % cured.
 """
 
 
@@ -66,9 +70,9 @@ def tables(examined: Examined) -> str:
     """Everything as Markdown."""
     parts = [ABOUT]
     if examined.fixed:
-        parts += [FIXED, _sum(examined.fixed), _agreement(examined), _each(examined.fixed)]
+        parts += [FIXED, _sum(examined.fixed) + _agreement(examined), _each(examined.fixed)]
     if examined.drawn:
-        parts += [DRAWN, f"Drawn by {examined.seed}.\n", _sum(examined.drawn)]
+        parts += [DRAWN, f"Seed: {examined.seed}\n", _sum(examined.drawn)]
         parts += [confusion(examined.drawn), _wrong(examined.drawn)]
     return "\n".join(part for part in parts if part)
 
@@ -86,7 +90,7 @@ def write(examined: Examined) -> None:
     }
     report.write(RESULTS / f"{machine.slug()}-clinic", compact(examined, figures), figures)
     about = _about(figures)
-    measured = f"\nThe rules are those of {examined.seed}. Trained on: {about}.\n"
+    measured = f"\nRules of commit {examined.seed}, measured on: {about}.\n"
     PAGE.write_text(tables(examined) + measured)
 
 
@@ -94,11 +98,11 @@ def compact(examined: Examined, figures: Mapping[str, Any]) -> str:
     """Who was found, in a table of sicknesses for each kind of patient; ``figures`` say where and by what."""
     text = (
         f"# The clinic\n\nMeasured by `{figures['command']}` on: {_about(figures)}. "
-        f"The rules are those of {figures['rules']}.\n"
+        f"Rules of commit {figures['rules']}.\n"
     )
     for title, verdicts in (
-        ("Patients that are always the same", examined.fixed),
-        ("Patients drawn at random", examined.drawn),
+        ("Fixed trainings", examined.fixed),
+        ("Random trainings", examined.drawn),
     ):
         if verdicts:
             text += f"\n## {title}\n\n{_sum(verdicts)}\n{confusion(verdicts)}"
@@ -126,34 +130,27 @@ def enough(examined: Examined) -> bool:
 def _sum(verdicts: Sequence[Verdict]) -> str:
     sick = [each for each in verdicts if each.sick]
     healthy = [each for each in verdicts if not each.sick]
-    found, false = sum(each.right for each in sick), sum(not each.right for each in healthy)
-    return (
-        f"Of {len(sick)} sick ones {found} were found{_share(found, len(sick))}; "
-        f"of {len(healthy)} healthy ones {false} were falsely alarmed{_share(false, len(healthy))}. "
-        + _cures(sick)
-    )
-
-
-def _cures(sick: Sequence[Verdict]) -> str:
     curable = [each for each in sick if not each.incurable]
-    cured = sum(each.cured for each in curable)
-    looked = sum(each.cured for each in sick if each.incurable)
+    others = [each for each in sick if each.incurable]
     return (
-        f"Code can cure {len(curable)} of the sick ones: the recommended code cures {cured}"
-        f"{_share(cured, len(curable))}. Of the other {len(sick) - len(curable)}, {looked} are told what to look at.\n"
+        f"- Found: {_share([each.right for each in sick])} faults\n"
+        f"- False alarms: {_share([not each.right for each in healthy])} healthy trainings\n"
+        f"- Cured by the recommended code: {_share([each.cured for each in curable])} faults that code can cure\n"
+        f"- Told what to look at: {_share([each.cured for each in others])} other faults\n"
     )
 
 
 def _agreement(examined: Examined) -> str:
-    agree = len(examined.fixed) - len(examined.contradicted)
+    agree = [each.patient not in examined.contradicted for each in examined.fixed]
     return (
-        f"Page, report and `ampmon doctor` recommend at most one change, and the same, for {agree} of "
-        f"{len(examined.fixed)}.\n"
+        "- At most one recommendation, the same on the page, in the report and in `ampmon doctor`: "
+        f"{_share(agree)} trainings\n"
     )
 
 
-def _share(part: int, whole: int) -> str:
-    return f" ({part / whole:.1%})" if whole else ""
+def _share(flags: Sequence[bool]) -> str:
+    percent = f" ({100 * sum(flags) / len(flags):.1f} %)" if flags else ""
+    return f"{sum(flags)} of {len(flags)}{percent}"
 
 
 def _each(verdicts: Iterable[Verdict]) -> str:
@@ -165,8 +162,8 @@ def _each(verdicts: Iterable[Verdict]) -> str:
         )
         for each in verdicts
     )
-    head = ("patient", "what it has", "first finding", "in words")
-    return _table((*head, "found", "layer", "first is right", "cured"), rows)
+    head = ("training", "description", "first finding", "title", "any finding names it", "layer")
+    return _table((*head, "found", "cured"), rows)
 
 
 def _said(right: bool) -> str:
@@ -211,7 +208,7 @@ def confusion(verdicts: Iterable[Verdict]) -> str:
         (sickness, str(len(group)), str(sum(each.right for each in group)), _counted(group))
         for sickness, group in named.items()
     )
-    return _table(("sick of", "patients", "right", "first finding"), rows)
+    return _table(("fault", "trainings", "correct", "first finding"), rows)
 
 
 def _counted(verdicts: Iterable[Verdict]) -> str:
@@ -222,13 +219,13 @@ def _counted(verdicts: Iterable[Verdict]) -> str:
 def _wrong(verdicts: Iterable[Verdict]) -> str:
     rows = [
         (
-            *(each.patient, " or ".join(each.rules) or "healthy", _named(each), each.title),
-            *(_said(each.right), _cured(each)),
+            *(each.patient.rpartition(" ")[0], " or ".join(each.rules) or "healthy"),
+            *(_named(each), each.title, _said(each.right), _cured(each)),
         )
         for each in verdicts
         if not (each.right and each.cured)
     ]
-    head = ("missed", "has", "first finding", "in words", "first is right", "cured")
+    head = ("missed", "fault", "first finding", "title", "found", "cured")
     return _table(head, rows) if rows else ""
 
 

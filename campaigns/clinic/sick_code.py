@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from campaigns.clinic.adversarial import Adversarial
 from campaigns.clinic.training import Training
 
 
@@ -164,6 +165,17 @@ class Unscaled(Training):
     def backward(self, loss: Tensor) -> None:
         self.scaler.scale(loss)
         loss.backward()
+
+
+class GeneratorUnscaled(Adversarial):
+    """Scales the loss of the critic, and forgets that of the generator, which follows it."""
+
+    def backward(self, loss: Tensor) -> None:
+        self.losses = getattr(self, "losses", 0) + 1
+        if self.losses % 2:
+            super().backward(loss)
+        else:
+            loss.backward()
 
 
 class ScaledTwice(Training):

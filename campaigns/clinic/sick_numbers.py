@@ -119,6 +119,55 @@ class ForwardNorm(ForwardPower):
         return named(norm=EnergyNorm())
 
 
+class Softmax(nn.Module):
+    """By its definition, without subtracting the largest logit: in fp16, exp overflows beyond 11."""
+
+    sharpness = 1.0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        exponentials = (inputs * self.sharpness).exp()
+        return exponentials / exponentials.sum(-1, keepdim=True)
+
+
+class ForwardSoftmax(Training):
+    """Every twelfth batch the logits of a softmax that is written by hand are ``strength`` times as large."""
+
+    def make_model(self) -> nn.Module:
+        self.softmax = Softmax()
+        norm = nn.LayerNorm(WIDTH, elementwise_affine=False)  # |logits| stay below sqrt(WIDTH)
+        return named(norm=norm, softmax=self.softmax)
+
+    def forward(self, inputs: Tensor, number: int) -> Tensor:
+        self.softmax.sharpness = self.plan.strength if number % 12 == 11 else 1.0
+        return super().forward(inputs, number)
+
+
+class Attention(nn.Module):
+    """Between the rows of a digit. Its logits are products of queries and keys, not divided by anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(SIDE, 4) for _ in range(3))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        rows = inputs.unflatten(1, (SIDE, SIDE))
+        logits = self.query(rows) @ self.key(rows).mT
+        outputs: Tensor = (logits.softmax(-1) @ self.value(rows)).flatten(1)
+        return outputs
+
+
+class ForwardAttention(ForwardPower):
+    """Every twelfth batch is not normalised, ``strength`` times too large: the logits of an attention overflow."""
+
+    def make_model(self) -> nn.Module:
+        layers: dict[str, nn.Module] = {
+            "attention": Attention(),
+            "norm": nn.LayerNorm(4 * SIDE),
+            "head": nn.Linear(4 * SIDE, CLASSES),
+        }
+        return nn.Sequential(OrderedDict(layers))
+
+
 class Deep(nn.Module):
     """A perceptron whose last layer takes one more feature, as it is."""
 

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 import ampmon
 from ampmon.spool import spools
-from campaigns.clinic.training import Training, digits
+from campaigns.clinic.parallel import Parallel
+from campaigns.clinic.sick_numbers import NaNData
+from campaigns.clinic.training import Training
 
 
 HUNG = "hung"
@@ -66,6 +68,19 @@ class ResumedByStepping(Resumed):
         self.clear()
 
 
+class ResumedPoisoned(Resumed):
+    """Goes on from a damaged checkpoint, with a NaN in the optimizer's state."""
+
+    def made(self) -> None:
+        super().made()
+        weight = [*self.model.parameters()][2]
+        self.optimizer.state[weight]["exp_avg"][0, 0] = torch.nan
+
+
+class ResumedOnNaN(Resumed, NaNData):
+    """Goes on from the checkpoint with batches that have missing values."""
+
+
 class Killed(Training):
     """Is killed, as by a machine without memory left."""
 
@@ -86,37 +101,6 @@ class Hanging(Training):
     def end(self) -> None:
         Path(self.folder, HUNG).touch()
         time.sleep(3600)
-
-
-class Parallel(Training):
-    """Several ranks, each with a copy of the model and a share of the digits; gradients are averaged by hand."""
-
-    def begin(self) -> None:
-        dist.init_process_group("gloo")
-        super().begin()
-
-    def made(self) -> None:
-        rank, ranks = dist.get_rank(), dist.get_world_size()
-        torch.manual_seed(self.plan.seed + 1 + rank)
-        self.images, self.labels = self.images[rank::ranks], self.labels[rank::ranks]
-
-    def passes(self, number: int) -> Tensor:
-        loss = super().passes(number)
-        self.average()
-        return loss
-
-    def average(self) -> None:
-        for parameter in self.model.parameters():
-            assert parameter.grad is not None
-            dist.all_reduce(parameter.grad)
-            parameter.grad /= dist.get_world_size()
-
-    def final_loss(self) -> float:
-        self.images, self.labels = digits()  # of all ranks, so that each says the same
-        return super().final_loss()
-
-    def end(self) -> None:
-        dist.destroy_process_group()
 
 
 class NotAveraged(Parallel):
