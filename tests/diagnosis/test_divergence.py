@@ -133,6 +133,16 @@ def test_a_loss_that_rises_and_stays_is_found_at_its_step(
     assert told.high > 1.5
 
 
+@pytest.mark.parametrize("at", [300, 301, 315])
+def test_the_first_nan_of_a_loss_is_found_within_its_cell(at: int) -> None:
+    """A loss that stays NaN diverged at the step of its first NaN, wherever in a cell of sixteen that is."""
+    step, draws = np.arange(600), np.random.default_rng(0)
+    values = ended(falling(step / 600, draws), step - at, draws)
+    told = divergence(cells(values, 16))
+    assert told is not None
+    assert told.first == at
+
+
 def test_a_rise_is_over_once_the_loss_has_fallen_again() -> None:
     """While it stays, it is found; when it has fallen below half of the rise, it is not."""
     step, draws = np.arange(600), np.random.default_rng(0)

@@ -9,7 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import not_finite
-from ampmon_server.model.series import Floats, Ints
+from ampmon_server.model.series import Flags, Floats, Ints
 
 
 BESIDE = 4
@@ -27,7 +27,7 @@ ABRUPT = 0.1
 FELL, ROSE = 3.0, 2.0
 """Fall and rise are so many times the largest rise before: rates that come in cycles raise a loss again and again."""
 EXPLODES = 10.0
-"""A rise of so many times the fall is an explosion."""
+"""A rise of so many times the fall is an explosion, also if the loss then falls to what an untrained model has."""
 TAIL = 0.1
 """All but so much of the loss is above, after the rise, what all but so much of it was before."""
 _MAD = 1.4826
@@ -69,7 +69,7 @@ def divergence(cells: Cells) -> Divergence | None:
     first = _left(level[:above], low + noise)
     fall, rise = float(level[0]) - lowest, high - low
     # The levels before an explosion belong to it: medians reach into it, and noise hides its first updates.
-    steady = first - LEAST if rise > EXPLODES * fall else first
+    steady = first - LEAST if typical[first:].max() - low > EXPLODES * fall else first
     risen = _largest_rise(level[:steady])
     far = np.flatnonzero(level[above:] >= min(low + HALF * rise, start + fall))
     most = np.quantile(before, 1 - TAIL, method="higher")
@@ -77,8 +77,22 @@ def divergence(cells: Cells) -> Divergence | None:
     is_abrupt = len(far) > 0 and above + int(far[0]) - first <= max(LEAST, int(ABRUPT * n))
     if not (is_sure and is_abrupt and np.quantile(after, TAIL, method="lower") > most):
         return None
-    ends = int(cells["first"][first]), int(cells["first"][above]), int(cells["last"][-1])
-    return Divergence(*ends, start, low, high)
+    begins = _first_step(cells, first, typical[first : above + 1] > low + noise)
+    return Divergence(begins, int(cells["first"][above]), int(cells["last"][-1]), start, low, high)
+
+
+def _first_step(cells: Cells, left: int, is_high: Flags) -> int:
+    """The step of the rise; from the cell ``left`` on the level is high, which as a median it may be a cell too soon.
+
+    Values that are not finite are the last of the first cell that has any, for such a loss remains so.
+    """
+    lost = not_finite(cells)
+    first = left + int(np.argmax(is_high | (lost[left : left + len(is_high)] > 0)))
+    while first and lost[first] and lost[first - 1]:
+        first -= 1
+    return (
+        int(cells["last"][first] - lost[first]) + 1 if lost[first] else int(cells["first"][first])
+    )
 
 
 def _typical(cells: Cells) -> Floats:
