@@ -73,6 +73,17 @@ def test_a_few_updates_do_not_make_a_rate():
 
 
 @pytest.mark.parametrize(
+    ("steps", "severity"), [({19, 24, 64}, "notice"), (range(19, 120, 12), "warning")]
+)
+def test_a_few_skips_of_a_gradient_that_grows_at_first_are_a_notice(steps, severity):
+    """Three skips, each at a lower scale than the one before, go on with the search; nine at equal distances don't."""
+    finding, *_ = found(
+        trained(lambda step, scale: step in steps, 120, cause="unknown", policy=NEVER)
+    )
+    assert (finding.rule, finding.severity) == ("skip_rate", severity)
+
+
+@pytest.mark.parametrize(
     ("length", "severity"), [(3, None), (4, "notice"), (8, "warning"), (16, "critical")]
 )
 def test_skips_in_a_row_have_their_levels(length, severity):

@@ -60,6 +60,8 @@ LOOK = (
     "# See which module is the first that is not finite:\n"
     "scaler = ampmon.GradScaler(model=model, monitor=ampmon.Config(activations=1))"
 )
+SEARCH = 4
+"""A gradient may grow sixteenfold while training begins: so few skips, each at a new lowest scale, go on searching."""
 LEAST = 3
 """Fewer skips than this say nothing of the rate of a window that is not full."""
 GROWTH_INTERVAL = 2000
@@ -93,6 +95,15 @@ class _Skips:
     def severity(self, skips: Cells) -> Severity | None:
         """How bad some of the skips would be alone."""
         return severity_of(skips, self.window, self.thresholds)
+
+    def is_search(self, logged: Mapping[str, Cells]) -> bool:
+        """Whether a scale that fits is still searched for: a few skips that have nothing else in common."""
+        every = self.scaler.recent[self.scaler.recent["skipped"] > 0]
+        is_falling = bool(len(self.steady)) and bool((np.diff(every["scale_first"]) < 0).all())
+        if not is_falling or _count(self.window) > SEARCH:
+            return False
+        common = common_of(self.scaler, self.steady["skip_first"], logged)
+        return not common.is_loss_heavy and common.period is None
 
 
 def severity_of(skips: Cells, window: Cells, thresholds: Thresholds) -> Severity | None:
@@ -130,7 +141,7 @@ def examine(
     skips = _Skips.of(scaler, logged, thresholds)
     severity = skips.severity(skips.window)
     if severity is not None:
-        yield _finding(skips, severity, logged)
+        yield _finding(skips, "notice" if skips.is_search(logged) else severity, logged)
 
 
 def _finding(skips: _Skips, severity: Severity, logged: Mapping[str, Cells]) -> Finding:
