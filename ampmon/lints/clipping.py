@@ -9,7 +9,7 @@ from ampmon.probe.ring import Readback
 
 
 _SAME = 1e-4
-_SMALL = 1e-3
+_SMALL = 1e-2
 """Who clips gradients divided by the scale does not clip them to less than this."""
 
 

@@ -61,8 +61,9 @@ LINTS: dict[str, Lint] = {
         "{count} parameters are fp16",
         "A weight in fp16 has 11 bits: an update of less than a 2048th of it is lost. torch refuses to unscale fp16 "
         "gradients (ValueError), unless the optimizer is fused. Keep the weights in fp32, and let autocast choose "
-        "fp16 for the operations that gain by it.",
-        'model.float()\nwith torch.autocast("cuda", torch.float16):\n    loss = ...',
+        "fp16 for the operations that gain by it. Cast them before the optimizer is made: Adagrad makes its state "
+        "then, in the type of the weights.",
+        'model.float()  # before the optimizer is made\nwith torch.autocast("cuda", torch.float16):\n    loss = ...',
     ),
     "unscaled_loss": Lint(
         "critical",

@@ -160,6 +160,15 @@ def test_ranks_that_disagree_stop_the_run():
     assert "ShardedGradScaler" in found(sharded)[0].fix
 
 
+def test_an_optimizer_that_parts_ranks_is_named_before_them():
+    """A fused optimizer under a sharded scaler is the cause of ranks that disagree, and as critical."""
+    same = cells_of(*torch_scaler(lambda step, scale: False, 300))
+    other = cells_of(*torch_scaler(lambda step, scale: step == 200, 300))
+    told = event("lint", rule="sharded_fused", severity="warning", title="", explanation="", fix="")
+    (finding,) = found(case(scaler(same, ranks={0: same, 1: other}), events=(told,)))
+    assert (finding.rule, finding.severity) == ("sharded_fused", "critical")
+
+
 def test_a_forgotten_scale_explains_the_search_after_it():
     """A resume without the scaler's state is a warning, and the skips of the new search are its doing."""
     run = trained(lambda step, scale: 500 <= step < 512, 600, cause="unknown")

@@ -218,18 +218,32 @@ def test_fp16_parameters_at_attach(data_directory: Path) -> None:
     assert lint.detail["title"] == "2 parameters are fp16"
 
 
-@pytest.mark.parametrize(("how", "overflows"), [("norm", 0), ("norm", 10), ("value", 0)])
-def test_clipping_of_scaled_gradients(data_directory: Path, how: str, overflows: int) -> None:
-    """Scaled gradients of the same small size each time were clipped, also after a long search for the scale."""
+def test_fp16_parameters_are_cast_before_the_optimizer_is_made() -> None:
+    """Adagrad makes its state with the type that weights have then, and keeps it, so the fix says when to cast."""
+    model = nn.Linear(4, 4).half()
+    optimizer = torch.optim.Adagrad(model.parameters())
+    model.float()
+    assert optimizer.state[model.weight]["sum"].dtype is torch.float16
+    assert LINTS["fp16_parameters"].fix.startswith("model.float()  # before the optimizer is made")
+
+
+@pytest.mark.parametrize(
+    ("how", "overflows", "most"),
+    [("norm", 0, 1.0), ("norm", 0, 100.0), ("norm", 10, 1.0), ("value", 0, 0.5)],
+)
+def test_clipping_of_scaled_gradients(
+    data_directory: Path, how: str, overflows: int, most: float
+) -> None:
+    """Gradients of the same size each time, below 1 % of the scale, were clipped, also after a long search for it."""
     loop = Loop(scale=2.0 ** (16 + overflows))
     for update in range(12 + overflows):
         loop.backward()
         if update < overflows:
             loop.spoil()
         if how == "norm":
-            nn.utils.clip_grad_norm_(loop.model.parameters(), 1.0)
+            nn.utils.clip_grad_norm_(loop.model.parameters(), most)
         else:
-            nn.utils.clip_grad_value_(loop.model.parameters(), 0.5)
+            nn.utils.clip_grad_value_(loop.model.parameters(), most)
         loop.finish()
     assert set(told(data_directory)) == {"clip_before_unscale"}
 

@@ -28,6 +28,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "poisoned_state": _FALLING | {"nan_not_overflow", "forward_overflow", "backward_overflow"},
     "uncleared_gradients": _FALLING | {"nan_not_overflow", "forward_overflow", "backward_overflow"},
     "fused_sgd": _FALLING | {"nan_not_overflow", "forward_overflow"},
+    # A rank whose shard overflowed skips alone.
+    "sharded_fused": frozenset({"ranks_disagree", "scale_floor"}),
     # What overflows after the check that `unscale_` makes is written into the weights.
     "unscale_in_accumulation": _FALLING | {"poisoned_state", "dead_scale", "nan_not_overflow"},
     # Clipping by an infinite norm makes NaN of the infinities.
