@@ -133,10 +133,10 @@ def _sum(verdicts: Sequence[Verdict]) -> str:
     curable = [each for each in sick if not each.incurable]
     others = [each for each in sick if each.incurable]
     return (
-        f"- Found: {_share([each.right for each in sick])} faults\n"
-        f"- False alarms: {_share([not each.right for each in healthy])} healthy trainings\n"
-        f"- Cured by the recommended code: {_share([each.cured for each in curable])} faults that code can cure\n"
-        f"- Told what to look at: {_share([each.cured for each in others])} other faults\n"
+        f"- Found: {_share([each.right for each in sick], 'faults')}\n"
+        f"- False alarms: {_share([not each.right for each in healthy], 'healthy trainings')}\n"
+        f"- Cured by the recommended code: {_share([each.cured for each in curable], 'faults that code can cure')}\n"
+        f"- Told what to look at: {_share([each.cured for each in others], 'other faults')}\n"
     )
 
 
@@ -144,13 +144,13 @@ def _agreement(examined: Examined) -> str:
     agree = [each.patient not in examined.contradicted for each in examined.fixed]
     return (
         "- At most one recommendation, the same on the page, in the report and in `ampmon doctor`: "
-        f"{_share(agree)} trainings\n"
+        f"{_share(agree, 'trainings')}\n"
     )
 
 
-def _share(flags: Sequence[bool]) -> str:
+def _share(flags: Sequence[bool], of: str) -> str:
     percent = f" ({100 * sum(flags) / len(flags):.1f} %)" if flags else ""
-    return f"{sum(flags)} of {len(flags)}{percent}"
+    return f"{sum(flags)} of {len(flags)} {of}{percent}"
 
 
 def _each(verdicts: Iterable[Verdict]) -> str:
