@@ -87,6 +87,12 @@ STAGES = {
             "added to an unsampled update of 148 tensors, us",
         ),
     ),
+    "memory": Stage(
+        "bytes of tables, pinned memory and samples",
+        45,
+        "memory",
+        ("memory that sampling takes, of the gradients'",),
+    ),
     "training": Stage(
         "train GPT-2 small in turns with the stock scaler",
         150,
@@ -96,12 +102,6 @@ STAGES = {
             for optimizer in ("AdamW", "fused AdamW")
             for kind in ("GPT-2, default settings", "GPT-2, no update sampled")
         ),
-    ),
-    "memory": Stage(
-        "bytes of tables, pinned memory and samples",
-        45,
-        "memory",
-        ("memory that sampling takes, of the gradients'",),
     ),
 }
 TOTAL_S = 600
