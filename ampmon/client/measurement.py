@@ -19,7 +19,7 @@ from ampmon.probe.gradients import local_gradients, plain_gradients
 from ampmon.probe.kernels import UNSCALED
 from ampmon.probe.losses import LossCopy
 from ampmon.probe.ring import Readback
-from ampmon.probe.standing import Standing
+from ampmon.probe.standing import StandingGradients
 from ampmon.probe.timing import Baseline, DeviceTimer, TimedSpan, joined
 from ampmon.training import outcome
 from ampmon.training.parameters import ParameterRegistry
@@ -59,7 +59,7 @@ class Measurer:
         self.timer = DeviceTimer(report)
         self._baselines: WeakKeyDictionary[torch.optim.Optimizer, Baseline] = WeakKeyDictionary()
         """Of the optimizers whose gradients were measured in the pass that unscales them."""
-        self._standing: WeakKeyDictionary[torch.optim.Optimizer, Standing] = WeakKeyDictionary()
+        self._standing: WeakKeyDictionary[torch.optim.Optimizer, StandingGradients] = WeakKeyDictionary()
         """What a device was asked about last."""
         self._searching = Allowance(config.budget / 2)
         """For searches of which nobody knows yet whether they will find anything."""
@@ -332,7 +332,7 @@ class Measurer:
         if not self._probe.takes(device) or (found is None and device.type == "cpu"):
             return PendingCulprits(device, counted=attribution.count(tensors, indices))
         if found is not None and (asking := self._probe.culprits(tensors)) is not None:
-            self._standing[optimizer] = Standing(optimizer, tensors, indices, asking)
+            self._standing[optimizer] = StandingGradients(optimizer, tensors, indices, asking)
             if (counts := asking(found)) is not None:
                 return PendingCulprits(device, counts=counts, indices=indices)
         span = self.timer.begin((device,))

@@ -12,7 +12,7 @@ from ampmon.probe.gradients import addresses, plain_gradients
 from ampmon.probe.ring import Readback
 
 
-class Standing:
+class StandingGradients:
     """All gradients of an optimizer, of one device and dtype, as they are now. Keeps none of them alive.
 
     Their parameters have the places ``indices`` in the header.

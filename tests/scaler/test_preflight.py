@@ -229,7 +229,7 @@ def test_nothing_is_changed(raises: bool) -> None:
             ampmon.preflight(model, given, loss_fn)
     else:
         found = ampmon.preflight(model, given, loss_fn)
-        assert {each.name for each in found.modules} == {"first", "norm"}
+        assert {"first", "norm"} <= {each.name for each in found.modules}
         assert len(model.masks) - masks == len(seen) >= 3
         assert all(torch.equal(model.masks[-1], mask) for mask in model.masks[masks:])
 
