@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from ampmon.activations import ActivationSample, ActivationSampler, ModuleRegistry
+from ampmon.checking.draws import SameDraws
 from ampmon.checking.refusals import checked_loss, checked_model
 from ampmon.checking.snapshot import gradients_aside, leaves, unchanged
 from ampmon.config import Config
@@ -105,7 +106,7 @@ class Bench:
     def run(self, dtype: torch.dtype, scale: float = 1.0, kept: Places = ()) -> Pass:
         """A pass in fp32, or under autocast to another ``dtype``, its loss multiplied by ``scale``."""
         is_fp32 = dtype == torch.float32
-        with unchanged(self._model), torch.enable_grad():
+        with unchanged(self._model), torch.enable_grad(), SameDraws():
             for place in kept:
                 _keep(self.modules[place], self.device)
             self._activations.begin(0, here=True)

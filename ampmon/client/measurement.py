@@ -13,11 +13,13 @@ from torch.amp.grad_scaler import GradScaler
 from ampmon.client.iteration import Iteration, PendingCulprits, PendingSample
 from ampmon.config import Config
 from ampmon.probe import attribution, host
+from ampmon.probe.allowance import Allowance
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gradients import local_gradients, plain_gradients
 from ampmon.probe.kernels import UNSCALED
 from ampmon.probe.losses import LossCopy
 from ampmon.probe.ring import Readback
+from ampmon.probe.standing import StandingGradients
 from ampmon.probe.timing import Baseline, DeviceTimer, TimedSpan, joined
 from ampmon.training import outcome
 from ampmon.training.parameters import ParameterRegistry
@@ -57,6 +59,10 @@ class Measurer:
         self.timer = DeviceTimer(report)
         self._baselines: WeakKeyDictionary[torch.optim.Optimizer, Baseline] = WeakKeyDictionary()
         """Of the optimizers whose gradients were measured in the pass that unscales them."""
+        self._standing: WeakKeyDictionary[torch.optim.Optimizer, StandingGradients] = WeakKeyDictionary()
+        """What a device was asked about last."""
+        self._searching = Allowance(config.budget / 2)
+        """For searches of which nobody knows yet whether they will find anything."""
         self._stock: TimedSpan | None = None
         """Torch's own unscaling under way, timed."""
         self._bare = 0
@@ -240,6 +246,7 @@ class Measurer:
         """Find the culprits where that is not done yet: on a CPU if there are any, elsewhere as the device decides.
 
         Where the host will be ``told`` before anything else is done to gradients on a device, `search` is left to it.
+        Else the device is asked as often as half the budget allows: that takes the longer the more gradients there are.
         Without kernels the device cannot decide: there samples find culprits, or that search.
         """
         if self._stock is not None:
@@ -251,6 +258,26 @@ class Measurer:
             if not (told and device.type != "cpu")
             and (self._probe.fuses(device) if self._probe.takes(device) else flag.item())
         }
+        if iteration.sampling or all(device.type == "cpu" for device in found):
+            self.search(optimizer, iteration, found)
+        elif (began := self._searching.begin()) is not None:
+            self._search_again(optimizer, iteration, found)
+            self._searching.end(began)
+
+    def _search_again(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        found: dict[torch.device, torch.Tensor],
+    ) -> None:
+        standing = self._standing.get(optimizer)
+        known = standing is None or (id(optimizer), standing.device) in iteration.culprits
+        if standing is not None and not known and [*found] == [standing.device]:
+            counts = standing.ask(optimizer, found[standing.device])
+            if counts is not None:
+                told = PendingCulprits(standing.device, counts=counts, indices=standing.indices)
+                self._blame(optimizer, iteration, told)
+                return
         self.search(optimizer, iteration, found)
 
     def ask_losses(self, iteration: Iteration, *, infers: bool) -> None:
@@ -289,10 +316,12 @@ class Measurer:
             device = tensors[0].device
             if device not in known and (found is None or device in found):
                 flag = found[device] if found is not None else None
-                self._blame(optimizer, iteration, self._told(iteration, indices, tensors, flag))
+                told = self._told(optimizer, iteration, indices, tensors, flag)
+                self._blame(optimizer, iteration, told)
 
     def _told(
         self,
+        optimizer: torch.optim.Optimizer,
         iteration: Iteration,
         indices: list[int],
         tensors: list[torch.Tensor],
@@ -302,8 +331,10 @@ class Measurer:
         device = tensors[0].device
         if not self._probe.takes(device) or (found is None and device.type == "cpu"):
             return PendingCulprits(device, counted=attribution.count(tensors, indices))
-        if found is not None and (counts := self._probe.culprits(tensors, found)) is not None:
-            return PendingCulprits(device, counts=counts, indices=indices)
+        if found is not None and (asking := self._probe.culprits(tensors)) is not None:
+            self._standing[optimizer] = StandingGradients(optimizer, tensors, indices, asking)
+            if (counts := asking(found)) is not None:
+                return PendingCulprits(device, counts=counts, indices=indices)
         span = self.timer.begin((device,))
         flags = Readback(attribution.flag(tensors))
         self.timer.end(span, iteration.spans)

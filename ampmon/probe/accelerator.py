@@ -41,6 +41,11 @@ def current_stream(device: torch.device) -> Any:
     )
 
 
+def stream_id(device: torch.device) -> int:
+    """What tells its current stream from others; 0 where it has none."""
+    return int(current_stream(device).stream_id) if is_asynchronous(device) else 0
+
+
 def new_event(device: torch.device, *, timed: bool = False) -> Any:
     """An event to record on a stream of the device."""
     if _GENERIC:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import torch
 
 from ampmon.probe import eager, kernels
 from ampmon.probe.ring import Readback
 from ampmon.probe.table import Unsupported
+
+
+Asking: TypeAlias = Callable[[torch.Tensor], Readback | None]
 
 
 class DeviceProbe:
@@ -69,19 +74,27 @@ class DeviceProbe:
             self._failed(error)
             return None
 
-    def culprits(
-        self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor
-    ) -> Readback | None:
-        """Inf and NaN elements of n gradients, int64 [n, 2]: counted only if ``found_inf`` there is not zero.
+    def culprits(self, gradients: Sequence[torch.Tensor]) -> Asking | None:
+        """What enqueues a count of inf and NaN elements of n gradients, int64 [n, 2], if found_inf there is not zero.
 
-        None where there is no kernel for it, or none yet.
+        It can be called again on this stream while no gradient moves. None where there is no kernel for it. It gives
+        None where there is none yet.
         """
         if self.fuses(gradients[0].device):
             try:
-                return Readback(self._kernels.culprits(gradients, found_inf))
+                return partial(self._asked, self._kernels.asking(gradients))
             except Exception as error:
                 self._failed(error)
         return None
+
+    def _asked(
+        self, count: Callable[[torch.Tensor], torch.Tensor], found_inf: torch.Tensor
+    ) -> Readback | None:
+        try:
+            return Readback(count(found_inf))
+        except Exception as error:
+            self._failed(error)
+            return None
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, Unsupported):

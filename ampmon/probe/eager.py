@@ -88,7 +88,9 @@ def _launch_block(chunks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tor
     wide = _with_exponent(chunks)
     magnitude = wide.abs()
     bits, shift, field, bias = (
-        (torch.int64, 52, 2047, 1023) if wide.dtype == torch.float64 else (torch.int32, 23, 255, 127)
+        (torch.int64, 52, 2047, 1023)
+        if wide.dtype == torch.float64
+        else (torch.int32, 23, 255, 127)
     )
     # CUDA's abs leaves a NaN in fp64 its sign.
     exponent = (magnitude.view(bits) >> shift).bitwise_and_(field)

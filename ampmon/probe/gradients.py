@@ -45,6 +45,16 @@ def plain_gradients(
     return gradients
 
 
+def addresses(optimizer: torch.optim.Optimizer) -> list[tuple[int, int]]:
+    """Of each parameter with a gradient its id, and where the gradient is. For those that are known to be plain."""
+    return [
+        (id(parameter), gradient.data_ptr())
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if (gradient := parameter.grad) is not None
+    ]
+
+
 def _held(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     for group in optimizer.param_groups:
         for parameter in group["params"]:

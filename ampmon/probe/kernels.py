@@ -102,10 +102,12 @@ class Cache:
 
     def culprits(self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor) -> torch.Tensor:
         """Elements that are inf, and that are NaN: int64 [n, 2]. All 0, and no gradient read, if ``found_inf`` is 0."""
-        into = torch.zeros((len(gradients), 2), dtype=torch.int64, device=gradients[0].device)
+        return self.asking(gradients)(found_inf)
+
+    def asking(self, gradients: Sequence[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+        """`culprits` of these gradients, to be called on this stream, and as long as each is where it is now."""
         table = self._table(gradients, MEASURED)
-        _launch("attribute", table, gradients[0], into, found_inf)
-        return into
+        return partial(_count, table, gradients[0].new_empty(0), len(gradients))
 
     def _measure(
         self,
@@ -129,6 +131,12 @@ class Cache:
         if gradients[0].dtype not in dtypes:
             raise Unsupported(f"gradients of {gradients[0].dtype}")
         return self._tables.of(gradients)
+
+
+def _count(table: Table, like: torch.Tensor, rows: int, found_inf: torch.Tensor) -> torch.Tensor:
+    into = torch.zeros((rows, 2), dtype=torch.int64, device=like.device)
+    _launch("attribute", table, like, into, found_inf)
+    return into
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:

@@ -2,15 +2,12 @@
 
 Loaded when a kernel is first asked for, for it needs Triton. Knows rows and addresses, no tensors.
 
-What it costs was reasoned, and counted in the machine code for sm_80 and sm_90; it is NOT measured on a card. In the
-time that a multiprocessor of an H100 or A100 reads 128 bytes, some 9 cycles (H200: 6), it issues some 36 (24)
-instructions for a warp. For 32 fp32 elements the inner loop takes 15, and 18 where it also unscales, which doubles the
-bytes; for fp16, of half the bytes, 13 and 19. To that end: loads of 16 bytes, 8 for each thread before the first use;
-sums kept by thread and joined once a chunk; a float added where an integer would be predicated; bins told apart by an
-exponent's last bits; inf and NaN counted behind a branch that few tiles take; at most 128 registers, so that 16 warps
-share a multiprocessor, and so smaller tiles across gaps, or where fp16 is unscaled too. Two units may be busier than
-the issue slots: conversion to fp64, 16 a cycle on those cards and 2 on most consumer cards, where it is the limit; and
-the increments of `tl.histogram` in shared memory. Triton before 3.8 counts by ballots instead: 40 and 43 instructions.
+On an H100 it takes 0.9 to 1.1 times as long as reading the bytes (benchmarks/results/, `make gpu`). To that end: loads
+of 16 bytes, 8 for each thread before the first use; sums kept by thread and joined once a chunk; a float added where an
+integer would be predicated; bins told apart by an exponent's last bits; inf and NaN counted behind a branch that few
+tiles take; at most 128 registers, so that 16 warps share a multiprocessor, and so smaller tiles across gaps, or where
+fp16 is unscaled too. Triton before 3.8 counts by ballots instead of increments in shared memory: 1.5 times the time for
+fp32, 2.4 to 2.6 for fp16 and bf16. On most consumer cards the conversion to fp64, 2 a cycle, will be the limit.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ampmon.probe.accelerator import current_stream, is_asynchronous
+from ampmon.probe.accelerator import stream_id
 from ampmon.probe.ring import upload
 
 
@@ -94,7 +94,8 @@ class Tables:
         """The tables of n plain tensors of one device and dtype. Enqueues copies to the device, and waits for none."""
         first = gradients[0]
         addresses = [gradient.data_ptr() for gradient in gradients]
-        key = (first.device, first.dtype, _stream(first.device), *_shapes(gradients))
+        # A table is written by the stream that asks for it first; another could read it before that.
+        key = (first.device, first.dtype, stream_id(first.device), *_shapes(gradients))
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept[key] = _Kept(gradients, addresses)
@@ -104,11 +105,6 @@ class Tables:
             kept.move(addresses, first.device)
         self._kept.move_to_end(key)
         return kept.table
-
-
-def _stream(device: torch.device) -> int:
-    """A table is written by the stream that asks for it first; another could read it before that."""
-    return int(current_stream(device).stream_id) if is_asynchronous(device) else 0
 
 
 def _shapes(gradients: Sequence[torch.Tensor]) -> tuple[object, ...]:

@@ -36,7 +36,10 @@ class Warmer:
             self._waiting.append((key, job))
         if self._thread is None or not self._thread.is_alive():
             try:
-                self._thread = threading.Thread(target=self._work, name="ampmon-kernels")
+                # Torch's own threads, which may be the first to ask, are daemons, and would make it one too.
+                self._thread = threading.Thread(
+                    target=self._work, name="ampmon-kernels", daemon=False
+                )
                 self._thread.start()
             except RuntimeError:  # no more threads, or the interpreter is ending
                 self._thread = None

@@ -1,6 +1,7 @@
 """Proves on a real GPU, in ten minutes at most, what the tests show without one, and measures what they cannot.
 
-Each stage is a process with a time limit; results are written after each. Without a GPU, stages that need none run.
+Each stage is a process with a time limit; results are written as they come. Stages that time nothing run at once.
+Without a GPU, stages that need none run.
 The exit code is 1 where a bar failed on a GPU.
 """
 
@@ -13,12 +14,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from benchmarks.gpu.result import Result, claim, commit, last_line
 from benchmarks.gpu.stages import FACTS, STAGES, TOTAL_S
@@ -109,6 +112,7 @@ class Run:
         self._run = run
         self._folder = folder
         self._until = time.monotonic() + arguments.seconds
+        self._lock = threading.Lock()
         self.result = Result(arguments.commit or commit(ROOT))
         self.on_gpu = False
         self.chosen: list[str] = arguments.stages or [name for name in STAGES if name != FACTS]
@@ -128,20 +132,26 @@ class Run:
         return True
 
     def stages(self) -> None:
-        """Run all that were chosen, one after the other."""
-        for number, name in enumerate(self.chosen, 1):
-            place = "cuda" if self.on_gpu else STAGES[name].place_without_gpu
-            about = f"{number}/{len(self.chosen)} {name}"
-            if place is None or (place == "emulated" and not which("g++")):
-                needs = "a GPU" if place is None else "g++, or a GPU"
-                print(f"{about}: not run, for it needs {needs}.", flush=True)
-                continue
-            limit_s = self._limit(name)
-            if limit_s < LEAST_S:
-                print(f"{about}: not run, for no time is left.", flush=True)
-                continue
-            print(f"{about}, at most {limit_s:.0f} s: {STAGES[name].what}.", flush=True)
-            self._stage(name, place)
+        """Run all that were chosen: on a GPU those that time nothing at once, the others one after the other."""
+        at_once = [name for name in self.chosen if self.on_gpu and not STAGES[name].alone]
+        with ThreadPoolExecutor(max(len(at_once), 1)) as threads:
+            list(threads.map(self._begin, at_once))
+        for name in self.chosen:
+            if name not in at_once:
+                self._begin(name)
+
+    def _begin(self, name: str) -> None:
+        place = "cuda" if self.on_gpu else STAGES[name].place_without_gpu
+        if place is None or (place == "emulated" and not which("g++")):
+            needs = "a GPU" if place is None else "g++, or a GPU"
+            print(f"{name}: not run, for it needs {needs}.", flush=True)
+            return
+        limit_s = self._limit(name)
+        if limit_s < LEAST_S:
+            print(f"{name}: not run, for no time is left.", flush=True)
+            return
+        print(f"{name}, at most {limit_s:.0f} s: {STAGES[name].what}.", flush=True)
+        self._stage(name, place)
 
     def _limit(self, name: str) -> float:
         left: float = self._until - time.monotonic()
@@ -153,8 +163,7 @@ class Run:
         file = self._folder / f"{name}.json"
 
         def changed(seconds: float) -> None:
-            self.result.hear(name, heard(file), "under way", seconds)
-            self.save()
+            self._hear(name, heard(file), "under way", seconds)
 
         limit_s = self._limit(name)
         command = stage_command(name, file, place, limit_s)
@@ -162,15 +171,24 @@ class Run:
         said = heard(file)
         if outcome.words:
             said["failures"].append({"what": outcome.state, "why": outcome.words})
-            print(f"  {outcome.state}. Its last words:\n{outcome.words[-600:]}")
-        self.result.hear(name, said, outcome.state, outcome.seconds)
-        self.save()
-        for failure in said["failures"][:SHOWN]:
-            print(f"  {failure['what']}: {last_line(failure['why'])}")
+        self._hear(name, said, outcome.state, outcome.seconds)
+        self._print(name, said, outcome)
+        return outcome.state == "done"
+
+    def _hear(self, name: str, said: dict[str, Any], state: str, seconds: float) -> None:
+        with self._lock:
+            self.result.hear(name, said, state, seconds)
+            self.save()
+
+    def _print(self, name: str, said: dict[str, Any], outcome: Outcome) -> None:
+        lines = [f"  {each['what']}: {last_line(each['why'])}" for each in said["failures"][:SHOWN]]
+        if outcome.words:
+            lines.insert(0, f"  {outcome.state}. Its last words:\n{outcome.words[-600:]}")
         if name != FACTS:
             counted = [f"{self.result.count(each, [name])} {each}" for each in STATES]
-            print(f"  bars: {', '.join(counted)}; {outcome.seconds:.0f} s", flush=True)
-        return outcome.state == "done"
+            lines.append(f"  {name}: bars: {', '.join(counted)}; {outcome.seconds:.0f} s")
+        if lines:
+            print("\n".join(lines), flush=True)
 
     def _path(self) -> Path:
         return Path(self._arguments.results / self.result.name())

@@ -20,7 +20,8 @@ from benchmarks.gpu.told import Told
 class Stage(NamedTuple):
     """What a stage does, for how long at most, and the bars that it says something of.
 
-    Its work is a suite of tests, or a module of this package whose ``run`` takes what to tell, place and seconds.
+    Its work is a suite of tests, or a module of this package whose ``run`` takes what to tell, place and seconds. On a
+    GPU those that need not be ``alone``, for they time nothing, run at once.
     """
 
     what: str
@@ -28,6 +29,7 @@ class Stage(NamedTuple):
     work: Suite | str
     bars: tuple[str, ...]
     place_without_gpu: str | None = None
+    alone: bool = True
 
     def run(self, told: Told, place: str, limit_s: float) -> None:
         """Do it here."""
@@ -39,7 +41,7 @@ class Stage(NamedTuple):
 
 
 def _of_suite(what: str, limit_s: int, suite: Suite, place: str = "emulated") -> Stage:
-    return Stage(what, limit_s, suite, suite.bars, place)
+    return Stage(what, limit_s, suite, suite.bars, place, alone=False)
 
 
 FACTS = "facts"
@@ -52,15 +54,16 @@ STAGES = {
         ("all variants of the kernels compile", "spills in ordinary loops, bytes"),
         "cpu",
     ),
-    "arithmetic": _of_suite("the kernels' suites", 75, suites.ARITHMETIC, "cpu"),
-    "parity": _of_suite("the parity matrix and the recipes", 100, suites.PARITY),
-    "waits": _of_suite("count what updates wait for", 60, suites.WAITS),
-    "streams": _of_suite("two and eight streams, and forked workers", 45, suites.STREAMS),
+    "arithmetic": _of_suite("the kernels' suites", 120, suites.ARITHMETIC, "cpu"),
+    "parity": _of_suite("the parity matrix and the recipes", 150, suites.PARITY),
+    "waits": _of_suite("count what updates wait for", 120, suites.WAITS),
+    "streams": _of_suite("two and eight streams, and forked workers", 90, suites.STREAMS),
     "frameworks": Stage(
         "train with the frameworks that are installed, under `ampmon run`",
-        60,
+        120,
         "frameworks",
         (frameworks.BAR,),
+        alone=False,
     ),
     "kernels": Stage(
         "time the kernels beside torch's unscaling and a copy",
@@ -76,7 +79,7 @@ STAGES = {
     ),
     "host": Stage(
         "time what the host adds to an update",
-        25,
+        30,
         "host",
         (
             "stall of the first update, ms",
@@ -84,21 +87,21 @@ STAGES = {
             "added to an unsampled update of 148 tensors, us",
         ),
     ),
+    "memory": Stage(
+        "bytes of tables, pinned memory and samples",
+        45,
+        "memory",
+        ("memory that sampling takes, of the gradients'",),
+    ),
     "training": Stage(
         "train GPT-2 small in turns with the stock scaler",
-        115,
+        150,
         "training",
         tuple(
             f"{kind}, {optimizer}"
             for optimizer in ("AdamW", "fused AdamW")
             for kind in ("GPT-2, default settings", "GPT-2, no update sampled")
         ),
-    ),
-    "memory": Stage(
-        "bytes of tables, pinned memory and samples",
-        30,
-        "memory",
-        ("memory that sampling takes, of the gradients'",),
     ),
 }
 TOTAL_S = 600

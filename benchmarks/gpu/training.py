@@ -32,8 +32,8 @@ SETTING = Setting(
     kinds=(STOCK, MONITORED, AGAIN, UNSAMPLED, SAMPLED),
     block=4,
 )
-STARTING = 0.3
-"""The share of an optimizer's time that is not for turns: models are made, and what is done once is done."""
+STARTING_S, TURNS_S = 25.0, 5.0
+"""What is taken to make the first optimizer's models, and to do what is done once; and the least time for turns."""
 
 
 def run(told: Told, place: str, limit_s: float, setting: Setting = SETTING) -> None:
@@ -42,11 +42,14 @@ def run(told: Told, place: str, limit_s: float, setting: Setting = SETTING) -> N
     with tempfile.TemporaryDirectory() as folder:
         ampmon.init("make gpu", "training", dir=folder, mode="offline")
         all_rows: list[dict[str, Any]] = []
+        starting_s = STARTING_S if place == "cuda" else 0.0
         for left, (name, optimizer) in zip((2, 1), OPTIMIZERS.items(), strict=True):
-            share = (until - time.monotonic()) / left
+            began = time.monotonic()
+            turns_s = max((until - began) / left - starting_s, TURNS_S if place == "cuda" else 0.0)
             title = f"{setting.title}, {name}"
             of_this = replace(setting, title=title, device=place, optimizer=optimizer)
-            rows = whole_step.compare(replace(of_this, limit_s=(1 - STARTING) * share))
+            rows = whole_step.compare(replace(of_this, limit_s=turns_s))
+            starting_s = time.monotonic() - began - turns_s
             told.rows("training", all_rows := [*all_rows, *rows])
             _tell(told, {row["kind"]: row for row in rows}, name)
         ampmon.finish()

@@ -238,9 +238,10 @@ def test_a_later_run_goes_on_with_the_result_of_the_same_code(tmp_path: Path) ->
 
 
 def test_stages_fit_into_ten_minutes() -> None:
-    """The limits of all stages, but for the machine's name, add up to the whole, and each has a word and a place."""
-    limits = [stage.limit_s for name, stage in STAGES.items() if name != FACTS]
-    assert sum(limits) <= TOTAL_S == 600
+    """The longest of the stages that run at once and the limits of all others add up to the whole."""
+    stages = [stage for name, stage in STAGES.items() if name != FACTS]
+    at_once = max(stage.limit_s for stage in stages if not stage.alone)
+    assert at_once + sum(stage.limit_s for stage in stages if stage.alone) <= TOTAL_S == 600
     names = [bar for stage in STAGES.values() for bar in stage.bars]
     assert len(set(names)) == len(names)
     for stage in STAGES.values():
@@ -288,10 +289,13 @@ def test_calls_on_a_gpu_complete_a_result(
     """A bar that failed is the exit code; one stage alone, and what is resumed, keep the result of the others."""
     first = OnAGpu(failing="streams", slow="waits")
     assert call(tmp_path, first) == 1
-    assert first.ran == list(STAGES)
+    alone = [name for name, stage in STAGES.items() if stage.alone]
+    assert first.ran[0] == FACTS
+    assert first.ran[-len(alone) + 1 :] == alone[1:]
+    assert sorted(first.ran) == sorted(STAGES)
     printed = capsys.readouterr().out
-    assert "4/9 waits, at most 70 s: " in printed
-    assert "bars: 1 passed, 0 failed, 2 not run; 2 s" in printed
+    assert "waits, at most 120 s: " in printed
+    assert "waits: bars: 1 passed, 0 failed, 2 not run; 2 s" in printed
     again = OnAGpu()
     assert call(tmp_path, again, "streams") == 0
     assert again.ran == [FACTS, "streams"]
@@ -350,6 +354,6 @@ def test_make_gpu_says_that_there_is_no_gpu(tmp_path: Path) -> None:
     environment = {"PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""}
     done = scripts.run(*words, cwd=ROOT, env=environment)
     assert done.stdout.startswith("There is no GPU here")
-    assert "1/2 training: not run, for it needs a GPU." in done.stdout
+    assert "training: not run, for it needs a GPU." in done.stdout
     assert done.stdout.count("| not run |") == len(STAGES["training"].bars + STAGES["memory"].bars)
     assert not (tmp_path / "results").exists()

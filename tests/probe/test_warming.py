@@ -29,6 +29,21 @@ def test_a_job_is_not_waited_for() -> None:
     assert ran == [False, "second"]
 
 
+def test_a_job_is_no_daemons_whoever_asks() -> None:
+    """Asked for by a daemon thread, as torch's backward pass is on a GPU, it runs on one that the process waits for."""
+    warmer = Warmer()
+    ran: list[bool] = []
+
+    def job() -> None:
+        ran.append(threading.current_thread().daemon)
+
+    asker = threading.Thread(target=lambda: warmer.done("job", job), daemon=True)
+    asker.start()
+    asker.join()
+    wait_for(lambda: warmer.done("job", job))
+    assert ran == [False]
+
+
 def test_a_job_that_fails_is_told_of_whenever_it_is_asked_for() -> None:
     """As without a C compiler: the job's own error is the cause, and other jobs are done."""
     warmer = Warmer()

@@ -61,7 +61,10 @@ def test_the_window_follows_the_slider(reader: Reader) -> None:
         tops.append(reader.ask("document.querySelector('.window i').getBoundingClientRect().top"))
     reader.page.mouse.up()
     assert tops[0] > tops[1]
-    assert [url for url in asked if "/figures/" in url] == []
+    # The page may renew all its charts meanwhile; the slider asks for none.
+    assert sum("/figures/exponents" in url for url in asked) <= sum(
+        "/figures/skips" in url for url in asked
+    )
     assert slider.get_attribute("aria-valuetext") == "2⁻⁸, 76\u202f% lost"
     recorded = reader.figure("exponents").locator(".scatterlayer .trace").first
     expect(recorded).to_have_css("visibility", "hidden")

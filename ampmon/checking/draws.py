@@ -1,0 +1,49 @@
+"""Has dropout draw alike in every precision, so that passes in two of them can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+
+_DROPOUTS = {
+    F.dropout,
+    F.dropout1d,
+    F.dropout2d,
+    F.dropout3d,
+    F.alpha_dropout,
+    F.feature_alpha_dropout,
+    torch.dropout,
+}
+_ATTENTION = {F.scaled_dot_product_attention: 4, F.multi_head_attention_forward: 10}
+"""And where each takes ``dropout_p``."""
+
+
+class SameDraws(TorchFunctionMode):
+    """Within it dropout is computed in fp32, and attention has none.
+
+    On a GPU the elements that dropout takes hang on the dtype, though the generator's state is the same: a kernel draws
+    for as many elements at a time as it loads. The kernels of attention differ more; to have no dropout there is alike.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _DROPOUTS and args and args[0].is_floating_point():
+            # Not in place, even where that is asked for: what is returned is what counts.
+            return func(args[0].float(), *args[1:], **kwargs).to(args[0].dtype)
+        if (place := _ATTENTION.get(func)) is not None:
+            if place < len(args):
+                args = (*args[:place], 0.0, *args[place + 1 :])
+            else:
+                kwargs = {**kwargs, "dropout_p": 0.0}
+        return func(*args, **kwargs)

@@ -1,0 +1,33 @@
+"""What could be done in every update is done for a share of the time."""
+
+from __future__ import annotations
+
+from ampmon.probe.allowance import Allowance
+
+
+def test_work_takes_its_share_of_the_time() -> None:
+    """What was saved at the start is spent first; from then on work of 1 ms in each update of 10 ms is done in a tenth
+    of them where its share is a hundredth.
+    """
+    now = 0
+    allowance = Allowance(0.01, clock=lambda: now)
+    done = []
+    for update in range(5000):
+        now += 10_000_000
+        if (began := allowance.begin()) is not None:
+            now += 1_000_000
+            allowance.end(began)
+            done.append(update)
+    assert done[:200] == [*range(200)]
+    assert 380 < sum(update >= 1000 for update in done) < 420
+
+
+def test_a_share_of_all_is_no_limit() -> None:
+    """With a share of 1 work is always done, however long it takes."""
+    now = 0
+    allowance = Allowance(1.0, clock=lambda: now)
+    for _ in range(10):
+        began = allowance.begin()
+        assert began is not None
+        now += 10**12
+        allowance.end(began)
