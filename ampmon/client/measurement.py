@@ -59,7 +59,9 @@ class Measurer:
         self.timer = DeviceTimer(report)
         self._baselines: WeakKeyDictionary[torch.optim.Optimizer, Baseline] = WeakKeyDictionary()
         """Of the optimizers whose gradients were measured in the pass that unscales them."""
-        self._standing: WeakKeyDictionary[torch.optim.Optimizer, StandingGradients] = WeakKeyDictionary()
+        self._standing: WeakKeyDictionary[torch.optim.Optimizer, StandingGradients] = (
+            WeakKeyDictionary()
+        )
         """What a device was asked about last."""
         self._searching = Allowance(config.budget / 2)
         """For searches of which nobody knows yet whether they will find anything."""
