@@ -19,6 +19,7 @@ from benchmarks import (
     peers,
     peers_gradients,
     peers_host_cost,
+    run_cost,
     sample_cost,
     start_up,
     whole_step,
@@ -56,6 +57,9 @@ BENCHMARKS = {
         sample_cost,
     ),
     "start_up": Benchmark("Starting a Python below `ampmon run`", start_up),
+    "run_cost": Benchmark(
+        "Host time of an update, `ampmon run` beside `ampmon.GradScaler`", run_cost
+    ),
     "ingest": Benchmark("Ingest and figures over HTTP, SQLite, one client", ingest),
     "peers_gradients": Benchmark(
         "Looking at 124 million fp32 gradients in 148 tensors, CPU, beside others", peers_gradients
@@ -92,7 +96,7 @@ GROUPS = {
         "What monitoring costs",
         "make bench",
         "",
-        ("host_cost", "sample_cost", "start_up", "ingest"),
+        ("host_cost", "sample_cost", "start_up", "run_cost", "ingest"),
     ),
     "probe": Group(
         "What the probe costs, beside others",

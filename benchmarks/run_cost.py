@@ -1,0 +1,74 @@
+"""The host's time for an update under `ampmon run`, as a ratio to that with `ampmon.GradScaler` in the script.
+
+Scalers take turns, update by update, each with an optimizer and gradients of its own, and with default settings. A
+second `ampmon.GradScaler` takes turns with them: what it seems to take is the noise. All are made anew for each round,
+for where they lie in memory costs more than what is asked here. The interval is of the rounds' medians; where it has 1
+in it, nothing is measurable. Records go to a spool, and nobody sends them.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+import ampmon
+from ampmon.training import built
+from benchmarks.host_cost import TENSORS, WARM_UP, iteration
+from benchmarks.paired import ratio, seconds, shown
+
+
+ROUNDS, UPDATES = 40, 500
+
+
+def unchanged(*args: Any, **kwargs: Any) -> torch.amp.GradScaler:
+    """torch's scaler as a script makes it under `ampmon run`, which would watch all others of the process too."""
+    scaler = torch.amp.GradScaler(*args, **kwargs)
+    built.startup()._wait(scaler)
+    return scaler
+
+
+KINDS = {
+    "given": ampmon.GradScaler,
+    "noise": ampmon.GradScaler,
+    "ampmon run": unchanged,
+    "balance": unchanged,
+}
+"""Two of each class: Python is quicker with the class that it sees more often, and a training has only one."""
+
+
+def measure(directory: Path, rounds: int = ROUNDS, updates: int = UPDATES) -> list[dict[str, Any]]:
+    """Two rows for each number of tensors: `ampmon run`, and the noise. Takes a minute or two."""
+    rows = []
+    for tensors in TENSORS:
+        times: dict[str, list[float]] = {name: [] for name in KINDS}
+        for number in shown(range(rounds), f"{tensors} tensors"):
+            ampmon.init(f"benchmark {number}", dir=directory, mode="offline")  # streams are limited
+            for name, each in one_round(tensors, updates).items():
+                times[name].append(each)
+        ampmon.finish()
+        for name in ("ampmon run", "noise"):
+            found = ratio(times[name], times["given"])
+            rows.append({"tensors": tensors, "what": name, **found.row()})
+    return rows
+
+
+def one_round(tensors: int, updates: int) -> dict[str, float]:
+    """The median of the host's seconds for an update, by kind of scaler."""
+    made = random.sample(
+        list(KINDS.items()), len(KINDS)
+    )  # the first one's memory is not like the others'
+    works = [(name, iteration(make, tensors)) for name, make in made]
+    times: dict[str, list[float]] = {name: [] for name in KINDS}
+    for turn in range(WARM_UP + updates):
+        random.shuffle(
+            works
+        )  # in a fixed order each would find the caches as the same other left them
+        for name, work in works:
+            taken = seconds(work)
+            if turn >= WARM_UP:
+                times[name].append(taken)
+    return {name: median(each) for name, each in times.items()}
