@@ -20,11 +20,14 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+import ampmon
 from ampmon.client import current_run
 from recording import Recording
 
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+UNCHANGED = "unchanged"
+"""What a run of a recipe is called in which only `ampmon.auto` knows ampmon."""
 
 
 @dataclass
@@ -153,8 +156,14 @@ def ledger(recorded: Recording) -> list[tuple[float, tuple[bool, ...], float]]:
     ]
 
 
+def is_sharded(name: str) -> bool:
+    """Whether the ranks of a recipe hold parts of each parameter."""
+    return name.startswith("fsdp")
+
+
 def main() -> None:
-    """Recipes that several processes run, each first with the stock scaler, then with ampmon's.
+    """Recipes that several processes run, each first with the stock scaler, then with ampmon's; then those with shards,
+    unchanged but watched.
 
     Arguments: the folder for the outcomes, the number of ranks, a port for each process group to come, and the recipes'
     names. Each rank is a fork of this process, which has imported what takes long.
@@ -183,3 +192,8 @@ def _run_together(folder: Path, ports: list[str], names: list[str]) -> None:
             outcomes.append(run(name, stock=stock))
         current_run.finish()
         torch.save(outcomes, folder / f"{name}-{os.environ['RANK']}.pt")
+    ampmon.auto()  # for good: each stock scaler from here on is watched
+    for name in filter(is_sharded, names):
+        os.environ.update(MASTER_PORT=next(free), AMPMON_NAME=f"{name} {UNCHANGED}")
+        torch.save(run(name, stock=True), folder / f"{name}-{UNCHANGED}-{os.environ['RANK']}.pt")
+        current_run.finish()

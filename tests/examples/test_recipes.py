@@ -17,7 +17,7 @@ import recipe
 import scripts
 from ampmon import wire
 from older_torch import HAS_FSDP2
-from recipe import EXAMPLES, Outcome, ledger
+from recipe import EXAMPLES, UNCHANGED, Outcome, is_sharded, ledger
 from recording import Recording, recording, recordings
 from serving import free_port
 from warm_python import WarmPython
@@ -142,7 +142,7 @@ def test_a_disabled_scaler_records_that_it_is_disabled(data_directory: Path) -> 
 def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what two processes left that ran the recipes of several processes, one after another."""
     folder = tmp_path_factory.mktemp("together")
-    ports = ",".join(str(free_port()) for _ in range(2 * len(RUNS_HERE)))
+    ports = ",".join(str(free_port()) for _ in range(3 * len(RUNS_HERE)))
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AMPMON_")},
         "AMPMON_DIR": str(folder),
@@ -173,6 +173,25 @@ def test_a_recipe_of_several_processes(name: str, together: Path) -> None:
         assert recorded.events("lint") == []
         if rank == 0:
             assert_learned(ours)
+
+
+@pytest.mark.parametrize("name", list(filter(is_sharded, RUNS_HERE)))
+def test_a_sharded_recipe_needs_no_change(name: str, together: Path) -> None:
+    """As under `ampmon run`, stock scalers are watched: one run of both shards, all equal bit for bit, names, skips."""
+    watched = f"{name} {UNCHANGED}"
+    attempts = [recorded for recorded in recordings(together) if recorded.attempt.name == watched]
+    assert [recorded.attempt.world_size for recorded in attempts] == [RANKS] * RANKS
+    assert len({recorded.attempt.run_id for recorded in attempts}) == 1
+    for recorded in attempts:
+        rank = recorded.attempt.rank
+        stock, _ = torch.load(together / f"{name}-{rank}.pt", weights_only=False)
+        ours = torch.load(together / f"{name}-{UNCHANGED}-{rank}.pt", weights_only=False)
+        assert_identical(stock, ours)
+        assert ledger(recorded) == stock.ledger == ours.ledger
+        header = recorded.header()
+        assert header.parameters[0].name.endswith("0.weight")  # other models live in the process
+        assert header.layout == "sharded"
+        assert [update for update in recorded.updates if update.gradients is not None]
 
 
 def test_a_recipe_of_several_processes_starts_them_itself(
