@@ -1,29 +1,47 @@
-"""`stream`: loss scaling that no torch GradScaler does, told update by update. Knows no framework."""
+"""`stream`: loss scaling that no torch GradScaler does, told update by update. Knows no framework.
+
+Gradients are looked at where an integration says when they are complete and still scaled.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+import msgspec
 import torch
 
 from ampmon import wire
 from ampmon.client import current_run
 from ampmon.client.greeting import greet
-from ampmon.client.iteration import taken
-from ampmon.client.monitor_view import Reporting, rates
+from ampmon.client.iteration import Iteration, taken
+from ampmon.client.measurement import Measurer
+from ampmon.client.monitor_view import Reporting, rates, shares
 from ampmon.client.recorder import Recorder
+from ampmon.config import Config
 from ampmon.errors import ConfigurationError
+from ampmon.probe.account import Account
+from ampmon.probe.budget import Budget
 from ampmon.probe.graphs import capturing
+from ampmon.probe.order import BackwardOrderLearner
 from ampmon.probe.ring import Readback
+from ampmon.probe.timing import DeviceTimer
 from ampmon.system import signals
 from ampmon.training import outcome
 from ampmon.training.outcome import Reading
+from ampmon.training.parameters import ParameterRegistry
 from ampmon.training.series import Stream
+
+
+Names: TypeAlias = Callable[[], Mapping[int, str]]
+"""Names of parameters, by id."""
+_CONFIG = Config()
+_SAMPLE = None if _CONFIG.sample == "all" else _CONFIG.sample
+_ONE = torch.ones(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +93,83 @@ Value = float | torch.Tensor
 Kept = float | Readback
 
 
+class FeedGradients:
+    """Looks at the gradients of one optimizer while they are still scaled, within the budget of a scaler's monitor.
+
+    ``names`` gives those of its parameters by id. ``sharded`` says that each rank holds others: then all ranks look.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        names: Names,
+        *,
+        sharded: bool,
+        report: Callable[[str, Exception], None],
+    ) -> None:
+        self._optimizer, self._sharded = optimizer, sharded
+        self._registry = ParameterRegistry(None, names)
+        self._measurer = Measurer(self._registry, _CONFIG, report)
+        self._budget = Budget(_CONFIG.every, _CONFIG.budget)
+        self._order = BackwardOrderLearner(lambda: ())
+        self.account = Account(self._budget, self._measurer.timer)
+        self._iteration = Iteration()
+        self._newest: wire.Gradients | None = None
+
+    def look(self, ordinal: int, rank: int) -> bool:
+        """Sample them, if that is due. Whether there are parameters that the header has not."""
+        started = self.account.clock()
+        iteration = self._iteration = Iteration()
+        iteration.sampling = (rank == 0 or self._sharded) and self._budget.due(ordinal)
+        met = self._registry.meet(self._optimizer)
+        self._measurer.before_unscale(self._optimizer, iteration, _ONE, fused=(), dying=False)
+        self.account.spend(started)
+        return met
+
+    def search(self) -> None:
+        """Find those that are not finite, where no sample has."""
+        started = self.account.clock()
+        self._measurer.search(self._optimizer, self._iteration, None)
+        self.account.spend(started)
+
+    def described(self, header: wire.StreamHeader) -> wire.StreamHeader:
+        """The stream's header, with the parameters."""
+        return msgspec.structs.replace(
+            header,
+            layout="sharded" if self._sharded else "replicated",
+            sample=_SAMPLE,
+            budget=self._budget.share,
+            parameters=tuple(self._registry.parameters),
+        )
+
+    def taken(self) -> Iteration:
+        """What was seen since the last update."""
+        iteration, self._iteration = self._iteration, Iteration()
+        return iteration
+
+    def step(self, iteration: Iteration, *, skipped: bool, moved: bool) -> wire.OptimizerStep:
+        """The optimizer's step in an update whose values are on the host."""
+        step = taken(type(self._optimizer).__name__, "plain")
+        if skipped:
+            step = iteration.skipped(id(self._optimizer), step, self._order)
+        if moved:
+            self._budget.scale_changed()
+        self._newest = iteration.gradients() or self._newest
+        return step
+
+    def interval(self) -> dict[str, Any]:
+        """What the record of a sample tells of the budget."""
+        return {"interval": self._budget.every, "over_budget": self._budget.exceeded}
+
+    def shares(self) -> dict[str, float]:
+        """What the newest sample says, as `ampmon.metrics` names it."""
+        if self._newest is None:
+            return {}
+        return shares(self._newest, self._registry.parameters, _SAMPLE)
+
+
 class Feed(Reporting):
-    """A stream that is told of each update, and of nothing else: no gradients are looked at.
+    """A stream that is told of each update. It looks at no gradients but those that an integration has it `watch`.
 
     ``updates`` and ``skips`` count what was told; `metrics`, ``findings`` and ``should_stop`` are those of
     `scaler.monitor`. Nothing here raises, syncs or blocks after construction.
@@ -86,8 +179,9 @@ class Feed(Reporting):
         self.updates = self.skips = 0
         self._name, self._policy = name, policy
         self._scale = 0.0
-        self._tracker = self._cost_ns = 0
-        self._last_ns: int | None = None
+        self._tracker = 0
+        self._gradients: FeedGradients | None = None
+        self._account = Account(Budget("auto", 1.0), DeviceTimer(self._failed))
         self._recorder: Recorder | None = None
         self._stream: Stream | None = None
         if (run := current_run.ensure()) is not None:
@@ -100,70 +194,110 @@ class Feed(Reporting):
         Each may be a tensor of one element on any device: it is copied, and nothing waits for it. Call it once an
         update, after the scale was moved. Never raises, syncs or blocks.
         """
-        started = time.perf_counter_ns()
-        run = current_run.current()
-        if run is None:
-            return
-        try:
-            if capturing():
+        started = self._account.clock()
+        with self._harmless() as stream:
+            if stream is None:
                 return
-            if run is not self._recorder:
-                self._connect(run)
-            if (stream := self._stream) is None:
-                return
-            run.recent = stream
             values = [_kept(each) for each in (scale, new_scale, skipped)]
-            duration = None if self._last_ns is None else (started - self._last_ns) / 1000
-            self._last_ns = started
-            ordinal, stream.ordinal = stream.ordinal, stream.ordinal + 1
-            told = functools.partial(self._told, stream, ordinal, duration, self._cost_ns / 1000)
-            stream.submit(_Pending(values, told))
-            self._cost_ns = time.perf_counter_ns() - started
+            gradients = self._gradients
+            iteration = gradients.taken() if gradients is not None else Iteration()
+            sampled = bool(iteration.samples)
+            duration = self._account.lap(started)
+            more = gradients.interval() if gradients is not None and sampled else {}
+            more |= {
+                "ordinal": stream.ordinal,
+                "duration": duration,
+                "cost": self._account.settle(duration, 0.0, iteration.spans, sampled=sampled),
+            }
+            stream.ordinal += 1
+            told = functools.partial(self._told, stream, iteration, more)
+            stream.submit(_Pending(values, iteration, told))
+            self._account.handed_over(started, sampled=sampled)
+
+    @property
+    def watches_gradients(self) -> bool:
+        return self._gradients is not None
+
+    def watch(self, optimizer: torch.optim.Optimizer, names: Names, *, sharded: bool) -> None:
+        """Look at the gradients of an optimizer, whenever `unscaling` is called. Not public."""
+        self._gradients = FeedGradients(optimizer, names, sharded=sharded, report=self._failed)
+        self._account = self._gradients.account
+
+    def unscaling(self) -> None:
+        """The gradients of the update that `update` tells of next are complete, and still scaled. Not public."""
+        with self._harmless() as stream:
+            if stream is None or self._gradients is None or self._recorder is None:
+                return
+            if self._gradients.look(stream.ordinal, self._recorder.rank):
+                self._describe(self._recorder, stream)
+
+    def overflowed(self) -> None:
+        """They are unscaled, and some are not finite on this rank or another. Not public."""
+        with self._harmless() as stream:
+            if stream is not None and self._gradients is not None:
+                self._gradients.search()
+
+    @contextlib.contextmanager
+    def _harmless(self) -> Iterator[Stream | None]:
+        """The stream to write to, if there is one now. What goes wrong within is counted, and raises nothing."""
+        try:
+            run = current_run.current()
+            if run is not None and run is not self._recorder and not capturing():
+                self._connect(run)
+            if run is None or capturing():
+                yield None
+            else:
+                run.recent = self._stream or run.recent
+                yield self._stream
         except Exception as error:
-            signals.let_through(error)
-            run.failed("ampmon.stream", error)
+            self._failed("ampmon.stream", error)
+
+    def _failed(self, where: str, error: Exception) -> None:
+        signals.let_through(error)
+        if self._recorder is not None:
+            self._recorder.failed(where, error)
 
     def metrics(self) -> dict[str, float]:
         """The newest known scale and skips, as `ampmon.metrics` names them. Neither syncs nor blocks."""
-        return rates(self._scale, self.updates, self.skips)
+        found = rates(self._scale, self.updates, self.skips)
+        return found | self._gradients.shares() if self._gradients is not None else found
 
     def __repr__(self) -> str:
         return f"<ampmon.Feed of run {self.run_id}: {self.updates} updates, {self.skips} skips>"
 
     def _connect(self, run: Recorder) -> None:
-        self._last_ns, self._cost_ns = None, 0
+        self._account.restart()
         self._recorder, self._stream = run, run.stream(self._name)
         if self._stream is not None:
             run.recent = self._stream
             run.shown[self._stream.name] = self
-            run.header(self._policy.header(self._stream.name))
+            self._describe(run, self._stream)
+
+    def _describe(self, run: Recorder, stream: Stream) -> None:
+        header = self._policy.header(stream.name)
+        run.header(self._gradients.described(header) if self._gradients is not None else header)
 
     def _told(
-        self,
-        stream: Stream,
-        ordinal: int,
-        duration: float | None,
-        cost: float,
-        values: list[float],
+        self, stream: Stream, iteration: Iteration, more: dict[str, Any], values: list[float]
     ) -> None:
         scale, after, found = values
         skipped = found != 0
         self._tracker = 0 if skipped or after != scale else self._tracker + 1
         # A skip may leave the scale as it is: then it is no back-off.
         before = Reading(scale, self._tracker, [])
-        step = taken("optimizer", "plain")
-        if skipped:
-            step = wire.OptimizerStep(optimizer="optimizer", path="plain", skipped=True)
+        if self._gradients is not None:
+            step = self._gradients.step(iteration, skipped=skipped, moved=after != scale)
+        else:
+            step = wire.OptimizerStep(optimizer="optimizer", path="plain", skipped=skipped)
         stream.put(
             wire.Update,
-            ordinal=ordinal,
             scale=scale,
             scale_after=after,
             growth_tracker=self._tracker,
             event=outcome.why(before, Reading(after, self._tracker, []), False, 0),
             optimizers=(step,),
-            duration=duration,
-            cost=cost,
+            gradients=iteration.gradients(),
+            **more,
         )
         self._scale = after
         self.updates += 1
@@ -175,11 +309,13 @@ class _Pending:
     """An update some of whose values may be on their way from a device."""
 
     values: list[Kept]
+    iteration: Iteration
     told: Callable[[list[float]], None]
     brief = True
 
     def ready(self) -> bool:
-        return all(isinstance(value, float) or value.ready() for value in self.values)
+        ready = all(isinstance(value, float) or value.ready() for value in self.values)
+        return ready and self.iteration.ready()
 
     def write(self) -> None:
         self.told(

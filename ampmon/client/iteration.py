@@ -123,6 +123,41 @@ class Iteration:
         keep(self.losses, outputs)
         self.given.append(weakref.ref(outputs) if type(outputs) is torch.Tensor else None)
 
+    def ready(self) -> bool:
+        """Whether all that was measured is on the host. Does not wait."""
+        if self.samples and not all(sample.ready() for sample in self.samples):
+            return False
+        for gathered in (self.activations, self.arrived, self.loss):
+            if gathered is not None and not gathered.ready():
+                return False
+        culprits = self.culprits
+        return not culprits or all(part.ready() for parts in culprits.values() for part in parts)
+
+    def gradients(self) -> wire.Gradients | None:
+        """The sample, if there is one. Waits for values that are not on the host yet."""
+        return _joined(self.samples, self.arrived) if self.samples else None
+
+    def skipped(
+        self, optimizer: int, step: wire.OptimizerStep, order: BackwardOrderLearner
+    ) -> wire.OptimizerStep:
+        """The step of an optimizer, by id, as one that was skipped, with its culprits. Waits as `gradients` does."""
+        by_parameter = {
+            culprit.parameter: culprit
+            for (owner, _), parts in self.culprits.items()
+            if owner == optimizer
+            for part in parts
+            for culprit in part.result()
+        }
+        ordered, how = order.sort(list(by_parameter))
+        return wire.OptimizerStep(
+            optimizer=step.optimizer,
+            path=step.path,
+            skipped=True,
+            culprits=tuple(by_parameter[parameter] for parameter in ordered[:CULPRITS_MAX]),
+            culprit_order=how,
+            culprit_parameters=len(ordered),
+        )
+
     def losses_live(self) -> bool:
         """Whether the training is known to have all of them still."""
         return bool(self.given) and all(
@@ -172,29 +207,22 @@ class PendingUpdate:
 
     def ready(self) -> bool:
         """Whether all values are on the host. Does not wait."""
-        if not (self.before.ready() and self.after.ready()):
-            return False
-        iteration = self.iteration
-        if iteration.samples and not all(sample.ready() for sample in iteration.samples):
-            return False
-        for gathered in (iteration.activations, iteration.arrived, iteration.loss):
-            if gathered is not None and not gathered.ready():
-                return False
-        culprits = iteration.culprits
-        return not culprits or all(part.ready() for parts in culprits.values() for part in parts)
+        return self.before.ready() and self.after.ready() and self.iteration.ready()
 
     def write(self) -> None:
         """Write the record, waiting for values that are not there yet."""
         before, after = self.before.result(), self.after.result()
         iteration = self.iteration
-        samples, activations = iteration.samples, iteration.activations
-        gradients = _joined(samples, iteration.arrived) if samples else None
+        activations, gradients = iteration.activations, iteration.gradients()
         event = outcome.why(before, after, self.manual, self.growth_interval)
         steps = tuple(iteration.steps.values())
         skipped = [event == "backoff"] * len(steps) if self.infers_skips else before.found
         if True in skipped:
             owners = zip(iteration.steps.items(), skipped, strict=True)
-            steps = tuple(self._skipped(*owner) if skip else owner[1] for owner, skip in owners)
+            steps = tuple(
+                iteration.skipped(*owner, self.order) if skip else owner[1]
+                for owner, skip in owners
+            )
         loss = iteration.loss.state(before.scale) if iteration.loss and True in skipped else None
         lost = None
         if loss == "not_finite":
@@ -222,24 +250,6 @@ class PendingUpdate:
             origin_module=module,
         )
         self.done(steps, sum(skipped), before, after, gradients, lost)
-
-    def _skipped(self, optimizer: int, step: wire.OptimizerStep) -> wire.OptimizerStep:
-        by_parameter = {
-            culprit.parameter: culprit
-            for (owner, _), parts in self.iteration.culprits.items()
-            if owner == optimizer
-            for part in parts
-            for culprit in part.result()
-        }
-        order, how = self.order.sort(list(by_parameter))
-        return wire.OptimizerStep(
-            optimizer=step.optimizer,
-            path=step.path,
-            skipped=True,
-            culprits=tuple(by_parameter[parameter] for parameter in order[:CULPRITS_MAX]),
-            culprit_order=how,
-            culprit_parameters=len(order),
-        )
 
 
 def _joined(samples: list[PendingSample], arrived: Arrived | None) -> wire.Gradients:

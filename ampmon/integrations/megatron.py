@@ -1,20 +1,36 @@
 """Megatron-core's own loss scaling: each call of a `DynamicGradScaler.update(found_inf)` is an update of a stream.
 
-Imports nothing of Megatron: the optimizer brings it.
+Gradients are looked at before the optimizer's `_unscale_main_grads_and_check_for_nan`. Imports nothing of Megatron: the
+optimizer brings it.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from ampmon.client.feed import Feed, Policy
+from ampmon.client.troubles import warn
 from ampmon.integrations.patching import feed_from
+from ampmon.system import signals
+from ampmon.training import built
+
+
+_UNSCALE = "_unscale_main_grads_and_check_for_nan"
+_MODEL_TO_MAIN = (
+    ("float16_groups", "fp32_from_float16_groups"),
+    ("model_float16_groups", "shard_fp32_from_float16_groups"),
+    ("model_fp32_groups", "shard_fp32_groups"),
+)
+"""The model's parameters, and those that the optimizer has in their places: whole ones, or this rank's shards."""
 
 
 def watch(optimizer: Any, *, name: str = "megatron") -> list[Feed]:
-    """Watch the loss scales of an optimizer of `get_megatron_optimizer`: scale and skips, not gradients.
+    """Watch the loss scales of an optimizer of `get_megatron_optimizer`, and its gradients while they are scaled.
 
     A stream for each scaler; a chained optimizer has several, and steps only where none of them found an overflow. A
     second call returns the streams that there are. Raises TypeError for an optimizer that scales no loss. Reads each
@@ -22,16 +38,62 @@ def watch(optimizer: Any, *, name: str = "megatron") -> list[Feed]:
     raises, syncs or blocks.
     """
     chained = getattr(optimizer, "chained_optimizers", None) or [optimizer]
-    found = (getattr(each, "grad_scaler", None) for each in chained)
-    scalers = {id(each): each for each in found if each is not None}
-    if not scalers:
+    scaled = {
+        id(scaler): (each, scaler)
+        for each in chained
+        if (scaler := getattr(each, "grad_scaler", None)) is not None
+    }
+    if not scaled:
         raise TypeError(
             "ampmon.integrations.megatron.watch: this optimizer scales no loss. Loss scaling needs fp16 (--fp16)."
         )
-    return [
-        feed_from(each, "update", partial(getattr, each, "scale"), name, _policy(each))
-        for each in scalers.values()
-    ]
+    feeds = []
+    for each, scaler in scaled.values():
+        read = partial(getattr, scaler, "scale")
+        feed = feed_from(scaler, "update", read, name, _policy(scaler))
+        try:
+            _watch_gradients(each, feed)
+        except Exception as error:
+            signals.let_through(error)
+            warn(f"ampmon: not looking at the gradients of Megatron's optimizer: {error}")
+        feeds.append(feed)
+    return feeds
+
+
+def _watch_gradients(optimizer: Any, feed: Feed) -> None:
+    """Have the gradients looked at before they are unscaled. A stub has none."""
+    stock = getattr(optimizer, _UNSCALE, None)
+    inner = getattr(optimizer, "optimizer", None)
+    if stock is None or inner is None or feed.watches_gradients:
+        return
+    # Gradients are reduced over the ranks that check them together: the others hold the same.
+    group = (
+        getattr(optimizer, "get_grad_stats_parallel_group", None)
+        or optimizer.get_model_parallel_group
+    )
+    feed.watch(inner, partial(_names, optimizer), sharded=group().size() > 1)
+
+    @functools.wraps(stock)
+    def unscale(*args: Any, **kwargs: Any) -> Any:
+        feed.unscaling()
+        found = stock(*args, **kwargs)
+        if found:
+            feed.overflowed()
+        return found
+
+    setattr(optimizer, _UNSCALE, unscale)
+
+
+def _names(optimizer: Any) -> dict[int, str]:
+    """What the model calls the parameters that the optimizer has in place of the model's, by id."""
+    known = built.names()
+    return {id(main): known[id(each)] for each, main in _pairs(optimizer) if id(each) in known}
+
+
+def _pairs(optimizer: Any) -> Iterator[tuple[Any, Any]]:
+    for of_model, of_optimizer in _MODEL_TO_MAIN:
+        groups = getattr(optimizer, of_model, ()), getattr(optimizer, of_optimizer, ())
+        yield from zip(*map(chain.from_iterable, groups), strict=False)
 
 
 def _policy(scaler: Any) -> Policy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TypeAlias
@@ -42,14 +42,16 @@ class _Holder:
 class ParameterRegistry:
     """The parameters of one stream, in the order they were met; the list only grows.
 
-    A name comes from the model where one is given, else from the optimizer's ``param_names`` (there when it was built
-    from ``named_parameters()``), else from the models of the process, else it is made of the index and the shape.
+    A name comes from the model where one is given, or from ``names``, which gives them by id; else from the optimizer's
+    ``param_names`` (there when it was built from ``named_parameters()``), else from the models of the process, else it
+    is made of the index and the shape.
 
     A parameter is known by its id while a living optimizer holds it. There is no weak reference to it, for torch swaps
     no tensor that has one, as `Module.to` and `load_state_dict` do.
     """
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, names: Callable[[], Mapping[int, str]] = dict) -> None:
+        self._given = names
         self._modules = [
             (prefix, name, weakref.ref(module))
             for prefix, model in named_models(models)
@@ -167,7 +169,7 @@ class ParameterRegistry:
 
     def _names(self) -> dict[int, str]:
         """What the models call their parameters now, by id."""
-        names: dict[int, str] = {}
+        names = {**self._given()}
         for prefix, path, reference in self._modules:
             module = reference()
             if module is not None:

@@ -1,29 +1,46 @@
-"""Megatron-core's loss scale, as `ampmon.integrations.megatron` records it: that of the real `DynamicGradScaler`."""
+"""Megatron-core's loss scale and gradients, as `ampmon.integrations.megatron` records them of its real optimizer."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from ampmon.numerics.histogram import Statistics
 from campaigns import frameworks
 from recording import recording
 
 
-FIND = "import importlib.util as u; print(*u.find_spec('megatron').submodule_search_locations)"
+def trained(how: str) -> dict[str, Any]:
+    printed = frameworks.run("train_megatron.py", how)
+    counted: dict[str, Any] = json.loads(printed.splitlines()[-1].removeprefix("COUNTED "))
+    return counted
 
 
 def test_what_is_recorded_is_what_megatron_did(data_directory: Path) -> None:
-    """Each update is there, with the scale in force; the first overflow after a growth is a skip without back-off."""
-    found = subprocess.check_output([frameworks.PYTHON, "-c", FIND], text=True).split()
-    printed = frameworks.run("train_megatron.py", str(Path(found[0]).parent))
-    counted = json.loads(printed.splitlines()[-1].removeprefix("COUNTED "))
+    """Scales, skips, culprits and scaled gradients, by the model's names; weights are bit for bit those without it."""
+    counted = trained("watched")
+    stock = trained("alone")
+    assert {**stock, "metrics": None} == {**counted, "metrics": None}
     recorded = recording(data_directory)
     updates = recorded.of("megatron")
     assert [update.scale for update in updates] == counted["scales"]
     assert [update.optimizers[0].skipped for update in updates] == counted["skipped"]
-    events = [each.event for each in updates if each.optimizers[0].skipped]
-    assert (events[0], set(events[1:20])) == ("steady", {"backoff"})
+    skips = [update for update in updates if update.optimizers[0].skipped]
+    # The first overflow after a growth is a skip without back-off.
+    assert (skips[0].event, skips[1].event) == ("steady", "backoff")
+    assert all(update.optimizers[0].culprits for update in skips)
     header = recorded.header("megatron")
     assert header.scaler == "megatron.DynamicGradScaler(hysteresis=2, min_scale=1)"
+    names = [parameter.name for parameter in header.parameters]
+    assert names == ["body.weight", "body.bias", "head.weight", "head.bias"]
+    sampled = {update.ordinal: update.gradients for update in updates if update.gradients}
+    assert 0 in sampled
+    for ordinal, gradients in sampled.items():
+        squares = Statistics.from_wire(gradients).sum_squares[0]
+        assert squares == pytest.approx(counted["norms"][ordinal], rel=1e-6, nan_ok=True)
+    assert counted["metrics"]["amp/skipped_total"] == len(skips)
+    assert "amp/subnormal_share" in counted["metrics"]
     assert recorded.events("error") == []

