@@ -24,7 +24,7 @@ MEDIA_TYPES: Mapping[Format, str] = {
     "parquet": "application/vnd.apache.parquet",
     "arrow": "application/vnd.apache.arrow.stream",
 }
-ROW_GROUP = 131_072
+ROW_GROUP = 65_536
 """Rows of a row group of Parquet, at least: fewer, larger ones are smaller, and read faster."""
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
