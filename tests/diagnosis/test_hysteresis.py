@@ -76,6 +76,8 @@ def test_a_real_floor_is_found_under_a_hysteresis():
     """At the least scale overflows leave it where it is, more of them than the hysteresis lets pass."""
     finding, *_ = found(case(moved(0.5, 300, MEGATRON, 2)))
     assert (finding.rule, finding.severity) == ("scale_floor", "critical")
+    assert "no loss scale helps" in finding.explanation
+    assert finding.fix == ""
 
 
 def test_a_scale_with_a_least_one_never_dies():

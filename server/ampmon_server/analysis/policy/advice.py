@@ -79,7 +79,9 @@ def sentence(was: Simulation, would: Simulation) -> str:
     if was.setting == would.setting:
         return f"{plural(was.skips.low, 'skip')} in {plural(was.updates, 'step')}, as recorded; {_lost(was)}."
     skips, recorded = would.skips, was.skips.low
-    lost = "" if was.lost is None else f"; {_lost(would)} instead of {_lost(was)}"
+    lost = "" if was.lost is None else f"; {_lost(would)}"
+    if lost and _lost(would) != _lost(was):
+        lost += f" instead of {_lost(was)}"
     instead = f"{count(skips.low)} to {count(skips.high)} skips instead of {count(recorded)}{lost}."
     if skips.known:
         expected = round(skips.expected)

@@ -16,6 +16,10 @@ EXPLANATION = (
     "After an overflow the scale should fall, so that the next batch fits. Here it stays where it is{why}, and "
     "batches that overflow at it go on being skipped: each of them was computed for nothing."
 )
+LEAST = (
+    "The scale is at its minimum, and batches overflow even there, where the loss is not scaled: no loss scale helps. "
+    "Look for inf or NaN in the loss and the data, and for a learning rate that is too high."
+)
 BY_HAND = ", since update() is given a fixed scale"
 FLOOR = ", on a floor of its own"
 FIX = (
@@ -38,14 +42,15 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         return
     floor = float(held["scale_first"][-1])
     by_hand = is_set_by_hand(window)
+    unscaled = floor <= 1 and floor <= scaler.policy.min_scale
     skipped = int(held["skipped"].sum())
     yield Finding(
         rule="scale_floor",
         severity="warning",
         title=f"The scale does not fall below {power_of_two(floor)}, and {count(skipped)} of the last "
         f"{count(int(window['n'].sum()))} steps were skipped at it",
-        explanation=EXPLANATION.format(why=BY_HAND if by_hand else FLOOR),
-        fix=FIX.format(init_scale=in_code(max(floor, 1.0))),
+        explanation=LEAST if unscaled else EXPLANATION.format(why=BY_HAND if by_hand else FLOOR),
+        fix="" if unscaled else FIX.format(init_scale=in_code(max(floor, 1.0))),
         scaler=scaler.name,
         first_step=int(held["first"][0]),
         last_step=int(held["last"][-1]),
