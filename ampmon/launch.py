@@ -42,7 +42,7 @@ def main(words: Sequence[str], start_server: Callable[[], object]) -> int:
     while words and words[0] in {"--no-serve", "--help", "-h", "--"}:
         option = words.pop(0)
         if option in {"--help", "-h"}:
-            _say(USAGE.rstrip())
+            sys.stdout.write(USAGE)
             return 0
         if option == "--":
             break

@@ -94,8 +94,11 @@ def test_the_doctor_reads_a_log(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert main(["doctor", "--log", str(file)]) == 20
     told = capfd.readouterr()
     assert '"loss_scale_window": 2000' in told.out
+    assert f"after `ampmon import {file}`" in " ".join(told.out.split())
     assert "read as a log of deepspeed" in told.err
     assert main(["doctor", "--log", str(file), "--json"]) == 20
     assert json.loads(capfd.readouterr().out)["findings"][0]["rule"] == "sawtooth"
-    assert main(["doctor", "--log", str(tmp_path / "none.log")]) == 2
+    none = tmp_path / "none.log"
+    assert main(["doctor", "--log", str(none)]) == 2
+    assert capfd.readouterr().err == f"ampmon doctor: {none}: No such file or directory\n"
     assert main(["doctor", "--log", str(file), "--log-of", "megatron"]) == 2

@@ -279,7 +279,7 @@ def test_where_no_server_runs_it_asks_the_database(
 
     assert done.code == again.code == 30
     assert "no server runs" in done.err
-    assert "records that waited in spools" in done.err
+    assert " unsent records\n" in done.err
     assert ".md, and the chart" in " ".join(done.out.split())
     assert json.loads(again.out)["run_id"] == runs["sick"][0]
     assert sorted(path.name for path in (directory / "spool").iterdir()) == spools

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ampmon_server.cli.exits import CANNOT
+from ampmon_server.cli.exits import CANNOT, reason, size_of
 from ampmon_server.cli.report import made, refuse
 from ampmon_server.cli.which import add_run, add_server
 from ampmon_server.model.names import file_name
@@ -47,9 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
             refuse(file, arguments.force)
             _write(server, chosen.run_id, file)
     except (Unanswered, OSError) as why:
-        print(f"ampmon bundle: {why}", file=sys.stderr)
+        print(f"ampmon bundle: {reason(why)}", file=sys.stderr)
         return CANNOT
-    print(f"{file}: {file.stat().st_size / 1e6:.1f} MB. Look into it before you send it.")
+    print(f"{file}: {size_of(file)}. Look into it before you send it.")
     return 0
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
 
-from ampmon_server.cli.exits import CANNOT
+from ampmon_server.cli.exits import CANNOT, reason, size_of
 from ampmon_server.cli.report import refuse
 from ampmon_server.cli.which import add_run, add_server
 from ampmon_server.model.names import file_name
@@ -56,11 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
                     server, chosen.run_id, what, kind, output, lambda n: bar.advance(task, n)
                 )
     except (Unanswered, MissingFormat, OSError, EOFError) as why:
-        print(f"ampmon export: {why}", file=sys.stderr)
+        print(f"ampmon export: {reason(why)}", file=sys.stderr)
         return CANNOT
     if str(file) != "-":
-        size = file.stat().st_size / 1e6
-        print(f"{file}: {plain(chosen.name)}, {rows:,} rows of {what}, {size:.1f} MB")
+        print(f"{file}: {plain(chosen.name)}, {rows:,} rows of {what}, {size_of(file)}")
     return 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ampmon_server.cli.doctor import FRAMEWORKS
-from ampmon_server.cli.exits import CANNOT
+from ampmon_server.cli.exits import CANNOT, reason
 from ampmon_server.cli.which import add_server
 
 
@@ -49,9 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as missing:
         if missing.name not in {"pyarrow", "tensorboard"}:
             raise
-        why: object = f"these files need {missing.name}: {install('files')}"
+        why = f"these files need {missing.name}: {install('files')}"
     except (Unanswered, AmpmonError, NoScale, TooLong, NotAnExport, OSError, ValueError) as error:
-        why = error
+        why = reason(error)
     else:
         print(f"{plain(name)}: {records:,} records, in the project {plain(arguments.project)}")
         return 0
@@ -68,6 +68,8 @@ def _batches(arguments: argparse.Namespace, name: str) -> Iterable[wire.Batch]:
     recorded = [each for file in files for each in events.event_files(file)]
     if recorded:
         return events.event_batches(recorded, name, project)
+    if any(file.suffix == ".csv" for file in files):
+        raise exported.NotAnExport("a CSV cannot be imported: export it as Parquet or JSON Lines")
     if len(files) > 1:
-        raise exported.NotAnExport("name one text log at a time")
+        raise exported.NotAnExport("name one text log, or only exports, or only event files")
     return log_batches(read_log(files[0], arguments.log_of), name, project)

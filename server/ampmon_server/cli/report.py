@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ampmon.system.plain import plain
-from ampmon_server.cli.exits import CANNOT
+from ampmon_server.cli.exits import CANNOT, reason, size_of
 from ampmon_server.cli.which import add_run, add_server
 from ampmon_server.model.names import file_name
 
@@ -40,11 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
             text = made(server, chosen.run_id)
         _write(file, text)
     except (Unanswered, OSError) as why:
-        print(f"ampmon report: {why}", file=sys.stderr)
+        print(f"ampmon report: {reason(why)}", file=sys.stderr)
         return CANNOT
-    print(
-        f"{file}: {plain(chosen.name)}, {file.stat().st_size / 1e6:.1f} MB, most of it Plotly's script"
-    )
+    print(f"{file}: {plain(chosen.name)}, {size_of(file)}, most of it Plotly's script")
     return 0
 
 

@@ -32,7 +32,8 @@ def alone(settings: Settings, *, announced: bool = False) -> Iterator[Asking]:
     left = waiting(settings.data_directory)
     if not left and not (settings.server_directory / "ampmon.db").exists():
         raise Unanswered(
-            f"no server runs on {settings.data_directory}, and it holds no runs: name a --data-dir, or a server's --url"
+            f"no server runs on {settings.data_directory}, and it holds no runs: record one with "
+            "`ampmon run train.py`, or name a --data-dir, or a server's --url"
         )
     try:
         service = Service.open(settings)
@@ -48,7 +49,7 @@ def alone(settings: Settings, *, announced: bool = False) -> Iterator[Asking]:
             spools = TakingIn(settings.data_directory, Path(folder), url, token)
             taken = take_in(spools)
             print(
-                f"no server runs on {settings.data_directory}: asked its database{taken}",
+                f"no server runs on {settings.data_directory}: read its database{taken}",
                 file=sys.stderr,
             )
             server.catch_up = lambda: take_in(spools)

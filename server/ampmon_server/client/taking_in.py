@@ -108,8 +108,6 @@ def take_in(spools: TakingIn) -> str:
     try:
         left = spools.take()
     except (AmpmonError, OSError) as error:
-        return f" (what waits in spools was not taken in: {error})"
+        return f" (unsent records could not be read: {error})"
     rest = f", {left} spools not whole" if left else ""
-    return (
-        f", with {spools.records:,} records that waited in spools{rest}" if spools.records else rest
-    )
+    return f" and {spools.records:,} unsent records{rest}" if spools.records else rest

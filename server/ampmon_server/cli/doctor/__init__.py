@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, get_args
 from ampmon.wire import Severity
 from ampmon_server.cli.doctor.explaining import show as show_entries
 from ampmon_server.cli.doctor.matching import find
-from ampmon_server.cli.exits import CANNOT
+from ampmon_server.cli.exits import CANNOT, reason
 from ampmon_server.cli.which import add_server
 from ampmon_server.pages.messages import MessageEntry
 
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
             return _explain(arguments, found)
         if is_sentence:
             print(f"ampmon doctor: {UNKNOWN}", file=sys.stderr)
-        print(f"ampmon doctor: {why}", file=sys.stderr)
+        print(f"ampmon doctor: {reason(why)}", file=sys.stderr)
         return CANNOT
 
 
@@ -146,7 +146,7 @@ def _diagnose(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(body.decode())
     else:
-        paper = Paper(asked, server.page)
+        paper = Paper(asked, server.page, log=arguments.log)
         paper.show(diagnosed)
         if setting is not None:
             show(paper, simulated, asked=bool(setting))

@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlencode
 
 from rich.console import Console
@@ -45,10 +46,16 @@ def waiting(what: str) -> Iterator[None]:
 
 
 class Paper:
-    """What is printed of a run. ``page`` is the address of a server that shows it, None where none runs."""
+    """What is printed of a run. ``page`` is the address of a server that shows it, None where none runs.
 
-    def __init__(self, run: Run, page: str | None) -> None:
+    ``log`` is the text log that it was read from, which no server has.
+    """
+
+    def __init__(self, run: Run, page: str | None, log: Path | None = None) -> None:
         self._run = run
+        self._charts = (
+            f"after `ampmon import {log}`" if log else "of the page that `ampmon serve` shows"
+        )
         self._page = page
         self._console = _console()
         # Colours that the terminal's owner has chosen, and can read.
@@ -141,7 +148,7 @@ class Paper:
     def _chart(self, finding: Finding) -> str:
         if not finding.figure:
             return ""
-        where = ":" if self._page is not None else " of the page that `ampmon serve` shows"
+        where = ":" if self._page is not None else f" {self._charts}"
         return f", and the chart “{finding.figure}”{where}"
 
     def _address(self, finding: Finding) -> str:
