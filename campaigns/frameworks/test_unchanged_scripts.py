@@ -103,6 +103,27 @@ def test_a_ray_worker_is_watched_with_our_hook(tmp_path: Path) -> None:
     assert not (tmp_path / "none" / "ampmon").exists()
 
 
+def test_ray_workers_with_shards_are_one_run(tmp_path: Path) -> None:
+    """Actors that are told their ranks, as verl's, and train with FSDP: one run, each with all updates and skips."""
+    ends = []
+    for hook in (["hook"], []):
+        folder = tmp_path / ("hook" if hook else "none")
+        script = str(HERE / "train_ray_workers.py")
+        ends.append(train(folder, script, str(folder), *hook, shim="", watched=False)[0])
+    weights, stock = ends
+    assert_same(weights, stock)
+    steps = int(weights["0.4"])
+    recorded = recordings(tmp_path / "hook" / "ampmon")
+    assert sorted(each.attempt.rank for each in recorded) == [0, 1]
+    assert len({each.attempt.run_id for each in recorded}) == 1
+    for each in recorded:
+        assert len(each.updates) == 24
+        assert 0 < sum(skips(each)) == 24 - steps
+        assert (each.header().layout, each.header().growth_interval) == ("sharded", 400)
+        assert each.header().scaler.endswith("ShardedGradScaler")
+        assert each.events("error") == []
+
+
 def test_the_documentation_lists_the_scripts_and_the_versions() -> None:
     """The measurements list each script and its updates, the page of frameworks the versions that are pinned."""
     docs = frameworks.ROOT / "docs"
