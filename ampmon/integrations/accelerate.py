@@ -10,6 +10,7 @@ from accelerate.tracking import GeneralTracker, on_main_process
 from ampmon.client import current_run, run
 from ampmon.client.unchanged import auto
 from ampmon.integrations.proposal import Proposal, numbers
+from ampmon.integrations.trackers import log_metrics
 
 
 class AmpmonTracker(GeneralTracker):
@@ -17,7 +18,9 @@ class AmpmonTracker(GeneralTracker):
 
     ``Accelerator(log_with=AmpmonTracker("my run"))``. Make it before the model is built: from then on each scaler of
     the process is watched, as under `ampmon run`. ``run_id`` continues a run, whose next update is ``resume_step``.
-    `end_training()` ends the run and may wait up to five seconds; but for that, nothing here raises, blocks or syncs.
+    With ``tracker=wandb`` what ampmon measures joins the rows of a tracker that stands behind this one in ``log_with``,
+    by `trackers.log_metrics`. `end_training()` ends the run and may wait up to five seconds; but for that, nothing here
+    raises, blocks or syncs.
     """
 
     name = "ampmon"
@@ -30,8 +33,10 @@ class AmpmonTracker(GeneralTracker):
         *,
         run_id: str | None = None,
         resume_step: int | None = None,
+        tracker: Any = None,
     ) -> None:
         super().__init__()
+        self._tracker = tracker
         auto()
         self._proposal = Proposal()
         self._asked = run_name, run_id, resume_step
@@ -51,6 +56,8 @@ class AmpmonTracker(GeneralTracker):
     @on_main_process
     def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
         run.log(numbers(values), step=step)
+        if self._tracker is not None:
+            log_metrics(self._tracker, step)
 
     def finish(self) -> None:
         self._proposal.end()

@@ -7,6 +7,7 @@ from typing import Any
 from ampmon.client import run
 from ampmon.client.unchanged import auto
 from ampmon.integrations.proposal import Proposal, numbers, run_id
+from ampmon.integrations.trackers import log_metrics
 
 
 try:
@@ -55,12 +56,13 @@ class AmpmonCallback(Callback):
     """Watches the scaler of a Trainer, and records what `self.log` was given, each `log_every_n_steps`.
 
     ``Trainer(callbacks=[AmpmonCallback("my run")])``. A training that is resumed with `ckpt_path` goes on in its run.
-    Beside an `AmpmonLogger` it leaves the logged values to that. The end of `fit` ends the run and may wait up to five
-    seconds for its delivery; but for that, nothing here raises, blocks or syncs.
+    Beside an `AmpmonLogger` it leaves the logged values to that. With ``tracker=wandb_logger.experiment`` what ampmon
+    measures joins the rows that the Trainer logs there, by `trackers.log_metrics`. The end of `fit` ends the run and
+    may wait up to five seconds for its delivery; but for that, nothing here raises, blocks or syncs.
     """
 
-    def __init__(self, name: str | None = None) -> None:
-        self._name = name
+    def __init__(self, name: str | None = None, *, tracker: Any = None) -> None:
+        self._name, self._tracker = name, tracker
         self._proposal = Proposal()
         self._continued: str | None = None
         self._run_id: str | None = None
@@ -77,6 +79,8 @@ class AmpmonCallback(Callback):
         if step % max(trainer.log_every_n_steps, 1) == 0:
             rates = [group["lr"] for each in trainer.optimizers for group in each.param_groups]
             self._log(trainer, {"lr": rates[0]} if rates else {})
+            if self._tracker is not None and trainer.is_global_zero:
+                log_metrics(self._tracker, step)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if not trainer.sanity_checking:

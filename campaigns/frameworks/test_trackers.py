@@ -12,10 +12,10 @@ import pytest
 from campaigns.frameworks import HERE, PYTHON, SET, environment_of
 
 
-def rows(folder: Path, script: str, *words: str) -> list[dict[str, Any]]:
+def rows(folder: Path, script: str, *words: str, shim: str = "") -> list[dict[str, Any]]:
     """What a script prints after its training: the rows that the tracker holds."""
     command = [str(PYTHON), str(HERE / script), str(folder), *words]
-    environment = environment_of(folder, "")
+    environment = environment_of(folder, shim)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
@@ -47,6 +47,29 @@ def test_ampmon_s_values_join_the_rows_of_a_trainer(tmp_path: Path) -> None:
     logged = [row["train/global_step"] for row in found if "train/loss" in row]
     assert logged == [2, 4, 6]
     assert [row["amp/scale"] for row in found if "train/loss" in row and "amp/scale" in row]
+
+
+@pytest.mark.parametrize(
+    ("script", "name", "steps"),
+    [
+        (
+            "use_lightning.py",
+            "train_loss",
+            [("trainer/global_step", 1), ("trainer/global_step", 3), ("trainer/global_step", 5)],
+        ),
+        ("use_accelerate.py", "loss", [("_step", step) for step in range(20)]),
+    ],
+)
+def test_ampmon_s_values_join_the_rows_of_other_frameworks(
+    tmp_path: Path, script: str, name: str, steps: list[tuple[str, int]]
+) -> None:
+    """What Lightning and Accelerate log to W&B is all there, and rows of it hold the loss scale."""
+    shim = script.removeprefix("use_").removesuffix(".py")
+    logged = [row for row in rows(tmp_path, script, "wandb", shim=shim) if name in row]
+    assert [row[key] for row, (key, _) in zip(logged, steps, strict=True)] == [
+        step for _, step in steps
+    ]
+    assert [row for row in logged if "amp/scale" in row]
 
 
 @pytest.mark.skipif(SET == "oldest", reason="trackio is younger")

@@ -1,8 +1,9 @@
-"""`Accelerator(log_with=...)` with ampmon's tracker."""
+"""`Accelerator(log_with=...)` with ampmon's tracker: the folder. With `wandb` it logs to an offline run there too."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import torch
@@ -13,11 +14,16 @@ from ampmon.integrations.accelerate import AmpmonTracker
 
 
 torch.manual_seed(0)
-tracker = AmpmonTracker("named by the tracker")
+tracked = "wandb" in sys.argv
+os.environ |= {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": sys.argv[1]}
+if tracked:
+    import wandb
+    from wandb_rows import print_rows
+tracker = AmpmonTracker("named by the tracker", tracker=wandb if tracked else None)
 accelerator = Accelerator(
     mixed_precision="fp16",
     cpu=True,
-    log_with=tracker,
+    log_with=[tracker, *(["wandb"] if tracked else [])],
     kwargs_handlers=[GradScalerKwargs(init_scale=2.0**30)],  # as a fix says, and far too much
 )
 accelerator.init_trackers("a project", {"lr": 0.1})
@@ -35,3 +41,5 @@ for step in range(20):
 accelerator.end_training()
 with open(f"{sys.argv[1]}/skipped.json", "w") as file:
     json.dump(skipped, file)
+if tracked:
+    print_rows(sys.argv[1])

@@ -1,7 +1,11 @@
-"""Lightning with ampmon's callback or logger: the folder, then `callback`, `resume`, `logger`, or `fabric`."""
+"""Lightning with ampmon's callback or logger: the folder, then `callback`, `resume`, `logger`, `fabric`, or `wandb`.
+
+With `wandb` the Trainer logs to a run of W&B's too, offline, whose rows are printed.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 
 import lightning as L
@@ -43,11 +47,18 @@ def trainer(folder: str, how: str) -> None:
     logger = AmpmonLogger("of the logger") if how == "logger" else False  # before the scaler
     # The one with a logger has a scaler of its own, made by the plugin from a setting, as a fix says.
     scaler = torch.amp.GradScaler("cpu", init_scale=1024) if how == "logger" else None
+    callback = AmpmonCallback("of the callback")
+    if how == "wandb":
+        os.environ |= {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+        from lightning.pytorch.loggers import WandbLogger
+
+        logger = WandbLogger(project="tests", save_dir=folder)
+        callback = AmpmonCallback("of the callback", tracker=logger.experiment)
     trainer = L.Trainer(
         max_epochs=2 if how == "resume" else 1,
         accelerator="cpu",
         plugins=MixedPrecision("16-mixed", "cpu", scaler),
-        callbacks=[] if how == "logger" else [AmpmonCallback("of the callback")],
+        callbacks=[] if how == "logger" else [callback],
         logger=logger,
         log_every_n_steps=2,
         enable_progress_bar=False,
@@ -57,6 +68,11 @@ def trainer(folder: str, how: str) -> None:
     loader = DataLoader(TensorDataset(torch.randn(24, 4)), batch_size=4)
     trainer.fit(Line(), loader, ckpt_path=path if how == "resume" else None)
     trainer.save_checkpoint(path)
+    if how == "wandb":
+        from wandb_rows import print_rows
+
+        logger.experiment.finish()
+        print_rows(folder)
 
 
 L.seed_everything(0)
