@@ -46,8 +46,7 @@ class Worker:
             inputs = torch.randn(16, 8) * (1e4 if update == 9 and self.rank == 1 else 1.0)
             loss = (model(inputs).float() - inputs.sum(1, keepdim=True)).square().mean()
             scaler.scale(loss).backward()
-            scaler.unscale_(optimizer)
-            model.clip_grad_norm_(1.0)
+            # Nothing is clipped: in torch 2.4 FSDP's norm hangs on where a shard lies in memory, also without ampmon.
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
