@@ -98,8 +98,8 @@ class _Skips:
 
     def is_search(self, logged: Mapping[str, Cells]) -> bool:
         """Whether a scale that fits is still searched for: a few skips that have nothing else in common."""
-        every = self.scaler.recent[self.scaler.recent["skipped"] > 0]
-        is_falling = bool(len(self.steady)) and bool((np.diff(every["scale_first"]) < 0).all())
+        scales = self.scaler.recent["scale_first"][self.scaler.recent["skipped"] > 0]
+        is_falling = bool(len(self.steady)) and bool((scales[1:] < scales[:-1]).all())
         if not is_falling or _count(self.window) > SEARCH:
             return False
         common = common_of(self.scaler, self.steady["skip_first"], logged)
