@@ -233,6 +233,32 @@ def test_logged_tensors_wait_for_nobody(emulated: Device, data_directory: Path) 
     assert [each.values for each in recording(data_directory).scalars] == [{"loss": 1.0}]
 
 
+def test_the_gradients_of_a_stream_wait_for_nobody(emulated: Device, data_directory: Path) -> None:
+    """Where another scales the loss, samples of the gradients and culprits of an overflow add no wait."""
+    model = torch.nn.Linear(2, 2).to(PLACE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    feed = ampmon.stream("mine")
+    feed.watch(optimizer, lambda: {id(model.weight): "weight"}, sharded=False)
+    inputs, scale = torch.ones(1, 2).to(PLACE), torch.tensor([8.0]).to(PLACE)
+    emulated.forget()
+    for update in range(6):
+        optimizer.zero_grad()
+        (model(inputs).sum() * 8.0).backward()
+        if overflows := update == 3:
+            model.weight.grad.fill_(float("inf"))
+        feed.unscaling()
+        if overflows:
+            feed.overflowed()
+        feed.update(scale, scale, overflows)
+    assert emulated.waits() == []
+    ampmon.finish()
+    updates = recording(data_directory).of("mine")
+    assert [update.ordinal for update in updates] == list(range(6))
+    assert updates[0].gradients is not None
+    assert [each.parameter for each in updates[3].optimizers[0].culprits] == [0]
+    assert feed.errors == 0
+
+
 def test_a_capture_in_the_midst_of_an_iteration(emulated: Device, data_directory: Path) -> None:
     """Where a capture begins with gradients unscaled and read back, none of their memory is freed in it."""
     training = Training()
