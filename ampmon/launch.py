@@ -58,7 +58,7 @@ def main(words: Sequence[str], start_server: Callable[[], object]) -> int:
     environment = dict(os.environ)
     if environment.get("AMPMON_MODE") != "disabled":
         _warn(program, command)
-        if serve:
+        if serve and (words[0] == "-m" or not _is_script(words[0]) or os.path.exists(words[0])):
             _attempt(start_server)
         environment = watching(environment)
     return _become(program, command, environment)

@@ -299,6 +299,7 @@ def test_a_server_is_started_where_none_runs(data_directory: Path) -> None:
 def test_no_server_is_started_where_none_is_wanted(
     data_directory: Path, option: str, environment: dict[str, str]
 ) -> None:
-    """Not with --no-serve, where another server is named, on other ranks, nor offline."""
+    """Not with --no-serve, where another server is named, on other ranks, offline, nor for a script that is missing."""
     assert run(option, "true", **{**online({}), **environment}).returncode == 0
+    assert run("misspelt.py", **online({})).returncode == 2
     assert not (data_directory / "server").exists()
