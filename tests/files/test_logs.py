@@ -94,7 +94,7 @@ def test_the_doctor_reads_a_log(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert main(["doctor", "--log", str(file)]) == 20
     told = capfd.readouterr()
     assert '"loss_scale_window": 2000' in told.out
-    assert f"after `ampmon import {file}`" in " ".join(told.out.split())
+    assert f"after`ampmonimport{file}`" in "".join(told.out.split())  # the path may be broken
     assert "read as a log of deepspeed" in told.err
     assert main(["doctor", "--log", str(file), "--json"]) == 20
     assert json.loads(capfd.readouterr().out)["findings"][0]["rule"] == "sawtooth"
