@@ -161,7 +161,7 @@ def test_a_reused_upload_buffer_shows(
 
 
 def table_without_stream(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(table, "_stream", lambda device: 0)
+    patch.setattr(table, "stream_id", lambda device: 0)
 
 
 @pytest.mark.parametrize(("plant", "right"), [(unplanted, True), (table_without_stream, False)])
