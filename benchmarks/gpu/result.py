@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -111,7 +113,8 @@ class Result:
     @staticmethod
     def _short(said: dict[str, Any]) -> dict[str, Any]:
         failures = [
-            {**each, "why": each["why"][-WHY_MAX:]} for each in said["failures"][:FAILURES_MAX]
+            {**each, "why": _without_places(each["why"])[-WHY_MAX:]}
+            for each in said["failures"][:FAILURES_MAX]
         ]
         return {**said, "failures": failures}
 
@@ -172,6 +175,13 @@ def _described() -> dict[str, Benchmark]:
 
 def _docstring(file: str) -> str:
     return ast.get_docstring(ast.parse((BENCHMARKS / file).read_text())) or ""
+
+
+def _without_places(words: str) -> str:
+    """The words without the paths of this machine, for results are sent to others."""
+    for place in (BENCHMARKS.parent, sys.prefix, Path.home(), tempfile.gettempdir()):
+        words = words.replace(f"{place}/", "")
+    return words
 
 
 def last_line(why: str) -> str:

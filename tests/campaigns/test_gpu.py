@@ -204,7 +204,11 @@ def of_stage(stage: str, holds: bool) -> dict[str, Any]:
         {"bar": bar, "limit": 1, "value": 1, "state": state, "note": ""}
         for bar in STAGES[stage].bars
     ]
-    failures = [] if holds else [{"what": "test_it", "why": "def test_it():\nE   assert | 0"}]
+    failures = (
+        []
+        if holds
+        else [{"what": "test_it", "why": f"def test_it():\n{ROOT}/it.py\nE   assert | 0"}]
+    )
     return {"facts": {}, "bars": bars, "tables": {}, "failures": failures}
 
 
@@ -293,6 +297,7 @@ def test_calls_on_a_gpu_complete_a_result(
     assert first.ran[0] == FACTS
     assert first.ran[-len(alone) + 1 :] == alone[1:]
     assert sorted(first.ran) == sorted(STAGES)
+    assert str(ROOT) not in json.dumps(report.read(tmp_path / "nvidia-ten-gpu"))
     printed = capsys.readouterr().out
     assert "waits, at most 120 s: " in printed
     assert "waits: bars: 1 passed, 0 failed, 2 not run; 2 s" in printed
