@@ -58,15 +58,13 @@ def measure(directory: Path, rounds: int = ROUNDS, updates: int = UPDATES) -> li
 
 def one_round(tensors: int, updates: int) -> dict[str, float]:
     """The median of the host's seconds for an update, by kind of scaler."""
-    made = random.sample(
-        list(KINDS.items()), len(KINDS)
-    )  # the first one's memory is not like the others'
+    # The first one's memory is not like the others'.
+    made = random.sample(list(KINDS.items()), len(KINDS))
     works = [(name, iteration(make, tensors)) for name, make in made]
     times: dict[str, list[float]] = {name: [] for name in KINDS}
     for turn in range(WARM_UP + updates):
-        random.shuffle(
-            works
-        )  # in a fixed order each would find the caches as the same other left them
+        # In a fixed order each would find the caches as the same other left them.
+        random.shuffle(works)
         for name, work in works:
             taken = seconds(work)
             if turn >= WARM_UP:

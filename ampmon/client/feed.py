@@ -41,7 +41,7 @@ Names: TypeAlias = Callable[[], Mapping[int, str]]
 """Names of parameters, by id."""
 _CONFIG = Config()
 _SAMPLE = None if _CONFIG.sample == "all" else _CONFIG.sample
-_ONE = torch.ones(())
+_ONE = torch.ones((), device="cpu")  # whatever the default device is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ class FeedGradients:
 
 
 class Feed(Reporting):
-    """A stream that is told of each update. It looks at no gradients but those that an integration has it `watch`.
+    """A stream that is told of each update. It looks at gradients only where an integration calls `watch`.
 
     ``updates`` and ``skips`` count what was told; `metrics`, ``findings`` and ``should_stop`` are those of
     `scaler.monitor`. Nothing here raises, syncs or blocks after construction.
@@ -242,11 +242,11 @@ class Feed(Reporting):
         """The stream to write to, if there is one now. What goes wrong within is counted, and raises nothing."""
         try:
             run = current_run.current()
-            if run is not None and run is not self._recorder and not capturing():
-                self._connect(run)
             if run is None or capturing():
                 yield None
             else:
+                if run is not self._recorder:
+                    self._connect(run)
                 run.recent = self._stream or run.recent
                 yield self._stream
         except Exception as error:
@@ -311,7 +311,10 @@ class _Pending:
     values: list[Kept]
     iteration: Iteration
     told: Callable[[list[float]], None]
-    brief = True
+
+    @property
+    def brief(self) -> bool:
+        return self.iteration.brief
 
     def ready(self) -> bool:
         ready = all(isinstance(value, float) or value.ready() for value in self.values)

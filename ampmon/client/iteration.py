@@ -123,6 +123,11 @@ class Iteration:
         keep(self.losses, outputs)
         self.given.append(weakref.ref(outputs) if type(outputs) is torch.Tensor else None)
 
+    @property
+    def brief(self) -> bool:
+        """Whether it has no sample, which takes long to decode."""
+        return not (self.samples or self.activations or self.arrived)
+
     def ready(self) -> bool:
         """Whether all that was measured is on the host. Does not wait."""
         if self.samples and not all(sample.ready() for sample in self.samples):
@@ -202,8 +207,7 @@ class PendingUpdate:
     @property
     def brief(self) -> bool:
         """Whether it has no sample."""
-        iteration = self.iteration
-        return not (iteration.samples or iteration.activations or iteration.arrived)
+        return self.iteration.brief
 
     def ready(self) -> bool:
         """Whether all values are on the host. Does not wait."""

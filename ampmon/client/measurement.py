@@ -273,12 +273,13 @@ class Measurer:
         found: dict[torch.device, torch.Tensor],
     ) -> None:
         standing = self._standing.get(optimizer)
-        known = standing is None or (id(optimizer), standing.device) in iteration.culprits
-        if standing is not None and not known and [*found] == [standing.device]:
-            counts = standing.ask(optimizer, found[standing.device])
+        device, *others = found
+        known = (id(optimizer), device) in iteration.culprits
+        if standing is not None and standing.device == device and not (others or known):
+            counts = standing.ask(optimizer, found[device])
             if counts is not None:
-                told = PendingCulprits(standing.device, counts=counts, indices=standing.indices)
-                self._blame(optimizer, iteration, told)
+                culprits = PendingCulprits(device, counts=counts, indices=standing.indices)
+                self._blame(optimizer, iteration, culprits)
                 return
         self.search(optimizer, iteration, found)
 
@@ -318,10 +319,10 @@ class Measurer:
             device = tensors[0].device
             if device not in known and (found is None or device in found):
                 flag = found[device] if found is not None else None
-                told = self._told(optimizer, iteration, indices, tensors, flag)
-                self._blame(optimizer, iteration, told)
+                culprits = self._culprits(optimizer, iteration, indices, tensors, flag)
+                self._blame(optimizer, iteration, culprits)
 
-    def _told(
+    def _culprits(
         self,
         optimizer: torch.optim.Optimizer,
         iteration: Iteration,
@@ -333,10 +334,10 @@ class Measurer:
         device = tensors[0].device
         if not self._probe.takes(device) or (found is None and device.type == "cpu"):
             return PendingCulprits(device, counted=attribution.count(tensors, indices))
-        if found is not None and (asking := self._probe.culprits(tensors)) is not None:
+        asking = self._probe.culprits(tensors) if found is not None else None
+        if found is not None and asking is not None and (counts := asking(found)) is not None:
             self._standing[optimizer] = StandingGradients(optimizer, tensors, indices, asking)
-            if (counts := asking(found)) is not None:
-                return PendingCulprits(device, counts=counts, indices=indices)
+            return PendingCulprits(device, counts=counts, indices=indices)
         span = self.timer.begin((device,))
         flags = Readback(attribution.flag(tensors))
         self.timer.end(span, iteration.spans)

@@ -27,8 +27,8 @@ class StandingGradients:
     ) -> None:
         first = tensors[0]
         held = plain_gradients(optimizer, {first.dtype}) or ()
-        self._plain = len(held) == len(tensors) and all(map(torch.Tensor.is_contiguous, tensors))
-        self._addresses = addresses(optimizer) if self._plain else []
+        is_plain = len(held) == len(tensors) and all(map(torch.Tensor.is_contiguous, tensors))
+        self._addresses = addresses(optimizer) if is_plain else None
         self._stream = stream_id(first.device)
         self._asking = asking
         self.device = first.device
@@ -36,6 +36,6 @@ class StandingGradients:
 
     def ask(self, optimizer: torch.optim.Optimizer, found_inf: torch.Tensor) -> Readback | None:
         """Counts of inf and NaN, as `DeviceProbe.culprits` has them; None where something has moved since."""
-        if not self._plain or stream_id(self.device) != self._stream:
+        if self._addresses is None or stream_id(self.device) != self._stream:
             return None
         return self._asking(found_inf) if addresses(optimizer) == self._addresses else None

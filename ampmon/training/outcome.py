@@ -153,14 +153,12 @@ def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
 def only_flag(scaler: Any, optimizers: Collection[int]) -> torch.Tensor | None:
     """The one found_inf tensor there is, that of the one optimizer with this id; None where it is not the only one."""
     flags = [
-        flag
-        for state in scaler.__dict__.get("_per_optimizer_states", {}).values()
+        (optimizer, flag)
+        for optimizer, state in scaler.__dict__.get("_per_optimizer_states", {}).items()
         for flag in state["found_inf_per_device"].values()
     ]
-    if len(optimizers) != 1 or len(flags) != 1:
-        return None
-    state = scaler._per_optimizer_states.get(*optimizers, {"found_inf_per_device": {}})
-    return next(iter(state["found_inf_per_device"].values()), None)
+    owners = [optimizer for optimizer, _ in flags]
+    return flags[0][1] if len(flags) == 1 and owners == [*optimizers] else None
 
 
 def maker(watched: type, method: str) -> str:

@@ -54,6 +54,16 @@ def _passes(chance: Random) -> dict[str, Any]:
     return {"accumulate": chance.randint(4, 16), "batch": 8, "updates": chance.randint(80, 120)}
 
 
+def _set_low(chance: Random) -> dict[str, Any]:
+    """A loss so small that the scale, which is set by hand, is too low."""
+    return {
+        "model": chance.choice(("mlp", "mlp tanh", "mlp gelu")),
+        "init_scale": 4.0,
+        "strength": _two(chance, 0, 4),
+        "loss": _power(chance, -3, -2),
+    }
+
+
 HEALTHY: Sequence[Condition] = (
     Condition(),
     Condition(),
@@ -206,24 +216,12 @@ SICK: Sequence[Condition] = (
     Condition(
         ("subnormal", "flushed"),
         (sick_numbers.ManualScale,),
-        lambda c: {
-            "model": c.choice(("mlp", "mlp tanh", "mlp gelu")),
-            "init_scale": 4.0,
-            "strength": _two(c, 0, 4),
-            "loss": _power(c, -3, -2),
-            "every": 10,
-        },
+        lambda c: {**_set_low(c), "every": 10},
     ),
     Condition(
         ("subnormal", "flushed"),
         (sick_numbers.ManualScale,),
-        lambda c: {
-            **_passes(c),
-            "model": c.choice(("mlp", "mlp tanh", "mlp gelu")),
-            "init_scale": 4.0,
-            "strength": _two(c, 0, 4),
-            "loss": _power(c, -3, -2),
-        },
+        lambda c: {**_passes(c), **_set_low(c)},
     ),
     Condition(
         ("subnormal", "subnormal_parameter"),

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -84,15 +85,20 @@ def test_torchrun_s_ranks_are_one_run(tmp_path: Path) -> None:
     assert [0 < sum(skips(each)) == 12 - steps[0] for each in recorded] == [True, True]
 
 
-def test_a_ray_worker_is_watched_with_our_hook(tmp_path: Path) -> None:
-    """Ray calls `ampmon.auto` in the worker, which records the task's training and ends in the weights without it."""
+def hooked(script: str, tmp_path: Path) -> Any:
+    """The weights of a training on Ray with our hook, which are those without it. It is recorded in `hook`."""
     ends = []
     for hook in (["hook"], []):
         folder = tmp_path / ("hook" if hook else "none")
-        script = str(HERE / "train_ray.py")
-        ends.append(train(folder, script, str(folder), *hook, shim="", watched=False)[0])
-    weights, stock = ends
-    assert_same(weights, stock)
+        words = str(HERE / script), str(folder), *hook
+        ends.append(train(folder, *words, shim="", watched=False)[0])
+    assert_same(*ends)
+    return ends[0]
+
+
+def test_a_ray_worker_is_watched_with_our_hook(tmp_path: Path) -> None:
+    """Ray calls `ampmon.auto` in the worker, which records the task's training and ends in the weights without it."""
+    weights = hooked("train_ray.py", tmp_path)
     (recorded,) = recordings(tmp_path / "hook" / "ampmon")
     assert len(recorded.updates) == 24
     assert 0 < sum(skips(recorded)) == 24 - weights["steps"]
@@ -105,13 +111,7 @@ def test_a_ray_worker_is_watched_with_our_hook(tmp_path: Path) -> None:
 
 def test_ray_workers_with_shards_are_one_run(tmp_path: Path) -> None:
     """Actors that are told their ranks, as verl's, and train with FSDP: one run, each with all updates and skips."""
-    ends = []
-    for hook in (["hook"], []):
-        folder = tmp_path / ("hook" if hook else "none")
-        script = str(HERE / "train_ray_workers.py")
-        ends.append(train(folder, script, str(folder), *hook, shim="", watched=False)[0])
-    weights, stock = ends
-    assert_same(weights, stock)
+    weights = hooked("train_ray_workers.py", tmp_path)
     steps = int(weights["0.4"])
     recorded = recordings(tmp_path / "hook" / "ampmon")
     assert sorted(each.attempt.rank for each in recorded) == [0, 1]

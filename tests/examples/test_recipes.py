@@ -158,13 +158,18 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def of_one_run(folder: Path, name: str) -> list[Recording]:
+    """What the ranks of a recipe recorded: each an attempt, all of one run."""
+    attempts = [recorded for recorded in recordings(folder) if recorded.attempt.name == name]
+    assert [recorded.attempt.world_size for recorded in attempts] == [RANKS] * RANKS
+    assert len({recorded.attempt.run_id for recorded in attempts}) == 1
+    return attempts
+
+
 @pytest.mark.parametrize("name", RUNS_HERE)
 def test_a_recipe_of_several_processes(name: str, together: Path) -> None:
     """On every rank all is equal bit for bit, and the spools of the ranks agree on the run and on each skip."""
-    attempts = [recorded for recorded in recordings(together) if recorded.attempt.name == name]
-    assert [recorded.attempt.world_size for recorded in attempts] == [RANKS] * RANKS
-    assert len({recorded.attempt.run_id for recorded in attempts}) == 1
-    for recorded in attempts:
+    for recorded in of_one_run(together, name):
         rank = recorded.attempt.rank
         stock, ours = torch.load(together / f"{name}-{rank}.pt", weights_only=False)
         assert_identical(stock, ours)
@@ -178,11 +183,7 @@ def test_a_recipe_of_several_processes(name: str, together: Path) -> None:
 @pytest.mark.parametrize("name", list(filter(is_sharded, RUNS_HERE)))
 def test_a_sharded_recipe_needs_no_change(name: str, together: Path) -> None:
     """As under `ampmon run`, stock scalers are watched: one run of both shards, all equal bit for bit, names, skips."""
-    watched = f"{name} {UNCHANGED}"
-    attempts = [recorded for recorded in recordings(together) if recorded.attempt.name == watched]
-    assert [recorded.attempt.world_size for recorded in attempts] == [RANKS] * RANKS
-    assert len({recorded.attempt.run_id for recorded in attempts}) == 1
-    for recorded in attempts:
+    for recorded in of_one_run(together, f"{name} {UNCHANGED}"):
         rank = recorded.attempt.rank
         stock, _ = torch.load(together / f"{name}-{rank}.pt", weights_only=False)
         ours = torch.load(together / f"{name}-{UNCHANGED}-{rank}.pt", weights_only=False)
