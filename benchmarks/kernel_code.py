@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ampmon.probe import compiler
+
 
 RESULTS = Path(__file__).parent / "results" / "kernels.md"
 GPUS = (
@@ -67,23 +69,11 @@ LOOPS = [
 
 def compiled(gpu: str, variant: Variant) -> Any:
     """A kernel as Triton compiles it for a GPU, with the options of a launch there."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-
-    from ampmon.probe import programs
-
-    amd = gpu.startswith("gfx")
     lanes = 64 if gpu.startswith("gfx9") else 32
-    kernel, options = programs.variant(variant.name, variant.dtype, lanes, amd=amd, **variant.flags)
-    constants = {name: options.pop(name) for name in ("DTYPE", *variant.flags)}
-    signature = {"pointers": "*i64", "chunks": "*i64", "into": "*i64", "found_inf": "*fp32"}
-    if variant.name == "measure":
-        signature["inv_scale"] = "*fp32"
-    source = triton.compiler.ASTSource(
-        kernel, signature | dict.fromkeys(constants, "constexpr"), constexprs=constants
-    )
-    target = GPUTarget("hip", gpu, lanes) if amd else GPUTarget("cuda", int(gpu[3:]), lanes)
-    return triton.compile(source, target=target, options=options)
+    dtype = str(variant.dtype).removeprefix("torch.")
+    unscales = "float32" if variant.flags.get("UNSCALE") else None
+    types = ("int64", unscales, unscales) if variant.name == "measure" else ("int64", "float32")
+    return compiler.compiled(compiler.Kernel(variant.name, dtype, types, variant.flags, gpu, lanes))
 
 
 class Usage(NamedTuple):

@@ -64,13 +64,12 @@ class AtOnce:
     """Compiles a kernel when it is asked for, where a training would leave that to a thread."""
 
     def __init__(self) -> None:
-        self._compiled: set[Hashable] = set()
+        self._made: dict[Hashable, object] = {}
 
-    def done(self, key: Hashable, job: Callable[[], None]) -> bool:
-        if key not in self._compiled:
-            job()
-            self._compiled.add(key)
-        return True
+    def made(self, key: Hashable, job: Callable[[], object]) -> object:
+        if key not in self._made:
+            self._made[key] = job()
+        return self._made[key]
 
 
 _AT_ONCE = AtOnce()

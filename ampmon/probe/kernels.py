@@ -1,6 +1,7 @@
 """Triton kernels over lists of gradients, one launch for all of them. Knows nothing of parameters or scalers.
 
-Triton is imported when a kernel is first launched: it comes with torch for CUDA, and is not needed otherwise.
+Triton comes with torch for CUDA, and is not needed otherwise. Here it is imported for its interpreter alone: for a GPU
+kernels are compiled elsewhere.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 
+from ampmon.probe.compiler import Kernel, compile_elsewhere
+from ampmon.probe.driver import Function
 from ampmon.probe.gradients import MEASURED
 from ampmon.probe.table import Table, Tables, Unsupported
 from ampmon.probe.warming import Warmer
@@ -27,14 +29,15 @@ _WIDTH = 71
 
 
 class KernelError(Exception):
-    """A kernel could not be compiled or launched: nothing was written to the gradients. The cause is Triton's own."""
+    """A kernel could not be compiled or launched: nothing was written to the gradients. The cause is the
+    compiler's or the driver's."""
 
 
 class NotReady(Unsupported):
     """The kernel is being compiled, on a thread: for now torch's own operators do."""
 
 
-_warmer = Warmer()
+_warmer: Warmer[Function] = Warmer()
 
 
 def compiling() -> bool:
@@ -61,9 +64,10 @@ class Cache:
     """The kernels, with tables of where gradients are that are kept from call to call.
 
     Each method takes n plain strided tensors of one device and dtype, enqueues a copy of addresses (if they changed), a
-    fill and one launch on the current stream, and waits for nothing. Kernels are compiled on a thread, some seconds
-    unless Triton's own cache on disk has them: until then calls raise `NotReady`. Raises `Unsupported` or `KernelError`
-    before anything is written to a gradient or to found_inf. Keeps no gradient alive. Not for several threads at once.
+    fill and one launch on the current stream, and waits for nothing. Kernels are compiled by other processes, in some
+    seconds, or one if Triton's own cache on disk has them: until then calls raise `NotReady`. Raises `Unsupported` or
+    `KernelError` before anything is written to a gradient or to found_inf. Keeps no gradient alive. Not for several
+    threads at once.
     """
 
     def __init__(self) -> None:
@@ -149,17 +153,11 @@ def _launch(
     if not table.grid:
         return
     flags["GAPS"] = table.gaps
+    dtypes = [None if each is None else _named(each.dtype) for each in arguments]
     try:
-        if like.device.type != "cpu":  # where Triton interprets, nothing is compiled
-            types = tuple(None if each is None else each.dtype for each in arguments)
-            variant = name, like.device, like.dtype, types, tuple(flags.items())
-            if not _warmer.done(
-                variant, partial(_compile, name, like.device, like.dtype, types, flags)
-            ):
-                raise NotReady(f"the kernel {name!r} is being compiled")
-        kernel, options = _variant(name, like.device, like.dtype, flags)
+        launch = _launcher(name, like.device, _named(like.dtype), tuple(dtypes), flags)
         with _current(like.device):
-            kernel[(table.grid,)](table.pointers, table.chunks, *arguments, **options)
+            launch(table.grid, table.pointers, table.chunks, *arguments)
     except Unsupported:
         raise
     except Exception as error:
@@ -167,25 +165,52 @@ def _launch(
         raise KernelError(f"the kernel {name!r} for {like.dtype} did not start: {error}") from error
 
 
-def _variant(
-    name: str, device: torch.device, dtype: torch.dtype, flags: dict[str, bool]
-) -> tuple[Any, dict[str, Any]]:
-    from ampmon.probe import programs
-
-    properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
-    lanes = getattr(properties, "warp_size", 32)
-    return programs.variant(name, dtype, lanes, amd=torch.version.hip is not None, **flags)
-
-
-def _compile(
+def _launcher(
     name: str,
     device: torch.device,
-    dtype: torch.dtype,
-    types: Sequence[torch.dtype | None],
+    dtype: str,
+    types: tuple[str | None, ...],
     flags: dict[str, bool],
+) -> Callable[..., None]:
+    """What launches a kernel for such arguments, given a grid and these. Raises `NotReady` until it is compiled."""
+    if device.type == "cpu":
+        return partial(interpret, name, dtype, flags)
+    variant = name, device, dtype, types, tuple(flags.items())
+    launch = _warmer.made(variant, partial(_made, device, name, dtype, types, flags))
+    if launch is None:
+        raise NotReady(f"the kernel {name!r} is being compiled")
+    return launch
+
+
+def interpret(
+    name: str, dtype: str, flags: dict[str, bool], grid: int, *arguments: torch.Tensor | None
 ) -> None:
-    """Compile a kernel for arguments of these types, and load it, so that a launch finds it."""
-    kernel, options = _variant(name, device, dtype, flags)
-    with _current(device):
-        compiled = kernel.warmup(torch.int64, torch.int64, *types, grid=(1,), **options)
-        _ = compiled.run  # asking for it makes the launcher, with a C compiler, and loads the code
+    """Run a kernel in Triton's interpreter, where TRITON_INTERPRET is 1."""
+    from ampmon.probe import programs
+
+    kernel, options = programs.variant(name, dtype, 32, amd=False, **flags)
+    kernel[(grid,)](*arguments, **options)
+
+
+def _made(
+    device: torch.device,
+    name: str,
+    dtype: str,
+    types: tuple[str | None, ...],
+    flags: dict[str, bool],
+) -> Function:
+    kernel = Kernel(name, dtype, types, flags, *architecture(device))
+    return Function(compile_elsewhere(kernel), device)
+
+
+def architecture(device: torch.device) -> tuple[str, int]:
+    """A GPU's architecture as a compiler names it, such as ``sm_90`` or ``gfx942``, and the threads of a warp."""
+    properties = torch.cuda.get_device_properties(device)
+    lanes = getattr(properties, "warp_size", 32)
+    if torch.version.hip is not None:
+        return str(properties.gcnArchName).partition(":")[0], lanes
+    return f"sm_{properties.major}{properties.minor}", lanes
+
+
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

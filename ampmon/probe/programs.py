@@ -1,6 +1,6 @@
 """What a program does on the device, in Triton: reads a chunk once and adds what it saw to its row.
 
-Loaded when a kernel is first asked for, for it needs Triton. Knows rows and addresses, no tensors.
+Needs Triton and no torch: a process of its own compiles it. Knows rows and addresses, no tensors.
 
 On an H100 it takes 0.9 to 1.1 times as long as reading the bytes (benchmarks/results/, `make gpu`). To that end: loads
 of 16 bytes, 8 for each thread before the first use; sums kept by thread and joined once a chunk; a float added where an
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 
@@ -23,10 +22,10 @@ REGISTERS = 128
 """At most, for each thread. fp32 needs no more; index arithmetic across gaps does."""
 THREADS = tl.constexpr(128)
 ELEMENTS = {
-    torch.float64: tl.float64,
-    torch.float32: tl.float32,
-    torch.float16: tl.float16,
-    torch.bfloat16: tl.bfloat16,
+    "float64": tl.float64,
+    "float32": tl.float32,
+    "float16": tl.float16,
+    "bfloat16": tl.bfloat16,
 }
 WIDTH = tl.constexpr(71)
 """Columns of a packed row: looked, zeros, on_grid, inf, nan; amax and sum of squares as bits of fp64; 64 bins."""
@@ -272,9 +271,11 @@ def attribute(
 
 
 def variant(
-    name: str, dtype: torch.dtype, lanes: int, *, amd: bool, **flags: bool
+    name: str, dtype: str, lanes: int, *, amd: bool, **flags: bool
 ) -> tuple[Any, dict[str, Any]]:
-    """A kernel of this module, and its options for GPUs whose warps have so many lanes."""
+    """A kernel of this module for gradients of a dtype of torch's, and its options for GPUs whose warps have so many
+    lanes.
+    """
     options = {
         "DTYPE": ELEMENTS[dtype],
         "num_warps": THREADS.value // lanes,

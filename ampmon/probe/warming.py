@@ -5,19 +5,23 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 
-class Warmer:
+T = TypeVar("T")
+
+
+class Warmer(Generic[T]):
     """Jobs on a thread of their own, each once and one after the other. Waits for nothing.
 
-    The interpreter's exit waits for the job under way and drops the others: a thread that is stopped within a
-    compiler aborts the process. A forked child begins again with the job that was under way, if it asks for one.
+    The interpreter's exit waits for the job under way and drops the others. A forked child begins again with the job
+    that was under way, if it asks for one.
     """
 
     def __init__(self) -> None:
         self._asked: set[Hashable] = set()
-        self._ended: dict[Hashable, Exception | None] = {}
-        self._waiting: deque[tuple[Hashable, Callable[[], None]]] = deque()
+        self._ended: dict[Hashable, T | Exception] = {}
+        self._waiting: deque[tuple[Hashable, Callable[[], T]]] = deque()
         self._thread: threading.Thread | None = None
 
     @property
@@ -25,12 +29,15 @@ class Warmer:
         """Whether a job is under way or waits."""
         return bool(self._waiting)
 
-    def done(self, key: Hashable, job: Callable[[], None]) -> bool:
-        """Whether the job is done; it is begun otherwise. Raises what it raised."""
-        if key in self._ended:
-            if (error := self._ended[key]) is not None:
-                raise RuntimeError(str(error)) from error
-            return True
+    def made(self, key: Hashable, job: Callable[[], T]) -> T | None:
+        """What the job gave; None until then, and it is begun. Raises once what it raised, and then begins anew."""
+        ended = self._ended.get(key)
+        if isinstance(ended, Exception):
+            self._asked.discard(key)
+            del self._ended[key]
+            raise RuntimeError(str(ended)) from ended
+        if ended is not None:
+            return ended
         if key not in self._asked:
             self._asked.add(key)
             self._waiting.append((key, job))
@@ -43,14 +50,13 @@ class Warmer:
                 self._thread.start()
             except RuntimeError:  # no more threads, or the interpreter is ending
                 self._thread = None
-        return False
+        return None
 
     def _work(self) -> None:
         while self._waiting and threading.main_thread().is_alive():
             key, job = self._waiting[0]
             try:
-                job()
-                self._ended[key] = None
+                self._ended[key] = job()
             except Exception as error:
                 self._ended[key] = error
             self._waiting.popleft()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -48,7 +47,7 @@ def _ensure(directory: Path) -> None:
 
 
 def _start_process(directory: Path) -> bool:
-    if not _is_python(sys.executable):
+    if not interpreter.available():
         return False
     try:
         process = subprocess.Popen(
@@ -66,11 +65,6 @@ def _start_process(directory: Path) -> bool:
     except subprocess.TimeoutExpired:
         _launched.append(process)
         return True
-
-
-def _is_python(executable: str | None) -> bool:
-    """Where Python is embedded, the executable is the program around it, and would start that again."""
-    return bool(executable) and Path(str(executable)).name.lower().startswith(("python", "pypy"))
 
 
 def stop_thread(directory: Path) -> None:

@@ -23,6 +23,11 @@ _RUN = (
 )
 
 
+def available() -> bool:
+    """Whether the executable is Python: where that is embedded, it is the program around it, and would start again."""
+    return bool(sys.executable) and Path(sys.executable).name.lower().startswith(("python", "pypy"))
+
+
 def command(module: str, *arguments: str) -> list[str]:
     """The command that runs ``module``, of a package that is loaded here, as a program.
 

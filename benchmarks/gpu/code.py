@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ampmon.probe import kernels
 from benchmarks import kernel_code
 from benchmarks.gpu.told import Told
 
@@ -42,12 +43,7 @@ def run(told: Told, place: str, limit_s: float) -> None:
 
 def architecture(place: str) -> str:
     """The GPU as a compiler names it."""
-    if place != "cuda":
-        return ELSEWHERE
-    properties = torch.cuda.get_device_properties(0)
-    if torch.version.hip:
-        return str(properties.gcnArchName).partition(":")[0]
-    return f"sm_{properties.major}{properties.minor}"
+    return kernels.architecture(torch.device(place))[0] if place == "cuda" else ELSEWHERE
 
 
 def made(gpu: str, number: int) -> dict[str, Any]:

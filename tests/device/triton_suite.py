@@ -8,9 +8,9 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -49,42 +49,29 @@ def as_host(tensor: torch.Tensor) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel())
 
 
-class OnStream:
-    """A kernel of the interpreter's that is launched as on a GPU: enqueued, with addresses of the device's."""
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names of the kernels that were launched on the device, which is reset.
 
-    def __init__(self, kernel: Any) -> None:
-        self._kernel = kernel
+    The interpreter runs them as on a GPU: enqueued, with addresses of the device's.
+    """
+    names: list[str] = []
 
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        def launch(pointers: torch.Tensor, *arguments: Any, **options: Any) -> None:
+    def launcher(
+        name: str, _: torch.device, dtype: str, __: tuple[str | None, ...], flags: dict[str, bool]
+    ) -> Callable[..., None]:
+        names.append(name)
+        run = partial(kernels.interpret, name, dtype, dict(flags))
+
+        def launch(grid: int, pointers: torch.Tensor, *arguments: torch.Tensor | None) -> None:
             addresses = as_host(pointers)
             offset = addresses.data_ptr() - pointers.data_ptr()
-            given = [as_host(each) if torch.is_tensor(each) else each for each in arguments]
-            device().run(lambda: self._kernel[grid](addresses + offset, *given, **options))
+            given = [None if each is None else as_host(each) for each in arguments]
+            device().run(lambda: run(grid, addresses + offset, *given))
 
         return launch
 
-
-class Warm:
-    """Nothing has to be compiled."""
-
-    def done(self, key: object, job: object) -> bool:
-        return True
-
-
-@pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The names of the kernels that were launched on the device, which is reset."""
-    names: list[str] = []
-    variant = kernels._variant
-
-    def on_stream(name: str, *arguments: Any) -> tuple[OnStream, dict[str, Any]]:
-        names.append(name)
-        kernel, options = variant(name, *arguments)
-        return OnStream(kernel), options
-
-    monkeypatch.setattr(kernels, "_variant", on_stream)
-    monkeypatch.setattr(kernels, "_warmer", Warm())
+    monkeypatch.setattr(kernels, "_launcher", launcher)
     monkeypatch.setattr(kernels, "supported", lambda of: of.type == PLACE)
     device().reset()
     yield names

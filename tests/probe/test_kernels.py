@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import re
+import shutil
+import subprocess
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from packaging.version import Version
 
 import scripts
-from ampmon.probe import kernels
+from ampmon.probe import driver, kernels
+from ampmon.probe.table import Table
 from benchmarks.kernel_code import GPUS, LOOPS, RESULTS, Variant, compiled, usage, variants
 from older_torch import INTERPRETS
+from waiting import wait_for
 
 
 TESTS = Path(__file__).parents[1]
@@ -132,48 +139,63 @@ def test_the_table_of_registers_is_of_these_kernels() -> None:
     assert [row for row in rows if row[0] in loops and any(" B" in cell for cell in row)] == []
 
 
-WARMED = """
-import contextlib, time, torch
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-from ampmon.probe import kernels
-from ampmon.probe.table import Table
-
-class Driver:
-    utils = property(lambda self: self)
-    get_current_device = get_current_stream = lambda self, *_: 0
-    get_current_target = lambda self: GPUTarget("cuda", 90, 32)
-    get_device_properties = lambda self, _: {"max_shared_mem": 99999}
-    launcher_cls = lambda self, *_: lambda *_: said.append("launched")
-    def load_binary(self, *_):
-        said.append("loaded")
-        return 1, 2, 32, 0, 1024
-
-class Gradient:
-    device, dtype = torch.device("cuda:0"), torch.float32
-
-said = []
-driver.set_active(Driver())
-kernels._current = lambda _: contextlib.nullcontext()
-torch.cuda.get_device_properties = lambda _: None
-numbers = torch.zeros(4, dtype=torch.int64)
-table = Table(numbers, numbers, 1, False, True)
-while True:
-    try:
-        kernels._launch("attribute", table, Gradient, numbers, torch.zeros(1))
-        break
-    except kernels.NotReady:
-        said = [each for each in said if each == "loaded"]
-        time.sleep(0.01)
-print(*said)
+DRIVER = """
+unsigned launched, grid, threads, shared;
+unsigned long given[5];
+int cuModuleLoadData(void **module, const char *code) { *module = (void *)code; return code[1] != 'E'; }
+int cuModuleGetFunction(void **found, void *module, const char *name) { *found = module; return name[0] != 'a'; }
+int cuLaunchKernel(void *code, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty, unsigned tz,
+                   unsigned bytes, void *stream, void **parameters, void **extra) {
+  ++launched, grid = x * y * z, threads = tx * ty * tz, shared = bytes;
+  for (int i = 0; i < 5; i++) given[i] = *(unsigned long *)parameters[i];
+  return stream ? 2 : 0;
+}
 """
 
 
 @needs_tools
-def test_a_launch_finds_what_was_compiled_on_the_thread(tmp_path: Path) -> None:
-    """Until the compiler is done a launch says so; the first one after it loads nothing, and compiles nothing."""
-    done = scripts.run("-c", WARMED, env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path)})
-    assert done.stdout.split() == ["loaded", "launched"]
+@pytest.mark.skipif(
+    shutil.which("cc") is None, reason="a driver is built for it, with a C compiler"
+)
+def test_a_launch_finds_what_was_compiled_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until another process has compiled a kernel launches say so; then the driver has its code and its addresses."""
+    (tmp_path / "driver.c").write_text(DRIVER)
+    library = tmp_path / "driver.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "driver.c"], check=True)
+    stream = SimpleNamespace(cuda_stream=0)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(driver, "_mapped", lambda _: str(library))
+    for name, value in {
+        "device": lambda _: nullcontext(),
+        "mem_get_info": lambda _: (1, 1),
+        "current_stream": lambda: stream,
+        "get_device_properties": lambda _: SimpleNamespace(major=9, minor=0),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    like = SimpleNamespace(device=torch.device("cuda:0"), dtype=torch.float32)
+    numbers = [torch.zeros(4, dtype=torch.int64) for _ in range(3)]
+    table = Table(numbers[0], numbers[1], 7, False, True)
+    found = torch.zeros(1)
+
+    def launched() -> bool:
+        try:
+            kernels._launch("attribute", table, like, numbers[2], found)
+        except kernels.NotReady:
+            return False
+        return True
+
+    assert not launched()
+    wait_for(launched)
+    said = ctypes.CDLL(str(library))
+    counts = [ctypes.c_uint.in_dll(said, name).value for name in ("launched", "grid", "threads")]
+    assert counts == [1, 7, 128]
+    given = (ctypes.c_uint64 * 5).in_dll(said, "given")
+    assert list(given) == [*(each.data_ptr() for each in (*numbers, found)), 0]
+    stream.cuda_stream = 1
+    with pytest.raises(kernels.KernelError, match="cuLaunchKernel failed: out of memory"):
+        launched()
 
 
 @needs_triton

@@ -13,50 +13,59 @@ from waiting import wait_for
 
 def test_a_job_is_not_waited_for() -> None:
     """It is asked for at once, done once, on another thread, and the one behind it after it."""
-    warmer, go = Warmer(), threading.Event()
+    warmer, go = Warmer[int](), threading.Event()
     ran: list[object] = []
 
-    def job() -> None:
+    def job() -> int:
         go.wait()
         ran.append(threading.current_thread() is threading.main_thread())
+        return 1
+
+    def other() -> int:
+        ran.append("second")
+        return 2
 
     for _ in range(3):
-        assert not warmer.done("first", job)
-    assert not warmer.done("second", lambda: ran.append("second"))
+        assert warmer.made("first", job) is None
+    assert warmer.made("second", other) is None
     go.set()
-    wait_for(lambda: warmer.done("second", job))
-    assert warmer.done("first", job)
+    wait_for(lambda: warmer.made("second", other))
+    assert (warmer.made("first", job), warmer.made("second", other)) == (1, 2)
     assert ran == [False, "second"]
 
 
 def test_a_job_is_no_daemons_whoever_asks() -> None:
     """Asked for by a daemon thread, as torch's backward pass is on a GPU, it runs on one that the process waits for."""
-    warmer = Warmer()
+    warmer = Warmer[bool]()
     ran: list[bool] = []
 
-    def job() -> None:
+    def job() -> bool:
         ran.append(threading.current_thread().daemon)
+        return True
 
-    asker = threading.Thread(target=lambda: warmer.done("job", job), daemon=True)
+    asker = threading.Thread(target=lambda: warmer.made("job", job), daemon=True)
     asker.start()
     asker.join()
-    wait_for(lambda: warmer.done("job", job))
+    wait_for(lambda: warmer.made("job", job))
     assert ran == [False]
 
 
-def test_a_job_that_fails_is_told_of_whenever_it_is_asked_for() -> None:
-    """As without a C compiler: the job's own error is the cause, and other jobs are done."""
-    warmer = Warmer()
+def test_a_job_that_fails_is_told_of_and_tried_again() -> None:
+    """The job's own error is the cause, once; asked for again the job begins anew, and other jobs are done."""
+    warmer = Warmer[bool]()
+    results = iter([FileNotFoundError("no compiler"), True])
 
-    def fail() -> None:
-        raise FileNotFoundError("no C compiler")
+    def job() -> bool:
+        result = next(results)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
-    with pytest.raises(RuntimeError, match="no C compiler") as raised:
-        wait_for(lambda: warmer.done("fails", fail))
+    with pytest.raises(RuntimeError, match="no compiler") as raised:
+        wait_for(lambda: warmer.made("job", job))
     assert isinstance(raised.value.__cause__, FileNotFoundError)
-    wait_for(lambda: warmer.done("other", lambda: None))
-    with pytest.raises(RuntimeError):
-        warmer.done("fails", fail)
+    wait_for(lambda: warmer.made("other", lambda: True))
+    wait_for(lambda: warmer.made("job", job))
 
 
 def test_training_goes_on_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,11 +74,11 @@ def test_training_goes_on_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyP
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    warmer = Warmer()
+    warmer = Warmer[bool]()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        assert not warmer.done("job", lambda: None)
-    wait_for(lambda: warmer.done("job", lambda: None))
+        assert not warmer.made("job", lambda: True)
+    wait_for(lambda: warmer.made("job", lambda: True))
 
 
 FORKED = """
@@ -79,10 +88,11 @@ warmer, parent, go = Warmer(), os.getpid(), threading.Event()
 def job():
     if os.getpid() == parent:
         go.wait()
-warmer.done("job", job)
+    return True
+warmer.made("job", job)
 child = os.fork()
 if not child:
-    while not warmer.done("job", job):
+    while not warmer.made("job", job):
         pass
     sys.exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
@@ -96,8 +106,8 @@ def job():
         time.sleep(0.001)
     print("under way", flush=True)
 warmer = Warmer()
-warmer.done("job", job)
-warmer.done("other", lambda: print("behind", flush=True))
+warmer.made("job", job)
+warmer.made("other", lambda: print("behind", flush=True))
 """
 
 

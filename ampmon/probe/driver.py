@@ -1,0 +1,96 @@
+"""Launches compiled kernels through the GPU's driver, that of CUDA or of ROCm, which torch has loaded.
+
+Not through Triton, whose import alone would stop a training for a quarter of a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ampmon.probe.compiler import Binary
+
+
+_MAPPED = Path("/proc/self/maps")
+_SCRATCH = 0, 0
+"""Addresses that newer versions of Triton give behind all others, for memory that these kernels do not use."""
+
+_OUT_OF_MEMORY = 2
+"""CUDA's and HIP's code for it."""
+
+
+class DriverError(Exception):
+    """The driver refused to load or to launch a kernel."""
+
+
+class Function:
+    """A kernel that is loaded on one device. Loading takes about a millisecond, and may be done on any thread."""
+
+    def __init__(self, binary: Binary, device: torch.device) -> None:
+        self._driver = _driver()
+        self._threads, self._shared = binary.threads, binary.shared
+        self._handle, module = ctypes.c_void_p(), ctypes.c_void_p()
+        with torch.cuda.device(device):
+            # A thread has a context of the driver's only once it has asked for something of the device.
+            torch.cuda.mem_get_info(device)
+            self._driver.load(ctypes.byref(module), binary.code)
+            symbol = binary.symbol.encode()
+            self._driver.find(ctypes.byref(self._handle), module, symbol)
+
+    def __call__(self, grid: int, *tensors: torch.Tensor | None) -> None:
+        """Enqueue a launch of so many programs on the current stream of the current device. Waits for nothing."""
+        addresses = [each.data_ptr() for each in tensors if each is not None]
+        addresses += _SCRATCH
+        count = len(addresses)
+        values = (ctypes.c_uint64 * count)(*addresses)
+        first = ctypes.addressof(values)
+        parameters = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
+        stream = torch.cuda.current_stream().cuda_stream
+        sizes = grid, 1, 1, self._threads, 1, 1, self._shared
+        self._driver.launch(self._handle, *sizes, stream, parameters, None)
+
+
+class _Driver:
+    def __init__(self, library: str, names: Sequence[str]) -> None:
+        self._library = ctypes.CDLL(library)
+        self.load, self.find, self.launch = map(self._function, names)
+        pointer, number = ctypes.c_void_p, ctypes.c_uint
+        self.load.argtypes = [pointer, ctypes.c_char_p]
+        self.find.argtypes = [pointer, pointer, ctypes.c_char_p]
+        self.launch.argtypes = [pointer, *7 * [number], pointer, pointer, pointer]
+
+    def _function(self, name: str) -> ctypes._NamedFuncPointer:
+        function = self._library[name]
+
+        def check(code: Any, *_: object) -> Any:
+            if code:
+                why = "out of memory" if code == _OUT_OF_MEMORY else f"error {code} of the driver"
+                raise DriverError(f"{name} failed: {why}")
+            return code
+
+        function.restype = ctypes.c_int
+        function.errcheck = check
+        return function
+
+
+@cache
+def _driver() -> _Driver:
+    if torch.version.hip is not None:
+        names = "hipModuleLoadData", "hipModuleGetFunction", "hipModuleLaunchKernel"
+        return _Driver(_mapped("libamdhip64.so"), names)
+    names = "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel"
+    return _Driver(_mapped("libcuda.so"), names)
+
+
+def _mapped(name: str) -> str:
+    """Where the library is that torch has loaded."""
+    for line in _MAPPED.read_text().splitlines():
+        place = line.split(maxsplit=5)[-1]
+        if Path(place).name.startswith(name):
+            return place
+    raise DriverError(f"{name} is not loaded")
