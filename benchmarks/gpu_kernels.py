@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from ampmon.probe import eager, kernels
+from ampmon.probe import eager, kernels, loading
 from benchmarks import sample_cost
 from benchmarks.paired import NO_RATIO, Work, ratio, seconds, shown
 
@@ -73,7 +73,7 @@ def until_ready(work: Work) -> None:
         try:
             work()
             return
-        except kernels.NotReady:
+        except loading.NotReady:
             time.sleep(0.01)
 
 

@@ -73,7 +73,8 @@ def compiled(gpu: str, variant: Variant) -> Any:
     dtype = str(variant.dtype).removeprefix("torch.")
     unscales = "float32" if variant.flags.get("UNSCALE") else None
     types = ("int64", unscales, unscales) if variant.name == "measure" else ("int64", "float32")
-    return compiler.compiled(compiler.Kernel(variant.name, dtype, types, variant.flags, gpu, lanes))
+    kernel = compiler.Kernel(variant.name, dtype, types, tuple(variant.flags.items()))
+    return compiler.compiled(kernel, compiler.Target(gpu, lanes))
 
 
 class Usage(NamedTuple):

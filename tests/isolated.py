@@ -63,6 +63,8 @@ def _end_sender(directory: Path) -> None:
 class AtOnce:
     """Compiles a kernel when it is asked for, where a training would leave that to a thread."""
 
+    busy = False
+
     def __init__(self) -> None:
         self._made: dict[Hashable, object] = {}
 
@@ -78,6 +80,6 @@ _AT_ONCE = AtOnce()
 @pytest.fixture(autouse=True)
 def kernels_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU the first update of a test finds its kernels: else a short test would see none of them."""
-    torch, kernels = sys.modules.get("torch"), sys.modules.get("ampmon.probe.kernels")
-    if torch and kernels and torch.cuda.is_available():
-        monkeypatch.setattr(kernels, "_warmer", _AT_ONCE)
+    torch, loading = sys.modules.get("torch"), sys.modules.get("ampmon.probe.loading")
+    if torch and loading and torch.cuda.is_available():
+        monkeypatch.setattr(loading, "_warmer", _AT_ONCE)

@@ -21,6 +21,7 @@ from ampmon.probe import eager, host
 from ampmon.probe.accelerator import current_stream, is_asynchronous, on
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gradients import local_elements
+from ampmon.probe.loading import NotReady
 from ampmon.probe.ring import Readback
 
 
@@ -119,8 +120,14 @@ class Gathering:
             self._statistics.append(host.measure([elements], [module], self._sample, self._random))
         else:
             tray = self._tray(elements.device)
-            tray.packed.append(self._probe.statistics([elements]))
+            tray.packed.append(self._statistics_of(elements))
             tray.packed_of.append(module)
+
+    def _statistics_of(self, elements: torch.Tensor) -> torch.Tensor:
+        try:
+            return self._probe.statistics([elements])
+        except NotReady:  # magnitudes are plain torch's too
+            return eager.launch([elements])
 
     def gathered(self) -> ActivationSample:
         """All of it, with what is on devices on its way to the host. Nothing can be added after."""

@@ -17,6 +17,7 @@ from ampmon.probe.allowance import Allowance
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gradients import local_gradients, plain_gradients
 from ampmon.probe.kernels import UNSCALED
+from ampmon.probe.loading import NotReady
 from ampmon.probe.losses import LossCopy
 from ampmon.probe.ring import Readback
 from ampmon.probe.standing import StandingGradients
@@ -161,7 +162,10 @@ class Measurer:
             if self._probe.takes(device):
                 span = self.timer.begin((device,))
                 ready = partial(self.timer.launch, span)
-                packed = Readback(self._probe.statistics(tensors, ready))
+                try:
+                    packed = Readback(self._probe.statistics(tensors, ready))
+                except NotReady:
+                    continue
                 sample = PendingSample(packed=packed, indices=indices)
                 self.timer.end(span, iteration.spans)
                 if len(fresh) == len(known):
@@ -210,7 +214,7 @@ class Measurer:
                     )
                 self.timer.end(span, spans)
         try:
-            if spans:
+            if spans and measured:
                 iteration.spans.append(joined(spans, self._baselines.get(optimizer)))
             self._keep(optimizer, iteration, measured)
         except Exception as error:  # whatever it is, the gradients are unscaled
@@ -221,6 +225,8 @@ class Measurer:
         """Statistics of gradients that torch is to unscale; None, and training goes on, if they cannot be taken."""
         try:
             return self._probe.statistics(tensors, ready)
+        except NotReady:
+            return None
         except Exception as error:
             self.report("measuring before unscaling", error)
             return None
@@ -261,7 +267,7 @@ class Measurer:
             and (self._probe.fuses(device) if self._probe.takes(device) else flag.item())
         }
         if iteration.sampling or all(device.type == "cpu" for device in found):
-            self.search(optimizer, iteration, found)
+            self.search(optimizer, iteration, found, known=False)
         elif (began := self._searching.begin()) is not None:
             self._search_again(optimizer, iteration, found)
             self._searching.end(began)
@@ -281,7 +287,7 @@ class Measurer:
                 culprits = PendingCulprits(device, counts=counts, indices=standing.indices)
                 self._blame(optimizer, iteration, culprits)
                 return
-        self.search(optimizer, iteration, found)
+        self.search(optimizer, iteration, found, known=False)
 
     def ask_losses(self, iteration: Iteration, *, infers: bool) -> None:
         """Bring to the host what `scale()` was given, where the update may be skipped. Waits for nothing.
@@ -306,20 +312,28 @@ class Measurer:
         optimizer: torch.optim.Optimizer,
         iteration: Iteration,
         found: dict[torch.device, torch.Tensor] | None,
+        *,
+        known: bool = True,
     ) -> None:
         """Find the culprits on the devices where there may be some, if that is not done yet.
 
         ``found`` are their found_inf; None stands for all devices, before that is known. Also for when the host has
-        learned of an overflow, before anything but unscaling is done to the gradients.
+        learned of an overflow, before anything but unscaling is done to the gradients. Where it has not, it is not
+        ``known`` that there are any: no gradient is read in vain then, for want of a kernel.
         """
-        known = {place for owner, place in iteration.culprits if owner == id(optimizer)}
-        if found is not None and found.keys() <= known:
+        searched = {place for owner, place in iteration.culprits if owner == id(optimizer)}
+        if found is not None and found.keys() <= searched:
             return
         for indices, tensors in _grouped(self.gradients(optimizer)):
             device = tensors[0].device
-            if device not in known and (found is None or device in found):
+            if device not in searched and (found is None or device in found):
                 flag = found[device] if found is not None else None
-                culprits = self._culprits(optimizer, iteration, indices, tensors, flag)
+                try:
+                    culprits = self._culprits(optimizer, iteration, indices, tensors, flag)
+                except NotReady:
+                    if not known:
+                        continue
+                    culprits = self._flagged(iteration, indices, tensors)
                 self._blame(optimizer, iteration, culprits)
 
     def _culprits(
@@ -338,6 +352,12 @@ class Measurer:
         if found is not None and asking is not None and (counts := asking(found)) is not None:
             self._standing[optimizer] = StandingGradients(optimizer, tensors, indices, asking)
             return PendingCulprits(device, counts=counts, indices=indices)
+        return self._flagged(iteration, indices, tensors)
+
+    def _flagged(
+        self, iteration: Iteration, indices: list[int], tensors: list[torch.Tensor]
+    ) -> PendingCulprits:
+        device = tensors[0].device
         span = self.timer.begin((device,))
         flags = Readback(attribution.flag(tensors))
         self.timer.end(span, iteration.spans)

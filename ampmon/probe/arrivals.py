@@ -22,6 +22,7 @@ from ampmon.probe.account import Account
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gradients import MEASURED, is_distributed, local_elements
 from ampmon.probe.graphs import capturing
+from ampmon.probe.loading import NotReady
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import DeviceTimer, TimedSpan
 
@@ -160,7 +161,7 @@ class Arrivals:
         self.watching = self.usable = False
         self._report("measuring what a backward pass brings", error)
 
-    def _gathered(self) -> Arrived:
+    def _gathered(self) -> Arrived | None:
         packed = []
         for (_, _, stream), tray in self._trays.items():
             # Behind the work that made the values.
@@ -168,6 +169,8 @@ class Arrivals:
                 self._measure_together(tray)
                 if tray.packed:
                     packed.append((tray.packed_of, Readback(torch.cat(tray.packed))))
+        if not self.watching:
+            return None
         return Arrived(self._passes, self._statistics, packed, self._spans)
 
     # -- called by backward passes ------------------------------------------------------------------
@@ -232,7 +235,11 @@ class Arrivals:
             self._statistics.append(host.measure_drawn(parts, numels, places))
             return
         span = self._timer.begin((device,))
-        tray.packed.append(probe.statistics(parts))
+        try:
+            tray.packed.append(probe.statistics(parts))
+        except NotReady:
+            self._clear()  # an iteration of which a part is missing is none
+            return
         tray.packed_of += places
         self._timer.end(span, self._spans)
 

@@ -20,18 +20,27 @@ _LOOK_S = 0.1
 
 
 class Kernel(NamedTuple):
-    """A kernel as it is compiled once."""
+    """A kernel as it is compiled once for each architecture."""
 
     name: str
     dtype: str
     """Of the gradients, by torch's name: ``float32``."""
     types: tuple[str | None, ...]
     """Dtypes of what it is given behind its tables; None for what it is not given."""
-    flags: dict[str, bool]
+    flags: tuple[tuple[str, bool], ...]
+
+
+class Target(NamedTuple):
+    """What it is compiled for."""
+
     gpu: str
     """The architecture, by its maker's name: ``sm_90``, ``gfx942``."""
     lanes: int
     """Threads of a warp."""
+
+    @property
+    def amd(self) -> bool:
+        return self.gpu.startswith("gfx")
 
 
 class Binary(NamedTuple):
@@ -45,29 +54,35 @@ class Binary(NamedTuple):
     """Bytes of shared memory that a launch asks for."""
 
 
-def compile_elsewhere(kernel: Kernel) -> Binary:
-    """Compile a kernel in a process of its own, and wait for it: a second from Triton's cache on disk, else some.
+class Compilation:
+    """A kernel that is being compiled by a process of its own: a second from Triton's cache on disk, else some.
 
-    Raises `RuntimeError` with what that process said last; OSError where it cannot be started.
+    Raises RuntimeError, or OSError, where that cannot be started.
     """
-    if not interpreter.available():
-        raise RuntimeError("Python is embedded in another program: there is none to compile with")
-    command = interpreter.command("ampmon.probe.compiler", json.dumps(kernel))
-    # No pipes: a worker that is forked meanwhile would hold them open.
-    with TemporaryFile() as output, TemporaryFile() as errors:
-        process = subprocess.Popen(
-            command,
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        if not interpreter.available():
+            raise RuntimeError("Python is embedded in a program: there is none to compile with")
+        # No pipes: a worker that is forked meanwhile would hold them open.
+        self._output = TemporaryFile()  # noqa: SIM115 - `result` closes them
+        self._errors = TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            interpreter.command("ampmon.probe.compiler", json.dumps((kernel, target))),
             stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
+            stdout=self._output,
+            stderr=self._errors,
             cwd=interpreter.ROOT,
         )
-        _wait(process)
-        if process.returncode:
-            said = _read(errors).decode(errors="replace").strip().rpartition("\n")[2]
-            raise RuntimeError(said or f"the compiler ended with {process.returncode}")
-        header, _, code = _read(output).partition(b"\n")
-    return Binary(code, *json.loads(header))
+
+    def result(self) -> Binary:
+        """Wait for it. Raises RuntimeError with the last line that the process said, where it failed."""
+        _wait(self._process)
+        with self._output as output, self._errors as errors:
+            if self._process.returncode:
+                said = _read(errors).decode(errors="replace").strip().rpartition("\n")[2]
+                raise RuntimeError(said or f"the compiler ended with {self._process.returncode}")
+            header, _, code = _read(output).partition(b"\n")
+        return Binary(code, *json.loads(header))
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
@@ -88,15 +103,11 @@ def _read(file: IO[bytes]) -> bytes:
 class _Driver:
     """Stands where Triton looks for a GPU."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, target: Target) -> None:
         from triton.backends.compiler import GPUTarget
 
-        amd = kernel.gpu.startswith("gfx")
-        self._target = (
-            GPUTarget("hip", kernel.gpu, kernel.lanes)
-            if amd
-            else GPUTarget("cuda", int(kernel.gpu.removeprefix("sm_")), kernel.lanes)
-        )
+        backend, gpu = ("hip", target.gpu) if target.amd else ("cuda", int(target.gpu[3:]))
+        self._target = GPUTarget(backend, gpu, target.lanes)
 
     def get_current_target(self) -> Any:
         return self._target
@@ -118,29 +129,26 @@ class _Pointer:
         return 0
 
 
-def compiled(kernel: Kernel) -> Any:
+def compiled(kernel: Kernel, target: Target) -> Any:
     """A kernel as Triton compiles it, in this process."""
     from triton.runtime import driver
 
     from ampmon.probe import programs
 
-    driver.set_active(_Driver(kernel))
-    amd = kernel.gpu.startswith("gfx")
-    function, options = programs.variant(
-        kernel.name, kernel.dtype, kernel.lanes, amd=amd, **kernel.flags
-    )
-    given = ["int64", "int64", *kernel.types]
-    pointers = [None if dtype is None else _Pointer(dtype) for dtype in given]
-    return function.warmup(*pointers, grid=(1,), **options)
+    driver.set_active(_Driver(target))
+    name, dtype, types, flags = kernel
+    function, options = programs.variant(name, dtype, target.lanes, amd=target.amd, **dict(flags))
+    given = [None if each is None else _Pointer(each) for each in ("int64", "int64", *types)]
+    return function.warmup(*given, grid=(1,), **options)
 
 
 def main() -> None:
-    """Compile the kernel that the one argument describes, in JSON."""
-    kernel = Kernel(*json.loads(sys.argv[1]))
-    made = compiled(kernel)
-    told = made.metadata
-    code = made.asm["hsaco" if kernel.gpu.startswith("gfx") else "cubin"]
-    header = told.name, told.num_warps * kernel.lanes, told.shared
+    """Compile the kernel, for the target, that the one argument names in JSON."""
+    kernel, target = json.loads(sys.argv[1])
+    made = compiled(Kernel(*kernel), target := Target(*target))
+    said = made.metadata
+    header = said.name, said.num_warps * target.lanes, said.shared
+    code = made.asm["hsaco" if target.amd else "cubin"]
     sys.stdout.buffer.write(json.dumps(header).encode() + b"\n" + code)
 
 

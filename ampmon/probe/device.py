@@ -9,6 +9,7 @@ from typing import TypeAlias
 import torch
 
 from ampmon.probe import eager, kernels
+from ampmon.probe.loading import NotReady
 from ampmon.probe.ring import Readback
 from ampmon.probe.table import Unsupported
 
@@ -19,8 +20,9 @@ Asking: TypeAlias = Callable[[torch.Tensor], Readback | None]
 class DeviceProbe:
     """Enqueues measurements and their way to the host; waits for nothing. Keeps no gradient alive.
 
-    While a kernel is being compiled plain torch does its work. So it does from then on where a kernel cannot be
-    compiled or launched, which is reported once; where only memory was short, the next call tries the kernels again.
+    While kernels are being compiled nothing is measured: plain torch's first use of its operators would stop the
+    training for a quarter of a second. Where one cannot be compiled or launched plain torch measures from then on,
+    which is reported once; where only memory was short, the next call tries the kernels again.
     """
 
     def __init__(self, report: Callable[[str, Exception], None]) -> None:
@@ -46,11 +48,13 @@ class DeviceProbe:
     ) -> torch.Tensor:
         """Statistics of n gradients of one device and dtype as `eager.launch` packs them, int64 [n, 71], there.
 
-        Here and in `unscale`, ``ready`` is called when a kernel is prepared, before it is enqueued.
+        Here and in `unscale`, ``ready`` is called when a kernel is prepared, before it is enqueued. Raises `NotReady`.
         """
         if self.fuses(gradients[0].device):
             try:
                 return self._kernels.statistics(gradients, ready)
+            except NotReady:
+                raise
             except Exception as error:
                 self._failed(error)
         return eager.launch(gradients)
@@ -77,12 +81,14 @@ class DeviceProbe:
     def culprits(self, gradients: Sequence[torch.Tensor]) -> Asking | None:
         """What enqueues a count of inf and NaN elements of n gradients, int64 [n, 2], if found_inf there is not zero.
 
-        It can be called again on this stream while no gradient moves. None where there is no kernel for it. It gives
-        None where there is none yet.
+        It can be called again on this stream while no gradient moves. None where there is no kernel for it, which it
+        gives too. Both raise `NotReady`.
         """
         if self.fuses(gradients[0].device):
             try:
                 return partial(self._asked, self._kernels.asking(gradients))
+            except NotReady:
+                raise
             except Exception as error:
                 self._failed(error)
         return None
@@ -92,6 +98,8 @@ class DeviceProbe:
     ) -> Readback | None:
         try:
             return Readback(count(found_inf))
+        except NotReady:
+            raise
         except Exception as error:
             self._failed(error)
             return None

@@ -6,7 +6,8 @@ Not through Triton, whose import alone would stop a training for a quarter of a 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ _SCRATCH = 0, 0
 """Addresses that newer versions of Triton give behind all others, for memory that these kernels do not use."""
 
 _OUT_OF_MEMORY = 2
-"""CUDA's and HIP's code for it."""
+_RELAXED = 2
+"""CUDA's and HIP's numbers for that error, and for that mode of capture."""
 
 
 class DriverError(Exception):
@@ -58,11 +60,12 @@ class Function:
 class _Driver:
     def __init__(self, library: str, names: Sequence[str]) -> None:
         self._library = ctypes.CDLL(library)
-        self.load, self.find, self.launch = map(self._function, names)
+        self.load, self.find, self.launch, self.exchange = map(self._function, names)
         pointer, number = ctypes.c_void_p, ctypes.c_uint
         self.load.argtypes = [pointer, ctypes.c_char_p]
         self.find.argtypes = [pointer, pointer, ctypes.c_char_p]
         self.launch.argtypes = [pointer, *7 * [number], pointer, pointer, pointer]
+        self.exchange.argtypes = [pointer]
 
     def _function(self, name: str) -> ctypes._NamedFuncPointer:
         function = self._library[name]
@@ -80,11 +83,24 @@ class _Driver:
 
 @cache
 def _driver() -> _Driver:
-    if torch.version.hip is not None:
-        names = "hipModuleLoadData", "hipModuleGetFunction", "hipModuleLaunchKernel"
-        return _Driver(_mapped("libamdhip64.so"), names)
-    names = "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel"
-    return _Driver(_mapped("libcuda.so"), names)
+    library, prefix = (
+        ("libcuda.so", "cu") if torch.version.hip is None else ("libamdhip64.so", "hip")
+    )
+    names = [f"{prefix}{each}" for each in ("ModuleLoadData", "ModuleGetFunction")]
+    names.append("cuLaunchKernel" if prefix == "cu" else "hipModuleLaunchKernel")
+    names.append(f"{prefix}ThreadExchangeStreamCaptureMode")
+    return _Driver(_mapped(library), names)
+
+
+@contextmanager
+def capture_allowed() -> Iterator[None]:
+    """Keep what this thread asks of the driver from breaking a CUDA graph that another thread is capturing."""
+    mode = ctypes.c_int(_RELAXED)
+    _driver().exchange(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        _driver().exchange(ctypes.byref(mode))
 
 
 def _mapped(name: str) -> str:

@@ -1,7 +1,6 @@
 """Triton kernels over lists of gradients, one launch for all of them. Knows nothing of parameters or scalers.
 
-Triton comes with torch for CUDA, and is not needed otherwise. Here it is imported for its interpreter alone: for a GPU
-kernels are compiled elsewhere.
+Triton comes with torch for CUDA, and is not needed otherwise. This process imports it for its interpreter alone.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from importlib.util import find_spec
 
 import torch
 
-from ampmon.probe.compiler import Kernel, compile_elsewhere
-from ampmon.probe.driver import Function
+from ampmon.probe import loading
+from ampmon.probe.compiler import Kernel
 from ampmon.probe.gradients import MEASURED
+from ampmon.probe.ring import Readback
 from ampmon.probe.table import Table, Tables, Unsupported
-from ampmon.probe.warming import Warmer
 from ampmon.system import signals
 
 
@@ -31,18 +30,6 @@ _WIDTH = 71
 class KernelError(Exception):
     """A kernel could not be compiled or launched: nothing was written to the gradients. The cause is the
     compiler's or the driver's."""
-
-
-class NotReady(Unsupported):
-    """The kernel is being compiled, on a thread: for now torch's own operators do."""
-
-
-_warmer: Warmer[Function] = Warmer()
-
-
-def compiling() -> bool:
-    """Whether a kernel that was asked for is not compiled yet."""
-    return _warmer.busy
 
 
 @cache
@@ -87,6 +74,7 @@ class Cache:
         fp32, fp16, bf16 or fp64 in any layout. Counts and amax are exact. The sum of squares is of fp64 squares of each
         element; the order of addition varies, and with it the last bits.
         """
+        _prepare(gradients)
         return self._measure(gradients, MEASURED, None, None, ready)
 
     def unscale(
@@ -102,6 +90,7 @@ class Cache:
         read on the device. Gradients and found_inf end as torch's own operator leaves them, bit for bit
         except NaN payloads: a NaN stays NaN, with whatever bits.
         """
+        _prepare(gradients)
         return self._measure(gradients, UNSCALED, found_inf, inv_scale, ready)
 
     def culprits(self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor) -> torch.Tensor:
@@ -110,6 +99,7 @@ class Cache:
 
     def asking(self, gradients: Sequence[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
         """`culprits` of these gradients, to be called on this stream, and as long as each is where it is now."""
+        _prepare(gradients)
         table = self._table(gradients, MEASURED)
         return partial(_count, table, gradients[0].new_empty(0), len(gradients))
 
@@ -137,10 +127,24 @@ class Cache:
         return self._tables.of(gradients)
 
 
+def _prepare(gradients: Sequence[torch.Tensor]) -> None:
+    if (device := gradients[0].device).type == "cuda":
+        loading.prepare(device, _rehearse)
+
+
 def _count(table: Table, like: torch.Tensor, rows: int, found_inf: torch.Tensor) -> torch.Tensor:
     into = torch.zeros((rows, 2), dtype=torch.int64, device=like.device)
     _launch("attribute", table, like, into, found_inf)
     return into
+
+
+def _rehearse(device: torch.device) -> None:
+    """Do once, on the current stream, what takes long the first time: 20 ms for pinned memory alone."""
+    gradients, one = [torch.zeros(1, device=device)], torch.ones(1, device=device)
+    kept = Cache()
+    for factor in (None, one):
+        kept._measure(gradients, MEASURED, None if factor is None else one.clone(), factor, nothing)
+    Readback(_count(kept._table(gradients, MEASURED), gradients[0], 1, one))
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:
@@ -153,9 +157,10 @@ def _launch(
     if not table.grid:
         return
     flags["GAPS"] = table.gaps
-    dtypes = [None if each is None else _named(each.dtype) for each in arguments]
+    dtypes = (None if each is None else _named(each.dtype) for each in arguments)
+    kernel = Kernel(name, _named(like.dtype), tuple(dtypes), tuple(flags.items()))
     try:
-        launch = _launcher(name, like.device, _named(like.dtype), tuple(dtypes), flags)
+        launch = loading.launcher(like.device, kernel)
         with _current(like.device):
             launch(table.grid, table.pointers, table.chunks, *arguments)
     except Unsupported:
@@ -163,53 +168,6 @@ def _launch(
     except Exception as error:
         signals.let_through(error)
         raise KernelError(f"the kernel {name!r} for {like.dtype} did not start: {error}") from error
-
-
-def _launcher(
-    name: str,
-    device: torch.device,
-    dtype: str,
-    types: tuple[str | None, ...],
-    flags: dict[str, bool],
-) -> Callable[..., None]:
-    """What launches a kernel for such arguments, given a grid and these. Raises `NotReady` until it is compiled."""
-    if device.type == "cpu":
-        return partial(interpret, name, dtype, flags)
-    variant = name, device, dtype, types, tuple(flags.items())
-    launch = _warmer.made(variant, partial(_made, device, name, dtype, types, flags))
-    if launch is None:
-        raise NotReady(f"the kernel {name!r} is being compiled")
-    return launch
-
-
-def interpret(
-    name: str, dtype: str, flags: dict[str, bool], grid: int, *arguments: torch.Tensor | None
-) -> None:
-    """Run a kernel in Triton's interpreter, where TRITON_INTERPRET is 1."""
-    from ampmon.probe import programs
-
-    kernel, options = programs.variant(name, dtype, 32, amd=False, **flags)
-    kernel[(grid,)](*arguments, **options)
-
-
-def _made(
-    device: torch.device,
-    name: str,
-    dtype: str,
-    types: tuple[str | None, ...],
-    flags: dict[str, bool],
-) -> Function:
-    kernel = Kernel(name, dtype, types, flags, *architecture(device))
-    return Function(compile_elsewhere(kernel), device)
-
-
-def architecture(device: torch.device) -> tuple[str, int]:
-    """A GPU's architecture as a compiler names it, such as ``sm_90`` or ``gfx942``, and the threads of a warp."""
-    properties = torch.cuda.get_device_properties(device)
-    lanes = getattr(properties, "warp_size", 32)
-    if torch.version.hip is not None:
-        return str(properties.gcnArchName).partition(":")[0], lanes
-    return f"sm_{properties.major}{properties.minor}", lanes
 
 
 def _named(dtype: torch.dtype) -> str:

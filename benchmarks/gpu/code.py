@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ampmon.probe import kernels
+from ampmon.probe import loading
 from benchmarks import kernel_code
 from benchmarks.gpu.told import Told
 
@@ -43,7 +43,7 @@ def run(told: Told, place: str, limit_s: float) -> None:
 
 def architecture(place: str) -> str:
     """The GPU as a compiler names it."""
-    return kernels.architecture(torch.device(place))[0] if place == "cuda" else ELSEWHERE
+    return loading.architecture(torch.device(place)).gpu if place == "cuda" else ELSEWHERE
 
 
 def made(gpu: str, number: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import ampmon
-from ampmon.probe import kernels
+from ampmon.probe import kernels, loading
 from benchmarks import gpu_kernels, networks, sample_cost
 from benchmarks.gpu.told import Told
 
@@ -68,7 +68,7 @@ class Bytes:
 def until_compiled(work: Callable[[], None], place: str) -> None:
     """Do the work, and on a GPU again as long as kernels for it are being compiled."""
     work()
-    while place == "cuda" and kernels.compiling():
+    while place == "cuda" and loading.compiling():
         time.sleep(0.1)
         work()
 

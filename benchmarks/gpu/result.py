@@ -185,7 +185,7 @@ def _without_places(words: str) -> str:
 
 
 def last_line(why: str) -> str:
-    """What a failure comes down to: the first line that pytest marks as its error, else its first."""
+    """What a failure comes down to: the first line that pytest marks as its error, else the last of all."""
     lines = [line.strip() for line in why.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("E ")] or lines
+    errors = [line for line in lines if line.startswith("E ")] or lines[-1:]
     return errors[0][:200].replace("|", "/") if errors else ""

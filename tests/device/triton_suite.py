@@ -17,7 +17,8 @@ import torch
 
 import ampmon
 from ampmon import wire
-from ampmon.probe import kernels
+from ampmon.probe import kernels, loading
+from ampmon.probe.compiler import Kernel
 from device.emulated import Device, device
 from device.place import PLACE
 from device.training_suite import OVERFLOWS, Training, counted, steady, told
@@ -57,11 +58,9 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """
     names: list[str] = []
 
-    def launcher(
-        name: str, _: torch.device, dtype: str, __: tuple[str | None, ...], flags: dict[str, bool]
-    ) -> Callable[..., None]:
-        names.append(name)
-        run = partial(kernels.interpret, name, dtype, dict(flags))
+    def launcher(_: torch.device, kernel: Kernel) -> Callable[..., None]:
+        names.append(kernel.name)
+        run = partial(loading.interpret, kernel)
 
         def launch(grid: int, pointers: torch.Tensor, *arguments: torch.Tensor | None) -> None:
             addresses = as_host(pointers)
@@ -71,7 +70,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
         return launch
 
-    monkeypatch.setattr(kernels, "_launcher", launcher)
+    monkeypatch.setattr(loading, "launcher", launcher)
     monkeypatch.setattr(kernels, "supported", lambda of: of.type == PLACE)
     device().reset()
     yield names

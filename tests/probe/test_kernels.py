@@ -18,7 +18,7 @@ import torch
 from packaging.version import Version
 
 import scripts
-from ampmon.probe import driver, kernels
+from ampmon.probe import driver, kernels, loading
 from ampmon.probe.table import Table
 from benchmarks.kernel_code import GPUS, LOOPS, RESULTS, Variant, compiled, usage, variants
 from older_torch import INTERPRETS
@@ -140,7 +140,7 @@ def test_the_table_of_registers_is_of_these_kernels() -> None:
 
 
 DRIVER = """
-unsigned launched, grid, threads, shared;
+unsigned launched, grid, threads, shared, mode;
 unsigned long given[5];
 int cuModuleLoadData(void **module, const char *code) { *module = (void *)code; return code[1] != 'E'; }
 int cuModuleGetFunction(void **found, void *module, const char *name) { *found = module; return name[0] != 'a'; }
@@ -149,6 +149,11 @@ int cuLaunchKernel(void *code, unsigned x, unsigned y, unsigned z, unsigned tx, 
   ++launched, grid = x * y * z, threads = tx * ty * tz, shared = bytes;
   for (int i = 0; i < 5; i++) given[i] = *(unsigned long *)parameters[i];
   return stream ? 2 : 0;
+}
+int cuThreadExchangeStreamCaptureMode(unsigned *wanted) {
+  unsigned before = mode;
+  mode = *wanted, *wanted = before;
+  return 0;
 }
 """
 
@@ -182,7 +187,7 @@ def test_a_launch_finds_what_was_compiled_elsewhere(
     def launched() -> bool:
         try:
             kernels._launch("attribute", table, like, numbers[2], found)
-        except kernels.NotReady:
+        except loading.NotReady:
             return False
         return True
 

@@ -12,9 +12,10 @@ import torch
 from torch.optim import SGD, AdamW, Optimizer
 
 import ampmon
+from ampmon import wire
 from ampmon.activations import gathering
 from ampmon.client import measurement
-from ampmon.probe import kernels
+from ampmon.probe import kernels, loading
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.table import Tables
 from ampmon.probe.timing import DeviceTimer
@@ -147,11 +148,11 @@ def test_activations_are_measured_by_the_kernel(
 def test_training_goes_on_while_kernels_are_compiled(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until they are, torch unscales, plain torch measures and finds culprits, and nothing is warned of."""
+    """Until they are, torch unscales, nothing is measured and nothing is warned of; the first update after it is."""
     launch = kernels._launch
 
     def compiling(*_: Any, **__: Any) -> None:
-        raise kernels.NotReady
+        raise loading.NotReady
 
     parameters = with_gradients(torch.ones(5), torch.ones(3))
     scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(every=2))
@@ -163,14 +164,11 @@ def test_training_goes_on_while_kernels_are_compiled(
             parameters[0].grad[1] = float("inf")
         step(scaler, optimizer)
     recorded = recording(data_directory)
-    assert recorded.statistics(0).looked.tolist() == [5, 3]
+    measured = [update.gradients is not None for update in recorded.updates]
+    assert measured == [False, False, True, False]
+    assert recorded.statistics(2).looked.tolist() == [5, 3]
     culprits = [update.optimizers[0].culprits for update in recorded.updates]
-    assert [[(each.parameter, each.inf) for each in told] for told in culprits] == [
-        [],
-        [(0, None)],
-        [],
-        [(0, 1)],
-    ]
+    assert culprits == [(), (), (), (wire.Culprit(0, 1, 0),)]
     assert not recorded.events("error")
 
 

@@ -13,7 +13,7 @@ from torch.optim import SGD
 import ampmon
 from ampmon import wire
 from ampmon.client.measurement import Measurer
-from ampmon.probe import kernels
+from ampmon.probe import loading
 from ampmon.spool import SpoolWriter
 from ampmon.testing import ManualClock
 from recording import recording
@@ -152,7 +152,7 @@ def test_device_time_is_told_without_waiting(data_directory: Path) -> None:
     """On a GPU samples are timed by events, and torch's own unscaling in updates that are not sampled."""
     pytest.importorskip("triton")
     train(5, config=ampmon.Config(every=1), device="cuda")
-    wait_for(lambda: not kernels.compiling())
+    wait_for(lambda: not loading.compiling())
     monitor = train(100, config=ampmon.Config(budget=0.5), device="cuda", width=2048)
     assert monitor.errors == 0
     timer, baselines = monitor._measurer.timer, monitor._measurer._baselines
