@@ -20,6 +20,7 @@ from ampmon.client.monitor import Monitor
 from ampmon.client.troubles import warn
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
+from ampmon.probe import kernels
 from ampmon.probe.graphs import leave_untraced
 from ampmon.system import signals
 from ampmon.training.call import Call
@@ -205,6 +206,7 @@ def _attach(
         state[_MONITOR] = Monitor(
             scaler, model=model, name=name, config=config, on_finding=on_finding, call=call
         )
+        kernels.expect(getattr(scaler, "_device", "cuda"))
         greet(run)
     else:
         run.event("disabled", scaler=type(scaler).__name__)

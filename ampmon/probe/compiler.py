@@ -1,22 +1,26 @@
-"""Compiles kernels, each in a process of its own: Triton keeps Python's lock for so long that training would stall.
+"""Compiles kernels in a process of its own: Triton keeps Python's lock for so long that training would stall.
 
-That process needs no GPU and imports no torch. It prints a line of JSON and then the machine code.
+That process needs no GPU and no torch. It reads lines of JSON, and answers each with such a line and machine code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import select
 import subprocess
 import sys
 import threading
 from tempfile import TemporaryFile
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ampmon.system import interpreter
 
 
 _LOOK_S = 0.1
 """How often is looked whether the training has ended meanwhile."""
+_PATIENCE_S = 5.0
 
 
 class Kernel(NamedTuple):
@@ -54,50 +58,63 @@ class Binary(NamedTuple):
     """Bytes of shared memory that a launch asks for."""
 
 
-class Compilation:
-    """A kernel that is being compiled by a process of its own: a second from Triton's cache on disk, else some.
+class Compiler:
+    """A process that compiles kernels. It waits for the first without having loaded anything.
 
-    Raises RuntimeError, or OSError, where that cannot be started.
+    To start one takes milliseconds, in which no other thread runs. Raises RuntimeError, or OSError, where none can be
+    started.
     """
 
-    def __init__(self, kernel: Kernel, target: Target) -> None:
+    def __init__(self) -> None:
         if not interpreter.available():
             raise RuntimeError("Python is embedded in a program: there is none to compile with")
-        # No pipes: a worker that is forked meanwhile would hold them open.
-        self._output = TemporaryFile()  # noqa: SIM115 - `result` closes them
-        self._errors = TemporaryFile()  # noqa: SIM115
+        self._errors = TemporaryFile()  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
-            interpreter.command("ampmon.probe.compiler", json.dumps((kernel, target))),
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
+            interpreter.command("ampmon.probe.compiler"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=self._errors,
             cwd=interpreter.ROOT,
         )
 
-    def result(self) -> Binary:
-        """Wait for it. Raises RuntimeError with the last line that the process said, where it failed."""
-        _wait(self._process)
-        with self._output as output, self._errors as errors:
-            if self._process.returncode:
-                said = _read(errors).decode(errors="replace").strip().rpartition("\n")[2]
-                raise RuntimeError(said or f"the compiler ended with {self._process.returncode}")
-            header, _, code = _read(output).partition(b"\n")
-        return Binary(code, *json.loads(header))
+    def __enter__(self) -> Compiler:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        """End the process."""
+        process = self._process
+        with contextlib.suppress(OSError), self._errors:
+            # A worker that was forked holds the pipe open, and so a word says that this is the end.
+            process.communicate(b"\n", _PATIENCE_S)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    while True:
-        try:
-            process.wait(_LOOK_S)
-            return
-        except subprocess.TimeoutExpired:
+    def compile(self, kernel: Kernel, target: Target) -> Binary:
+        """Wait for a kernel: some seconds, or one if Triton's own cache on disk has it.
+
+        Raises RuntimeError with the compiler's error where there is one.
+        """
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps((kernel, target)).encode() + b"\n")
+        process.stdin.flush()
+        while not select.select([process.stdout], [], [], _LOOK_S)[0]:
             if not threading.main_thread().is_alive():
                 process.kill()
+        line = process.stdout.readline()
+        if not line:
+            self._errors.seek(0)
+            raise RuntimeError(_last_line(self._errors.read()) or "the compiler has ended")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return Binary(process.stdout.read(answer.pop("size")), **answer)
 
 
-def _read(file: IO[bytes]) -> bytes:
-    file.seek(0)
-    return file.read()
+def _last_line(said: bytes) -> str:
+    return said.decode(errors="replace").strip().rpartition("\n")[2]
 
 
 class _Driver:
@@ -142,14 +159,32 @@ def compiled(kernel: Kernel, target: Target) -> Any:
     return function.warmup(*given, grid=(1,), **options)
 
 
-def main() -> None:
-    """Compile the kernel, for the target, that the one argument names in JSON."""
-    kernel, target = json.loads(sys.argv[1])
-    made = compiled(Kernel(*kernel), target := Target(*target))
+def _answer(kernel: Kernel, target: Target) -> bytes:
+    try:
+        made = compiled(kernel, target)
+    except Exception as error:
+        return json.dumps({"error": f"{type(error).__name__}: {error}"}).encode() + b"\n"
+    code: bytes = made.asm["hsaco" if target.amd else "cubin"]
     said = made.metadata
-    header = said.name, said.num_warps * target.lanes, said.shared
-    code = made.asm["hsaco" if target.amd else "cubin"]
-    sys.stdout.buffer.write(json.dumps(header).encode() + b"\n" + code)
+    header = {
+        "size": len(code),
+        "symbol": said.name,
+        "threads": said.num_warps * target.lanes,
+        "shared": said.shared,
+    }
+    return json.dumps(header).encode() + b"\n" + code
+
+
+def main() -> None:
+    """Compile what each line asks for, until one is empty."""
+    with os.fdopen(os.dup(1), "wb") as output:
+        os.dup2(2, 1)  # for whatever else is printed
+        for line in iter(sys.stdin.readline, ""):
+            if not line.strip():
+                return
+            kernel, target = json.loads(line)
+            output.write(_answer(Kernel(*kernel), Target(*target)))
+            output.flush()
 
 
 if __name__ == "__main__":

@@ -105,8 +105,8 @@ def capture_allowed() -> Iterator[None]:
 
 def _mapped(name: str) -> str:
     """Where the library is that torch has loaded."""
-    for line in _MAPPED.read_text().splitlines():
-        place = line.split(maxsplit=5)[-1]
-        if Path(place).name.startswith(name):
-            return place
-    raise DriverError(f"{name} is not loaded")
+    places = _MAPPED.read_text()
+    if (found := places.find(f"/{name}")) < 0:
+        raise DriverError(f"{name} is not loaded")
+    line = places[places.rfind("\n", 0, found) + 1 : places.find("\n", found)]
+    return line.split(maxsplit=5)[-1]

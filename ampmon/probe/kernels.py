@@ -43,6 +43,12 @@ def supported(device: torch.device) -> bool:
     return device.type == "cuda" and not interpreted
 
 
+def expect(device_type: str) -> None:
+    """Gradients on devices of this type are going to be measured."""
+    if device_type == "cuda" and supported(torch.device(device_type)):
+        loading.expect()
+
+
 def nothing() -> None:
     """For who times nothing."""
 

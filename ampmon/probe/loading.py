@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 
-from ampmon.probe.compiler import Compilation, Kernel, Target
+from ampmon.probe.compiler import Compiler, Kernel, Target
 from ampmon.probe.driver import Function, capture_allowed
 from ampmon.probe.table import Unsupported
 from ampmon.probe.warming import Warmer
@@ -27,13 +29,32 @@ class NotReady(Unsupported):
     """Kernels are being compiled, by other processes: for now nothing is measured there."""
 
 
-_warmer: Warmer[Any] = Warmer()
+_warmer: Warmer[bool] = Warmer()
 _functions: dict[tuple[torch.device, Kernel], Function] = {}
+_compilers: list[Compiler] = []
+"""The one that was started before a kernel was asked for."""
 
 
 def compiling() -> bool:
     """Whether a kernel that was asked for is not compiled yet."""
     return _warmer.busy
+
+
+def expect() -> None:
+    """Kernels are going to be asked for: start what compiles them, which later would stop the training."""
+    if not (_compilers or _functions or _warmer.busy):
+        with contextlib.suppress(Exception):  # whoever asks for a kernel is told
+            _compilers.append(Compiler())
+            atexit.register(_end)
+
+
+def _end() -> None:
+    while _compilers:
+        _compilers.pop().__exit__()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_compilers.clear)  # it is the parent's
 
 
 def prepare(device: torch.device, rehearse: Callable[[torch.device], None]) -> None:
@@ -46,13 +67,19 @@ def prepare(device: torch.device, rehearse: Callable[[torch.device], None]) -> N
 
 
 def _prepare(device: torch.device, rehearse: Callable[[torch.device], None]) -> bool:
+    _load(device, *ORDINARY)
+    with capture_allowed(), torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
+        rehearse(device)
+    return True
+
+
+def _load(device: torch.device, *kernels: Kernel) -> bool:
     target = architecture(device)
-    compilations = [(kernel, Compilation(kernel, target)) for kernel in ORDINARY]
+    with _compilers.pop() if _compilers else Compiler() as compiler:
+        binaries = [compiler.compile(kernel, target) for kernel in kernels]
     with capture_allowed():
-        for kernel, compilation in compilations:
-            _functions[device, kernel] = Function(compilation.result(), device)
-        with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
-            rehearse(device)
+        for kernel, binary in zip(kernels, binaries, strict=True):
+            _functions[device, kernel] = Function(binary, device)
     return True
 
 
@@ -60,18 +87,13 @@ def launcher(device: torch.device, kernel: Kernel) -> Callable[..., None]:
     """What launches a kernel, given a grid and its arguments. Raises `NotReady` until it is loaded."""
     if device.type == "cpu":
         return partial(interpret, kernel)
-    function = _functions.get((device, kernel)) or _warmer.made(
-        (device, kernel), partial(_load, device, kernel)
-    )
+    function = _functions.get((device, kernel))
+    if function is None:
+        _warmer.made((device, kernel), partial(_load, device, kernel))
+        function = _functions.get((device, kernel))
     if function is None:
         raise NotReady(f"the kernel {kernel.name!r} is being compiled")
     return function
-
-
-def _load(device: torch.device, kernel: Kernel) -> Function:
-    compilation = Compilation(kernel, architecture(device))
-    with capture_allowed():
-        return Function(compilation.result(), device)
 
 
 def interpret(kernel: Kernel, grid: int, *arguments: torch.Tensor | None) -> None:

@@ -17,6 +17,7 @@ import torch
 
 import ampmon
 from ampmon import wire
+from ampmon.numerics.histogram import Statistics
 from ampmon.probe import kernels, loading
 from ampmon.probe.compiler import Kernel
 from device.emulated import Device, device
@@ -146,3 +147,42 @@ def test_a_capture_that_begins_in_a_steady_update() -> None:
     assert device().violations() == []
     assert scaler.monitor.errors == 0
     assert scaler.monitor.captured == 1
+
+
+def test_nothing_is_measured_while_kernels_are_compiled(
+    launched: list[str], data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then no gradient is read but those of a step that overflowed; then updates are measured, of one or two passes."""
+    launcher = loading.launcher
+
+    def compiling(_: torch.device, __: Kernel) -> None:
+        raise loading.NotReady
+
+    for passes in (1, 2):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(8, 2).to(PLACE)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = ampmon.GradScaler(
+            PLACE, init_scale=4.0, name=f"of {passes}", monitor=ampmon.Config(every=1)
+        )
+        for update in range(6):
+            monkeypatch.setattr(loading, "launcher", compiling if update < 4 else launcher)
+            optimizer.zero_grad()
+            for _ in range(passes):
+                scaler.scale(model(torch.ones(1, 8).to(PLACE)).sum()).backward()
+            if update == 1:
+                model.weight.grad.fill_(float("inf"))
+            scaler.step(optimizer)
+            scaler.update()
+            assert bool(launched) == (update > 3)
+        assert scaler.monitor.errors == 0
+        launched.clear()
+    recorded = recording(data_directory)
+    for passes in (1, 2):
+        updates = recorded.of(f"of {passes}")
+        assert [each.gradients is not None for each in updates] == 4 * [False] + 2 * [True]
+        culprits = [[each.parameter for each in one.optimizers[0].culprits] for one in updates]
+        assert culprits == [[], [0], [], [], [], []]
+        assert updates[-1].gradients is not None
+        sizes = Statistics.from_wire(updates[-1].gradients).looked.tolist()
+        assert sizes == [16, 2]

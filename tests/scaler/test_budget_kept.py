@@ -68,13 +68,16 @@ def train(
     clock: ManualClock | None = None,
     device: str = "cpu",
     width: int = 16,
+    kept: list[object] | None = None,
     **options: Any,
 ) -> Any:
-    """The monitor of a small network that was trained, ``rest`` called after each update."""
+    """The monitor of a small network that was trained, ``rest`` called after each update; its optimizer is ``kept``."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Linear(width, 4))
     model.to(device)
     optimizer = SGD(model.parameters(), lr=1e-3)
+    if kept is not None:
+        kept.append(optimizer)
     scaler = ampmon.GradScaler(
         device, **{"init_scale": 256.0, **options}, model=model, monitor=config
     )
@@ -153,7 +156,8 @@ def test_device_time_is_told_without_waiting(data_directory: Path) -> None:
     pytest.importorskip("triton")
     train(5, config=ampmon.Config(every=1), device="cuda")
     wait_for(lambda: not loading.compiling())
-    monitor = train(100, config=ampmon.Config(budget=0.5), device="cuda", width=2048)
+    kept: list[object] = []
+    monitor = train(100, config=ampmon.Config(budget=0.5), device="cuda", width=2048, kept=kept)
     assert monitor.errors == 0
     timer, baselines = monitor._measurer.timer, monitor._measurer._baselines
     assert timer._usable
