@@ -68,7 +68,8 @@ def prepare(device: torch.device, rehearse: Callable[[torch.device], None]) -> N
 
 def _prepare(device: torch.device, rehearse: Callable[[torch.device], None]) -> bool:
     _load(device, *ORDINARY)
-    with capture_allowed(), torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
+    with capture_allowed(), torch.cuda.device(device):
+        # On this thread's own stream, the default one: to ask for another makes dozens of them at once.
         rehearse(device)
     return True
 

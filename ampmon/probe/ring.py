@@ -7,7 +7,7 @@ graph that is being captured. There are as many buffers as copies were ever on t
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,9 +28,9 @@ class Slot:
         self._buffer = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
         self._event: Any = None
 
-    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Enqueue a copy, and give the place it goes to: a view of the buffer."""
-        host = self._like(tensor)
+    def copy(self, tensor: torch.Tensor, at: int = 0) -> torch.Tensor:
+        """Enqueue a copy to a place, in bytes, in the buffer, and give a view of it."""
+        host = self._like(tensor, at)
         host.copy_(tensor, non_blocking=True)
         self._mark(tensor.device)
         return host
@@ -46,8 +46,12 @@ class Slot:
             self._event = new_event(device)
         self._event.record(current_stream(device))
 
-    def _like(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self._buffer[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+    def until(self, end: int, dtype: torch.dtype) -> torch.Tensor:
+        """What lies before a place."""
+        return self._buffer[:end].view(dtype)
+
+    def _like(self, tensor: torch.Tensor, at: int = 0) -> torch.Tensor:
+        return self._buffer[at : at + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
 
     def filled(self) -> bool:
         """Whether the newest copy has arrived. Does not wait."""
@@ -97,24 +101,46 @@ class Readback:
     On a CPU it is there at once. On an accelerator the copy goes into pinned memory behind the work that makes the
     values, with an event after it; asking `ready` never waits. Where a device has no events, `result` waits.
 
+    ``behind`` are more tensors of the same device and dtype, which arrive flat behind the first: to join them on the
+    device would take a kernel, whose first use stops a GPU's training for milliseconds.
+
     Once `ready` has said so, the event is not asked again: from another thread that would break a CUDA graph which the
     training's is capturing.
     """
 
     __slots__ = ("_arrived", "_key", "_ring", "_slot", "_tensor")
 
-    def __init__(self, tensor: torch.Tensor, ring: Ring | None = None) -> None:
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        ring: Ring | None = None,
+        *,
+        behind: Sequence[torch.Tensor] = (),
+    ) -> None:
         if ring is None and is_asynchronous(tensor.device):
             ring = _ring
         self._ring = ring
         self._slot: Slot | None = None
         # Without a buffer the tensor itself would be read later, with what was written into it meanwhile.
-        self._tensor = tensor.clone() if ring is None else tensor
+        if ring is None:
+            tensor = torch.cat([tensor, *behind]) if behind else tensor.clone()
+        self._tensor = tensor
         self._arrived = ring is None
         if ring is not None:
-            self._key = (tensor.device, _size_class(tensor.nbytes))
+            size = tensor.nbytes + sum(each.nbytes for each in behind)
+            self._key = (tensor.device, _size_class(size))
             self._slot = ring.take(self._key)
             self._tensor = self._slot.copy(tensor)
+            if behind:
+                self._tensor = self._behind(self._slot, tensor, behind)
+
+    @staticmethod
+    def _behind(slot: Slot, first: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
+        at = first.nbytes
+        for each in others:
+            slot.copy(each, at)
+            at += each.nbytes
+        return slot.until(at, first.dtype)
 
     def __del__(self) -> None:
         # Wherever it is let go, as by the garbage collector: its memory must not be freed while a graph is captured.

@@ -66,8 +66,10 @@ class ReadingOnDevice:
         for value in values:
             float32 = value if value.dtype is torch.float32 else value.to(torch.float32)
             parts.setdefault(value.device, []).append(float32.reshape(1))
-        # Joining copies, for what is on the host already too: `update()` writes into these tensors.
-        self._copies = {device: Readback(torch.cat(joined)) for device, joined in parts.items()}
+        # What is on the host already is copied too: `update()` writes into these tensors.
+        self._copies = {
+            device: Readback(first, behind=others) for device, (first, *others) in parts.items()
+        }
         self._devices = [value.device for value in values]
         self._flags = [len(flags) for flags in found]
         self._read: Reading | None = None

@@ -74,8 +74,8 @@ def paused_symptoms(
 
 
 def blocking_copy(patch: pytest.MonkeyPatch) -> None:
-    def copy(slot: Any, tensor: torch.Tensor) -> torch.Tensor:
-        host: torch.Tensor = slot._like(tensor).copy_(tensor)
+    def copy(slot: Any, tensor: torch.Tensor, at: int = 0) -> torch.Tensor:
+        host: torch.Tensor = slot._like(tensor, at).copy_(tensor)
         slot._mark(tensor.device)
         return host
 

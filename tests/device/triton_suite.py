@@ -152,7 +152,7 @@ def test_a_capture_that_begins_in_a_steady_update() -> None:
 def test_nothing_is_measured_while_kernels_are_compiled(
     launched: list[str], data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then no gradient is read but those of a step that overflowed; then updates of one pass or two are measured."""
+    """Until then no gradient is read but where a step overflowed; then updates of one pass or two are measured."""
     launcher = loading.launcher
 
     def compiling(_: torch.device, __: Kernel) -> None:
