@@ -223,20 +223,19 @@ class Recorder(Troubles):
         ordinal = stream.ordinal
         stream.ordinal = ordinal + 1
         stream.updating = False
-        update = partial(
-            wire.Update,
-            ordinal=ordinal,
-            scale=scale,
-            scale_after=scale,
-            growth_tracker=growth_tracker,
-            event="steady",
-            optimizers=steps,
-            duration=duration,
-            cost=cost,
-        )
+        fields: dict[str, Any] = {
+            "ordinal": ordinal,
+            "scale": scale,
+            "scale_after": scale,
+            "growth_tracker": growth_tracker,
+            "event": "steady",
+            "optimizers": steps,
+            "duration": duration,
+            "cost": cost,
+        }
         with self._lock:
             if not self._opened or self._busy or self._spool.fullness >= SCARCE:
-                self.write(stream, update, {})
+                self.write(stream, wire.Update, fields)
                 return
             # Before the seq is taken: a signal handler may log between any two lines.
             self._busy = True
@@ -244,7 +243,8 @@ class Recorder(Troubles):
             try:
                 seq = stream.seq
                 stream.seq = seq + 1
-                record = update(stream=stream.name, seq=seq, time=time.time_ns() // 1000)
+                now = time.time_ns() // 1000
+                record = wire.Update(stream=stream.name, seq=seq, time=now, **fields)
                 kept = self._spool.append(wire.encode(record))
             finally:
                 self._busy = False
