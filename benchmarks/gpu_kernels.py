@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from ampmon.probe import eager, kernels, loading
+from ampmon.probe import eager
+from ampmon.probe.gpu import kernels, loading
 from benchmarks import sample_cost
 from benchmarks.paired import NO_RATIO, Work, ratio, seconds, shown
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ampmon.probe import compiler
+from ampmon.probe.gpu import compiler
 
 
 RESULTS = Path(__file__).parent / "results" / "kernels.md"
@@ -74,7 +74,7 @@ def compiled(gpu: str, variant: Variant) -> Any:
     unscales = "float32" if variant.flags.get("UNSCALE") else None
     types = ("int64", unscales, unscales) if variant.name == "measure" else ("int64", "float32")
     kernel = compiler.Kernel(variant.name, dtype, types, tuple(variant.flags.items()))
-    return compiler.compiled(kernel, compiler.Target(gpu, lanes))
+    return compiler.compiled(kernel, compiler.Architecture(gpu, lanes))
 
 
 class Usage(NamedTuple):

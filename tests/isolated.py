@@ -80,6 +80,6 @@ _AT_ONCE = AtOnce()
 @pytest.fixture(autouse=True)
 def kernels_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU the first update of a test finds its kernels: else a short test would see none of them."""
-    torch, loading = sys.modules.get("torch"), sys.modules.get("ampmon.probe.loading")
+    torch, loading = sys.modules.get("torch"), sys.modules.get("ampmon.probe.gpu.loading")
     if torch and loading and torch.cuda.is_available():
         monkeypatch.setattr(loading, "_warmer", _AT_ONCE)

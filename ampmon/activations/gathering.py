@@ -20,8 +20,8 @@ from ampmon.numerics.histogram import Statistics
 from ampmon.probe import eager, host
 from ampmon.probe.accelerator import current_stream, is_asynchronous, on
 from ampmon.probe.device import DeviceProbe
+from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import local_elements
-from ampmon.probe.loading import NotReady
 from ampmon.probe.ring import Readback
 
 

@@ -15,9 +15,9 @@ from ampmon.config import Config
 from ampmon.probe import attribution, host
 from ampmon.probe.allowance import Allowance
 from ampmon.probe.device import DeviceProbe
+from ampmon.probe.gpu.kernels import UNSCALED
+from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import local_gradients, plain_gradients
-from ampmon.probe.kernels import UNSCALED
-from ampmon.probe.loading import NotReady
 from ampmon.probe.losses import LossCopy
 from ampmon.probe.ring import Readback
 from ampmon.probe.standing import StandingGradients

@@ -20,7 +20,7 @@ from ampmon.client.monitor import Monitor
 from ampmon.client.troubles import warn
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
-from ampmon.probe import kernels
+from ampmon.probe.gpu import kernels
 from ampmon.probe.graphs import leave_untraced
 from ampmon.system import signals
 from ampmon.training.call import Call

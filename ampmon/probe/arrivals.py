@@ -20,9 +20,9 @@ from ampmon.probe import eager, host
 from ampmon.probe.accelerator import current_stream, is_asynchronous, on
 from ampmon.probe.account import Account
 from ampmon.probe.device import DeviceProbe
+from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import MEASURED, is_distributed, local_elements
 from ampmon.probe.graphs import capturing
-from ampmon.probe.loading import NotReady
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import DeviceTimer, TimedSpan
 

@@ -8,10 +8,11 @@ from typing import TypeAlias
 
 import torch
 
-from ampmon.probe import eager, kernels
-from ampmon.probe.loading import NotReady
+from ampmon.probe import eager
+from ampmon.probe.gpu import kernels
+from ampmon.probe.gpu.loading import NotReady
+from ampmon.probe.gpu.table import Unsupported
 from ampmon.probe.ring import Readback
-from ampmon.probe.table import Unsupported
 
 
 Asking: TypeAlias = Callable[[torch.Tensor], Readback | None]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ampmon.probe import loading
+from ampmon.probe.gpu import loading
 from benchmarks import kernel_code
 from benchmarks.gpu.told import Told
 

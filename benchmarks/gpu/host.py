@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import ampmon
-from ampmon.probe import loading
+from ampmon.probe.gpu import loading
 from benchmarks import host_cost
 from benchmarks.gpu.told import Told
 

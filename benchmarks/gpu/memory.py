@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import ampmon
-from ampmon.probe import kernels, loading
+from ampmon.probe.gpu import kernels, loading
 from benchmarks import gpu_kernels, networks, sample_cost
 from benchmarks.gpu.told import Told
 

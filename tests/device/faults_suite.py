@@ -20,7 +20,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from ampmon.client import measurement, recorder
-from ampmon.probe import graphs, ring, table
+from ampmon.probe import graphs, ring
+from ampmon.probe.gpu import table
 from device.emulated import Device, device
 from device.place import PLACE
 from device.streams_suite import UPDATES as UPDATES_ON_STREAMS

@@ -18,8 +18,8 @@ import torch
 import ampmon
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics
-from ampmon.probe import kernels, loading
-from ampmon.probe.compiler import Kernel
+from ampmon.probe.gpu import kernels, loading
+from ampmon.probe.gpu.compiler import Kernel
 from device.emulated import Device, device
 from device.place import PLACE
 from device.training_suite import OVERFLOWS, Training, counted, steady, told

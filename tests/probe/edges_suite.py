@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from ampmon.probe import kernels
+from ampmon.probe.gpu import kernels
 from probe.kernel_suite import BITS, DEVICE, INTERPRETED, canonical, check
 
 

@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN
-from ampmon.probe import eager, kernels
-from ampmon.probe.table import CHUNK_MAX, Tables, Unsupported, extents
+from ampmon.probe import eager
+from ampmon.probe.gpu import kernels
+from ampmon.probe.gpu.table import CHUNK_MAX, Tables, Unsupported, extents
 
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

@@ -18,8 +18,8 @@ import torch
 from packaging.version import Version
 
 import scripts
-from ampmon.probe import driver, kernels, loading
-from ampmon.probe.table import Table
+from ampmon.probe.gpu import driver, kernels, loading
+from ampmon.probe.gpu.table import Table
 from benchmarks.kernel_code import GPUS, LOOPS, RESULTS, Variant, compiled, usage, variants
 from older_torch import INTERPRETS
 from waiting import wait_for
@@ -203,6 +203,29 @@ def test_a_launch_finds_what_was_compiled_elsewhere(
         launched()
 
 
+EXPECTED = """
+import os, sys
+from ampmon.probe.gpu import loading
+loading.expect()
+loading.expect()
+(compiler,) = loading._compilers
+child = os.fork()
+if not child:
+    sys.exit(len(loading._compilers))
+assert os.waitpid(child, 0)[1] == 0
+assert compiler._process.poll() is None
+print(compiler._process.pid)
+"""
+
+
+@needs_triton
+def test_a_compiler_that_waits_ends_with_the_training() -> None:
+    """One is started ahead, which a forked child leaves alone; it ends with the process."""
+    done = scripts.run("-c", EXPECTED, preload="torch")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
+
+
 @needs_triton
 def test_a_kernel_that_cannot_start_leaves_gradients_alone() -> None:
     """Where Triton finds no device for them, unscaling raises KernelError with Triton's own as the cause."""
@@ -219,7 +242,7 @@ def test_triton_is_not_imported_before_a_launch(importable: bool) -> None:
     """Asking whether kernels are supported imports no Triton; without one, and on a CPU, they are not."""
     code = (
         "import sys\n" + ("" if importable else "sys.modules['triton'] = None\n") + "import torch\n"
-        "from ampmon.probe import kernels\n"
+        "from ampmon.probe.gpu import kernels\n"
         "print([kernels.supported(torch.device(name)) for name in ('cpu', 'mps', 'cuda')])\n"
         "print(bool(sys.modules.get('triton')))\n"
     )

@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, Statistics, headroom_bits
 from ampmon.probe import attribution, eager, host, passes
+from ampmon.probe.gpu.table import Tables
 from ampmon.probe.sampling import sample_runs
-from ampmon.probe.table import Tables
 
 
 Measure = Callable[[list[torch.Tensor]], Statistics]

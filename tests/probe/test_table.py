@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ampmon.probe.table import CHUNK_MAX, CHUNK_MIN, Tables, extents
+from ampmon.probe.gpu.table import CHUNK_MAX, CHUNK_MIN, Tables, extents
 
 
 SHAPES = {

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import scripts
-from ampmon.probe.warming import Warmer
+from ampmon.probe.gpu.warming import Warmer
 from waiting import wait_for
 
 
@@ -83,7 +83,7 @@ def test_training_goes_on_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyP
 
 FORKED = """
 import os, sys, threading
-from ampmon.probe.warming import Warmer
+from ampmon.probe.gpu.warming import Warmer
 warmer, parent, go = Warmer(), os.getpid(), threading.Event()
 def job():
     if os.getpid() == parent:
@@ -100,7 +100,7 @@ go.set()
 """
 ENDED = """
 import threading, time
-from ampmon.probe.warming import Warmer
+from ampmon.probe.gpu.warming import Warmer
 def job():
     while threading.main_thread().is_alive():
         time.sleep(0.001)

@@ -15,9 +15,9 @@ import ampmon
 from ampmon import wire
 from ampmon.activations import gathering
 from ampmon.client import measurement
-from ampmon.probe import kernels, loading
 from ampmon.probe.device import DeviceProbe
-from ampmon.probe.table import Tables
+from ampmon.probe.gpu import kernels, loading
+from ampmon.probe.gpu.table import Tables
 from ampmon.probe.timing import DeviceTimer
 from probe.scripted import Device
 from recording import recording

@@ -13,7 +13,7 @@ from torch.optim import SGD
 import ampmon
 from ampmon import wire
 from ampmon.client.measurement import Measurer
-from ampmon.probe import loading
+from ampmon.probe.gpu import loading
 from ampmon.spool import SpoolWriter
 from ampmon.testing import ManualClock
 from recording import recording

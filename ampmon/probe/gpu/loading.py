@@ -10,10 +10,10 @@ from functools import partial
 
 import torch
 
-from ampmon.probe.compiler import Compiler, Kernel, Target
-from ampmon.probe.driver import Function, capture_allowed
-from ampmon.probe.table import Unsupported
-from ampmon.probe.warming import Warmer
+from ampmon.probe.gpu.compiler import Architecture, Compiler, Kernel
+from ampmon.probe.gpu.driver import Function, capture_allowed
+from ampmon.probe.gpu.table import Unsupported
+from ampmon.probe.gpu.warming import Warmer
 
 
 _PLAIN = ("GAPS", False)
@@ -99,7 +99,7 @@ def launcher(device: torch.device, kernel: Kernel) -> Callable[..., None]:
 
 def interpret(kernel: Kernel, grid: int, *arguments: torch.Tensor | None) -> None:
     """Run a kernel in Triton's interpreter, where TRITON_INTERPRET is 1."""
-    from ampmon.probe import programs
+    from ampmon.probe.gpu import programs
 
     function, options = programs.variant(
         kernel.name, kernel.dtype, 32, amd=False, **dict(kernel.flags)
@@ -107,10 +107,10 @@ def interpret(kernel: Kernel, grid: int, *arguments: torch.Tensor | None) -> Non
     function[(grid,)](*arguments, **options)
 
 
-def architecture(device: torch.device) -> Target:
+def architecture(device: torch.device) -> Architecture:
     """What a kernel is to be compiled for."""
     properties = torch.cuda.get_device_properties(device)
     lanes = getattr(properties, "warp_size", 32)
     if torch.version.hip is not None:
-        return Target(str(properties.gcnArchName).partition(":")[0], lanes)
-    return Target(f"sm_{properties.major}{properties.minor}", lanes)
+        return Architecture(str(properties.gcnArchName).partition(":")[0], lanes)
+    return Architecture(f"sm_{properties.major}{properties.minor}", lanes)

@@ -13,11 +13,11 @@ from importlib.util import find_spec
 
 import torch
 
-from ampmon.probe import loading
-from ampmon.probe.compiler import Kernel
+from ampmon.probe.gpu import loading
+from ampmon.probe.gpu.compiler import Kernel
+from ampmon.probe.gpu.table import Table, Tables, Unsupported
 from ampmon.probe.gradients import MEASURED
 from ampmon.probe.ring import Readback
-from ampmon.probe.table import Table, Tables, Unsupported
 from ampmon.system import signals
 
 

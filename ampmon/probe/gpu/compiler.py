@@ -34,7 +34,7 @@ class Kernel(NamedTuple):
     flags: tuple[tuple[str, bool], ...]
 
 
-class Target(NamedTuple):
+class Architecture(NamedTuple):
     """What it is compiled for."""
 
     gpu: str
@@ -47,7 +47,7 @@ class Target(NamedTuple):
         return self.gpu.startswith("gfx")
 
 
-class Binary(NamedTuple):
+class MachineCode(NamedTuple):
     """A kernel as a driver loads it."""
 
     code: bytes
@@ -70,7 +70,7 @@ class Compiler:
             raise RuntimeError("Python is embedded in a program: there is none to compile with")
         self._errors = TemporaryFile()  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
-            interpreter.command("ampmon.probe.compiler"),
+            interpreter.command("ampmon.probe.gpu.compiler"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -90,7 +90,7 @@ class Compiler:
             process.kill()
             process.wait()
 
-    def compile(self, kernel: Kernel, target: Target) -> Binary:
+    def compile(self, kernel: Kernel, target: Architecture) -> MachineCode:
         """Wait for a kernel: some seconds, or one if Triton's own cache on disk has it.
 
         Raises RuntimeError with the compiler's error where there is one.
@@ -110,17 +110,17 @@ class Compiler:
         answer = json.loads(line)
         if "error" in answer:
             raise RuntimeError(answer["error"])
-        return Binary(process.stdout.read(answer.pop("size")), **answer)
+        return MachineCode(process.stdout.read(answer.pop("size")), **answer)
 
 
 def _last_line(said: bytes) -> str:
     return said.decode(errors="replace").strip().rpartition("\n")[2]
 
 
-class _Driver:
+class _StandIn:
     """Stands where Triton looks for a GPU."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Architecture) -> None:
         from triton.backends.compiler import GPUTarget
 
         backend, gpu = ("hip", target.gpu) if target.amd else ("cuda", int(target.gpu[3:]))
@@ -146,20 +146,20 @@ class _Pointer:
         return 0
 
 
-def compiled(kernel: Kernel, target: Target) -> Any:
+def compiled(kernel: Kernel, target: Architecture) -> Any:
     """A kernel as Triton compiles it, in this process."""
     from triton.runtime import driver
 
-    from ampmon.probe import programs
+    from ampmon.probe.gpu import programs
 
-    driver.set_active(_Driver(target))
+    driver.set_active(_StandIn(target))
     name, dtype, types, flags = kernel
     function, options = programs.variant(name, dtype, target.lanes, amd=target.amd, **dict(flags))
     given = [None if each is None else _Pointer(each) for each in ("int64", "int64", *types)]
     return function.warmup(*given, grid=(1,), **options)
 
 
-def _answer(kernel: Kernel, target: Target) -> bytes:
+def _answer(kernel: Kernel, target: Architecture) -> bytes:
     try:
         made = compiled(kernel, target)
     except Exception as error:
@@ -183,7 +183,7 @@ def main() -> None:
             if not line.strip():
                 return
             kernel, target = json.loads(line)
-            output.write(_answer(Kernel(*kernel), Target(*target)))
+            output.write(_answer(Kernel(*kernel), Architecture(*target)))
             output.flush()
 
 

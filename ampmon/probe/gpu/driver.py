@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ampmon.probe.compiler import Binary
+from ampmon.probe.gpu.compiler import MachineCode
 
 
 _MAPPED = Path("/proc/self/maps")
@@ -33,7 +33,7 @@ class DriverError(Exception):
 class Function:
     """A kernel that is loaded on one device. Loading takes about a millisecond, and may be done on any thread."""
 
-    def __init__(self, binary: Binary, device: torch.device) -> None:
+    def __init__(self, binary: MachineCode, device: torch.device) -> None:
         self._driver = _driver()
         self._threads, self._shared = binary.threads, binary.shared
         self._handle, module = ctypes.c_void_p(), ctypes.c_void_p()
