@@ -6,6 +6,7 @@ Triton comes with torch for CUDA, and is not needed otherwise. This process impo
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
@@ -34,13 +35,13 @@ class KernelError(Exception):
 
 @cache
 def supported(device: torch.device) -> bool:
-    """Whether the kernels run there: on GPUs with Triton at hand; on a CPU only where Triton interprets, in tests."""
+    """Whether the kernels run there: on GPUs under Linux with Triton at hand; on a CPU where Triton interprets."""
     if find_spec("triton") is None:
         return False
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if device.type == "cpu":
         return interpreted
-    return device.type == "cuda" and not interpreted
+    return device.type == "cuda" and sys.platform == "linux" and not interpreted
 
 
 def expect(device_type: str) -> None:
