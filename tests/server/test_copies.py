@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from alembic import command
-from sqlalchemy import make_url
 
 from ampmon_server.cli import main
 from ampmon_server.settings import Settings
@@ -194,62 +193,33 @@ def test_a_full_disk_leaves_what_was_there(
     assert in_folder(earlier.parent) == {"copy.db": b"an earlier one"}
 
 
-@pytest.fixture
-def of_postgres(postgres: Postgres, migrated: str, tmp_path: Path) -> Iterator[Settings]:
-    """A store on PostgreSQL, with nothing in it."""
-    url = postgres.new_database(migrated)
-    yield Settings(data_directory=tmp_path / "data", database_url=url)
-    postgres.drop(url)
-
-
 def test_postgresql_is_copied_by_its_own_programs(
-    of_postgres: Settings,
-    empty_database: str,
-    tmp_path: Path,
     told: Callable[..., tuple[int, str]],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is dumped is put into an empty database, whole; one that holds runs is refused, and stays as it is."""
-    monkeypatch.setenv("PATH", f"{programs()}:{os.environ['PATH']}")
-    trainer, copy = Trainer(), tmp_path / "copy.dump"
-    filled(of_postgres, trainer)
-    where = ("--database-url", of_postgres.url)
-    made, _ = told("backup", copy, *where)
-    filled(of_postgres, trainer, 4)
-    refused, why = told("restore", copy, *where)
-    put, _ = told("restore", copy, "--database-url", empty_database)
-    elsewhere = Settings(data_directory=tmp_path / "other", database_url=empty_database)
-    copy.write_bytes(copy.read_bytes()[:200])
-    cut, _ = told("restore", copy, "--database-url", empty_database)
-
-    assert (made, refused, put, cut) == (0, 2, 0, 2)
-    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    assert "createdb NAME" in why
-    assert (held(of_postgres, trainer), held(elsewhere, trainer)) == (7, 3)
+    """Asked for a copy of PostgreSQL, or to put one back, both commands say which programs do that."""
+    where = ("--database-url", "postgresql+psycopg://ampmon@db.example/ampmon")
+    for words in (("backup",), ("restore", "ampmon.dump")):
+        code, line = told(*words, *where)
+        assert code == 2
+        assert "pg_dump --format=custom" in line
+        assert "pg_restore --no-owner" in line
 
 
-def test_a_password_is_in_no_command(
-    postgres: Postgres,
-    tmp_path: Path,
-    told: Callable[..., tuple[int, str]],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_dump_of_postgresql_is_whole(
+    postgres: Postgres, migrated: str, empty_database: str, tmp_path: Path
 ) -> None:
-    """PostgreSQL's programs get the password by their environment; a command that is shown lacks it."""
-    url = make_url(postgres.url("ampmon", driver="postgresql+psycopg")).set(password="s3cr3t")
-    words = ("backup", tmp_path / "copy.dump", "--database-url", url.render_as_string(False))
-    programs_of_ours = tmp_path / "bin"
-    programs_of_ours.mkdir()
-    monkeypatch.setenv("PATH", str(programs_of_ours))
-    missing = told(*words)
-    recorder = programs_of_ours / "pg_dump"
-    recorder.write_text(
-        f'#!/bin/sh\necho "$@" > {tmp_path}/words\necho "$PGPASSWORD" > {tmp_path}/by\n'
-    )
-    recorder.chmod(0o700)
-    done = told(*words)
+    """What those programs, called so, take of a database and put into an empty one is all of it."""
+    url = postgres.new_database(migrated)
+    trainer, dump = Trainer(), tmp_path / "ampmon.dump"
+    filled(Settings(data_directory=tmp_path / "data", database_url=url), trainer)
+    plain, empty = (each.replace("+psycopg", "", 1) for each in (url, empty_database))
+    options = ["--no-owner", "--single-transaction", f"--dbname={empty}"]
+    for command_ in (
+        ["pg_dump", "--format=custom", "--no-owner", f"--file={dump}", plain],
+        ["pg_restore", *options, str(dump)],
+    ):
+        subprocess.run([f"{programs()}/{command_[0]}", *command_[1:]], check=True)
+    put_back = Settings(data_directory=tmp_path / "other", database_url=empty_database)
 
-    assert (missing[0], done[0]) == (2, 0)
-    assert "install PostgreSQL's client programs, or run where they are: pg_dump " in missing[1]
-    assert "s3cr3t" not in missing[1]
-    assert "s3cr3t" not in (tmp_path / "words").read_text()
-    assert (tmp_path / "by").read_text() == "s3cr3t\n"
+    assert held(put_back, trainer) == 3
+    postgres.drop(url)

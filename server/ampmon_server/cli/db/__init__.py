@@ -30,12 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="in half the time: do not rest for servers to write in between",
     )
-    backup = _add(commands, "backup", "copy the database to a file, also while servers write")
+    backup = _add(commands, "backup", "copy an SQLite database to a file, also while servers write")
     backup.add_argument(
         "file", nargs="?", type=Path, metavar="FILE", help="where to (one named by the time, here)"
     )
     backup.add_argument("--force", action="store_true", help="replace a file that is there")
-    restore = _add(commands, "restore", "put a copy back, while no server uses the database")
+    restore = _add(commands, "restore", "put a copy of SQLite back, while no server uses it")
     restore.add_argument("file", type=Path, metavar="FILE", help="what `ampmon db backup` made")
     distribute = _add(commands, "distribute", "spread runs over the nodes of a Citus cluster")
     distribute.add_argument("--dry-run", action="store_true", help="print the SQL, and run none")

@@ -1,4 +1,4 @@
-"""``ampmon db backup`` and ``ampmon db restore``: made beside servers, put back without them."""
+"""``ampmon db backup`` and ``ampmon db restore`` of an SQLite file: made beside servers, put back without them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
+
+from sqlalchemy import make_url
 
 from ampmon_server.cli.db import settings_of
 from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.progress import progress
+from ampmon_server.settings import Settings
 from ampmon_server.store import Unusable
-from ampmon_server.store.admin import copies
+from ampmon_server.store.admin import copying
+from ampmon_server.store.engine import engine
 
 
 _GO_ON = """\
@@ -33,33 +38,40 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _back_up(arguments: argparse.Namespace) -> None:
-    settings = settings_of(arguments)
-    target: Path = (arguments.file or copies.name_of(settings)).absolute()
+    database = _file_of(settings_of(arguments))
+    target: Path = (arguments.file or Path(f"ampmon-{_now()}.db")).absolute()
     if target.exists() and not arguments.force:
         raise Unusable(f"{target} is there already: name another file, or say --force")
     with _told("copying") as tell:
-        copies.back_up(settings, target, tell)
+        copying.back_up(database, target, tell)
     print(f"{target}: {target.stat().st_size:,} bytes, whole and sound")
 
 
 def _restore(arguments: argparse.Namespace) -> None:
+    database = _file_of(settings_of(arguments))
+    aside = database.with_name(f"{database.name}.{_now()}")
     with _told("restoring") as tell:
-        restored = copies.restore(settings_of(arguments), arguments.file.absolute(), tell)
-    print(_said(restored))
+        before = copying.restore(arguments.file.absolute(), database, aside, tell)
+    was = "" if before is None else f"; what was there before is {before}"
+    print(f"{database} is what the copy holds{was}")
     print(_GO_ON, file=sys.stderr)
 
 
-def _said(restored: copies.Restored) -> str:
-    words = f"{restored.database} is what the copy holds"
-    if restored.aside is not None:
-        words += f"; what was there before is {restored.aside}"
-    if restored.older:
-        words += "; its schema is an older one: run ampmon db upgrade"
-    return words
+def _file_of(settings: Settings) -> Path:
+    if not engine.is_file(settings.url):
+        raise Unusable(
+            "PostgreSQL is copied by its own programs: pg_dump --format=custom --no-owner --file=ampmon.dump DATABASE, "
+            "and into an empty database pg_restore --no-owner --single-transaction --dbname=EMPTY ampmon.dump"
+        )
+    return Path(make_url(settings.url).database or "")
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
 
 
 @contextmanager
-def _told(what: str) -> Iterator[copies.Tell]:
+def _told(what: str) -> Iterator[copying.Tell]:
     """A bar for as long as it takes, and what moves it."""
     with progress() as bar:
         task = bar.add_task(what, total=None)

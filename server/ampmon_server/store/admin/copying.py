@@ -16,7 +16,6 @@ from ampmon.spool.layout import sync_directory
 from ampmon_server.store.engine import engine, sqlite
 from ampmon_server.store.engine.errors import Busy, Unusable
 from ampmon_server.store.schema import migrations
-from ampmon_server.store.schema.migrations import Schema
 
 
 PAGES = 4096
@@ -32,12 +31,12 @@ def back_up(source: Path, target: Path, tell: Tell) -> None:
     """
     if not source.exists():
         raise Unusable(f"{source} is not there: name a --data-dir")
-    with beside(target) as draft:
+    with _beside(target) as draft:
         _copy(source, draft, tell)
         found = _unsound(draft)
         if found is not None:
             raise Unusable(f"{source} is damaged ({found}): see ampmon db verify")
-        put(draft, target)
+        _put(draft, target)
 
 
 def restore(copy: Path, target: Path, aside: Path, tell: Tell) -> Path | None:
@@ -51,19 +50,19 @@ def restore(copy: Path, target: Path, aside: Path, tell: Tell) -> Path | None:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise Unusable(f"{target.parent} cannot be made ({error.strerror})") from None
-    with sqlite.lock(target.with_name(target.name + ".lock")), beside(target) as draft:
+    with sqlite.lock(target.with_name(target.name + ".lock")), _beside(target) as draft:
         _copy(copy, draft, tell)
         found = _unsound(draft)
         if found is not None:
             raise Unusable(f"{copy} is damaged ({found}): take another copy")
         _check(draft, copy)
         before = _set_aside(target, aside)
-        put(draft, target)
+        _put(draft, target)
     return before
 
 
 @contextmanager
-def beside(target: Path) -> Iterator[Path]:
+def _beside(target: Path) -> Iterator[Path]:
     """A new file of its owner's in the folder of ``target``, gone in the end. Raises Unusable for what fails there."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
@@ -113,15 +112,11 @@ def _check(draft: Path, copy: Path) -> None:
     database = engine.open_engine(str(URL.create("sqlite", database=str(draft))))
     try:
         with engine.reading(database) as connection:
-            usable(migrations.schema(connection), copy)
+            schema = migrations.schema(connection)
     except (Busy, DBAPIError) as error:
         raise Unusable(f"{copy} cannot be read: {error}") from None
     finally:
         database.dispose()
-
-
-def usable(schema: Schema, copy: Path) -> Schema:
-    """The schema of a copy that this version can use, at once or upgraded. Raises Unusable for any other."""
     if schema.age == "newer":
         raise Unusable(
             f"{copy} was made by a newer ampmon (schema {schema.revision}): "
@@ -129,7 +124,6 @@ def usable(schema: Schema, copy: Path) -> Schema:
         )
     if schema.age not in {"older", "current"}:
         raise Unusable(f"{copy} is no database of ampmon's")
-    return schema
 
 
 def _set_aside(target: Path, aside: Path) -> Path | None:
@@ -150,7 +144,7 @@ def _set_aside(target: Path, aside: Path) -> Path | None:
     return next((file for file in found if file.exists()), None)
 
 
-def put(draft: Path, target: Path) -> None:
+def _put(draft: Path, target: Path) -> None:
     """Rename, with the content on the disk before, and the name after."""
     with draft.open("rb") as file:
         os.fsync(file.fileno())
