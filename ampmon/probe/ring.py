@@ -16,24 +16,30 @@ from ampmon.probe.accelerator import current_stream, is_asynchronous, new_event
 
 
 _SMALLEST = 64
+_VIEWS_MAX = 16
 
 
 class Slot:
     """A pinned buffer, and the event behind the newest copy into it or out of it."""
 
-    __slots__ = ("_buffer", "_event")
+    __slots__ = ("_buffer", "_event", "_views")
 
     def __init__(self, size: int) -> None:
         # The host is named, for the user may have made another device the default.
         self._buffer = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
         self._event: Any = None
+        self._views: dict[tuple[torch.dtype, torch.Size, int], torch.Tensor] = {}
 
-    def copy(self, tensor: torch.Tensor, at: int = 0) -> torch.Tensor:
-        """Enqueue a copy to a place, in bytes, in the buffer, and give a view of it."""
-        host = self._like(tensor, at)
+    def copy(self, tensor: torch.Tensor, behind: Sequence[torch.Tensor] = ()) -> torch.Tensor:
+        """Enqueue a copy, and give the place it goes to: a view of the buffer, flat if others lie ``behind`` it."""
+        host = self._like(tensor)
         host.copy_(tensor, non_blocking=True)
+        end = tensor.nbytes
+        for each in behind:
+            self._like(each, end).copy_(each, non_blocking=True)
+            end += each.nbytes
         self._mark(tensor.device)
-        return host
+        return self._view(tensor.dtype, torch.Size([end // tensor.itemsize])) if behind else host
 
     def send(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
         """Enqueue a copy of a host's tensor to a device, and give the copy there."""
@@ -46,12 +52,18 @@ class Slot:
             self._event = new_event(device)
         self._event.record(current_stream(device))
 
-    def until(self, end: int, dtype: torch.dtype) -> torch.Tensor:
-        """What lies before a place."""
-        return self._buffer[:end].view(dtype)
-
     def _like(self, tensor: torch.Tensor, at: int = 0) -> torch.Tensor:
-        return self._buffer[at : at + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        return self._view(tensor.dtype, tensor.shape, at)
+
+    def _view(self, dtype: torch.dtype, shape: torch.Size, at: int = 0) -> torch.Tensor:
+        view = self._views.get((dtype, shape, at))
+        if view is None:
+            if len(self._views) == _VIEWS_MAX:
+                self._views.clear()
+            end = at + dtype.itemsize * shape.numel()
+            view = self._buffer[at:end].view(dtype).view(shape)
+            self._views[dtype, shape, at] = view
+        return view
 
     def filled(self) -> bool:
         """Whether the newest copy has arrived. Does not wait."""
@@ -130,17 +142,7 @@ class Readback:
             size = tensor.nbytes + sum(each.nbytes for each in behind)
             self._key = (tensor.device, _size_class(size))
             self._slot = ring.take(self._key)
-            self._tensor = self._slot.copy(tensor)
-            if behind:
-                self._tensor = self._behind(self._slot, tensor, behind)
-
-    @staticmethod
-    def _behind(slot: Slot, first: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
-        at = first.nbytes
-        for each in others:
-            slot.copy(each, at)
-            at += each.nbytes
-        return slot.until(at, first.dtype)
+            self._tensor = self._slot.copy(tensor, behind)
 
     def __del__(self) -> None:
         # Wherever it is let go, as by the garbage collector: its memory must not be freed while a graph is captured.

@@ -9,7 +9,7 @@ import gc
 import re
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,9 @@ def paused_symptoms(
 
 
 def blocking_copy(patch: pytest.MonkeyPatch) -> None:
-    def copy(slot: Any, tensor: torch.Tensor, at: int = 0) -> torch.Tensor:
-        host: torch.Tensor = slot._like(tensor, at).copy_(tensor)
+    def copy(slot: Any, tensor: torch.Tensor, behind: Sequence[torch.Tensor] = ()) -> torch.Tensor:
+        tensor = torch.cat([tensor, *behind]) if behind else tensor
+        host: torch.Tensor = slot._like(tensor).copy_(tensor)
         slot._mark(tensor.device)
         return host
 

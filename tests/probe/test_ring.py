@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -20,12 +20,14 @@ class Delayed(Slot):
 
     def __init__(self, size: int) -> None:
         self._buffer = torch.zeros(size, dtype=torch.uint8)
+        self._views = {}
         self.arrived = False
         self.made.append(size)
 
-    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        host = self._buffer[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        self._pending, self.arrived = (host, tensor.clone()), False
+    def copy(self, tensor: torch.Tensor, behind: Sequence[torch.Tensor] = ()) -> torch.Tensor:
+        tensor = torch.cat([tensor, *behind]) if behind else tensor.clone()
+        host = self._like(tensor)
+        self._pending, self.arrived = (host, tensor), False
         return host
 
     def send(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -115,6 +117,14 @@ def test_sizes_have_buffers_of_their_own(ring: Ring) -> None:
     for length in (0, 1, 8, 9, 71, 148 * 71):
         assert Readback(torch.arange(length), ring).result().tolist() == list(range(length))
     assert Delayed.made == [64, 128, 1024, 131072]
+
+
+def test_tensors_behind_the_first_arrive_with_it(ring: Ring) -> None:
+    """Several of one dtype arrive flat, in their order, in one buffer; so they do where nothing has to be copied."""
+    first, others = torch.tensor([1.0]), [torch.tensor([2.0, 3.0]), torch.tensor([4.0])]
+    for readback in (Readback(first, ring, behind=others), Readback(first, behind=others)):
+        assert readback.result().tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert Delayed.made == [64]
 
 
 def test_nothing_is_ready_before_it_arrives(ring: Ring) -> None:
