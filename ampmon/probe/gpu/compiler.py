@@ -19,8 +19,9 @@ from ampmon.system import interpreter
 
 
 _LOOK_S = 0.1
-"""How often is looked whether the training has ended meanwhile."""
+"""So often it is checked whether the training has ended meanwhile."""
 _PATIENCE_S = 5.0
+"""So long the process may take to end."""
 
 
 class Kernel(NamedTuple):
@@ -59,9 +60,9 @@ class MachineCode(NamedTuple):
 
 
 class Compiler:
-    """A process that compiles kernels. It waits for the first without having loaded anything.
+    """A process that compiles kernels. It loads Triton when it is asked for the first.
 
-    To start one takes milliseconds, in which no other thread runs. Raises RuntimeError, or OSError, where none can be
+    Starting it takes milliseconds, in which no other thread runs. Raises RuntimeError, or OSError, where none can be
     started.
     """
 
@@ -83,7 +84,7 @@ class Compiler:
     def __exit__(self, *_: object) -> None:
         """End the process."""
         process = self._process
-        with contextlib.suppress(OSError), self._errors:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired), self._errors:
             # A worker that was forked holds the pipe open, and so a word says that this is the end.
             process.communicate(b"\n", _PATIENCE_S)
         if process.poll() is None:

@@ -19,8 +19,7 @@ from ampmon.probe.gpu.compiler import MachineCode
 
 _MAPPED = Path("/proc/self/maps")
 _SCRATCH = 0, 0
-"""Addresses that newer versions of Triton give behind all others, for memory that these kernels do not use."""
-
+"""Newer versions of Triton give two more addresses, of memory that these kernels do not use."""
 _OUT_OF_MEMORY = 2
 _RELAXED = 2
 """CUDA's and HIP's numbers for that error, and for that mode of capture."""

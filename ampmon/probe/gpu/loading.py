@@ -26,7 +26,7 @@ ORDINARY = (
 
 
 class NotReady(Unsupported):
-    """Kernels are being compiled, by other processes: for now nothing is measured there."""
+    """Another process is compiling the kernels: for now nothing is measured."""
 
 
 _warmer: Warmer[bool] = Warmer()
