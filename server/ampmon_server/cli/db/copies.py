@@ -9,15 +9,12 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
-from sqlalchemy import make_url
-
 from ampmon_server.cli.db import settings_of
 from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.progress import progress
 from ampmon_server.settings import Settings
 from ampmon_server.store import Unusable
 from ampmon_server.store.admin import copying
-from ampmon_server.store.engine import engine
 
 
 _GO_ON = """\
@@ -58,12 +55,13 @@ def _restore(arguments: argparse.Namespace) -> None:
 
 
 def _file_of(settings: Settings) -> Path:
-    if not engine.is_file(settings.url):
+    file = copying.file_of(settings.url)
+    if file is None:
         raise Unusable(
             "PostgreSQL is copied by its own programs: pg_dump --format=custom --no-owner --file=ampmon.dump DATABASE, "
             "and into an empty database pg_restore --no-owner --single-transaction --dbname=EMPTY ampmon.dump"
         )
-    return Path(make_url(settings.url).database or "")
+    return file
 
 
 def _now() -> str:

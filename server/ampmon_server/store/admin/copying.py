@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from sqlalchemy import URL
+from sqlalchemy import URL, make_url
 from sqlalchemy.exc import DBAPIError
 
 from ampmon.spool.layout import sync_directory
@@ -22,6 +22,11 @@ PAGES = 4096
 """Of each step of a copy: 16 MiB, between which it is told how far it is."""
 
 Tell = Callable[[int, int], None]
+
+
+def file_of(url: str) -> Path | None:
+    """The file of an SQLite database; None for any other."""
+    return Path(make_url(url).database or "") if engine.is_file(url) else None
 
 
 def back_up(source: Path, target: Path, tell: Tell) -> None:
