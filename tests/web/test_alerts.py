@@ -91,7 +91,7 @@ def test_the_alerts_of_all_runs_have_a_page(
     reader.open()
     reader.page.get_by_role("link", name="Alerts", exact=True).click()
     rows = {
-        name: f"[data-section^='{name}'] tbody tr" for name in ("Firing", "Failed", "Muted", "Sent")
+        name: f"[data-ledger^='{name}'] tbody tr" for name in ("Firing", "Failed", "Muted", "Sent")
     }
     reader.wait("what fires", lambda: "sent to phone" in reader.text(rows["Firing"]))
     assert "head.weight is the first to overflow" in reader.text(rows["Firing"])
@@ -106,6 +106,7 @@ def test_the_alerts_of_all_runs_have_a_page(
     reader.wait("the mute", lambda: "<b>run</b> 7" in reader.text(rows["Muted"]))
     assert reader.text(f"{rows['Muted']} [data-name='Muted by']") == "the operator"
     assert SECRET not in reader.page.content()
+    assert reader.texts("h1") == ["Alerts"]
     for theme, width in LOOKS:
         reader.theme(theme)
         reader.size(width)

@@ -15,6 +15,12 @@ export function wholeView() {
   return { x: "step", start: null, stop: null, stream: null, rank: null, parameter: null, follow: null, at: null, choices: {} };
 }
 
+/** Choices of which one is another, or none where it is "". @type {(choices: View["choices"], name: string, value: string) => View["choices"]} */
+export function chosen(choices, name, value) {
+  const { [name]: _, ...others } = choices;
+  return value ? { ...others, [name]: value } : others;
+}
+
 /**
  * What an address asks for. One with what is no run's id, as a link that was cut has, is of nothing.
  * @param {string} hash what follows "#", or ""
@@ -32,10 +38,7 @@ export function parse(hash) {
   return { page: "list", filters: Object.fromEntries(options) };
 }
 
-/**
- * The hash that `parse` reads back.
- * @param {Exclude<Address, {page: "nothing" | "alerts"}>} address
- */
+/** The hash that `parse` reads back. @param {Exclude<Address, {page: "nothing" | "alerts"}>} address */
 export function format(address) {
   if (address.page === "list") return withQuery("#/", new URLSearchParams(address.filters));
   const query = viewQuery(address.view, address.view.x !== "step");
@@ -90,10 +93,7 @@ function view(options) {
   };
 }
 
-/**
- * @param {string} path
- * @param {URLSearchParams} query
- */
+/** @param {string} path @param {URLSearchParams} query */
 function withQuery(path, query) {
   return query.size ? `${path}?${query}` : path;
 }

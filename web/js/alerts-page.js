@@ -1,11 +1,12 @@
 // The page of alerts: what fires, which messages failed, what is muted and what was sent, in all runs that the reader sees.
 
 import { format, wholeView } from "./address.js";
-import { alertLine, attempt, clock } from "./alerts.js";
+import { alertLine, attempt, hour } from "./alerts.js";
 import { get, send } from "./api.js";
 import { verdictBadge } from "./badge.js";
 import { h } from "./dom.js";
 import { count } from "./format.js";
+import { Ledger } from "./ledger.js";
 import { html, render } from "./lit-html.js";
 import { paced } from "./pace.js";
 import { at } from "./root.js";
@@ -14,15 +15,13 @@ import { tried } from "./toast.js";
 import { mayChange } from "./who.js";
 
 /** @import { Address, ListedMute, Message, OpenAlert } from "../types/page.js" */
+/** @import { TemplateResult } from "./lit-html.js" */
+/** @import { Read } from "./ledger.js" */
 /** @import { Column } from "./table.js" */
-
-/** @typedef {{messages: Message[], total: number}} Messages */
 
 const READ_MS = 2000;
 const ROWS = 20;
-/** The server lists no more. */
-const ROWS_MAX = 1000;
-const MORE = 5;
+const NONE_SENT = "No message was sent. Test your destinations: ampmon alerts test --alerts alerts.toml";
 /** @type {OpenAlert["severity"][]} */
 const WORST_FIRST = ["critical", "warning", "notice"];
 
@@ -30,65 +29,20 @@ const CONFIGURATION = `[[targets]]
 name = "phone"
 url = "ntfys://ntfy.sh/ampmon-3f9c1a7e"`;
 
-/** Rows under a heading, a few until the reader asks for more. @template Row */
-class Section {
-  limit = ROWS;
-  element;
-
-  /**
-   * @param {string} title
-   * @param {string} none said where there are no rows; without it, nothing is shown then
-   * @param {Table<Row>} table
-   * @param {() => void} onMore called once it may have more rows
-   */
-  constructor(title, none, table, onMore) {
-    this.title = title;
-    this.none = none;
-    this.table = table;
-    this.onMore = onMore;
-    this.element = h("section", { class: "ledger", "data-section": title, hidden: true });
-  }
-
-  /**
-   * @param {Row[]} rows
-   * @param {number} total
-   */
-  show(rows, total = rows.length) {
-    const shown = rows.slice(0, this.limit);
-    const all = shown.length === total;
-    const words = all ? count(total) : `${count(shown.length)} of ${count(total)}`;
-    this.element.hidden = total === 0 && this.none === "";
-    this.table.update(shown);
-    render(
-      html`
-        <header><h2>${this.title}</h2><span class="more">${total ? words : ""}</span></header>
-        <p class="caption" ?hidden=${total > 0}>${this.none}</p>
-        ${this.table.element}
-        <button type="button" ?hidden=${all || this.limit === ROWS_MAX} @click=${() => this.#grow()}>Show more</button>
-      `,
-      this.element,
-    );
-  }
-
-  #grow() {
-    this.limit = Math.min(MORE * this.limit, ROWS_MAX);
-    this.onMore();
-  }
-}
-
 export class AlertsPage {
   title = "Alerts";
   /** @type {string[]} */
   follows = [];
-  #started = false;
-  #read = paced(() => this.#fetch().catch(() => {}), READ_MS);
-  #now = () => void this.#fetch().catch(() => {});
-  #firing = this.#section("Firing now", "No alert is firing.", this.#alertColumns(), alertKey);
-  #pending = this.#section("Pending", "", this.#alertColumns(), alertKey);
-  #failed = this.#section("Failed or waiting", "Every message was delivered.", FAILED, messageKey);
-  #muted = this.#section("Muted", "Nothing is muted.", [...MUTED, { name: "Action", cell: (mute) => this.#unmute(mute) }], ({ mute_id }) => mute_id);
-  #sent = this.#section("Sent in the last 7 days", "No message was sent. Test your destinations: ampmon alerts test --alerts alerts.toml", SENT, messageKey);
   element = h("div", { class: "alerts-page" }, h("h1", {}, "Alerts"));
+  #started = false;
+  #read = paced(() => this.#now(), READ_MS);
+  #firing = ledger("Firing now", this.#alertColumns(), alertKey, (limit) => this.#open("firing", limit, "No alert is firing."));
+  #pending = ledger("Pending", this.#alertColumns(), alertKey, (limit) => this.#open("pending", limit, ""));
+  #failed = ledger("Failed or waiting", FAILED, messageKey, (limit) => messages(false, limit, "Every message was delivered."));
+  #muted = ledger("Muted", [...MUTED, { name: "Action", cell: (mute) => this.#unmute(mute) }], ({ mute_id }) => mute_id, mutes);
+  #sent = ledger("Sent in the last 7 days", SENT, messageKey, (limit) => messages(true, limit, NONE_SENT));
+  /** @type {OpenAlert[]} */
+  #alerts = [];
 
   /** Fetches at once the first time, and then no more often than every other second. */
   async refresh() {
@@ -96,43 +50,33 @@ export class AlertsPage {
     else await this.#fetch();
   }
 
-  tick() {}
-
   /** @param {Address} address */
   look(address) {
     return address.page === "alerts";
   }
 
-  recolour() {}
-
   close() {
     this.#read.stop();
   }
 
-  async #fetch() {
-    const [open, failed, muted, sent] = /** @type {[{configured: boolean, alerts: OpenAlert[]}, Messages, {mutes: ListedMute[]}, Messages]} */ (
-      await Promise.all([get("/alerts"), get(`/alerts/messages?sent=false&limit=${this.#failed.limit}`), get("/mutes"), get(`/alerts/messages?sent=true&limit=${this.#sent.limit}`)])
-    );
-    this.#started = true;
-    const sections = [this.#firing, this.#pending, this.#failed, this.#muted, this.#sent].map(({ element }) => element);
-    render(open.configured ? sections : html`<div class="first">${SETUP}</div>`, this.element);
-    const worst = open.alerts.toSorted((one, other) => WORST_FIRST.indexOf(one.severity) - WORST_FIRST.indexOf(other.severity));
-    this.#firing.show(worst.filter(({ state }) => state === "firing"));
-    this.#pending.show(worst.filter(({ state }) => state === "pending"));
-    this.#failed.show(failed.messages, failed.total);
-    this.#muted.show(muted.mutes.filter(({ until }) => until === null || until > Date.now() * 1000));
-    this.#sent.show(sent.messages, sent.total);
+  /** What the server does not answer now comes with the next news. */
+  async #now() {
+    await this.#fetch().catch(() => {});
   }
 
-  /**
-   * @template Row
-   * @param {string} title
-   * @param {string} none
-   * @param {Column<Row>[]} columns
-   * @param {(row: Row) => string} key
-   */
-  #section(title, none, columns, key) {
-    return new Section(title, none, new Table(title, columns, key), this.#now);
+  async #fetch() {
+    const { configured, alerts } = /** @type {{configured: boolean, alerts: OpenAlert[]}} */ (await get("/alerts"));
+    const sections = [this.#firing, this.#pending, this.#failed, this.#muted, this.#sent];
+    this.#alerts = alerts.toSorted((one, other) => WORST_FIRST.indexOf(one.severity) - WORST_FIRST.indexOf(other.severity));
+    if (configured) await Promise.all(sections.map((section) => section.refresh()));
+    this.#started = true;
+    this.#pending.element.hidden = !alerts.some(({ state }) => state === "pending");
+    render(configured ? sections.map(({ element }) => element) : html`<div class="first">${SETUP}</div>`, this.element);
+  }
+
+  /** @type {(state: OpenAlert["state"], limit: number, none: string) => Promise<Read<OpenAlert>>} */
+  async #open(state, limit, none) {
+    return told(this.#alerts.filter((alert) => alert.state === state), limit, none);
   }
 
   /** @returns {Column<OpenAlert>[]} */
@@ -141,15 +85,51 @@ export class AlertsPage {
       { name: "Severity", tight: true, cell: ({ severity }) => verdictBadge(severity) },
       { name: "Finding", cell: ({ title }) => unquoted(title) },
       RUN,
-      { name: "Status", cell: (alert) => alertLine(alert.run_id, alert, this.#now, { may: mayChange(alert) }) },
+      { name: "Status", cell: (alert) => alertLine(alert.run_id, alert, () => void this.#now(), { may: mayChange(alert) }) },
     ];
   }
 
   /** @param {ListedMute} mute */
   #unmute({ mute_id, owner }) {
-    const lift = () => void tried(() => send("DELETE", `/mutes/${encodeURIComponent(mute_id)}`)).then(this.#now);
+    const lift = () => void tried(() => send("DELETE", `/mutes/${encodeURIComponent(mute_id)}`)).then(() => this.#now());
     return mayChange({ owner }) ? html`<button type="button" @click=${lift}>Unmute</button>` : "";
   }
+}
+
+/**
+ * @template Row
+ * @param {string} title
+ * @param {Column<Row>[]} columns
+ * @param {(row: Row) => string} key
+ * @param {(limit: number) => Promise<Read<Row>>} read
+ */
+function ledger(title, columns, key, read) {
+  return new Ledger(title, title, new Table(title, columns, key), read, { limit: ROWS });
+}
+
+/** @type {(sent: boolean, limit: number, none: string) => Promise<Read<Message>>} */
+async function messages(sent, limit, none) {
+  const { messages, total } = /** @type {{messages: Message[], total: number}} */ (await get(`/alerts/messages?sent=${sent}&limit=${limit}`));
+  return told(messages, limit, none, total);
+}
+
+/** @type {(limit: number) => Promise<Read<ListedMute>>} */
+async function mutes(limit) {
+  const { mutes } = /** @type {{mutes: ListedMute[]}} */ (await get("/mutes"));
+  return told(mutes.filter(({ until }) => until === null || until > Date.now() * 1000), limit, "Nothing is muted.");
+}
+
+/**
+ * @template Row
+ * @param {Row[]} all
+ * @param {number} limit
+ * @param {string} none said where there are none
+ */
+function told(all, limit, none, total = all.length) {
+  const rows = all.slice(0, limit);
+  const whole = rows.length === total;
+  const words = whole ? count(total) : `${count(rows.length)} of ${count(total)}`;
+  return { rows, more: whole ? "" : "Show more", count: total ? words : "", words: total ? "" : none };
 }
 
 /** @type {Column<{run_id: string, name: string, project: string}>} */
@@ -167,7 +147,7 @@ const FAILED = [
 
 /** @type {Column<Message>[]} */
 const SENT = [
-  { name: "Sent", tight: true, cell: ({ sent }) => clock(sent ?? 0) },
+  { name: "Sent", tight: true, cell: ({ sent }) => hour(sent ?? 0) },
   { name: "Destination", cell: ({ target }) => target },
   RUN,
   { name: "Message", cell: ({ title }) => unquoted(title) },
@@ -177,7 +157,7 @@ const SENT = [
 const MUTED = [
   { name: "Muted", cell: muted },
   { name: "Rule", cell: ({ rule }) => rule ?? "all rules" },
-  { name: "Until", tight: true, cell: ({ until }) => (until === null ? "forever" : clock(until)) },
+  { name: "Until", tight: true, cell: ({ until }) => (until === null ? "forever" : hour(until)) },
   { name: "Muted by", cell: ({ made_by }) => made_by },
 ];
 
@@ -191,10 +171,7 @@ function messageKey({ run_id, rule, target, made }) {
   return `${run_id} ${rule} ${target} ${made}`;
 }
 
-/**
- * @param {string} run
- * @param {string} name
- */
+/** @type {(run: string, name: string) => TemplateResult} */
 function link(run, name) {
   return html`<a href=${format({ page: "run", run, view: wholeView() })}><bdi>${name}</bdi></a>`;
 }

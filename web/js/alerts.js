@@ -4,8 +4,10 @@ import { send } from "./api.js";
 import { html } from "./lit-html.js";
 import { tried } from "./toast.js";
 
+/** @import { Told } from "./lit-html.js" */
 /** @import { Alert, Delivery } from "../types/page.js" */
 
+const LISTED = new Intl.ListFormat("en-GB");
 const HOUR_US = 3600e6;
 /** For how long an alert can be muted. @type {[words: string, us: number | null][]} */
 const MUTES = [
@@ -27,10 +29,9 @@ export function alertLine(run, alert, onChange, { title = "", may = true } = {})
   const trouble = troubles(alert.deliveries).join(" ");
   const act = (/** @type {Parameters<typeof send>} */ ...call) => void tried(() => send(...call)).then(onChange);
   const acknowledge = () => act("POST", `/runs/${encodeURIComponent(run)}/alerts/${encodeURIComponent(alert.rule)}/acknowledge`);
-  const mute = (/** @type {Event} */ { target }) => {
-    const select = /** @type {HTMLSelectElement} */ (target);
-    const us = MUTES[Number(select.value)]?.[1] ?? null;
-    select.value = "";
+  const mute = (/** @type {Told} */ { target }) => {
+    const us = MUTES[Number(target.value)]?.[1] ?? null;
+    target.value = "";
     act("POST", "/mutes", { run_id: run, rule: alert.rule, until: us && Date.now() * 1000 + us });
   };
   const lift = () => act("DELETE", `/mutes/${encodeURIComponent(alert.mute?.mute_id ?? "")}`);
@@ -49,49 +50,37 @@ export function alertLine(run, alert, onChange, { title = "", may = true } = {})
   </div>`;
 }
 
-/**
- * How an alert stands, as the end of a sentence: "firing since 12:03, sent to phone and mail".
- * @param {Alert} alert
- */
+/** How an alert stands, as the end of a sentence: "firing since 12:03, sent to phone and mail". @param {Alert} alert */
 export function standing(alert) {
   const parts = [begun(alert)];
   const told = alert.deliveries.filter(({ sent }) => sent !== null).map(({ target }) => target);
-  if (told.length > 0) parts.push(`sent to ${listed(told)}`);
+  if (told.length > 0) parts.push(`sent to ${LISTED.format(told)}`);
   else if (alert.state === "firing" && !alert.mute) parts.push("not sent yet");
-  if (alert.mute) parts.push(alert.mute.until === null ? "muted" : `muted until ${clock(alert.mute.until)}`);
+  if (alert.mute) parts.push(alert.mute.until === null ? "muted" : `muted until ${hour(alert.mute.until)}`);
   if (alert.acknowledged_by !== null && alert.state !== "resolved") parts.push(`acknowledged by ${alert.acknowledged_by}`);
   return `${parts.join(", ")}.`;
 }
 
 /** @param {Alert} alert */
 function begun({ state, since, fired, resolved }) {
-  if (state === "pending") return `pending since ${clock(since)}, sent if it lasts`;
-  if (state === "firing") return `firing since ${clock(fired ?? since)}`;
-  return `resolved at ${clock(resolved ?? since)}, fired at ${clock(fired ?? since)}`;
+  if (state === "pending") return `pending since ${hour(since)}, sent if it lasts`;
+  if (state === "firing") return `firing since ${hour(fired ?? since)}`;
+  return `resolved at ${hour(resolved ?? since)}, fired at ${hour(fired ?? since)}`;
 }
 
-/**
- * A sentence for each target that was not told.
- * @param {Delivery[]} deliveries
- */
+/** A sentence for each target that was not told. @param {Delivery[]} deliveries */
 export function troubles(deliveries) {
   return deliveries.filter(({ trouble }) => trouble !== null).map(
     ({ target, trouble, due }) => `Not delivered to ${target}: ${trouble}; next attempt: ${attempt(due)}.`,
   );
 }
 
-/**
- * When a message that was not delivered is sent again.
- * @param {number | null} due
- */
+/** When a message that was not delivered is sent again. @param {number | null} due */
 export function attempt(due) {
-  return due === null ? "none (gave up)" : clock(due);
+  return due === null ? "none (gave up)" : hour(due);
 }
 
-/**
- * What a closed finding says of its alert, in a word; "" where there is nothing to say.
- * @param {Alert | null} alert
- */
+/** What a closed finding says of its alert, in a word; "" where there is nothing to say. @param {Alert | null} alert */
 export function wordOf(alert) {
   if (alert === null || alert.state === "resolved") return "";
   if (alert.mute) return "muted";
@@ -103,15 +92,10 @@ export function wordOf(alert) {
  * A time of day by the reader's clock, with its date where that is not today's.
  * @param {number} time microseconds since the epoch
  */
-export function clock(time) {
+export function hour(time) {
   const then = new Date(time / 1000);
   const today = then.toDateString() === new Date().toDateString();
   return then.toLocaleString(undefined, { ...(today ? {} : { dateStyle: "medium" }), timeStyle: "short" });
-}
-
-/** @param {string[]} names */
-function listed(names) {
-  return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
 }
 
 /** @param {string} words */

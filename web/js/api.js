@@ -19,10 +19,7 @@ export class Refused extends Error {
   }
 }
 
-/**
- * Why the server refused, in words; what is no refusal is thrown on.
- * @param {unknown} error
- */
+/** Why the server refused, in words; what is no refusal is thrown on. @param {unknown} error */
 export function refusalOf(error) {
   if (!(error instanceof Refused)) throw error;
   return `The server could not answer: ${error.message}`;
@@ -65,14 +62,6 @@ export async function send(method, path, body) {
 }
 
 /**
- * What the server has at a path under /api/v1, as a file. A link to it would not do: a frame has no cookie.
- * @param {string} path
- */
-export async function file(path) {
-  return (await call(path, {})).blob();
-}
-
-/**
  * The answer, if it is a good one.
  * @param {string} path under /api/v1
  * @param {RequestInit & {headers?: Record<string, string>}} options its signal in place of a time limit
@@ -105,11 +94,7 @@ async function problem(response) {
   }
 }
 
-/**
- * @param {string} path
- * @param {string | null} etag
- * @param {unknown} value
- */
+/** @param {string} path @param {string | null} etag @param {unknown} value */
 function keep(path, etag, value) {
   held.delete(path);
   if (etag === null) return;

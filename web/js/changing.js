@@ -1,71 +1,87 @@
-// Boxes in which a reader changes runs: their name and tags, or that they are there. Nothing is done before it was answered.
+// What a reader can change of runs: their name and tags, whether they are archived, or that they are there. Boxes ask first.
 
 import { send } from "./api.js";
 import { h } from "./dom.js";
 import { plural } from "./format.js";
+import { html, render } from "./lit-html.js";
+import { tried } from "./toast.js";
+import { mayChange } from "./who.js";
 
+/** @import { TemplateResult } from "./lit-html.js" */
 /** @import { Summary } from "../types/page.js" */
+
+/** What is done to each of the runs. @typedef {(run: Summary) => Promise<unknown>} Work */
 
 const NAMED_MAX = 8;
 
 /**
- * Opens a box.
- * @param {HTMLDialogElement} dialog
- * @param {() => void} answered called where it was closed by its deed
+ * What can be done with the run on the page.
+ * @param {Summary} run
+ * @param {() => void} onChange called when the run is another
  */
-export function ask(dialog, answered) {
-  dialog.addEventListener("close", () => {
-    dialog.remove();
-    if (dialog.returnValue === "do") answered();
-  });
-  document.body.append(dialog);
-  dialog.showModal();
+export function runActions(run, onChange) {
+  const act = async (/** @type {Work} */ work) => (await tried(() => work(run))) && onChange();
+  return html`<p class="own" ?hidden=${!mayChange(run)}>
+    <button type="button" class="quiet" @click=${() => edit(run, act)}>Edit…</button>
+    <button type="button" class="quiet" @click=${() => void act(archiving(!run.archived))}>${run.archived ? "Unarchive" : "Archive"}</button>
+    <button type="button" class="quiet" @click=${() => remove([run], act)}>Delete…</button>
+  </p>`;
 }
 
-/** @param {Summary} run */
-export function pathOf(run) {
-  return `/runs/${encodeURIComponent(run.run_id)}`;
+/** @param {Pick<Summary, "run_id">} run */
+export function pathOf({ run_id }) {
+  return `/runs/${encodeURIComponent(run_id)}`;
 }
 
-/** @param {Summary[]} runs */
-export function deleting(runs) {
-  const named = runs.slice(0, NAMED_MAX).map((run) => h("li", {}, h("bdi", {}, run.name), ` · ${run.project} · ${plural(run.updates, "step")}`));
+/** @param {boolean} archived @returns {Work} */
+export function archiving(archived) {
+  return (run) => send("PATCH", pathOf(run), { archived });
+}
+
+/** Asks whether to delete runs. @param {Summary[]} runs @param {(work: Work) => void} onAnswer */
+export function remove(runs, onAnswer) {
+  const named = runs.slice(0, NAMED_MAX).map((run) => html`<li><bdi>${run.name}</bdi> · ${run.project} · ${plural(run.updates, "step")}</li>`);
   const more = runs.length - named.length;
-  const dialog = asking(
-    `Delete ${plural(runs.length, "run")}?`,
-    [
-      h("ul", {}, ...named),
-      more ? h("p", {}, `and ${plural(more, "other")}.`) : null,
-      h("p", {}, "This cannot be undone. The server discards records of this run that still arrive."),
-    ],
-    "Delete",
-  );
-  return { dialog, work: (/** @type {Summary} */ run) => send("DELETE", pathOf(run)) };
+  const words = html`
+    <ul>${named}</ul>
+    <p ?hidden=${more === 0}>and ${plural(more, "other")}.</p>
+    <p>This cannot be undone. The server discards records of this run that still arrive.</p>
+  `;
+  ask(`Delete ${plural(runs.length, "run")}?`, words, "Delete", () => onAnswer((run) => send("DELETE", pathOf(run))));
 }
 
-/** @param {Summary} run */
-export function editing(run) {
-  const name = h("input", { name: "name", value: run.name, maxlength: 256, required: true, dir: "auto" });
-  const tags = h("input", { name: "tags", value: run.tags.join(", "), dir: "auto" });
-  const fields = [h("label", {}, "Name", name), h("label", {}, "Tags, with commas between", tags)];
-  const work = (/** @type {Summary} */ edited) =>
-    send("PATCH", pathOf(edited), { name: name.value, tags: tags.value.split(",").map((tag) => tag.trim()).filter(Boolean) });
-  return { dialog: asking("Edit run", fields, "Save"), work };
+/** Asks what a run is to be called. @param {Summary} run @param {(work: Work) => void} onAnswer */
+export function edit(run, onAnswer) {
+  const fields = html`
+    <label>Name<input name="name" .value=${run.name} maxlength="256" required dir="auto"></label>
+    <label>Tags, with commas between<input name="tags" .value=${run.tags.join(", ")} dir="auto"></label>
+  `;
+  ask("Edit run", fields, "Save", (form) => {
+    const tags = String(form.get("tags")).split(",").map((tag) => tag.trim()).filter(Boolean);
+    onAnswer((edited) => send("PATCH", pathOf(edited), { name: form.get("name"), tags }));
+  });
 }
 
 /**
  * @param {string} title
- * @param {(Node | null)[]} content
+ * @param {TemplateResult} content
  * @param {string} deed what its button is called
+ * @param {(form: FormData) => void} answered called where it was closed by its deed
  */
-function asking(title, content, deed) {
+function ask(title, content, deed, answered) {
+  const dialog = document.body.appendChild(h("dialog", { class: "asking", "aria-label": title }));
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    if (dialog.returnValue === "do") answered(new FormData(dialog.querySelector("form") ?? undefined));
+  });
   // A form of a dialog closes it with the value of the button; Escape closes it with none.
-  const form = h(
-    "form",
-    { method: "dialog" },
-    h("h2", {}, title),
-    ...content,
-    h("p", { class: "answers" }, h("button", { value: "", formnovalidate: true }, "Cancel"), h("button", { value: "do", class: "deed" }, deed)),
+  render(
+    html`<form method="dialog">
+      <h2>${title}</h2>
+      ${content}
+      <p class="answers"><button value="" formnovalidate>Cancel</button><button value="do" class="deed">${deed}</button></p>
+    </form>`,
+    dialog,
   );
-  return h("dialog", { class: "asking", "aria-label": title }, form);
+  dialog.showModal();
 }

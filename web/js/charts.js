@@ -1,6 +1,6 @@
 // The charts of a run, most of them on one x axis: what one shows, all show. Fetches what is on the screen, no more.
 
-import { figureQuery } from "./address.js";
+import { chosen, figureQuery } from "./address.js";
 import { Refused, SignedOut } from "./api.js";
 import * as crosshair from "./crosshair.js";
 import { h } from "./dom.js";
@@ -93,19 +93,13 @@ export class Charts {
     return [...this.#asks.keys()];
   }
 
-  /**
-   * What holds all of the charts: while something is dragged there, none is drawn.
-   * @param {HTMLElement} element
-   */
+  /** What holds all of the charts: while something is dragged there, none is drawn. @param {HTMLElement} element */
   within(element) {
     crosshair.install(element, (place) => this.#point(place));
     element.addEventListener("pointerdown", this.#hold);
   }
 
-  /**
-   * All charts of one x are read where the pointer is on one of them.
-   * @param {Place | null} place
-   */
+  /** All charts of one x are read where the pointer is on one of them. @param {Place | null} place */
   #point(place) {
     const pointed = this.#panels.find(({ element }) => element === place?.panel);
     const x = place && pointed ? pointed.at(place.across) : null;
@@ -142,19 +136,13 @@ export class Charts {
     return panel;
   }
 
-  /**
-   * @param {Panel} panel
-   * @param {Point} point
-   */
+  /** @param {Panel} panel @param {Point} point */
   #click(panel, point) {
     const view = panel.opens(point, this.view);
     if (view) this.listener.onView(view);
   }
 
-  /**
-   * A chart by its name.
-   * @param {string} name
-   */
+  /** A chart by its name. @param {string} name */
   named(name) {
     return this.#panels.find((panel) => panel.name === name);
   }
@@ -169,10 +157,7 @@ export class Charts {
     await Promise.all(this.#panels.map((panel) => panel.redraw()));
   }
 
-  /**
-   * Shows another stretch of the run.
-   * @param {View} view
-   */
+  /** Shows another stretch of the run. @param {View} view */
   look(view) {
     this.view = view;
     for (const panel of this.#panels) panel.mark(this.#marked);
@@ -180,10 +165,7 @@ export class Charts {
     this.#again();
   }
 
-  /**
-   * Says whether the run has steps of the user's own, to be had as an axis.
-   * @param {boolean} own
-   */
+  /** Says whether the run has steps of the user's own, to be had as an axis. @param {boolean} own */
   offerOwnSteps(own) {
     this.#own = own;
     this.#describe();
@@ -216,10 +198,7 @@ export class Charts {
     this.refresh();
   }
 
-  /**
-   * Does what a key or a button asks for; false where that is nothing of the charts.
-   * @param {Command} command
-   */
+  /** Does what a key or a button asks for; false where that is nothing of the charts. @param {Command} command */
   act(command) {
     const move = MOVES[command];
     if (move) this.#move(...move);
@@ -248,10 +227,7 @@ export class Charts {
     }
   }
 
-  /**
-   * Fetches and draws a chart, if it is on the screen. Never rejects.
-   * @param {Panel} panel
-   */
+  /** Fetches and draws a chart, if it is on the screen. Never rejects. @param {Panel} panel */
   async #refresh(panel) {
     const version = this.#follows ? this.#version : null;
     if (this.#held || !panel.visible || version === -1) return;
@@ -292,10 +268,7 @@ export class Charts {
     return range ? fromPlot(range, x, this.#zone) : null;
   }
 
-  /**
-   * @param {Panel} panel
-   * @param {Saved} kind
-   */
+  /** @param {Panel} panel @param {Saved} kind */
   async #save(panel, kind) {
     if (kind === "link") return this.act("link");
     const { start, stop, x } = this.view;
@@ -322,13 +295,9 @@ export class Charts {
     if (range) for (const panel of this.#panels) if (panel.visible) void panel.show(toPlot(range, this.view.x, this.#zone));
   }
 
-  /**
-   * @param {string} name
-   * @param {string} value
-   */
+  /** @type {(name: string, value: string) => void} */
   #choose(name, value) {
-    const { [name]: _, ...others } = this.view.choices;
-    this.listener.onView({ ...this.view, choices: value ? { ...others, [name]: value } : others });
+    this.listener.onView({ ...this.view, choices: chosen(this.view.choices, name, value) });
   }
 
   /** @param {View["x"]} x */
@@ -336,10 +305,7 @@ export class Charts {
     if (x !== this.view.x) this.listener.onView({ ...this.view, x, start: null, stop: null, follow: null, at: null });
   }
 
-  /**
-   * @param {number} factor
-   * @param {number} shift
-   */
+  /** @param {number} factor @param {number} shift */
   #move(factor, shift) {
     const shown = this.#shown;
     if (shown) this.#look(moved(shown, factor, shift, this.view.at));

@@ -19,10 +19,7 @@ export function codeBlock(code, standing, button = null) {
   </div>`;
 }
 
-/**
- * The button beside a block of code.
- * @param {string} code
- */
+/** The button beside a block of code. @param {string} code */
 export function copyButton(code) {
   return html`<button type="button" ?hidden=${!code} @click=${copied}>Copy the code</button>`;
 }

@@ -45,15 +45,14 @@ export class AddRun {
     render(items.length || runs === null ? items : html`<li>No other run matches.</li>`, this.#found);
   }
 
-  /** @param {Event} event */
-  #leave(event) {
-    const to = event instanceof FocusEvent ? event.relatedTarget : null;
-    if (!(to instanceof Node && this.element.contains(to))) this.#offer(null);
+  /** @param {FocusEvent} event */
+  #leave({ relatedTarget }) {
+    if (!this.element.contains(/** @type {Node | null} */ (relatedTarget))) this.#offer(null);
   }
 
-  /** @param {Event} event */
+  /** @param {KeyboardEvent} event */
   #escape(event) {
-    if (!(event instanceof KeyboardEvent) || event.key !== "Escape" || this.#found.hidden) return;
+    if (event.key !== "Escape" || this.#found.hidden) return;
     event.preventDefault();
     this.#offer(null);
     this.#field.focus();

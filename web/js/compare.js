@@ -1,18 +1,20 @@
 // Two to twenty runs side by side: their charts on one axis, how far they are from a baseline, results and configuration.
 
+import { chosen } from "./address.js";
 import { get } from "./api.js";
 import { badge } from "./badge.js";
 import { Charts } from "./charts.js";
 import { AddRun } from "./compare-add.js";
-import { Facts } from "./compare-facts.js";
+import { facts } from "./compare-facts.js";
 import { h } from "./dom.js";
 import { count, plural } from "./format.js";
 import { html, nothing, render } from "./lit-html.js";
-import { Notices } from "./notices.js";
+import { notices } from "./notices.js";
 import { paced } from "./pace.js";
 
 /** @import { Address, Summary, View } from "../types/page.js" */
 /** @import { Command } from "./keyboard.js" */
+/** @import { TemplateResult } from "./lit-html.js" */
 /** @import { Line } from "./compare-facts.js" */
 
 /** @typedef {{words: string, side: "above" | "below" | null}} Distance */
@@ -29,13 +31,11 @@ const COLOURS = 8;
 const DASHES = ["", "9 5", "2 4", "9 4 2 4", "15 5", "15 4 2 4", "8 3 2 3", "2 8"];
 
 export class Compare {
-  #runs = h("ul", { class: "compared" });
-  #notices = new Notices();
-  #outcome = new Facts("Results");
-  #made = new Facts("Configuration", "differs");
+  element = h("article", { class: "run compare" });
   /** @type {Comparison | null} */
   #told = null;
   #read = paced(() => this.#facts(), FACTS_MS);
+  #add;
 
   /**
    * @param {string[]} runs
@@ -47,23 +47,17 @@ export class Compare {
     this.runs = this.asked.slice(0, MOST);
     this.follows = this.runs;
     this.listener = listener;
-    const among = `runs=${this.runs.map(encodeURIComponent).join(",")}`;
-    this.among = among;
+    this.among = `runs=${this.runs.map(encodeURIComponent).join(",")}`;
     this.charts = new Charts(
       "",
       view,
       { onView: (next) => listener.onView(this.asked, next), onTrouble: listener.onTrouble },
-      { charts: CHARTS, at: (name) => `/compare/figures/${name}?${among}&` },
+      { charts: CHARTS, at: (name) => `/compare/figures/${name}?${this.among}&` },
     );
     this.charts.within(this.charts.element);
-    const enough = this.runs.length > 1;
-    this.title = enough ? `Compare ${plural(this.runs.length, "run")}` : "Compare runs";
-    const add = new AddRun(this.asked, { onAdd: (run) => listener.onView([...this.asked, run], this.charts.view), onTrouble: listener.onTrouble });
-    add.element.hidden = this.asked.length >= MOST;
-    this.element = h("article", { class: "run compare" }, h("header", {}, h("h1", {}, this.title), add.element), this.#notices.element, this.#runs);
-    if (enough) this.element.append(this.charts.element, this.#outcome.element, this.#made.element);
-    else this.element.append(h("p", { class: "empty" }, "Add runs here, or select two to twenty in ", h("a", { href: "#/" }, "the list"), " to compare them."));
-    this.#notices.show(this.#warnings([]));
+    this.title = this.runs.length > 1 ? `Compare ${plural(this.runs.length, "run")}` : "Compare runs";
+    this.#add = new AddRun(this.asked, { onAdd: (run) => listener.onView([...this.asked, run], this.charts.view), onTrouble: listener.onTrouble }).element;
+    this.#draw();
   }
 
   /** Where the facts are: they are of the baseline and of the logged value that the reader chose. */
@@ -79,8 +73,6 @@ export class Compare {
     else this.#read();
     this.charts.refresh();
   }
-
-  tick() {}
 
   /** @param {Address} address */
   look(address) {
@@ -115,32 +107,32 @@ export class Compare {
     const told = /** @type {Comparison} */ (await get(path));
     if (told === this.#told || path !== this.path) return;
     this.#told = told;
-    render(told.runs.map((run, place) => this.#run(told, run, place)), this.#runs);
-    this.#notices.show(this.#warnings(told.runs));
+    this.#draw();
     this.charts.offerOwnSteps(told.own_steps);
-    const names = told.runs.map((run) => run?.name ?? "gone");
-    this.#outcome.update(names, told.outcome);
-    this.#made.update(names, told.made);
   }
 
-  /**
-   * @param {(Summary | null)[]} runs
-   * @returns {string[]}
-   */
-  #warnings(runs) {
-    const gone = runs.filter((run) => run === null).length;
-    const more = this.asked.length - this.runs.length;
-    return [
-      more > 0 ? `At most ${MOST} runs can be compared: the first ${MOST} of ${count(this.asked.length)} are shown.` : "",
+  #draw() {
+    const told = this.#told;
+    const gone = told?.runs.filter((run) => run === null).length ?? 0;
+    const warnings = [
+      this.asked.length > MOST ? `At most ${MOST} runs can be compared: the first ${MOST} of ${count(this.asked.length)} are shown.` : "",
       gone > 0 ? `${plural(gone, "run is", "runs are")} not there: deleted, or never reported here. The others are compared.` : "",
-    ].filter(Boolean);
+    ];
+    const names = told?.runs.map((run) => run?.name ?? "gone") ?? [];
+    const tables = [facts("Results", names, told?.outcome ?? []), facts("Configuration", names, told?.made ?? [], true)];
+    const none = html`<p class="empty">Add runs here, or select two to twenty in <a href="#/">the list</a> to compare them.</p>`;
+    render(
+      html`
+        <header><h1>${this.title}</h1>${this.asked.length < MOST ? this.#add : nothing}</header>
+        ${notices(warnings.filter(Boolean))}
+        <ul class="compared">${told?.runs.map((run, place) => this.#run(told, run, place))}</ul>
+        ${this.runs.length > 1 ? [this.charts.element, ...tables] : none}
+      `,
+      this.element,
+    );
   }
 
-  /**
-   * @param {Comparison} told
-   * @param {Summary | null} run
-   * @param {number} place
-   */
+  /** @type {(told: Comparison, run: Summary | null, place: number) => TemplateResult} */
   #run(told, run, place) {
     const far = told.distances[place];
     const id = this.runs[place] ?? "";
@@ -162,15 +154,12 @@ export class Compare {
   /** Makes a run the baseline, or, where it was chosen, leaves that to the tag. @param {string} run */
   #choose(run) {
     const { view } = this.charts;
-    const { baseline, ...others } = view.choices;
-    this.listener.onView(this.asked, { ...view, choices: baseline === run ? others : { ...others, baseline: run } });
+    const { choices } = view;
+    this.listener.onView(this.asked, { ...view, choices: chosen(choices, "baseline", choices["baseline"] === run ? "" : run) });
   }
 }
 
-/**
- * The line by which the charts know a run.
- * @param {number} place
- */
+/** The line by which the charts know a run. @param {number} place */
 function sample(place) {
   const dash = DASHES[(place + Math.floor(place / COLOURS)) % DASHES.length];
   return html`<svg viewBox="0 0 32 8" class=${`sample run-${(place % COLOURS) + 1}`} aria-hidden="true"><path d="M0 4H32" stroke-dasharray=${dash}></path></svg>`;

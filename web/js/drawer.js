@@ -32,10 +32,7 @@ export class Drawer {
   /** @type {{sampled: Sampled | null, skips: {skips: Skip[], next: string | null} | null} | null} */
   #read = null;
 
-  /**
-   * @param {Charts} charts
-   * @param {(view: View) => void} onView
-   */
+  /** @param {Charts} charts @param {(view: View) => void} onView */
   constructor(charts, onView) {
     this.charts = charts;
     this.onView = onView;
@@ -140,27 +137,21 @@ export class Drawer {
     if (module !== null) this.onView({ ...view, choices: { ...view.choices, search: `${module}.*` } });
   }
 
-  /** @param {Event} event */
+  /** @param {KeyboardEvent} event */
   #key(event) {
-    if (!(event instanceof KeyboardEvent) || event.key !== "Escape" || event.defaultPrevented) return;
+    if (event.key !== "Escape" || event.defaultPrevented) return;
     event.preventDefault();
     this.#choose(null);
   }
 }
 
-/**
- * The module that a parameter is of; null for one of the model itself.
- * @param {string} parameter
- */
+/** The module that a parameter is of; null for one of the model itself. @param {string} parameter */
 function moduleOf(parameter) {
   const end = parameter.lastIndexOf(".");
   return end > 0 ? parameter.slice(0, end) : null;
 }
 
-/**
- * What the server says no to is not there; that it does not answer is trouble.
- * @param {unknown} error
- */
+/** What the server says no to is not there; that it does not answer is trouble. @param {unknown} error */
 function unlessRefused(error) {
   if (error instanceof Refused) return null;
   throw error;

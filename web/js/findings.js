@@ -1,9 +1,10 @@
 // What is wrong with a run, in a line that opens: each finding with its reason, the code to write instead, and the steps
 // that show it.
 
-import { alertLine, clock, wordOf } from "./alerts.js";
+import { alertLine, hour, wordOf } from "./alerts.js";
 import { get, send } from "./api.js";
 import { verdictBadge } from "./badge.js";
+import { pathOf } from "./changing.js";
 import { codeBlock, copyButton } from "./code.js";
 import { dotted, h, keyed, mark, withCode } from "./dom.js";
 import { plural, steps } from "./format.js";
@@ -11,7 +12,7 @@ import { html, nothing, render } from "./lit-html.js";
 import { at } from "./root.js";
 import { tried } from "./toast.js";
 
-/** @import { Alert, Diagnosis, Finding, Range } from "../types/page.js" */
+/** @import { Alert, Diagnosis, Finding, Range, Summary } from "../types/page.js" */
 
 const NAMED = 5;
 
@@ -35,9 +36,9 @@ export class Findings {
    */
   constructor(run, onSteps, onAlert) {
     this.run = run;
-    this.onAlert = onAlert;
-    this.path = `/runs/${encodeURIComponent(run)}/diagnosis`;
+    this.path = pathOf({ run_id: run });
     this.onSteps = onSteps;
+    this.onAlert = onAlert;
     this.#draw();
   }
 
@@ -46,17 +47,12 @@ export class Findings {
     return this.#newest?.notices ?? [];
   }
 
-  /**
-   * Fetches and shows what is wrong now. Rejects where the server does not answer.
-   * @param {boolean} going whether training goes on
-   * @param {number} updates how many there are to judge by
-   * @param {number} scalers
-   */
-  async refresh(going, updates, scalers) {
-    this.#newest = /** @type {Diagnosis} */ (await get(this.path));
-    this.#any = updates > 0;
-    this.#several = scalers > 1;
-    this.#going = going;
+  /** Fetches and shows what is wrong with the run now. Rejects where the server does not answer. @param {Summary | null} run */
+  async refresh(run) {
+    this.#newest = /** @type {Diagnosis} */ (await get(`${this.path}/diagnosis`));
+    this.#any = run !== null && run.updates > 0;
+    this.#several = new Set(run?.streams.map(({ scaler }) => scaler)).size > 1;
+    this.#going = run?.status === "running" || run?.status === "silent";
     this.#draw();
   }
 
@@ -103,10 +99,7 @@ export class Findings {
     );
   }
 
-  /**
-   * @param {Finding} finding
-   * @param {Alert | null} alert
-   */
+  /** @param {Finding} finding @param {Alert | null} alert */
   #entry(finding, alert) {
     const { severity, title, explanation, stop, fix, second, rule } = finding;
     const range = stepsOf(finding);
@@ -127,18 +120,15 @@ export class Findings {
     `;
   }
 
-  /**
-   * Asks the trainer how far fp16 changes the gradient, or says since when it is asked.
-   * @param {string} rule
-   */
+  /** Asks the trainer how far fp16 changes the gradient, or says since when it is asked. @param {string} rule */
   #measuring(rule) {
     const newest = this.#newest;
     if (!newest?.measurement?.rules.includes(rule) || !this.#going) return nothing;
     const { asked, rules } = newest.measurement;
-    if (asked !== null) return html`<span class="caption">Measurement requested at ${clock(asked)}. The trainer measures at most once an hour.</span>`;
+    if (asked !== null) return html`<span class="caption">Measurement requested at ${hour(asked)}. The trainer measures at most once an hour.</span>`;
     if (!this.#may) return nothing;
     const ask = async () => {
-      if (!(await tried(() => send("POST", `/runs/${encodeURIComponent(this.run)}/measurement`)))) return;
+      if (!(await tried(() => send("POST", `${this.path}/measurement`)))) return;
       this.#newest = { ...newest, measurement: { asked: Date.now() * 1000, rules } };
       this.#draw();
     };
@@ -151,10 +141,7 @@ function alarm(word) {
   return word ? html`<span class="alarm" data-alarm=${word}>${word}</span>` : nothing;
 }
 
-/**
- * @param {Finding} finding
- * @param {boolean} several whether there are scalers that it is not of
- */
+/** @param {Finding} finding @param {boolean} several whether there are scalers that it is not of */
 function whereOf({ parameters, scaler }, several) {
   const whose = several && scaler ? ["Scaler ", dotted(scaler)] : [];
   const names = parameters.slice(0, NAMED).flatMap((name, index) => [index ? ", " : whose.length ? " · in " : "In ", dotted(name)]);

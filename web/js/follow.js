@@ -41,11 +41,7 @@ export function asked(view, end, pause) {
   return past ? { ...view, stop: bound } : view;
 }
 
-/**
- * @param {Pause} pause
- * @param {End | null} end
- * @param {number} now ms since the epoch, as `since` is
- */
+/** @param {Pause} pause @param {End | null} end @param {number} now ms since the epoch, as `since` is */
 export function pauseWords(pause, end, now) {
   const more = Math.max(0, (end?.updates ?? 0) - pause.updates);
   return `Paused ${duration((now - pause.since) / 1000)} ago; ${more === 0 ? "no step" : plural(more, "step")} since`;

@@ -53,10 +53,7 @@ export class FormatWindow {
     );
   }
 
-  /**
-   * @param {Meta} meta
-   * @param {object} layout
-   */
+  /** @param {Meta} meta @param {object} layout */
   #show({ slider, window }, layout) {
     this.element.hidden = !window;
     if (!slider || !window) return;
@@ -96,11 +93,7 @@ export class FormatWindow {
   }
 }
 
-/**
- * The first sentence that a chart of the same steps says of them.
- * @param {Charts} charts
- * @param {string} name
- */
+/** The first sentence that a chart of the same steps says of them. @param {Charts} charts @param {string} name */
 function captionOf(charts, name) {
   const words = h("p", { class: "caption" });
   const panel = charts.named(name);

@@ -59,45 +59,28 @@ export function powerOfTwo(scale) {
   return `${digits} ${exact ? "=" : "≈"} ${power}`;
 }
 
-/**
- * A power of two: "2⁻¹⁴".
- * @param {number} exponent
- */
+/** A power of two: "2⁻¹⁴". @param {number} exponent */
 export function twoTo(exponent) {
   return `2${String(exponent).replace(/./g, (sign) => (sign === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹".charAt(Number(sign))))}`;
 }
 
-/**
- * A loss scale as its power of two alone, where it is one: "2¹⁵".
- * @param {number | null | undefined} scale
- */
+/** A loss scale as its power of two alone, where it is one: "2¹⁵". @param {number | null | undefined} scale */
 export function power(scale) {
   const words = powerOfTwo(scale);
   return words.includes("=") ? words.slice(words.indexOf("=") + 2) : words;
 }
 
-/**
- * @param {number} number
- * @param {string} one
- * @param {string} [many]
- */
+/** @param {number} number @param {string} one @param {string} [many] */
 export function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
 
-/**
- * A stretch of steps, both included.
- * @param {number} first
- * @param {number} last
- */
+/** A stretch of steps, both included. @param {number} first @param {number} last */
 export function steps(first, last) {
   return first === last ? `step ${count(first)}` : `steps ${count(first)} – ${count(last)}`;
 }
 
-/**
- * A stretch of time in its two largest units: "3 min 20 s".
- * @param {number} seconds
- */
+/** A stretch of time in its two largest units: "3 min 20 s". @param {number} seconds */
 export function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
   const units = /** @type {const} */ ([["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]);
@@ -113,10 +96,7 @@ export function duration(seconds) {
   return words.join(" ");
 }
 
-/**
- * How long ago, coarsely.
- * @param {number} seconds
- */
+/** How long ago, coarsely. @param {number} seconds */
 export function ago(seconds) {
   if (seconds < 2) return "now";
   return `${duration(seconds).split(" ")[0]} ago`;
@@ -134,6 +114,11 @@ export function moment(time, locale, zone) {
     timeZoneName: "short",
     ...(zone ? { timeZone: zone } : {}),
   });
+}
+
+/** A time on the reader's clock, to the second. @param {number} time microseconds since the epoch */
+export function clock(time) {
+  return new Date(time / 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }
 
 /**

@@ -3,19 +3,12 @@
 import { h } from "./dom.js";
 import { toast } from "./toast.js";
 
-/**
- * @param {string} name
- * @param {string} address of its content: a URL of data, or of a blob
- */
+/** @param {string} name @param {string} address of its content: a URL of data, or of a blob */
 export function download(name, address) {
   h("a", { href: address, download: name }).click();
 }
 
-/**
- * @param {string} name
- * @param {string} text
- * @param {string} type
- */
+/** @param {string} name @param {string} text @param {string} type */
 export function downloadText(name, text, type) {
   const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
   download(name, address);

@@ -2,71 +2,45 @@
 
 import { h } from "./dom.js";
 import { KEYS, keycap } from "./keyboard.js";
+import { html, render } from "./lit-html.js";
 
-const MOUSE = [
-  ["Point at a chart", "Read all charts at that step, in the row above each"],
-  ["Drag across a chart", "Zoom in on it, and on all others with it"],
-  ["Double-click a chart", "The whole run again"],
-  ["Click a number above the charts", "Copy it, with all its digits"],
-];
+/** @import { TemplateResult } from "./lit-html.js" */
 
-/** @type {HTMLDialogElement | null} */
-let sheet = null;
+const MOUSE = Object.entries({
+  "Point at a chart": "Read all charts at that step, in the row above each",
+  "Drag across a chart": "Zoom in on it, and on all others with it",
+  "Double-click a chart": "The whole run again",
+  "Click a number above the charts": "Copy it, with all its digits",
+});
+
+/** A click beside it closes it. */
+const sheet = h("dialog", { class: "sheet", "aria-labelledby": "help-title", onclick: ({ target, currentTarget }) => target === currentTarget && toggle() });
 
 /** Opens it, or closes it where it is open. The focus goes back to where it was. */
 export function toggle() {
-  sheet ??= document.body.appendChild(build());
+  if (!sheet.isConnected) build();
   if (sheet.open) sheet.close();
   else sheet.showModal();
 }
 
 function build() {
-  const groups = /** @type {const} */ (["Charts", "Page"]).map((group) => section(group, rows(group)));
-  const close = h("button", { type: "button", class: "quiet", onclick: toggle, "aria-label": "Close" }, "✕");
-  return h(
-    "dialog",
-    { class: "sheet", "aria-labelledby": "help-title", onclick: leave },
-    h("header", {}, h("h2", { id: "help-title" }, "Keys and gestures"), close),
-    ...groups,
-    section("Mouse", MOUSE.map(([what = "", does = ""]) => row(h("span", {}, what), does))),
-    h("p", { class: "caption" }, "Each shortcut also has a button. The address holds the view, so a link restores it."),
+  document.body.append(sheet);
+  const groups = /** @type {const} */ (["Charts", "Page"]).map((group) => {
+    const rows = KEYS.filter((key) => key.group === group).map(({ keys, words }) => row([...new Set(keys.map(keycap))].map((cap) => html`<kbd>${cap}</kbd>`), words));
+    return html`<section><h3>${group}</h3><dl>${rows}</dl></section>`;
+  });
+  render(
+    html`
+      <header><h2 id="help-title">Keys and gestures</h2><button type="button" class="quiet" aria-label="Close" @click=${toggle}>✕</button></header>
+      ${groups}
+      <section><h3>Mouse</h3><dl>${MOUSE.map(([what, does]) => row(what, does))}</dl></section>
+      <p class="caption">Each shortcut also has a button. The address holds the view, so a link restores it.</p>
+    `,
+    sheet,
   );
 }
 
-/** @param {string} group */
-function rows(group) {
-  const of = KEYS.filter((key) => key.group === group);
-  return of.map(({ keys, words }) => row(h("span", {}, ...caps(keys).map((cap) => h("kbd", {}, cap))), words));
-}
-
-/**
- * Each of the keys as it stands on it, once.
- * @param {string[]} keys
- */
-function caps(keys) {
-  return [...new Set(keys.map(keycap))];
-}
-
-/**
- * @param {string} title
- * @param {HTMLElement[]} rows
- */
-function section(title, rows) {
-  return h("section", {}, h("h3", {}, title), h("dl", {}, ...rows));
-}
-
-/**
- * @param {HTMLElement} what
- * @param {string} does
- */
+/** @type {(what: string | TemplateResult[], does: string) => TemplateResult} */
 function row(what, does) {
-  return h("div", {}, h("dt", {}, what), h("dd", {}, does));
-}
-
-/**
- * A click beside the sheet closes it.
- * @param {Event} event
- */
-function leave(event) {
-  if (event.target === event.currentTarget) toggle();
+  return html`<div><dt><span>${what}</span></dt><dd>${does}</dd></div>`;
 }

@@ -53,10 +53,7 @@ function latin({ key, code }) {
   return foreign ? code.slice(3).toLowerCase() : key;
 }
 
-/**
- * A key as it stands on it.
- * @param {string} key
- */
+/** A key as it stands on it. @param {string} key */
 export function keycap(key) {
   return { ArrowLeft: "←", ArrowRight: "→", "-": "−", Escape: "Esc" }[key] ?? key;
 }

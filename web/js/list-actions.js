@@ -1,13 +1,13 @@
 // What can be done with the runs that are selected: compare, rename and tag, archive, delete.
 
-import { send } from "./api.js";
-import { ask, deleting, editing, pathOf } from "./changing.js";
+import { archiving, edit, remove } from "./changing.js";
 import { MOST } from "./compare.js";
 import { h } from "./dom.js";
 import { plural } from "./format.js";
 import { html, render } from "./lit-html.js";
 import { mayChange } from "./who.js";
 
+/** @import { Work } from "./changing.js" */
 /** @import { Summary } from "../types/page.js" */
 
 export class Actions {
@@ -21,10 +21,7 @@ export class Actions {
     this.#describe();
   }
 
-  /**
-   * @param {Summary} run
-   * @param {boolean} chosen
-   */
+  /** @type {(run: Summary, chosen: boolean) => void} */
   choose(run, chosen) {
     if (chosen) this.chosen.set(run.run_id, run);
     else this.chosen.delete(run.run_id);
@@ -42,17 +39,16 @@ export class Actions {
     const runs = [...this.chosen.values()];
     const others = runs.filter((run) => !mayChange(run)).length;
     const archived = runs.every((run) => run.archived);
-    const edit = () => this.#ask(editing(/** @type {Summary} */ (runs[0])));
-    const archive = () => void this.#each((run) => send("PATCH", pathOf(run), { archived: !archived }));
-    const why = trouble ?? [tooMany(runs.length), othersWords(others, runs.length)].filter(Boolean).join(" ");
+    const act = (/** @type {Work} */ work) => void this.#each(work);
+    const why = trouble ?? [runs.length > MOST ? `At most ${MOST} can be compared.` : "", othersWords(others, runs.length)].filter(Boolean).join(" ");
     this.element.hidden = runs.length === 0;
     render(
       html`
         <p role="status">${plural(runs.length, "run")} selected</p>
         <a class="button" href=${`#/compare?runs=${[...this.chosen.keys()].join(",")}`} ?hidden=${runs.length < 2 || runs.length > MOST}>Compare</a>
-        <button type="button" @click=${edit} ?hidden=${runs.length !== 1 || others > 0}>Edit…</button>
-        <button type="button" @click=${archive} ?hidden=${others > 0}>${archived ? "Unarchive" : "Archive"}</button>
-        <button type="button" @click=${() => this.#ask(deleting(runs))} ?hidden=${others > 0}>Delete…</button>
+        <button type="button" @click=${() => runs[0] && edit(runs[0], act)} ?hidden=${runs.length !== 1 || others > 0}>Edit…</button>
+        <button type="button" @click=${() => act(archiving(!archived))} ?hidden=${others > 0}>${archived ? "Unarchive" : "Archive"}</button>
+        <button type="button" @click=${() => remove(runs, act)} ?hidden=${others > 0}>Delete…</button>
         <button type="button" class="quiet" @click=${() => this.clear()}>Clear</button>
         <p class="why" role="alert">${why}</p>
       `,
@@ -60,12 +56,7 @@ export class Actions {
     );
   }
 
-  /** @param {{dialog: HTMLDialogElement, work: (run: Summary) => Promise<unknown>}} asked */
-  #ask({ dialog, work }) {
-    ask(dialog, () => void this.#each(work));
-  }
-
-  /** @param {(run: Summary) => Promise<unknown>} work */
+  /** @param {Work} work */
   async #each(work) {
     try {
       for (const run of [...this.chosen.values()]) {
@@ -80,15 +71,7 @@ export class Actions {
   }
 }
 
-/** @param {number} chosen */
-function tooMany(chosen) {
-  return chosen > MOST ? `At most ${MOST} can be compared.` : "";
-}
-
-/**
- * @param {number} others how many of the runs are not the reader's to change
- * @param {number} chosen
- */
+/** How many of the runs are not the reader's to change. @type {(others: number, chosen: number) => string} */
 function othersWords(others, chosen) {
   if (others === 0) return "";
   const which = chosen === 1 ? "It is" : others === chosen ? "They are" : `${others} of them ${others === 1 ? "is" : "are"}`;

@@ -4,89 +4,67 @@ import { h, keyed } from "./dom.js";
 import { COLUMNS } from "./list-columns.js";
 import { html, render } from "./lit-html.js";
 import { popup } from "./menu.js";
+import { remembered, remember } from "./remembering.js";
 
 /** @import { Column } from "./list-columns.js" */
 
 const KEY = "ampmon.columns";
 const USUAL = COLUMNS.filter(({ rare }) => !rare).map(({ name }) => name);
 
-let names = remembered();
-let shown = named();
+/** Columns that are not known any more are left out; the name of a run stays: it has the link and the tick. */
+let names = [...new Set(["Run", ...kept()])].filter(columnOf);
 
-/** The columns that are shown, the run's name first. */
-export function shownColumns() {
-  return shown;
-}
-
-export class ColumnChoice {
-  #list = h("ul", { tabindex: -1 });
-
-  /** @param {() => void} onChange */
-  constructor(onChange) {
-    this.onChange = onChange;
-    const usual = h("button", { type: "button", class: "quiet", onclick: () => this.#choose(USUAL) }, "Usual columns");
-    this.element = popup("columns", "Columns", "Choose and order the columns", h("div", { tabindex: -1 }, this.#list, usual)).element;
-    this.#draw();
-  }
-
-  #draw() {
-    const hidden = COLUMNS.map(({ name }) => name).filter((name) => !names.includes(name));
-    // The name of a run stays: it has the link and the tick.
-    keyed(this.#list, [...names, ...hidden].slice(1), {
-      key: (name) => name,
-      make: () => h("li"),
-      update: (item, name) => render(this.#item(name), item),
-    });
-  }
-
-  /** @param {string} name */
-  #item(name) {
-    const move = `Move ${name} to the left`;
-    return html`
-      <label class="tick"><input type="checkbox" .checked=${names.includes(name)} @change=${() => this.#toggle(name)}>${name}</label>
-      <button type="button" class="quiet" aria-label=${move} ?disabled=${names.indexOf(name) < 2} @click=${() => this.#move(name)}>↑</button>
-    `;
-  }
-
-  /** @param {string} name */
-  #toggle(name) {
-    this.#choose(names.includes(name) ? names.filter((each) => each !== name) : [...names, name]);
-  }
-
-  /** @param {string} name */
-  #move(name) {
-    const at = names.indexOf(name);
-    this.#choose([...names.slice(0, at - 1), name, ...names.slice(at - 1).filter((each) => each !== name)]);
-  }
-
-  /** @param {string[]} chosen */
-  #choose(chosen) {
-    names = chosen;
-    shown = named();
-    try {
-      if (String(names) === String(USUAL)) localStorage.removeItem(KEY);
-      else localStorage.setItem(KEY, JSON.stringify(names));
-    } catch {
-      // Without storage the choice lasts as long as the page.
-    }
-    this.#draw();
-    this.onChange();
-  }
-}
-
-/** @returns {Column[]} */
-function named() {
-  return names.flatMap((name) => COLUMNS.find((column) => column.name === name) ?? []);
-}
-
-/** Columns that are not known any more are left out. @returns {string[]} */
-function remembered() {
+/** @returns {string[]} */
+function kept() {
   try {
-    const kept = /** @type {unknown} */ (JSON.parse(localStorage.getItem(KEY) ?? "null"));
-    if (!Array.isArray(kept)) return USUAL;
-    const known = new Set(COLUMNS.map(({ name }) => name));
-    return [...new Set([...USUAL.slice(0, 1), ...kept])].filter((name) => known.has(name));
+    const kept = /** @type {unknown} */ (JSON.parse(remembered(KEY) ?? "null"));
+    return Array.isArray(kept) ? kept : USUAL;
   } catch {
     return USUAL;
   }
+}
+
+/** @param {string} name */
+function columnOf(name) {
+  return COLUMNS.find((column) => column.name === name);
+}
+
+/** The columns that are shown, the run's name first. */
+export function shownColumns() {
+  return names.map((name) => /** @type {Column} */ (columnOf(name)));
+}
+
+/** Where they are chosen. @param {() => void} onChange */
+export function columnChoice(onChange) {
+  const list = h("ul", { tabindex: -1 });
+  const element = h("div");
+
+  function draw() {
+    const hidden = COLUMNS.map(({ name }) => name).filter((name) => !names.includes(name));
+    keyed(list, [...names, ...hidden].slice(1), { key: (name) => name, make: () => h("li"), update: (item, name) => render(itemOf(name), item) });
+  }
+
+  /** @param {string} name */
+  function itemOf(name) {
+    const others = names.filter((each) => each !== name);
+    const at = names.indexOf(name);
+    const toggle = () => choose(at < 0 ? [...names, name] : others);
+    return html`
+      <label class="tick"><input type="checkbox" .checked=${at >= 0} @change=${toggle}>${name}</label>
+      <button type="button" class="quiet" aria-label=${`Move ${name} to the left`} ?disabled=${at < 2} @click=${() => choose(others.toSpliced(at - 1, 0, name))}>↑</button>
+    `;
+  }
+
+  /** @param {string[]} chosen */
+  function choose(chosen) {
+    names = chosen;
+    remember(KEY, String(names) === String(USUAL) ? null : JSON.stringify(names));
+    draw();
+    onChange();
+  }
+
+  draw();
+  const usual = html`<button type="button" class="quiet" @click=${() => choose(USUAL)}>Usual columns</button>`;
+  render(popup("columns", "Columns", "Choose and order the columns", html`<div tabindex="-1">${list}${usual}</div>`), element);
+  return element;
 }

@@ -1,23 +1,17 @@
 // The columns of the list of runs: what each is called, sorts by, and says of a run.
 
 import { badge, verdictBadge } from "./badge.js";
-import { ago, count, measure, percent, plural, power, powerOfTwo, revived } from "./format.js";
-import { clock } from "./ledger.js";
+import { ago, clock, count, measure, percent, plural, power, powerOfTwo, revived } from "./format.js";
 import { sparkline } from "./list-scales.js";
 import { html, nothing } from "./lit-html.js";
 
 /** @import { Summary } from "../types/page.js" */
 /** @import { Loss, Sparkline } from "./list-scales.js" */
-/** @import { TemplateResult } from "./lit-html.js" */
+/** @import { Column as Of } from "./table.js" */
 
 /** @typedef {{run: Summary, scale: Sparkline | null, loss: Loss | null, chosen: boolean}} Row */
 
-/**
- * `sort` is what the server calls it, `first` the order that a first click asks for.
- * Without `sort` it sorts by nothing; `rare` is one that is shown only where it is chosen, `named` has a user's words.
- * @typedef {{name: string, sort?: string, rare?: true, first?: "ascending", number?: boolean, named?: boolean,
- *   title?: (row: Row) => string, cell: (row: Row) => string | TemplateResult}} Column
- */
+/** `rare` is a column that is shown only where it is chosen. @typedef {Of<Row> & {rare?: true}} Column */
 
 /** @type {Column[]} */
 export const COLUMNS = [

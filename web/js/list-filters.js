@@ -1,60 +1,44 @@
 // What the list of runs shows: words to search for, project, status, tag, archived ones or not. All of it is the address's.
 
 import { get } from "./api.js";
-import { h, offer, say } from "./dom.js";
+import { h, renderForm, select } from "./dom.js";
 import { count, plural } from "./format.js";
 import { COLUMNS } from "./list-columns.js";
+import { html } from "./lit-html.js";
 import { offerSearch, searchField } from "./search.js";
 import { STATUS } from "./words.js";
 
 /** @typedef {Record<string, string>} Given */
+/** @typedef {{projects: Record<string, number>, tags: Record<string, number>}} Groups */
 
 /** What a list is asked for, by the names that the server has for it. */
-const NAMES = ["project", "status", "tag", "search", "archived", "sort", "order"];
+const NARROW = ["project", "status", "tag", "search"];
+const NAMES = [...NARROW, "archived", "sort", "order"];
 
 export class Filters {
-  /** @type {Given} */
-  given = {};
+  element = h("div", { class: "filters", role: "search", hidden: true });
   #search = searchField("search", "Search runs", "Search name, project, owner, tag", (search) => this.#give({ search }, true));
-  #selects = {
-    project: this.#select("project", "Project"),
-    status: this.#select("status", "Status"),
-    tag: this.#select("tag", "Tag"),
-    sort: this.#select("sort", "Sort by"),
-  };
-  #archived = h("input", { type: "checkbox", onchange: () => this.#give({ archived: this.#archived.checked ? "true" : "" }, false) });
-  #count = h("p", { class: "count", role: "status" });
-  element = h(
-    "div",
-    { class: "filters", role: "search", hidden: true },
-    this.#search,
-    this.#selects.project,
-    this.#selects.status,
-    this.#selects.tag,
-    this.#selects.sort,
-    h("label", { class: "tick" }, this.#archived, "Archived"),
-    this.#count,
-  );
+  /** How many runs there are of each. @type {Groups} */
+  #groups = { projects: {}, tags: {} };
+  #total = 0;
 
   /**
    * @param {Given} given
+   * @param {HTMLElement} columns where its columns are chosen
    * @param {(given: Given, typed: boolean) => void} onGiven `typed`: letter by letter, so not worth a place in the history
    */
-  constructor(given, onGiven) {
+  constructor(given, columns, onGiven) {
+    this.given = given;
+    this.columns = columns;
     this.onGiven = onGiven;
     this.look(given);
-    this.#offer("project", [], "All projects");
-    this.#offer("tag", [], "Any tag");
-    this.#offer("status", Object.keys(STATUS).map((status) => [status, status]), "Any status");
-    this.#offer("sort", COLUMNS.flatMap(({ sort, name }) => (sort ? [/** @type {[string, string]} */ ([sort, `Sort by ${name.toLowerCase()}`])] : [])), null);
   }
 
   /** @param {Given} given */
   look(given) {
     this.given = given;
     offerSearch(this.#search, given["search"] ?? "");
-    this.#archived.checked = given["archived"] === "true";
-    for (const [name, select] of Object.entries(this.#selects)) select.value = given[name] ?? (name === "sort" ? "started" : "");
+    this.#draw();
   }
 
   /** What the list is asked for. */
@@ -65,55 +49,58 @@ export class Filters {
 
   /** Whether it leaves any run out, archived ones aside. */
   get narrow() {
-    return ["project", "status", "tag", "search"].some((name) => this.given[name]);
+    return NARROW.some((name) => this.given[name]);
   }
 
   clear() {
     this.#search.value = "";
-    this.#give({ project: "", status: "", tag: "", search: "", archived: "" }, false);
+    this.#give({ project: "", status: "", tag: "", search: "", archived: "" });
   }
 
   /** @param {number} total */
   count(total) {
-    say(this.#count, plural(total, "run"));
+    this.#total = total;
+    this.#draw();
   }
 
   /** Asks which projects and tags there are. Rejects where the server does not answer. */
   async refresh() {
     const answer = await get(`/runs/groups${this.given["archived"] === "true" ? "?archived=true" : ""}`);
-    const { projects, tags } = /** @type {{projects: Record<string, number>, tags: Record<string, number>}} */ (answer);
-    this.#offer("project", counted(projects), "All projects");
-    this.#offer("tag", counted(tags), "Any tag");
-    this.#selects.tag.hidden = Object.keys(tags).length === 0 && !this.given["tag"];
+    this.#groups = /** @type {Groups} */ (answer);
+    this.#draw();
   }
 
-  /**
-   * @param {"project" | "status" | "tag" | "sort"} name
-   * @param {[string, string][]} options
-   * @param {string | null} any what the choice of none is called
-   */
-  #offer(name, options, any) {
-    const select = this.#selects[name];
+  #draw() {
+    const { projects, tags } = this.#groups;
+    const statuses = Object.keys(STATUS).map((status) => [status, status]);
+    const sorts = COLUMNS.flatMap(({ sort, name }) => (sort ? [[sort, `Sort by ${name.toLowerCase()}`]] : []));
+    const archive = (/** @type {Event} */ { target }) => this.#give({ archived: /** @type {HTMLInputElement} */ (target).checked ? "true" : "" });
+    renderForm(
+      html`
+        ${this.#search}
+        ${this.#select("project", "Project", [["", "All projects"], ...counted(projects)])}
+        ${this.#select("status", "Status", [["", "Any status"], ...statuses])}
+        ${this.#select("tag", "Tag", [["", "Any tag"], ...counted(tags)], Object.keys(tags).length === 0 && !this.given["tag"])}
+        ${this.#select("sort", "Sort by", sorts)}
+        <label class="tick"><input type="checkbox" .checked=${this.given["archived"] === "true"} @change=${archive}>Archived</label>
+        ${this.columns}
+        <p class="count" role="status">${plural(this.#total, "run")}</p>
+      `,
+      this.element,
+    );
+  }
+
+  /** @type {(name: string, label: string, options: string[][], hidden?: boolean) => ReturnType<typeof select>} */
+  #select(name, label, options, hidden = false) {
     const chosen = this.given[name] ?? (name === "sort" ? "started" : "");
     // What is chosen stands, though no run has it any more.
-    const known = !chosen || options.some(([value]) => value === chosen) ? options : [...options, /** @type {[string, string]} */ ([chosen, chosen])];
-    offer(select, any === null ? known : [["", any], ...known], chosen);
+    const known = options.some(([value]) => value === chosen) ? options : [...options, [chosen, chosen]];
+    const onChoose = (/** @type {string} */ value) => this.#give({ [name]: value, ...(name === "sort" ? { order: usualOrder(value) } : {}) });
+    return select({ name, label, options: /** @type {[string, string][]} */ (known), chosen, hidden, onChoose });
   }
 
-  /**
-   * @param {string} name
-   * @param {string} label
-   */
-  #select(name, label) {
-    const select = h("select", { name, "aria-label": label, onchange: () => this.#give({ [name]: select.value, ...(name === "sort" ? { order: usualOrder(select.value) } : {}) }, false) });
-    return select;
-  }
-
-  /**
-   * @param {Given} changed
-   * @param {boolean} typed
-   */
-  #give(changed, typed) {
+  /** @type {(changed: Given, typed?: boolean) => void} */
+  #give(changed, typed = false) {
     const all = Object.entries({ ...this.given, ...changed }).filter(([, value]) => value !== "");
     this.onGiven(Object.fromEntries(all), typed);
   }
@@ -124,7 +111,7 @@ function usualOrder(sort) {
   return COLUMNS.find((column) => column.sort === sort)?.first ?? "";
 }
 
-/** @param {Record<string, number>} groups @returns {[string, string][]} */
+/** @param {Record<string, number>} groups */
 function counted(groups) {
   return Object.entries(groups).map(([name, runs]) => [name, `${name} (${count(runs)})`]);
 }

@@ -30,19 +30,13 @@ export class OfRuns {
     this.onNews = onNews;
   }
 
-  /**
-   * The runs that are on the screen now.
-   * @param {Summary[]} runs
-   */
+  /** The runs that are on the screen now. @param {Summary[]} runs */
   want(runs) {
     this.#wanted = runs;
     if (this.#stale().length) this.#ask();
   }
 
-  /**
-   * @param {string} run
-   * @returns {Told | null}
-   */
+  /** @param {string} run @returns {Told | null} */
   of(run) {
     return this.#held.get(run)?.told ?? null;
   }

@@ -1,13 +1,14 @@
 // The page of all runs: searched, filtered and sorted by the server, a row for each, and how to start the first one.
 
 import { get } from "./api.js";
-import { h, say } from "./dom.js";
-import { ColumnChoice, shownColumns } from "./list-choice.js";
+import { h } from "./dom.js";
+import { columnChoice, shownColumns } from "./list-choice.js";
 import { Actions } from "./list-actions.js";
 import { Filters } from "./list-filters.js";
 import { OfRuns } from "./list-scales.js";
 import { RunTable } from "./list-table.js";
-import { Notices } from "./notices.js";
+import { html, render } from "./lit-html.js";
+import { notices } from "./notices.js";
 import { paced } from "./pace.js";
 import { pagesOf } from "./windowed.js";
 import { LINES } from "./words.js";
@@ -33,24 +34,18 @@ export class List {
   #asked = "";
   #read = paced(() => this.refresh().catch(() => {}), SCROLLED_MS);
   #groups = paced(() => this.#filters.refresh().catch(() => {}), GROUPS_MS);
-  #notices = new Notices();
+  /** Training processes that report here and are refused. @type {string[]} */
+  #refused = [];
   #actions = new Actions(() => this.#changed());
   /** @type {OfRuns<Sparkline>} */
   #scales = new OfRuns("/runs/scales", () => this.tick());
   /** @type {OfRuns<Loss>} */
   #losses = new OfRuns("/runs/losses", () => this.tick());
-  #choice = new ColumnChoice(() => {
-    this.#table.arrange();
-    this.tick();
-  });
   #table = new RunTable({
-    onSort: (sort, order) => this.#give({ ...this.#filters.given, sort, order }, false),
+    onSort: (order) => this.#give({ ...this.#filters.given, ...order }, false),
     onScroll: () => this.#scrolled(),
     onChoose: (run, chosen) => this.#choose(run, chosen),
   });
-  #empty = h("div", { class: "first", hidden: true }, ...firstRun());
-  #none = h("p");
-  #nothing = h("div", { class: "first", hidden: true }, this.#none, h("button", { type: "button", onclick: () => this.#filters.clear() }, "Show all runs"));
 
   /**
    * @param {Given} given what the address says
@@ -58,19 +53,13 @@ export class List {
    */
   constructor(given, onGiven) {
     this.onGiven = onGiven;
-    this.#filters = new Filters(given, (next, typed) => this.#give(next, typed));
-    this.element = h(
-      "div",
-      { class: "list" },
-      h("h1", {}, "Runs"),
-      this.#filters.element,
-      this.#actions.element,
-      this.#notices.element,
-      this.#table.element,
-      this.#empty,
-      this.#nothing,
-    );
-    this.#filters.element.lastElementChild?.before(this.#choice.element);
+    const columns = columnChoice(() => {
+      this.#sorted();
+      this.tick();
+    });
+    this.#filters = new Filters(given, columns, (next, typed) => this.#give(next, typed));
+    this.element = h("div", { class: "list" });
+    this.#draw();
     this.#sorted();
   }
 
@@ -90,8 +79,9 @@ export class List {
     this.#total = first.total;
     pages.forEach((page, index) => this.#pages.set(page, /** @type {Answer} */ (answers[index]).runs));
     if (seen !== undefined) this.#hold(seen, place);
-    this.#notices.show(first.refused.map((why) => `A training process reports here and is refused: ${why} Its records wait there.`));
-    this.#describe();
+    this.#refused = first.refused;
+    this.#filters.count(this.#total);
+    this.#draw();
     this.tick();
     this.#groups();
   }
@@ -126,8 +116,6 @@ export class List {
     return true;
   }
 
-  recolour() {}
-
   close() {
     for (const each of [this.#read, this.#groups]) each.stop();
     for (const each of [this.#table, this.#scales, this.#losses]) each.close();
@@ -138,11 +126,7 @@ export class List {
     return this.#pages.get(Math.floor(place / PAGE))?.[place % PAGE];
   }
 
-  /**
-   * Keeps the rows on the screen where they are, as new runs come above them.
-   * @param {string} run a run
-   * @param {number} before where it was
-   */
+  /** Keeps the rows on the screen where they are, as new runs come above them. @type {(run: string, before: number) => void} */
   #hold(run, before) {
     const { sort = "started", order = "" } = this.#filters.given;
     if (sort !== "started" || order === "ascending") return;
@@ -155,18 +139,31 @@ export class List {
     }
   }
 
-  #describe() {
-    const bare = !this.#filters.narrow && this.#filters.given["archived"] !== "true";
-    this.#empty.hidden = this.#total > 0 || !bare;
-    this.#nothing.hidden = this.#total > 0 || bare;
-    say(this.#none, this.#filters.narrow ? "No run matches." : "No run is archived.");
+  #draw() {
+    const { narrow, given } = this.#filters;
+    const bare = !narrow && given["archived"] !== "true";
+    const none = this.#pages.size > 0 && this.#total === 0;
     this.#filters.element.hidden = this.#total === 0 && bare;
-    this.#filters.count(this.#total);
+    render(
+      html`
+        <h1>Runs</h1>
+        ${this.#filters.element}
+        ${this.#actions.element}
+        ${notices(this.#refused.map((why) => `A training process reports here and is refused: ${why} Its records wait there.`))}
+        ${this.#table.element}
+        <div class="first" ?hidden=${!none || !bare}>${FIRST_RUN}</div>
+        <div class="first" ?hidden=${!none || bare}>
+          <p>${narrow ? "No run matches." : "No run is archived."}</p>
+          <button type="button" @click=${() => this.#filters.clear()}>Show all runs</button>
+        </div>
+      `,
+      this.element,
+    );
   }
 
   #sorted() {
     const { sort = "started", order = "" } = this.#filters.given;
-    this.#table.arrange(sort, order || "descending");
+    this.#table.arrange({ sort, order: order || "descending" }, shownColumns());
   }
 
   #scrolled() {
@@ -180,31 +177,23 @@ export class List {
     this.#groups();
   }
 
-  /**
-   * @param {string} id
-   * @param {boolean} chosen
-   */
+  /** @type {(id: string, chosen: boolean) => void} */
   #choose(id, chosen) {
     const run = [...this.#pages.values()].flat().find((each) => each.run_id === id);
     if (run) this.#actions.choose(run, chosen);
     this.tick();
   }
 
-  /**
-   * @param {Given} given
-   * @param {boolean} typed
-   */
+  /** @type {(given: Given, typed: boolean) => void} */
   #give(given, typed) {
     window.scrollTo({ top: 0 });
     this.onGiven(given, typed);
   }
 }
 
-function firstRun() {
-  return [
-    h("p", {}, "No run has reported here yet. Change one line of a training script, and start it:"),
-    h("pre", { tabindex: "0" }, h("code", {}, LINES.join("\n"))),
-    h("p", {}, "Its run appears here with the first step. To see one at once, let ampmon train a small model:"),
-    h("pre", { tabindex: "0" }, h("code", {}, "ampmon demo")),
-  ];
-}
+const FIRST_RUN = html`
+  <p>No run has reported here yet. Change one line of a training script, and start it:</p>
+  <pre tabindex="0"><code>${LINES.join("\n")}</code></pre>
+  <p>Its run appears here with the first step. To see one at once, let ampmon train a small model:</p>
+  <pre tabindex="0"><code>ampmon demo</code></pre>
+`;

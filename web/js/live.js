@@ -55,10 +55,7 @@ export class Live {
     setInterval(() => this.#beat(), BEAT_MS);
   }
 
-  /**
-   * Wants news of `runs`, or of every run where it is empty, from now on.
-   * @param {string[]} runs
-   */
+  /** Wants news of `runs`, or of every run where it is empty, from now on. @param {string[]} runs */
   follow(runs) {
     this.#runs = runs;
     if (!document.hidden) this.resume();
@@ -185,10 +182,7 @@ export class Live {
     if (runs && (runs.length === 0 || advances.some(({ run }) => runs.includes(run)))) this.onAdvance(advances);
   }
 
-  /**
-   * @param {Connection["state"]} state
-   * @param {string} why
-   */
+  /** @param {Connection["state"]} state @param {string} why */
   #become(state, why = "") {
     if (state === "live") this.#failures = 0;
     this.#set({ state, why, since: state === this.connection.state ? this.connection.since : Date.now() });

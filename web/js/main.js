@@ -11,7 +11,7 @@ import { commandOf } from "./keyboard.js";
 import { List } from "./list.js";
 import { Live } from "./live.js";
 import { paced } from "./pace.js";
-import { Nothing, noSuchRun } from "./nothing.js";
+import { noPage, noSuchRun } from "./nothing.js";
 import * as plot from "./plot.js";
 import { Run } from "./run.js";
 import { comeIn } from "./session.js";
@@ -74,7 +74,7 @@ async function update() {
 function route() {
   const address = parse(location.hash);
   if (page?.look(address)) return;
-  page?.close();
+  page?.close?.();
   page = open(address);
   content.replaceChildren(page.element);
   window.scrollTo(0, 0);
@@ -105,7 +105,7 @@ function open(address) {
   } else if (address.page === "list") {
     opened = new List(address.filters, (filters, typed) => whileShown(() => go(format({ page: "list", filters }), typed)));
   } else {
-    opened = address.page === "alerts" ? new AlertsPage() : new Nothing();
+    opened = address.page === "alerts" ? new AlertsPage() : noPage();
   }
   return opened;
 }
@@ -176,7 +176,7 @@ function everySecond() {
   if (Date.now() - awake > SLEPT_MS) wake();
   awake = Date.now();
   if (live.connection.state !== "live") sayConnection(live.connection);
-  if (!document.hidden) page?.tick();
+  if (!document.hidden) page?.tick?.();
 }
 
 /** Goes to the content by the focus alone: what follows "#" is the view. @param {Event} event */
@@ -192,10 +192,7 @@ function press(event) {
   if (command !== null && act(command)) event.preventDefault();
 }
 
-/**
- * Does what a key asks for; false where nothing here does.
- * @param {Command} command
- */
+/** Does what a key asks for; false where nothing here does. @param {Command} command */
 function act(command) {
   if (page?.act?.(command)) return true;
   if (command === "help") help.toggle();
@@ -222,18 +219,19 @@ function byId(id) {
   return element;
 }
 
+function recolour() {
+  say(byId("theme"), theme.current() === "dark" ? "☾ Dark" : "☀ Light");
+  page?.recolour?.();
+}
+
 async function start() {
   tips.install(byId("tip"));
   toasts.install();
-  theme.onChange(() => {
-    say(byId("theme"), theme.current() === "dark" ? "☾ Dark" : "☀ Light");
-    page?.recolour();
-  });
   byId("theme").addEventListener("click", theme.toggle);
   byId("help").addEventListener("click", help.toggle);
   document.addEventListener("keydown", press);
   document.querySelector(".skip-link")?.addEventListener("click", skip);
-  await Promise.all([theme.load(), comeIn()]);
+  await Promise.all([theme.load(recolour), comeIn()]);
   window.addEventListener("hashchange", route);
   document.addEventListener("visibilitychange", look);
   window.addEventListener("pagehide", () => live.pause());

@@ -1,6 +1,8 @@
-// What opens over a chart from its head: the menu that saves it, and what its words mean.
+// What opens over the page from a button: the menu that saves a chart, and what its words mean.
 
-import { h } from "./dom.js";
+import { html } from "./lit-html.js";
+
+/** @import { Told, TemplateResult } from "./lit-html.js" */
 
 /** @typedef {"png" | "svg" | "csv" | "link"} Saved */
 
@@ -12,21 +14,16 @@ const ITEMS = [
   ["link", "Copy a link to this view"],
 ];
 
-/**
- * @param {string} chart
- * @param {(kind: Saved) => void} onSave
- */
-export function menu(chart, onSave) {
-  const items = ITEMS.map(([kind, words]) => h("li", {}, h("button", { type: "button", class: "quiet", onclick: () => choose(kind) }, words)));
-  const { element, close } = popup("menu", "⋯", `Save ${chart}, or copy a link`, h("ul", { tabindex: -1 }, ...items));
-
-  /** @param {Saved} kind */
-  function choose(kind) {
-    close();
-    onSave(kind);
-  }
-
-  return element;
+/** @param {string} chart @param {boolean} hidden @param {(kind: Saved) => void} onSave */
+export function menu(chart, hidden, onSave) {
+  const items = ITEMS.map(([kind, words]) => {
+    const choose = (/** @type {Told} */ event) => {
+      close(event);
+      onSave(kind);
+    };
+    return html`<li><button type="button" class="quiet" @click=${choose}>${words}</button></li>`;
+  });
+  return popup("menu", "⋯", `Save ${chart}, or copy a link`, html`<ul tabindex="-1">${items}</ul>`, hidden);
 }
 
 /**
@@ -34,29 +31,30 @@ export function menu(chart, onSave) {
  * @param {string} kind
  * @param {string} sign
  * @param {string} label
- * @param {HTMLElement} content one that takes the focus: a click on its words leaves it open
+ * @param {TemplateResult} content one that takes the focus: a click on its words leaves it open
  */
-export function popup(kind, sign, label, content) {
-  const opener = h("summary", { title: label, "aria-label": label }, sign);
-  const element = h("details", { class: `popup ${kind}`, onfocusout: leave, onkeydown: escape }, opener, content);
+export function popup(kind, sign, label, content, hidden = false) {
+  return html`<details class=${`popup ${kind}`} ?hidden=${hidden} @focusout=${leave} @keydown=${escape}>
+    <summary title=${label} aria-label=${label}>${sign}</summary>
+    ${content}
+  </details>`;
+}
 
-  /** @param {Event} event */
-  function leave(event) {
-    const to = event instanceof FocusEvent ? event.relatedTarget : null;
-    if (!(to instanceof Node && element.contains(to))) element.open = false;
-  }
+/** @param {Told} event */
+function leave({ currentTarget, relatedTarget }) {
+  if (!currentTarget.contains(/** @type {Node | null} */ (relatedTarget))) currentTarget.removeAttribute("open");
+}
 
-  /** @param {Event} event */
-  function escape(event) {
-    if (!(event instanceof KeyboardEvent) || event.key !== "Escape" || !element.open) return;
-    event.preventDefault();
-    close();
-  }
+/** @param {Told} event */
+function escape(event) {
+  if (event.key !== "Escape" || !event.currentTarget.matches("[open]")) return;
+  event.preventDefault();
+  close(event);
+}
 
-  function close() {
-    element.open = false;
-    opener.focus();
-  }
-
-  return { element, close };
+/** @param {Told} event in it */
+function close({ currentTarget }) {
+  const element = currentTarget.closest("details");
+  element?.removeAttribute("open");
+  element?.querySelector("summary")?.focus();
 }

@@ -12,9 +12,9 @@ export class Skips {
   /** The skip that was gone to last, by its step, and where along x it was marked. */
   #last = { step: -1, at: -1 };
 
-  /** @param {string} run */
+  /** @param {string} run where it is */
   constructor(run) {
-    this.path = `/runs/${encodeURIComponent(run)}/skips/nearest`;
+    this.path = `${run}/skips/nearest`;
   }
 
   /**

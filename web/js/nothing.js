@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 
-/** @import { Address } from "../types/page.js" */
+/** @import { Page } from "../types/page.js" */
 
 const GONE =
   "There is no such run here. It may have been deleted, or the end of its address is missing. " +
@@ -13,23 +13,13 @@ export function noSuchRun() {
   return [h("h1", {}, "No such run"), h("p", { class: "empty" }, GONE)];
 }
 
-/** The page of an address that can be no run's. */
-export class Nothing {
-  title = "No such run";
-  /** All news: by their stream the page knows whether the server is there, and who reads. @type {string[]} */
-  follows = [];
-  element = h("article", {}, ...noSuchRun());
-
-  async refresh() {}
-
-  tick() {}
-
-  /** @param {Address} address */
-  look(address) {
-    return address.page === "nothing";
-  }
-
-  recolour() {}
-
-  close() {}
+/** The page of an address that can be no run's. By the stream of all news it knows whether the server is there. @returns {Page} */
+export function noPage() {
+  return {
+    title: "No such run",
+    follows: [],
+    element: h("article", {}, ...noSuchRun()),
+    refresh: async () => {},
+    look: ({ page }) => page === "nothing",
+  };
 }

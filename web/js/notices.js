@@ -1,14 +1,8 @@
 // What a reader must know before trusting the page.
 
-import { h } from "./dom.js";
-import { html, render } from "./lit-html.js";
+import { html } from "./lit-html.js";
 
-export class Notices {
-  element = h("ul", { class: "notices", role: "status", hidden: true });
-
-  /** @param {string[]} notices */
-  show(notices) {
-    this.element.hidden = notices.length === 0;
-    render(notices.map((words) => html`<li>${words}</li>`), this.element);
-  }
+/** @param {string[]} notices */
+export function notices(notices) {
+  return html`<ul class="notices" role="status" ?hidden=${notices.length === 0}>${notices.map((words) => html`<li>${words}</li>`)}</ul>`;
 }

@@ -1,17 +1,18 @@
 // The numbers of a run's summary, each with its unit, and its definition on hover: those of the training, and below them,
 // elsewhere on the page, how well it is recorded.
 
-import { h, mark, say, term } from "./dom.js";
+import { term } from "./dom.js";
 import { ago, bits, count, duration, percent, plural, powerOfTwo, revived, within } from "./format.js";
 import { copy } from "./handing.js";
-import { html, render } from "./lit-html.js";
-import { DEFINITIONS, SECTIONS } from "./words.js";
+import { html } from "./lit-html.js";
+import { NUMBERS } from "./words.js";
 
+/** @import { TemplateResult } from "./lit-html.js" */
 /** @import { Summary } from "../types/page.js" */
 
 /**
  * A number as it is read, and with all its digits as it is copied; null where there is nothing to copy.
- * @typedef {{key: keyof typeof DEFINITIONS, name: string, value: (run: Summary) => string, exact: (run: Summary) => string | number | null,
+ * @typedef {{key: keyof typeof NUMBERS, name: string, value: (run: Summary) => string, exact: (run: Summary) => string | number | null,
  *   more?: (run: Summary) => string}} Readout
  */
 
@@ -80,10 +81,7 @@ const RECORDING = [
   },
 ];
 
-/**
- * How often gradients are looked at now.
- * @param {Summary} run
- */
+/** How often gradients are looked at now. @param {Summary} run */
 export function intervalWords(run) {
   if (run.sampling_interval === null) return "";
   return run.sampling_interval === 1 ? "every step" : `every ${count(run.sampling_interval)} steps`;
@@ -95,19 +93,13 @@ export function budgetWords(run) {
   return `${run.over_budget ? "over the budget of" : "budget"} ${percent(run.budget)}`;
 }
 
-/**
- * How well a run is recorded: "Recording, 0 lost, 0.8 % of training time".
- * @param {Summary} run
- */
+/** How well a run is recorded: "Recording, 0 lost, 0.8 % of training time". @param {Summary} run */
 export function healthWords(run) {
   const cost = run.overhead === null ? "" : `, ${percent(run.overhead)} of training time`;
   return `${run.status === "running" ? "Recording" : "Recorded"}, ${count(run.lost_records)} lost${cost}`;
 }
 
-/**
- * What to do about a monitor that costs too much; empty where it does not.
- * @param {Summary} run
- */
+/** What to do about a monitor that costs too much; empty where it does not. @param {Summary} run */
 export function budgetAdvice(run) {
   if (!run.over_budget || run.budget === null) return "";
   return (
@@ -117,54 +109,37 @@ export function budgetAdvice(run) {
   );
 }
 
-export class Numbers {
-  element = h("dl", { class: "numbers" });
-  /** How well the run is recorded, where there is room for it, and in words what leads there. */
-  recording = h("section", { class: "recording", "aria-label": "Recording" });
-  health;
-
-  /** @param {() => void} onHealth called when the reader wants to know how well the run is recorded */
-  constructor(onHealth) {
-    this.health = h("button", { type: "button", class: "quiet health", onclick: onHealth });
-    this.#draw(null);
-  }
-
-  /** @param {Summary} run */
-  update(run) {
-    this.#draw(run);
-    say(this.health, healthWords(run));
-    for (const part of [this.health, this.recording]) mark(part, "data-lost", run.lost_records > 0 ? "" : null);
-  }
-
-  /** @param {Summary | null} run null where it is not there yet: the numbers have their places */
-  #draw(run) {
-    render(TRAINING.map((readout) => cell(readout, run)), this.element);
-    render(
-      html`<dl class="numbers">${RECORDING.map((readout) => cell(readout, run))}</dl><p class="caption">${run && budgetAdvice(run)}</p>`,
-      this.recording,
-    );
-  }
+/** The numbers of the training; before there is a run they have their places. @param {Summary | null} run */
+export function tiles(run) {
+  return html`<dl class="numbers">${TRAINING.map((readout) => cell(readout, run))}</dl>`;
 }
 
-/**
- * @param {Readout} readout
- * @param {Summary | null} run
- */
+/** How well a run is recorded, in words that lead to its numbers. @type {(run: Summary | null, onOpen: () => void) => TemplateResult} */
+export function health(run, onOpen) {
+  return html`<button type="button" class="quiet health" ?data-lost=${run?.lost_records} @click=${onOpen}>${run && healthWords(run)}</button>`;
+}
+
+/** The same in numbers, where there is room for them. @param {Summary | null} run */
+export function recording(run) {
+  return html`<section class="recording" aria-label="Recording" ?data-lost=${run?.lost_records}>
+    <dl class="numbers">${RECORDING.map((readout) => cell(readout, run))}</dl>
+    <p class="caption">${run && budgetAdvice(run)}</p>
+  </section>`;
+}
+
+/** @type {(readout: Readout, run: Summary | null) => TemplateResult} */
 function cell({ key, name, value, exact, more }, run) {
   const number = run && exact(run);
   const again = () => void copy(String(number));
   // Without a space between them: they stand in a line.
   return html`<div data-number=${key}>
-    <dt>${term(name, DEFINITIONS[key], SECTIONS[key])}</dt
+    <dt>${term(name, NUMBERS[key].definition, NUMBERS[key].section)}</dt
     ><dd><button type="button" title="Copy it, with all its digits" ?disabled=${run && number === null} @click=${again}>${run && value(run)}</button></dd
     ><dd class="more">${run && more?.(run)}</dd>
   </div>`;
 }
 
-/**
- * How long a run has been going, or went.
- * @param {Summary} run
- */
+/** How long a run has been going, or went. @param {Summary} run */
 export function elapsed(run) {
   const running = run.status === "running" ? Date.now() / 1000 - run.started / 1e6 : null;
   return duration(running ?? run.elapsed ?? 0);

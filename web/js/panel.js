@@ -1,8 +1,8 @@
 // One chart with its words: title, terms, caption, what there is to choose, and why it is empty. Knows no other chart.
 
 import { get } from "./api.js";
-import { h, keyed, mark, offer, say } from "./dom.js";
-import { html, render } from "./lit-html.js";
+import { h, mark, renderForm, select } from "./dom.js";
+import { html, nothing } from "./lit-html.js";
 import { menu, popup } from "./menu.js";
 import { Onscreen } from "./onscreen.js";
 import { opened } from "./opened.js";
@@ -35,27 +35,23 @@ export class Panel {
   /** So long after an answer it is not asked for the same again. */
   restMs = 0;
   #rested = { of: "", until: 0 };
-  #title = h("h2", { hidden: true });
-  #choices = h("span", { class: "choices" });
-  #terms = h("dl");
-  #caption = h("p", { class: "caption" });
-  #empty = h("p", { class: "empty" }, "Loading…");
-  #retry = h("button", { type: "button", hidden: true, onclick: () => this.#again() }, "Try again");
   #plot = h("div", { class: "plot", role: "img", hidden: true });
   #readout = new Readout(this.#plot);
+  /** What there is to choose, where a stretch has nothing to draw as well. @type {Choice[]} */
+  #choices = [];
+  /** The fields of those that are written. @type {Record<string, HTMLInputElement>} */
+  #written = {};
   /** @type {Figure | null} */
   #figure = null;
+  /** Why it is not there; "" where it is. */
+  #trouble = "";
   #listening = false;
-  #failed = false;
   /** Whether the plot shows another stretch than its figure does, until the figure of that stretch comes. */
   #moved = false;
   #address = "";
-  /** Whether the server has nothing to show in its place, which is left to others then. */
-  #absent = false;
   /** How far the run was when it was asked for; null where that is not known. @type {number | null} */
   version = null;
   #onscreen;
-  #menu;
 
   /**
    * @param {string} name
@@ -68,31 +64,23 @@ export class Panel {
     this.choices = choices;
     this.listener = listener;
     this.position = position;
-    this.#menu = menu(name, listener.onSave);
-    this.#menu.hidden = true;
-    const stacked = position !== "alone";
-    const about = popup("about", "i", `About ${name}`, h("div", { tabindex: 0 }, stacked && this.#caption, this.#terms));
-    this.element = h(
-      "section",
-      { class: "panel", "data-figure": name, "data-waiting": true },
-      h("header", {}, this.#title, about.element, this.#choices, stacked && this.#readout.element, this.#menu),
-      !stacked && this.#caption,
-      this.#empty,
-      this.#retry,
-      !stacked && this.#readout.element,
-      this.#plot,
-    );
+    this.element = h("section", { class: "panel", "data-figure": name, "data-waiting": true });
+    this.#write();
     this.#onscreen = new Onscreen(this.element, listener.onWanted);
   }
 
-  /** Whether it is on the screen, or nearly so: else it need not be refreshed. */
+  get #meta() {
+    return this.#figure?.layout.meta;
+  }
+
+  /** Whether it is on the screen, or nearly so, or has nothing to show in its place, which is left to others then. */
   get visible() {
-    return this.#onscreen.here || this.#absent;
+    return this.#onscreen.here || this.#meta?.absent === true;
   }
 
   /** Whether it waits for what it is to show, be it once more after it failed. */
   get blank() {
-    return this.#figure === null || this.#failed;
+    return this.#figure === null || this.#trouble !== "";
   }
 
   /** The plot's width in pixels, coarse enough that a scroll bar changes nothing. */
@@ -127,21 +115,15 @@ export class Panel {
 
   /** Whether the plot shows what its figure does. */
   get #drawn() {
-    return !this.#failed && !this.#moved;
+    return this.#trouble === "" && !this.#moved;
   }
 
-  /**
-   * Whether it shows what the server had at `address`.
-   * @param {string} address
-   */
+  /** Whether it shows what the server had at `address`. @param {string} address */
   shows(address) {
     return address === this.#address && this.#drawn;
   }
 
-  /**
-   * Whether it just had an answer to the same.
-   * @param {string} of
-   */
+  /** Whether it just had an answer to the same. @param {string} of */
   rests(of) {
     return of === this.#rested.of && performance.now() < this.#rested.until && this.#drawn;
   }
@@ -154,23 +136,21 @@ export class Panel {
   /** Draws what is held, in the theme's colours. */
   async redraw() {
     if (!this.#figure) return;
-    this.#failed = this.#moved = false;
-    this.#write(this.#figure.layout.meta);
-    this.onDrawn(this.#figure.layout.meta, this.#figure.layout);
-    if (this.#figure.layout.meta.empty) {
-      this.#plot.hidden = true;
-      return;
-    }
-    this.#plot.hidden = false;
+    const { layout } = this.#figure;
+    this.#moved = false;
+    this.#trouble = "";
+    this.#choices = layout.meta.choices ?? this.#choices;
+    this.#write();
+    this.onDrawn(layout.meta, layout);
+    if (layout.meta.empty) return;
     // Plotly fills its element: without a height of its own that would give way while the window is resized.
-    const { height, margin } = /** @type {{height?: number, margin?: {r?: number}}} */ (this.#figure.layout);
+    const { height, margin } = /** @type {{height?: number, margin?: {r?: number}}} */ (layout);
     this.#plot.style.height = `${height}px`;
     this.#plot.style.setProperty("--right", `${margin?.r}px`);
     try {
       await plot.draw(this.#plot, () => this.#resolved());
     } catch (error) {
-      this.fail(error instanceof Error ? error.message : String(error));
-      return;
+      return this.fail(error instanceof Error ? error.message : String(error));
     }
     this.element.classList.toggle("linked", this.range !== null);
     if (this.#read) this.#readout.show(this.#figure);
@@ -190,10 +170,7 @@ export class Panel {
     return { data, layout: this.#read ? { ...layout, hovermode: layout.meta.opens ? "closest" : false } : layout };
   }
 
-  /**
-   * The x at a share of the plot's width, in Plotly's terms; null where nothing is read along it.
-   * @param {number} share
-   */
+  /** The x at a share of the plot's width, in Plotly's terms; null where nothing is read along it. @param {number} share */
   at(share) {
     const { range } = /** @type {{range?: [number, number]}} */ (this.#figure?.layout.xaxis ?? {});
     return range ? range[0] + share * (range[1] - range[0]) : null;
@@ -201,8 +178,7 @@ export class Panel {
 
   /**
    * Reads it at a place along x, and how far up; where that is null, at the mark or the newest.
-   * @param {number | null} x
-   * @param {number | null} up
+   * @type {(x: number | null, up: number | null) => void}
    */
   point(x, up) {
     this.#readout.point(x, up);
@@ -213,20 +189,14 @@ export class Panel {
     this.#readout.mark(x);
   }
 
-  /**
-   * Says in the chart's place why it is not there, and offers to try again.
-   * @param {string} why
-   */
+  /** Says in the chart's place why it is not there, and offers to try again. @param {string} why */
   fail(why) {
-    this.#failed = true;
-    this.#plot.hidden = this.#menu.hidden = true;
-    this.#empty.hidden = this.#retry.hidden = false;
-    say(this.#title, this.#title.textContent || sentence(this.name));
-    say(this.#empty, why);
+    this.#trouble = why;
+    this.#write();
   }
 
   #again() {
-    say(this.#empty, "Trying again…");
+    this.fail("Trying again…");
     this.listener.onWanted();
   }
 
@@ -237,11 +207,7 @@ export class Panel {
     await plot.show(this.#plot, range);
   }
 
-  /**
-   * What a click on a point of it opens, as a view; null where nothing.
-   * @param {Point} point
-   * @param {View} view
-   */
+  /** What a click on a point of it opens, as a view; null where nothing. @type {(point: Point, view: View) => View | null} */
   opens(point, view) {
     return opened(this.#figure, point, view);
   }
@@ -272,44 +238,44 @@ export class Panel {
     plot.clear(this.#plot);
   }
 
-  /** @param {Meta} meta */
-  #write(meta) {
-    mark(this.element, "data-waiting", null);
-    say(this.#title, meta.title);
-    this.#title.hidden = false;
-    say(this.#caption, meta.caption ?? "");
-    say(this.#empty, meta.empty ?? "");
-    this.#empty.hidden = !meta.empty;
-    this.#retry.hidden = true;
-    this.#menu.hidden = Boolean(meta.empty);
-    this.element.hidden = this.#absent = meta.absent === true;
-    this.#caption.hidden = !meta.caption;
-    this.#plot.setAttribute("aria-label", `${meta.title}. ${meta.caption ?? ""}`);
-    this.#offer(meta.choices);
-    const terms = Object.entries(meta.definitions ?? {});
-    render(terms.map(([word, definition]) => html`<div><dt>${word}</dt><dd>${definition}</dd></div>`), this.#terms);
-  }
-
-  /** @param {Choice[] | undefined} choices */
-  #offer(choices) {
-    // Where a stretch has nothing to draw, what was chosen still stands.
-    if (choices === undefined) return;
-    keyed(this.#choices, choices, {
-      key: ({ name }) => name,
-      make: (choice) => this.#field(choice),
-      update: (field, choice) => (field instanceof HTMLInputElement ? offerSearch(field, choice.chosen) : offer(/** @type {HTMLSelectElement} */ (field), choice.options, choice.chosen)),
-    });
+  #write() {
+    const { name, listener } = this;
+    const { title = this.#trouble && sentence(name), caption = "", empty = "", definitions = {}, absent = false } = this.#meta ?? {};
+    const why = this.#trouble || (this.#meta ? empty : "Loading…");
+    const stacked = this.position !== "alone";
+    const words = html`<p class="caption" ?hidden=${!caption}>${caption}</p>`;
+    const terms = Object.entries(definitions).map(([word, definition]) => html`<div><dt>${word}</dt><dd>${definition}</dd></div>`);
+    const about = html`<div tabindex="0">${stacked ? words : nothing}<dl>${terms}</dl></div>`;
+    mark(this.element, "data-waiting", this.#meta ? null : "");
+    this.element.hidden = absent;
+    this.#plot.hidden = why !== "";
+    this.#plot.setAttribute("aria-label", `${title}. ${caption}`);
+    renderForm(
+      html`
+        <header>
+          <h2 ?hidden=${!title}>${title}</h2>
+          ${popup("about", "i", `About ${name}`, about)}
+          <span class="choices">${this.#choices.map((choice) => this.#field(choice))}</span>
+          ${stacked ? this.#readout.element : nothing}
+          ${menu(name, why !== "", listener.onSave)}
+        </header>
+        ${stacked ? nothing : words}
+        <p class="empty" ?hidden=${!why}>${why}</p>
+        <button type="button" ?hidden=${!this.#trouble} @click=${() => this.#again()}>Try again</button>
+        ${stacked ? nothing : this.#readout.element}
+        ${this.#plot}
+      `,
+      this.element,
+    );
   }
 
   /** @param {Choice} choice one without options is written */
-  #field({ name, label, options }) {
-    if (options.length === 0) return searchField(name, label, "Find parameters", (search) => this.listener.onChoice(name, search));
-    return h("select", { name, "aria-label": label, onchange: (event) => this.#choose(event) });
-  }
-
-  /** @param {Event} event */
-  #choose({ target }) {
-    if (target instanceof HTMLSelectElement) this.listener.onChoice(target.name, target.value);
+  #field({ name, label, options, chosen }) {
+    const onChoose = (/** @type {string} */ value) => this.listener.onChoice(name, value);
+    if (options.length > 0) return select({ name, label, options, chosen, onChoose });
+    const field = (this.#written[name] ??= searchField(name, label, "Find parameters", onChoose));
+    offerSearch(field, chosen);
+    return field;
   }
 }
 

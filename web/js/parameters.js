@@ -1,17 +1,20 @@
 // The table of parameters at the newest sampled update, a page at a time: searched and sorted by the server.
 
-import { get, refusalOf } from "./api.js";
-import { dotted, h, say } from "./dom.js";
+import { chosen } from "./address.js";
+import { get } from "./api.js";
+import { pathOf } from "./changing.js";
+import { dotted } from "./dom.js";
 import { bits, count, measure, percent, plural, revived, within } from "./format.js";
+import { Ledger } from "./ledger.js";
 import { offerSearch, searchField } from "./search.js";
 import { Table } from "./table.js";
 import { STATISTICS } from "./words.js";
 
 /** @import { Column, Order } from "./table.js" */
-/** @import { ParameterRow, Sampled, View } from "../types/page.js" */
+/** @import { Page } from "./happened.js" */
+/** @import { ParameterRow, Sampled } from "../types/page.js" */
 
 const PAGE = 20;
-const LIMIT_MAX = 1000;
 /** What the trainer calls a parameter that no model names: "parameter 4 [64 × 3]". */
 const NAMELESS = /^parameter \d+ \[/;
 
@@ -32,66 +35,55 @@ const COLUMNS = [
   ...MEASURED,
 ];
 
-export class Parameters {
-  #table = new Table("Parameters at the newest sampled step", COLUMNS, (row) => row.name, {
-    onSort: (order) => this.#sort(order),
-    onRow: (row) => this.onView({ ...this.#view(), parameter: row.name }),
-  });
-  #caption = h("p", { class: "caption" });
-  #words = h("p", { class: "empty" }, "Loading…");
-  #more = h("button", { type: "button", hidden: true, onclick: () => this.#showMore() });
-  #search = searchField("search", "Find parameters: part of a name, or * and ?", "Find parameters", (search) => this.#find(search));
+/** @extends {Ledger<ParameterRow>} */
+export class Parameters extends Ledger {
   /** @type {Order} */
-  #order = { sort: "worst", backwards: false };
-  #limit = PAGE;
+  #order = { sort: "worst", order: "descending" };
   #sampled = false;
+  #search;
 
-  /**
-   * @param {string} run
-   * @param {() => View} view what the charts show
-   * @param {(view: View) => void} onView
-   */
-  constructor(run, view, onView) {
+  /** @param {string} run @param {Page} page */
+  constructor(run, page) {
+    const table = new Table("Parameters at the newest sampled step", COLUMNS, (row) => row.name, {
+      onSort: (order) => this.#sort(order),
+      onRow: (row) => page.onView({ ...page.view(), parameter: row.name }),
+    });
+    const search = searchField("search", "Find parameters: part of a name, or * and ?", "Find parameters", (found) => this.#find(found));
+    super("parameters", "Parameters", table, () => this.#fetch(), { limit: PAGE, beside: search });
     this.run = run;
-    this.#view = view;
-    this.onView = onView;
-    this.element = h(
-      "section",
-      { class: "ledger", "data-ledger": "parameters" },
-      h("header", {}, h("h2", {}, "Parameters"), this.#search),
-      this.#caption,
-      this.#words,
-      this.#table.element,
-      this.#more,
-    );
+    this.page = page;
+    this.#search = search;
   }
 
-  /** @type {() => View} */
-  #view;
-
-  /**
-   * Fetches the newest sample of a scaler, if one was taken, or says why it was refused. Rejects where the server does not answer.
-   * @param {boolean} sampled
-   */
-  async refresh(sampled) {
-    await this.#fetch(sampled).catch((error) => this.#fail(refusalOf(error)));
-  }
-
-  /** @param {boolean} sampled */
-  async #fetch(sampled) {
+  /** Fetches the newest sample of a scaler, if one was taken. Rejects where the server does not answer. */
+  async refresh(sampled = this.#sampled) {
     this.#sampled = sampled;
-    offerSearch(this.#search, this.#view().choices["search"] ?? "");
-    if (!sampled) return this.#show(null);
+    offerSearch(this.#search, this.page.view().choices["search"] ?? "");
+    await super.refresh();
+    this.table.arrange(this.#order);
+    this.point();
+  }
+
+  async #fetch() {
+    if (!this.#sampled) return { rows: [], more: "", words: "No gradient sampled yet." };
     const asked = this.#query;
-    const answer = await get(`/runs/${encodeURIComponent(this.run)}/parameters?${asked}`);
-    if (asked === this.#query) this.#show(/** @type {Sampled} */ (answer));
+    const sampled = /** @type {Sampled} */ (await get(`${pathOf({ run_id: this.run })}/parameters?${asked}`));
+    if (asked !== this.#query) return null;
+    const { parameters: rows, found } = sampled;
+    const left = found - rows.length;
+    return {
+      rows,
+      more: left > 0 ? `Show ${count(Math.min(left, 4 * this.limit))} more of ${count(found)}` : "",
+      words: rows.length ? "" : "No parameter matches. Search for part of a name.",
+      caption: captionOf(sampled, this.#order),
+    };
   }
 
   /** What the table is of, as the server is asked for it. */
   get #query() {
-    const { stream, choices } = this.#view();
-    const query = new URLSearchParams({ sort: this.#order.sort, limit: String(this.#limit) });
-    if (this.#order.backwards) query.set("backwards", "true");
+    const { stream, choices } = this.page.view();
+    const query = new URLSearchParams({ sort: this.#order.sort, limit: String(this.limit) });
+    if (this.#order.order === "ascending") query.set("backwards", "true");
     if (stream !== null) query.set("stream", stream);
     if (choices["search"]) query.set("search", choices["search"]);
     return query.toString();
@@ -99,59 +91,25 @@ export class Parameters {
 
   /** Marks the parameter that is looked at. */
   point() {
-    const { parameter } = this.#view();
-    this.#table.point((row) => row.name === parameter);
-  }
-
-  /** @param {Sampled | null} sampled */
-  #show(sampled) {
-    const rows = sampled?.parameters ?? [];
-    this.#table.update(rows);
-    this.#table.sorted(this.#order);
-    this.#words.hidden = rows.length > 0;
-    say(this.#words, sampled ? "No parameter matches. Search for part of a name." : "No gradient sampled yet.");
-    say(this.#caption, sampled ? captionOf(sampled, this.#order) : "");
-    const left = (sampled?.found ?? 0) - rows.length;
-    this.#more.hidden = left <= 0 || rows.length >= LIMIT_MAX;
-    say(this.#more, `Show ${count(Math.min(left, 4 * PAGE))} more of ${count(sampled?.found ?? 0)}`);
-    this.point();
-  }
-
-  /** @param {string} why */
-  #fail(why) {
-    this.#words.hidden = false;
-    say(this.#words, why);
+    const { parameter } = this.page.view();
+    this.table.point((row) => row.name === parameter);
   }
 
   /** @param {string} search */
   #find(search) {
-    const view = this.#view();
-    const { search: _, ...others } = view.choices;
-    this.#limit = PAGE;
-    this.onView({ ...view, choices: search ? { ...others, search } : others });
+    const view = this.page.view();
+    this.limit = PAGE;
+    this.page.onView({ ...view, choices: chosen(view.choices, "search", search) });
   }
 
-  /** @param {Order} order */
+  /** What the server does not answer now comes with the next news. @param {Order} order */
   #sort(order) {
     this.#order = order;
-    void this.#again();
-  }
-
-  #showMore() {
-    this.#limit = Math.min(this.#limit + 4 * PAGE, LIMIT_MAX);
-    void this.#again();
-  }
-
-  /** What the server does not answer now comes with the next news. */
-  async #again() {
-    await this.refresh(this.#sampled).catch(() => {});
+    void this.refresh().catch(() => {});
   }
 }
 
-/**
- * @param {Sampled} sampled
- * @param {Order} order
- */
+/** @param {Sampled} sampled @param {Order} order */
 export function captionOf({ step, total, found, on_grid, overflowed, sampled, parameters }, { sort }) {
   const rest = total - overflowed > on_grid ? ` The others' gradients were computed in fp32${sort === "worst" ? "; they are listed last" : ""}.` : "";
   const lost = overflowed ? ` Of ${plural(overflowed, "parameter")} every element is inf or NaN.` : "";

@@ -135,10 +135,7 @@ function isDrawn(element) {
   return element.classList.contains("js-plotly-plot");
 }
 
-/**
- * @param {Record<string, unknown>} change
- * @returns {PlotRange | null}
- */
+/** @param {Record<string, unknown>} change @returns {PlotRange | null} */
 function rangeOf(change) {
   const low = change["xaxis.range[0]"];
   const high = change["xaxis.range[1]"];
@@ -150,10 +147,7 @@ function isEnd(end) {
   return typeof end === "number" || typeof end === "string";
 }
 
-/**
- * @param {HTMLElement} element
- * @param {() => Promise<unknown>} work
- */
+/** @param {HTMLElement} element @param {() => Promise<unknown>} work */
 async function quietly(element, work) {
   quiet.add(element);
   try {

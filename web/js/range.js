@@ -48,12 +48,7 @@ export function moved({ start, stop }, factor, shift, mark = null) {
   return { start: first, stop: Math.max(first + 2, Math.round(middle + half)) };
 }
 
-/**
- * A stretch of `length` with `middle` in it.
- * @param {number} middle
- * @param {number} length
- * @returns {Range}
- */
+/** A stretch of `length` with `middle` in it. @param {number} middle @param {number} length @returns {Range} */
 export function around(middle, length) {
   const start = Math.max(0, middle - Math.floor(length / 2));
   return { start, stop: start + length };
@@ -62,20 +57,12 @@ export function around(middle, length) {
 /** Steps shown about one that is gone to. */
 const ABOUT = 50;
 
-/**
- * A view about a step of the run.
- * @param {View} view
- * @param {number} step
- * @returns {View}
- */
+/** A view about a step of the run. @param {View} view @param {number} step @returns {View} */
 export function about(view, step) {
   return { ...view, x: "step", follow: null, at: step, ...around(step, ABOUT) };
 }
 
-/**
- * @param {number} start
- * @param {number} stop
- */
+/** @param {number} start @param {number} stop */
 function ordered(start, stop) {
   const first = Math.max(0, start);
   return { start: first, stop: Math.max(first + 1, stop) };

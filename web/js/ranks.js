@@ -1,6 +1,6 @@
 // Which rank of a run is looked at by itself, where it has several. Knows no chart.
 
-import { h, offer } from "./dom.js";
+import { select } from "./dom.js";
 import { count } from "./format.js";
 
 /** @import { Summary, View } from "../types/page.js" */
@@ -8,27 +8,14 @@ import { count } from "./format.js";
 /** So many updates of one rank alone are drawn, the newest of what is shown. */
 export const ALONE = 32_768;
 
-export class Ranks {
-  /** @param {(rank: string | null) => void} onRank */
-  constructor(onRank) {
-    this.element = h("select", { "aria-label": "Rank", hidden: true, onchange: () => onRank(this.element.value || null) });
-  }
-
-  /**
-   * @param {Summary} run
-   * @param {View} view
-   */
-  update(run, view) {
-    const ranks = ranksOf(run);
-    this.element.hidden = ranks.length < 2 && view.rank === null;
-    offer(this.element, options(ranks, run.updates), view.rank ?? "");
-  }
+/** @param {Summary} run @param {View} view @param {(rank: string | null) => void} onRank */
+export function rankField(run, view, onRank) {
+  const ranks = ranksOf(run);
+  const hidden = ranks.length < 2 && view.rank === null;
+  return select({ label: "Rank", options: options(ranks, run.updates), chosen: view.rank ?? "", hidden, onChoose: (rank) => onRank(rank || null) });
 }
 
-/**
- * The ranks of a run, in order.
- * @param {Pick<Summary, "streams">} run
- */
+/** The ranks of a run, in order. @param {Pick<Summary, "streams">} run */
 export function ranksOf({ streams }) {
   return [...new Set(streams.map((stream) => stream.rank))].sort((a, b) => a - b);
 }

@@ -49,11 +49,7 @@ export function readAt(figure, spot) {
   });
 }
 
-/**
- * The spot in words, as the axis has them.
- * @param {Figure} figure
- * @param {number} x
- */
+/** The spot in words, as the axis has them. @param {Figure} figure @param {number} x */
 export function placeWords({ layout }, x) {
   const { unifiedhovertitle } = /** @type {Axis} */ (layout.xaxis ?? {});
   return unifiedhovertitle ? filled(unifiedhovertitle.text, { x }) : "";
@@ -98,18 +94,12 @@ function cellAt({ x, y, z, text, customdata }, spot, axis) {
   return values[0] === undefined || Number.isNaN(values[0]) ? null : { y: y[row], z: values[0], text: values[1], customdata: values[2] };
 }
 
-/**
- * @param {number[]} places
- * @param {number} x
- */
+/** @param {number[]} places @param {number} x */
 function nearest(places, x) {
   return places.reduce((best, each, index) => (Math.abs(each - x) < Math.abs(Number(places[best]) - x) ? index : best), 0);
 }
 
-/**
- * @param {Trace} trace
- * @param {Record<string, unknown>} point
- */
+/** @param {Trace} trace @param {Record<string, unknown>} point */
 function wordsOf({ name = "", hovertemplate }, point) {
   if (!hovertemplate) return plain(String(point["text"] ?? ""));
   // Where along x it is stands before all of them.
@@ -117,18 +107,12 @@ function wordsOf({ name = "", hovertemplate }, point) {
   return hovertemplate.includes("<extra>") ? words : `${plain(name)} ${words}`;
 }
 
-/**
- * @param {string} template as Plotly has them: "%{y:.3g}"
- * @param {Record<string, unknown>} values
- */
+/** @param {string} template as Plotly has them: "%{y:.3g}" @param {Record<string, unknown>} values */
 function filled(template, values) {
   return plain(template.replace(/%\{(\w+)([^}]*)\}/g, (_, key, format) => said(values[key], format)));
 }
 
-/**
- * @param {unknown} value
- * @param {string} format ":,d", ":.3~%", ":.6g", ":,.2~f", or "|%X" of a time
- */
+/** @param {unknown} value @param {string} format ":,d", ":.3~%", ":.6g", ":,.2~f", or "|%X" of a time */
 function said(value, format) {
   if (typeof value !== "number" || format === "") return String(value ?? "");
   if (format.startsWith("|")) return new Date(value).toISOString().slice(11, 19);
@@ -171,11 +155,7 @@ export class Readout {
     this.#write();
   }
 
-  /**
-   * Reads at a place, or at the mark, or else at the newest.
-   * @param {number | null} x
-   * @param {number | null} up
-   */
+  /** Reads at a place, or at the mark, or else at the newest. @param {number | null} x @param {number | null} up */
   point(x, up) {
     this.#pointed = x === null ? null : { x, up };
     this.#write();
@@ -221,11 +201,7 @@ export class Readout {
   }
 }
 
-/**
- * Words without the place that is told before them.
- * @param {string} words
- * @param {string} where
- */
+/** Words without the place that is told before them. @param {string} words @param {string} where */
 function bare(words, where) {
   if (where === "") return words;
   if (words.endsWith(`, ${where}`)) return words.slice(0, -where.length - 2);

@@ -18,10 +18,7 @@ function held(id) {
   return JSON.parse(document.getElementById(id)?.textContent ?? "null");
 }
 
-/**
- * @param {Roles} roles
- * @param {Record<string, Figure>} figures
- */
+/** @param {Roles} roles @param {Record<string, Figure>} figures */
 function draw(roles, figures) {
   for (const [name, figure] of Object.entries(figures)) {
     const place = document.querySelector(`[data-figure="${name}"] .plot`);

@@ -7,11 +7,7 @@ const PREFIX = "role:";
 // Only under a key that ends so stands a role: elsewhere in a figure stand names, which may begin like one.
 const COLOURS = /color(scale)?$/;
 
-/**
- * A copy of `figure` with its roles' colours.
- * @param {Figure} figure
- * @param {Roles} roles
- */
+/** A copy of `figure` with its roles' colours. @param {Figure} figure @param {Roles} roles */
 export function resolve(figure, roles) {
   return /** @type {Figure} */ (walk(figure, roles, ""));
 }
@@ -29,10 +25,7 @@ function walk(part, roles, key) {
   return Object.fromEntries(Object.entries(part).map(([key, value]) => [key, walk(value, roles, key)]));
 }
 
-/**
- * @param {string} role
- * @param {Roles} roles
- */
+/** @param {string} role @param {Roles} roles */
 function colour(role, roles) {
   const found = roles[role];
   if (found === undefined) throw new Error(`unknown role: ${role}`);

@@ -2,10 +2,7 @@
 
 const ROOT = new URL("../..", import.meta.url);
 
-/**
- * The address of something on the server.
- * @param {string} path without a slash before it
- */
+/** The address of something on the server. @param {string} path without a slash before it */
 export function at(path) {
   return new URL(path, ROOT).href;
 }

@@ -1,23 +1,24 @@
 // The page of one run: what is wrong with it, its numbers, the charts that tell most, and the rest in tabs; kept up to
 // date while it trains.
 
+import { chosen } from "./address.js";
 import { Refused, get } from "./api.js";
 import { badge } from "./badge.js";
+import { pathOf, runActions } from "./changing.js";
 import { Charts } from "./charts.js";
-import { h, offer, say } from "./dom.js";
+import { h, renderForm, select } from "./dom.js";
 import { Drawer } from "./drawer.js";
 import { Findings } from "./findings.js";
 import { moment } from "./format.js";
 import { FormatWindow } from "./format-window.js";
-import { eventLedger, skipLedger } from "./ledger.js";
-import { html, render } from "./lit-html.js";
+import { eventLedger, skipLedger } from "./happened.js";
+import { html, nothing, render } from "./lit-html.js";
 import { Skips } from "./nearest.js";
-import { Notices } from "./notices.js";
-import { Numbers, elapsed } from "./numbers.js";
+import { notices } from "./notices.js";
+import { elapsed, health, recording, tiles } from "./numbers.js";
 import { paced } from "./pace.js";
 import { Parameters } from "./parameters.js";
-import { Ranks } from "./ranks.js";
-import { RunActions } from "./run-actions.js";
+import { rankField } from "./ranks.js";
 import { toast } from "./toast.js";
 import { Simulate } from "./simulate.js";
 import { Tabs } from "./tabs.js";
@@ -33,15 +34,8 @@ const TABLES_MS = 2000;
 const FINDINGS_MS = 5000;
 
 export class Run {
-  #name = h("h1", { dir: "auto" }, "…");
-  #state = h("p", { role: "status", class: "state" });
-  #about = h("p", { class: "about" });
-  #actions = new RunActions(() => void this.refresh().catch(() => {}));
-  #ranks = new Ranks((rank) => this.onView({ ...this.charts.view, rank }));
-  #streams = h("select", { "aria-label": "Scaler", hidden: true, onchange: () => this.#choose() });
-  #description = h("p", { class: "description", dir: "auto", hidden: true });
-  #notices = new Notices();
-  #numbers = new Numbers(() => this.#open("system"));
+  element = h("article", { class: "run" });
+  #recording = h("div");
   /** @type {Detail | null} */
   #run = null;
   #ownSteps = false;
@@ -54,58 +48,46 @@ export class Run {
    */
   constructor(id, view, { onView, onTrouble, onGone }) {
     this.id = id;
+    this.path = pathOf({ run_id: id });
     this.follows = [id];
     this.onView = onView;
     this.onTrouble = onTrouble;
     this.onGone = onGone;
-    const page = { view: () => this.charts.view, onView: (/** @type {View} */ next) => this.#show(next) };
-    this.skips = skipLedger(id, page);
-    this.events = eventLedger(id, page);
-    const look = (/** @type {Finding} */ finding, /** @type {Range} */ { start, stop }) => this.#lookAt(finding.scaler, start, stop);
-    this.findings = new Findings(id, look, () => void this.refresh().catch(() => this.onTrouble()));
-    this.parameters = new Parameters(id, page.view, page.onView);
-    this.nearest = new Skips(id);
     this.readTables = paced(() => this.#tables(), TABLES_MS);
     this.readFindings = paced(() => this.#diagnosis(), FINDINGS_MS);
     this.readDrawer = paced(() => this.#refreshDrawer(), DRAWER_MS);
-    this.charts = new Charts(id, view, { onView: (next) => this.#show(next), onTrouble });
+    const page = { view: () => this.charts.view, onView: (/** @type {View} */ next) => this.#show(next) };
+    this.charts = new Charts(id, view, { onView: page.onView, onTrouble });
+    this.skips = skipLedger(id, page);
+    this.events = eventLedger(id, page);
+    this.parameters = new Parameters(id, page);
+    this.nearest = new Skips(this.path);
+    this.findings = new Findings(id, (finding, range) => this.#lookAt(finding, range), () => void this.#again());
     const chart = (/** @type {string} */ name) => this.charts.panel(name).element;
     this.rankCharts = chart("ranks");
-    const [whatif, simulated] = [chart("whatif"), chart("simulated")];
-    const [exponents, tried] = [chart("exponents"), new FormatWindow(this.charts)];
+    const [whatif, simulated, exponents] = [chart("whatif"), chart("simulated"), chart("exponents")];
     this.drawer = new Drawer(this.charts, onView);
-    const [scales, policies] = [new WhatIf(this.charts, onView), new Simulate(id, this.charts, onView)];
-    this.scales = scales;
+    this.scales = new WhatIf(this.charts, onView);
+    const policies = new Simulate(id, this.charts, onView);
     this.tabs = new Tabs(
       "More of this run",
       [
         ["gradients", "Gradients by layer", [chart("parameters"), this.drawer.element, chart("norm"), this.parameters.element]],
         ["activations", "Activations", [chart("activations")]],
-        ["whatif", "What-if and simulator", [whatif, scales.element, simulated, policies.element]],
+        ["whatif", "What-if and simulator", [whatif, this.scales.element, simulated, policies.element]],
         ["skips", "Skipped steps", [this.skips.element]],
         ["events", "Events", [this.events.element]],
-        ["system", "System", [this.#numbers.recording, this.rankCharts, chart("timing")]],
+        ["system", "System", [this.#recording, this.rankCharts, chart("timing")]],
       ],
       (name) => this.#open(name),
     );
-    this.element = h(
-      "article",
-      { class: "run" },
-      h("header", {}, this.#name, this.#state, this.#numbers.health, this.#streams, this.#ranks.element, this.#about, this.#actions.element),
-      this.#description,
-      this.findings.element,
-      this.#notices.element,
-      this.#numbers.element,
-      h("div", { class: "overview" }, this.charts.element, h("div", {}, exponents, tried.element, this.tabs.element)),
-    );
+    this.below = h("div", {}, exponents, new FormatWindow(this.charts).element, this.tabs.element);
     this.charts.within(this.element);
     this.#turn(view);
+    this.#draw();
   }
 
-  /**
-   * Goes to a view. A parameter that is chosen is looked at among the gradients, wherever it was named.
-   * @param {View} view
-   */
+  /** Goes to a view. A parameter that is chosen is looked at among the gradients, wherever it was named. @param {View} view */
   #show(view) {
     const before = this.charts.view;
     if (view.at !== null && view.at !== before.at) this.#goTo(view);
@@ -137,50 +119,84 @@ export class Run {
 
   /** Fetches the summary, and asks for what it says has changed. Rejects where the server does not answer. */
   async refresh() {
-    const path = `/runs/${encodeURIComponent(this.id)}`;
-    const summary = await get(path).catch((error) => {
+    const summary = await get(this.path).catch((error) => {
       if (error instanceof Refused && error.status === 404) this.onGone();
       throw error;
     });
-    this.#run = /** @type {Detail} */ (summary);
-    this.findings.heed(this.#run.alerts ?? [], mayChange(this.#run));
+    const run = /** @type {Detail} */ (summary);
+    this.#run = run;
+    this.findings.heed(run.alerts ?? [], mayChange(run));
     this.tick();
     this.charts.refresh();
     this.readDrawer();
     this.readTables();
-    this.#judge(this.#run);
+    const judged = `${run.version} ${run.status}`;
+    if (judged !== this.#judged) this.readFindings();
+    this.#judged = judged;
   }
 
-  /**
-   * Asks for the charts of what is new, without a wait for the summary.
-   * @param {Advance[]} advances
-   */
+  async #again() {
+    await this.refresh().catch(() => this.onTrouble());
+  }
+
+  /** Asks for the charts of what is new, without a wait for the summary. @param {Advance[]} advances */
   hear(advances) {
     for (const { run, version, step } of advances) if (run === this.id) this.charts.hear(version, step ?? null);
   }
 
   /** Writes the numbers again: ages change by themselves. */
   tick() {
-    const run = this.#run;
-    if (!run) return;
-    say(this.#name, run.name);
-    render(badge(run.status), this.#state);
-    render(html`<bdi>${run.project}</bdi> · <bdi>${run.owner}</bdi> · <span>started ${moment(run.started)} · ${elapsed(run)}</span>`, this.#about);
-    this.#describe(run.identity.config["description"]);
-    this.#actions.update(run);
-    this.#notices.show(this.findings.notices);
-    this.#numbers.update(run);
-    this.#offerStreams(run);
-    this.#ranks.update(run, this.charts.view);
-    this.charts.know(run);
+    if (!this.#run) return;
+    this.#draw();
+    this.charts.know(this.#run);
     // Side by side are ranks shown where there are several: most runs have one.
-    this.rankCharts.hidden = run.ranks < 2;
+    this.rankCharts.hidden = this.#run.ranks < 2;
   }
 
-  /**
-   * Does what a key asks for; false where that is nothing of this page.
-   * @param {Command} command
-   */
+  #draw() {
+    const run = this.#run;
+    const about = run && html`<bdi>${run.project}</bdi> · <bdi>${run.owner}</bdi> · <span>started ${moment(run.started)} · ${elapsed(run)}</span>`;
+    const description = run?.identity.config["description"];
+    const words = typeof description === "string" ? description : nothing;
+    render(recording(run), this.#recording);
+    renderForm(
+      html`
+        <header>
+          <h1 dir="auto">${run?.name ?? "…"}</h1>
+          <p role="status" class="state">${run && badge(run.status)}</p>
+          ${health(run, () => this.#open("system"))}
+          ${run && this.#streams(run)}
+          ${run && rankField(run, this.charts.view, (rank) => this.onView({ ...this.charts.view, rank }))}
+          <p class="about">${about}</p>
+          ${run && runActions(run, () => void this.#again())}
+        </header>
+        <p class="description" dir="auto" title=${words} ?hidden=${words === nothing}>${words}</p>
+        ${this.findings.element}
+        ${notices(this.findings.notices)}
+        ${tiles(run)}
+        <div class="overview">${this.charts.element}${this.below}</div>
+      `,
+      this.element,
+      ":scope > header select",
+    );
+  }
+
+  /** @param {Summary} run */
+  #streams({ streams }) {
+    // One stream stands for its scaler on all ranks.
+    const scalers = new Map([...streams].reverse().map(({ scaler, stream }) => [scaler, stream]));
+    // A link may name the stream of any rank; without one, the charts are of the first.
+    const shown = streams.find(({ stream }) => stream === this.charts.view.stream) ?? streams[0];
+    return select({
+      label: "Scaler",
+      options: [...scalers].reverse().map(([scaler, stream]) => [stream, scaler]),
+      chosen: scalers.get(shown?.scaler ?? "") ?? "",
+      hidden: scalers.size < 2,
+      onChoose: (stream) => this.onView({ ...this.charts.view, stream }),
+    });
+  }
+
+  /** Does what a key asks for; false where that is nothing of this page. @param {Command} command */
   act(command) {
     if (command === "next" || command === "previous") void this.#goToSkip(command === "next" ? "after" : "before");
     else return this.charts.act(command);
@@ -198,10 +214,7 @@ export class Run {
     }
   }
 
-  /**
-   * Shows another view of this run.
-   * @param {Address} address
-   */
+  /** Shows another view of this run. @param {Address} address */
   look(address) {
     if (address.page !== "run" || address.run !== this.id) return false;
     const { view } = address;
@@ -220,22 +233,12 @@ export class Run {
   }
 
   close() {
-    this.readDrawer.stop();
-    this.scales.close();
-    this.drawer.close();
-    this.readTables.stop();
-    this.readFindings.stop();
-    this.charts.close();
+    for (const each of [this.readDrawer, this.readTables, this.readFindings]) each.stop();
+    for (const each of [this.scales, this.drawer, this.charts]) each.close();
   }
 
   async #refreshDrawer() {
-    const run = this.#run;
-    if (run === null) return;
-    try {
-      await this.drawer.refresh(run, this.charts.view);
-    } catch {
-      this.onTrouble();
-    }
+    if (this.#run) await this.drawer.refresh(this.#run, this.charts.view).catch(() => this.onTrouble());
   }
 
   /** Those that are shown; of the others nothing is asked. */
@@ -251,21 +254,9 @@ export class Run {
     }
   }
 
-  /**
-   * Asks for the findings where what they are of has changed.
-   * @param {Summary} run
-   */
-  #judge({ version, status }) {
-    const now = `${version} ${status}`;
-    if (now !== this.#judged) this.readFindings();
-    this.#judged = now;
-  }
-
   async #diagnosis() {
     try {
-      const going = this.#run?.status === "running" || this.#run?.status === "silent";
-      const scalers = new Set(this.#run?.streams.map(({ scaler }) => scaler));
-      await this.findings.refresh(going, this.#run?.updates ?? 0, scalers.size);
+      await this.findings.refresh(this.#run);
       this.tick();
     } catch (error) {
       this.#judged = "";
@@ -273,59 +264,24 @@ export class Run {
     }
   }
 
-  /**
-   * Moves the charts to some steps of a scaler, and the page to the charts.
-   * @param {string} scaler
-   * @param {number} start
-   * @param {number} stop
-   */
-  #lookAt(scaler, start, stop) {
-    const found = this.#streams.hidden ? null : this.#run?.streams.find((stream) => stream.scaler === scaler);
-    const stream = found?.stream ?? this.charts.view.stream;
-    this.#goTo({ ...this.charts.view, x: "step", start, stop, stream, follow: null, at: null });
+  /** Moves the charts to some steps of a finding's scaler, and the page to the charts. @type {(finding: Finding, range: Range) => void} */
+  #lookAt({ scaler }, range) {
+    const { view } = this.charts;
+    const streams = this.#run?.streams ?? [];
+    const several = streams.some((stream) => stream.scaler !== streams[0]?.scaler);
+    const stream = (several && streams.find((each) => each.scaler === scaler)?.stream) || view.stream;
+    this.#goTo({ ...view, ...range, x: "step", stream, follow: null, at: null });
   }
 
   /** Those of one name are enough, and they do not go away. */
   async #findOwnSteps() {
-    const answer = await get(`/runs/${encodeURIComponent(this.id)}/scalars`);
-    const { names } = /** @type {{names: LoggedName[]}} */ (answer);
+    const { names } = /** @type {{names: LoggedName[]}} */ (await get(`${this.path}/scalars`));
     this.#ownSteps = names.some((name) => name.user_steps > 0);
     this.charts.offerOwnSteps(this.#ownSteps);
   }
-
-  /**
-   * Shows the description that a run was configured with, if there is one.
-   *
-   * @param {unknown} words
-   */
-  #describe(words) {
-    this.#description.hidden = typeof words !== "string";
-    if (typeof words !== "string") return;
-    say(this.#description, words);
-    this.#description.title = words;
-  }
-
-  /** @param {Summary} run */
-  #offerStreams(run) {
-    // One stream stands for its scaler on all ranks.
-    const scalers = new Map([...run.streams].reverse().map(({ scaler, stream }) => [scaler, stream]));
-    this.#streams.hidden = scalers.size < 2;
-    // A link may name the stream of any rank; without one, the charts are of the first.
-    const shown = run.streams.find(({ stream }) => stream === this.charts.view.stream) ?? run.streams[0];
-    offer(this.#streams, [...scalers].reverse().map(([scaler, stream]) => [stream, scaler]), scalers.get(shown?.scaler ?? "") ?? "");
-  }
-
-  #choose() {
-    this.onView({ ...this.charts.view, stream: this.#streams.value });
-  }
 }
 
-/**
- * @param {View} view
- * @param {string} tab the first is the one without a word of it
- * @returns {View}
- */
+/** The first tab is the one without a word of it. @type {(view: View, tab: string) => View} */
 function inTab(view, tab) {
-  const { tab: _, ...choices } = view.choices;
-  return { ...view, choices: tab === "gradients" ? choices : { ...choices, tab } };
+  return { ...view, choices: chosen(view.choices, "tab", tab === "gradients" ? "" : tab) };
 }

@@ -73,10 +73,7 @@ export function unpacked(values) {
   return Array.from({ length: numbers.length / across }, (_, row) => numbers.slice(row * across, (row + 1) * across));
 }
 
-/**
- * @param {Trace} trace
- * @param {number | null} zone of its dates, in minutes east of UTC; null where x are none
- */
+/** @param {Trace} trace @param {number | null} zone of its dates, in minutes east of UTC; null where x are none */
 function rowsOf({ name, x, y, z, text }, zone) {
   const [across, up, words] = [unpacked(x), unpacked(y), unpacked(text)];
   const at = (/** @type {number} */ index) => (zone === null ? across[index] : dateOf(across[index], zone));
@@ -87,18 +84,12 @@ function rowsOf({ name, x, y, z, text }, zone) {
   });
 }
 
-/**
- * @param {unknown} value of a heatmap's cell
- * @param {unknown} words
- */
+/** @param {unknown} value of a heatmap's cell @param {unknown} words */
 function measured(value, words) {
   return words && Math.abs(Number(value)) === FAR ? "" : value;
 }
 
-/**
- * @param {unknown} x ms since the epoch, by a clock of the zone
- * @param {number} zone
- */
+/** @param {unknown} x ms since the epoch, by a clock of the zone @param {number} zone */
 function dateOf(x, zone) {
   return typeof x === "number" && Number.isFinite(x) ? new Date(x - 60_000 * zone).toISOString() : x;
 }
@@ -112,10 +103,7 @@ function cell(value) {
   return /[",;\t\r\n]/.test(words) ? `"${words.replaceAll('"', '""')}"` : words;
 }
 
-/**
- * @param {string} words
- * @param {number} most letters in a line
- */
+/** @param {string} words @param {number} most letters in a line */
 function lines(words, most) {
   /** @type {string[]} */
   const done = [];

@@ -62,10 +62,7 @@ export async function comeIn() {
   await signIn(code).catch(() => {});
 }
 
-/**
- * The code in a link, as `ampmon token link` prints it, or what else was given.
- * @param {string} given
- */
+/** The code in a link, as `ampmon token link` prints it, or what else was given. @param {string} given */
 export function keyIn(given) {
   const words = given.trim();
   return /[?&]code=([\w-]+)/.exec(words)?.[1] ?? words;

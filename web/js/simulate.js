@@ -2,8 +2,8 @@
 
 import { get } from "./api.js";
 import { codeBlock, copyButton } from "./code.js";
-import { h, offer } from "./dom.js";
-import { html, nothing, render } from "./lit-html.js";
+import { h, renderForm, select } from "./dom.js";
+import { html, nothing } from "./lit-html.js";
 
 /** @import { Refused } from "./api.js" */
 /** @import { Charts } from "./charts.js" */
@@ -28,11 +28,7 @@ export class Simulate {
   #advice = "";
   #advising = false;
 
-  /**
-   * @param {string} run
-   * @param {Charts} charts
-   * @param {(view: View) => void} onView
-   */
+  /** @param {string} run @param {Charts} charts @param {(view: View) => void} onView */
   constructor(run, charts, onView) {
     this.run = run;
     this.charts = charts;
@@ -66,17 +62,17 @@ export class Simulate {
   #draw() {
     const { form, sentence, code = "", standing = "" } = this.#meta;
     const { policies = [], policy = "", numbers = {} } = form ?? {};
-    const choose = (/** @type {Event} */ { target }) => this.#choose({ policy: /** @type {HTMLSelectElement} */ (target).value });
+    const names = policies.map((each) => /** @type {const} */ ([each, each]));
     const fields = Object.entries(HINTS).map(([name, hint]) => {
       const wrong = this.#wrong[name];
       return html`<label ?hidden=${numbers[name] == null}>${name}<input name=${name} type="number" step="any" title=${hint}
         aria-describedby=${`wrong-${name}`} aria-invalid=${wrong ? "true" : nothing} @change=${() => this.#choose(this.#setting())}
         ><span class="wrong" id=${`wrong-${name}`} role="alert">${wrong}</span></label>`;
     });
-    render(
+    renderForm(
       html`
         <form @submit=${(/** @type {Event} */ event) => event.preventDefault()}>
-          <label>policy<select aria-label="Policy" @change=${choose}></select></label>
+          <label>policy${select({ label: "Policy", options: names, chosen: policy, onChoose: (value) => this.#choose({ policy: value }) })}</label>
           ${fields}
         </form>
         <p class="sentence" role="status">${sentence}</p>
@@ -88,14 +84,9 @@ export class Simulate {
       `,
       this.element,
     );
-    const select = this.element.querySelector("select");
-    if (select) offer(select, policies.map((each) => [each, each]), policy);
   }
 
-  /**
-   * Says beside a field what is wrong with it; the chart stays as it was.
-   * @param {Refused} error
-   */
+  /** Says beside a field what is wrong with it; the chart stays as it was. @param {Refused} error */
   #refuse({ field, message }) {
     const name = (field ?? "").replace(/^sim_/, "");
     const found = name in HINTS;
@@ -134,10 +125,7 @@ export class Simulate {
     }
   }
 
-  /**
-   * @param {string} words
-   * @param {boolean} [advising] whether more is to be told
-   */
+  /** @param {string} words @param {boolean} [advising] whether more is to be told */
   #tell(words, advising = false) {
     this.#advice = words;
     this.#advising = advising;

@@ -10,11 +10,7 @@ export class Slider {
   #power = h("output");
   #held = false;
 
-  /**
-   * @param {string} label
-   * @param {() => void} onMove while it moves
-   * @param {() => void} [onChosen] once it stops
-   */
+  /** @param {string} label @param {() => void} onMove while it moves @param {() => void} [onChosen] once it stops */
   constructor(label, onMove, onChosen = () => {}) {
     const move = () => {
       this.#held = true;

@@ -6,13 +6,15 @@ import { html, nothing, render } from "./lit-html.js";
 /** @import { TemplateResult } from "./lit-html.js" */
 
 /**
- * A column; `sort` is what the table is sorted by through its heading, `opens` whether its cell is a button for the row.
+ * A column; `sort` is what the table is sorted by through its heading, `first` the order that a first click asks for,
+ * `opens` whether its cell is a button for the row. `named` has a user's words, and `title` says them in full.
  * @template Row
- * @typedef {{name: string, cell: (row: Row) => string | TemplateResult, number?: boolean, tight?: boolean, sort?: string,
- *   opens?: boolean, definition?: string, section?: string}} Column
+ * @typedef {{name: string, cell: (row: Row) => string | TemplateResult, title?: (row: Row) => string, number?: boolean,
+ *   tight?: boolean, named?: boolean, sort?: string, first?: "ascending", opens?: boolean, definition?: string,
+ *   section?: string}} Column
  */
 
-/** How a table is sorted: what by, and whether the other way round than is usual. @typedef {{sort: string, backwards: boolean}} Order */
+/** What a table is sorted by. @typedef {{sort: string, order: string}} Order */
 
 /**
  * What the reader does to a table, where it can be done.
@@ -22,12 +24,12 @@ import { html, nothing, render } from "./lit-html.js";
 
 /** @template Row */
 export class Table {
-  #body = h("tbody");
-  #head = h("tr");
+  body = h("tbody");
+  #head = h("tr", { "aria-rowindex": 1 });
   /** @type {WeakMap<Element, Row>} */
   #rows = new WeakMap();
   /** @type {Order} */
-  #order = { sort: "", backwards: false };
+  #order = { sort: "", order: "" };
 
   /**
    * @param {string} caption
@@ -39,80 +41,73 @@ export class Table {
     this.columns = columns;
     this.key = key;
     this.listener = listener;
-    this.element = h(
-      "table",
-      { class: listener.onRow ? "opening" : null, hidden: true },
-      h("caption", { class: "unseen" }, caption),
-      h("thead", {}, this.#head),
-      this.#body,
-    );
-    this.#body.addEventListener("click", (event) => this.#open(event));
-    this.sorted(this.#order);
+    const head = h("thead", {}, this.#head);
+    this.element = h("table", { class: listener.onRow && "opening", hidden: true }, h("caption", { class: "unseen" }, caption), head, this.body);
+    this.body.addEventListener("click", ({ target }) => target instanceof Element && this.#open(target));
+    this.arrange();
   }
 
   /** @param {Row[]} rows where there are none, there is no table */
   update(rows) {
     this.element.hidden = rows.length === 0;
-    keyed(this.#body, rows, { key: this.key, make: () => h("tr"), update: (element, row) => this.#write(element, row) });
+    keyed(this.body, rows, { key: this.key, make: () => h("tr"), update: (element, row) => this.#write(element, row) });
   }
 
-  /**
-   * Marks the rows that are looked at elsewhere on the page.
-   * @param {(row: Row) => boolean} isCurrent
-   */
+  /** Marks the rows that are looked at elsewhere on the page. @param {(row: Row) => boolean} isCurrent */
   point(isCurrent) {
-    for (const element of this.#body.children) {
+    for (const element of this.body.children) {
       const row = this.#rows.get(element);
       mark(element, "aria-current", row !== undefined && isCurrent(row) ? "true" : null);
     }
   }
 
-  /**
-   * Says by its headings how the rows are sorted.
-   * @param {Order} order
-   */
-  sorted(order) {
+  /** Has other columns, and says by their headings how the rows are sorted. @type {(order?: Order, columns?: Column<Row>[]) => void} */
+  arrange(order = this.#order, columns = this.columns) {
     this.#order = order;
-    const headings = this.columns.map((column) => {
-      const sorted = column.sort && column.sort === order.sort ? (order.backwards ? "ascending" : "descending") : nothing;
-      return html`<th scope="col" class=${classOf(column)} aria-sort=${sorted}>${this.#heading(column)}</th>`;
+    this.columns = columns;
+    const headings = columns.map((column) => {
+      const sorted = column.sort && column.sort === order.sort ? order.order : nothing;
+      return html`<th scope="col" class=${classOf(column)} data-name=${column.name} aria-sort=${sorted}>${this.#heading(column)}</th>`;
     });
     render(headings, this.#head);
   }
 
   /** @param {Column<Row>} column */
-  #heading({ name, sort, definition, section = "" }) {
+  #heading({ name, sort, first, definition, section = "" }) {
     const { onSort } = this.listener;
-    if (!sort || !onSort) return definition ? term(name, definition, section) : name;
+    if (!sort || !onSort) return definition ? term(name, definition, section) : html`<span>${name}</span>`;
     const told = definition ?? nothing;
-    const turn = () => onSort({ sort, backwards: sort === this.#order.sort && !this.#order.backwards });
-    return html`<button type="button" class="sort" data-definition=${told} data-more=${moreOf(section)} aria-description=${told} @click=${turn}>${name}</button>`;
+    const [usual, other] = first ? ["ascending", "descending"] : ["descending", "ascending"];
+    const turn = () => onSort({ sort, order: this.#order.sort === sort && this.#order.order === usual ? other : usual });
+    const more = definition ? moreOf(section) : nothing;
+    return html`<button type="button" class="sort" data-definition=${told} data-more=${more} aria-description=${told} @click=${turn}>${name}</button>`;
   }
 
-  /** @param {Event} event */
-  #open({ target }) {
-    if (!(target instanceof Element) || !this.listener.onRow) return;
+  /** @param {Element} target */
+  #open(target) {
     const inside = target.closest("button, a, summary, input, tr");
     const element = target.closest("tr");
     const row = element && this.#rows.get(element);
     // What can be clicked for itself is no click on its row, and neither is the end of marking some of its text.
     const own = inside !== element && !inside?.matches("[data-opens]");
-    if (row !== null && row !== undefined && !own && !String(getSelection())) this.listener.onRow(row);
+    if (row !== null && row !== undefined && !own && !String(getSelection())) this.listener.onRow?.(row);
   }
 
-  /**
-   * @param {HTMLElement} element
-   * @param {Row} row
-   */
+  /** @type {(element: HTMLElement, row: Row) => void} */
   #write(element, row) {
     this.#rows.set(element, row);
-    const cells = this.columns.map((column) => {
-      const content = column.cell(row);
-      const opens = column.opens && content !== "" && this.listener.onRow;
+    render(this.cells(row), element);
+  }
+
+  /** @param {Row | null} row null is one that is not here yet */
+  cells(row) {
+    return this.columns.map((column) => {
+      const content = row && column.cell(row);
+      const opens = column.opens && content && this.listener.onRow;
       const shown = opens ? html`<button type="button" class="opens" data-opens>${content}</button>` : content;
-      return html`<td data-name=${column.name} class=${classOf(column)}>${shown}</td>`;
+      const title = (row && column.title?.(row)) ?? nothing;
+      return html`<td data-name=${column.name} class=${classOf(column)} dir=${column.named ? "auto" : nothing} title=${title}>${shown}</td>`;
     });
-    render(cells, element);
   }
 }
 

@@ -41,9 +41,9 @@ export class Tabs {
     this.#panels.forEach((panel, index) => (panel.hidden = index !== place));
   }
 
-  /** @param {Event} event */
+  /** @param {KeyboardEvent} event */
   #press(event) {
-    const move = event instanceof KeyboardEvent && !event.ctrlKey && !event.altKey && !event.metaKey ? MOVES[event.key] : undefined;
+    const move = event.ctrlKey || event.altKey || event.metaKey ? undefined : MOVES[event.key];
     const to = move?.(this.#tabs.findIndex((tab) => tab === document.activeElement), this.#tabs.length);
     if (to === undefined) return;
     event.preventDefault();

@@ -44,11 +44,7 @@ export function install(tip) {
   });
 }
 
-/**
- * @param {HTMLElement} tip
- * @param {HTMLElement} term
- * @param {boolean} held
- */
+/** @param {HTMLElement} tip @param {HTMLElement} term @param {boolean} held */
 function place(tip, term, held) {
   const { definition = "", more = "" } = term.dataset;
   tip.replaceChildren(definition, ...(held && more ? [" ", h("a", { href: more }, "Learn more")] : []));

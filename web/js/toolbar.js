@@ -1,10 +1,10 @@
 // The bar above the charts: what is along x, zoom, following and pausing, and in words what is shown. Knows no chart.
 
 import { AXES } from "./address.js";
-import { h, mark, offer } from "./dom.js";
+import { h, mark, renderForm, select } from "./dom.js";
 import { FOLLOWED, followWords } from "./follow.js";
 import { count, steps } from "./format.js";
-import { html, render } from "./lit-html.js";
+import { html } from "./lit-html.js";
 
 /** @import { View } from "../types/page.js" */
 /** @import { Command } from "./keyboard.js" */
@@ -31,29 +31,26 @@ const ALONG = {
 const HINT = matchMedia("(pointer: coarse), (max-width: 480px)").matches ? "" : "Drag across a chart to zoom, double-click for the whole run";
 
 export class Toolbar {
-  #newest;
+  element = h("div", { class: "toolbar", role: "toolbar", "aria-label": "What the charts show" });
+  /** How many of the newest updates are followed, where they are. */
+  newest = FOLLOWED[0] ?? 0;
 
   /** @param {{onCommand: (command: Command) => void, onAxis: (x: View["x"]) => void, onFollow: (newest: number) => void}} listener */
   constructor(listener) {
     this.listener = listener;
-    this.#newest = h("select", { "aria-label": "How many of the newest steps to follow", onchange: () => listener.onFollow(this.newest) });
-    this.#offer(FOLLOWED[0] ?? 0);
-    this.element = h("div", { class: "toolbar", role: "toolbar", "aria-label": "What the charts show" });
-  }
-
-  /** How many of the newest updates are followed, where they are. */
-  get newest() {
-    return Number(this.#newest.value);
   }
 
   /**
    * @param {View} view
-   * @param {{own: boolean, live: boolean, follows: boolean, paused: string | null}} run whether it has steps of the user's own, goes on and can be followed, and
-   *   since when its charts hold still, in words
+   * @param {{own: boolean, live: boolean, follows: boolean, paused: string | null}} run whether it has steps of the user's own,
+   *   goes on and can be followed, and since when its charts hold still, in words
    */
   update(view, { own, live, follows, paused }) {
-    const { onCommand, onAxis } = this.listener;
-    if (view.follow !== null) this.#offer(view.follow);
+    const { onCommand, onAxis, onFollow } = this.listener;
+    this.newest = view.follow ?? this.newest;
+    const newest = [...new Set([...FOLLOWED, this.newest])].map((each) => /** @type {const} */ ([String(each), count(each)]));
+    const label = "How many of the newest steps to follow";
+    const numbers = select({ label, options: newest, chosen: String(this.newest), onChoose: (value) => onFollow(Number(value)) });
     mark(this.element, "data-paused", paused === null ? null : "");
     const axes = AXES.map((x) => {
       const hidden = x === "user" && view.x !== "user" && !own;
@@ -62,7 +59,7 @@ export class Toolbar {
     const moves = MOVES.map(
       ([command, name, sign]) => html`<button type="button" title=${name} aria-label=${name} @click=${() => onCommand(command)}>${sign}</button>`,
     );
-    render(
+    renderForm(
       html`
         <div class="controls">
           <div class="choice" role="group" aria-label="Horizontal axis">${axes}</div>
@@ -72,7 +69,7 @@ export class Toolbar {
           </div>
           <div class="choice" role="group" aria-label="Live" ?hidden=${!follows}>
             <button type="button" title="Follow the newest steps (f)" aria-pressed=${view.follow !== null} @click=${() => onCommand("follow")}>Follow</button>
-            ${this.#newest}
+            ${numbers}
             <button type="button" title="Pause live updates (p)" aria-pressed=${paused !== null} ?hidden=${!live && paused === null} @click=${() => onCommand("pause")}>
               ${paused === null ? "Pause" : "Resume"}
             </button>
@@ -82,12 +79,6 @@ export class Toolbar {
       `,
       this.element,
     );
-  }
-
-  /** @param {number} newest which may be of the address alone */
-  #offer(newest) {
-    const offered = [...new Set([...FOLLOWED, newest])];
-    offer(this.#newest, offered.map((each) => [String(each), count(each)]), String(newest));
   }
 }
 

@@ -15,10 +15,7 @@ export class WhatIf {
   #slider;
   #look;
 
-  /**
-   * @param {Charts} charts
-   * @param {(view: View) => void} onView
-   */
+  /** @param {Charts} charts @param {(view: View) => void} onView */
   constructor(charts, onView) {
     this.charts = charts;
     this.onView = onView;

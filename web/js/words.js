@@ -1,33 +1,38 @@
 // What the numbers of a summary are called and mean. The charts bring their own words.
 
-export const DEFINITIONS = {
-  scale: "What the loss is multiplied by now, so that small gradients are not lost in fp16.",
-  updates: "Optimizer steps: scaler.update() calls after at least one scaler.step(). A skipped step leaves the weights alone.",
-  skipped: "Steps in which any optimizer on any rank found an inf or a NaN and left the weights alone. A step counts once for all ranks.",
-  underflow:
-    "Shares of gradient elements at the newest sample: below 2⁻¹⁴, which fp16 holds with fewer bits, and exactly zero, flushed by fp16 or zero all along. fp16-representable parameters only.",
-  headroom: "Bits between the largest scaled gradient and 65 504, fp16's largest number. An upper bound: activation gradients overflow first.",
-  records: "Records stored, of those that the training processes numbered. A hole in the numbers is a lost record.",
-  sampled: "Steps whose gradients were measured. The monitor spaces them to keep its overhead inside the budget. It samples at least one step in 128, and after each change of the loss scale.",
-  overhead: "Share of training time that the monitor itself took on the training thread and on the device, as it measured.",
-  parameters: "Parameters that the scaler's optimizers hold.",
-  newest: "When the newest step was made, by the training machine's clock.",
-  ranks: "Processes that trained together, and how often they were started.",
-};
+/** @typedef {{definition: string, section: string}} Definition */
 
-/** Where the page on what is measured has more about each. @type {Record<keyof typeof DEFINITIONS, string>} */
-export const SECTIONS = {
-  scale: "at-every-update",
-  updates: "at-every-update",
-  skipped: "at-every-update",
-  underflow: "the-classes",
-  headroom: "derived",
-  records: "about-ampmon-itself",
-  sampled: "when-sampled",
-  overhead: "about-ampmon-itself",
-  parameters: "on-the-grid-or-not",
-  newest: "at-every-update",
-  ranks: "about-ampmon-itself",
+/** What is told of a run, and where the page on what is measured has more. @satisfies {Record<string, Definition>} */
+export const NUMBERS = {
+  scale: { definition: "What the loss is multiplied by now, so that small gradients are not lost in fp16.", section: "at-every-update" },
+  skipped: {
+    definition: "Steps in which any optimizer on any rank found an inf or a NaN and left the weights alone. A step counts once for all ranks.",
+    section: "at-every-update",
+  },
+  underflow: {
+    definition:
+      "Shares of gradient elements at the newest sample: below 2⁻¹⁴, which fp16 holds with fewer bits, and exactly zero, flushed by fp16 or zero all along. fp16-representable parameters only.",
+    section: "the-classes",
+  },
+  headroom: {
+    definition: "Bits between the largest scaled gradient and 65 504, fp16's largest number. An upper bound: activation gradients overflow first.",
+    section: "derived",
+  },
+  records: {
+    definition: "Records stored, of those that the training processes numbered. A hole in the numbers is a lost record.",
+    section: "about-ampmon-itself",
+  },
+  sampled: {
+    definition:
+      "Steps whose gradients were measured. The monitor spaces them to keep its overhead inside the budget. It samples at least one step in 128, and after each change of the loss scale.",
+    section: "when-sampled",
+  },
+  overhead: {
+    definition: "Share of training time that the monitor itself took on the training thread and on the device, as it measured.",
+    section: "about-ampmon-itself",
+  },
+  newest: { definition: "When the newest step was made, by the training machine's clock.", section: "at-every-update" },
+  ranks: { definition: "Processes that trained together, and how often they were started.", section: "about-ampmon-itself" },
 };
 
 export const STATUS = /** @type {const} */ ({
@@ -47,10 +52,7 @@ export const SEVERITY = {
 
 export const LINES = ["import ampmon", "# in the place of torch.amp.GradScaler()", "scaler = ampmon.GradScaler()"];
 
-/**
- * What is told of a parameter at a sampled update, and where the page on what is measured has more.
- * @satisfies {Record<string, {definition: string, section: string}>}
- */
+/** The same of a parameter at a sampled update. @satisfies {Record<string, Definition>} */
 export const STATISTICS = {
   parameter: { definition: "By its name in the model. Sorted by it, parameters stand in the model's order.", section: "when-sampled" },
   subnormal: {

@@ -40,13 +40,13 @@ export interface Page {
   /** What a stream of news has told, of whichever run. */
   hear?(advances: Advance[]): void;
   /** Each second: ages change by themselves. */
-  tick(): void;
+  tick?(): void;
   /** Shows another address of the same page; false where it is another page. */
   look(address: Address): boolean;
-  recolour(): void;
+  recolour?(): void;
   /** Does what a key asks for; false where that is nothing of this page. */
   act?(command: Command): boolean;
-  close(): void;
+  close?(): void;
 }
 
 /** Where on a chart, or in which row of a heatmap, a click was. */
