@@ -10,7 +10,7 @@ from playwright.sync_api import Request, expect
 from batches import Trainer
 from posted import PostedRun, post
 from web.axe import violations
-from web.reader import Reader
+from web.reader import NOWHERE, Reader
 from web.views import TABS, settle
 
 
@@ -20,6 +20,28 @@ ORDER = (
 )
 """Of the page, from top to bottom."""
 STACK = ("scale", "skips", "scalars", "underflow")
+_MOVES = """() => {
+    const moves = [];
+    let drawn = Infinity;
+    const watch = new MutationObserver(() => {
+        if (!document.querySelector(".main-svg")) return;
+        watch.disconnect();
+        requestAnimationFrame(() => requestAnimationFrame(now => { drawn = now; }));
+    });
+    watch.observe(document.body, {childList: true, subtree: true});
+    const shifts = new PerformanceObserver(list => moves.push(...list.getEntries()));
+    shifts.observe({type: "layout-shift"});
+    window.moved = () => {
+        moves.push(...shifts.takeRecords());
+        shifts.disconnect(); watch.disconnect(); delete window.moved;
+        return moves.filter(({startTime}) => startTime > drawn).flatMap(({sources}) => sources)
+            .map(({node, previousRect: was, currentRect: is}) => ({name: node?.className, was, is}))
+            .filter(({was, is}) => was.height && is.height && Math.abs(was.y - is.y) >= 3)
+            .map(({name, was, is}) => `${name} from ${was.y} to ${is.y}`);
+    };
+}"""
+"""From now on `moved()` says, once, what moved up or down after the frame that shows the first chart, by as many pixels
+as the browser counts."""
 SELECTED = "[role=tab][aria-selected=true]"
 
 
@@ -63,6 +85,24 @@ def test_on_a_phone_the_stack_fits_one_screen(reader: Reader) -> None:
     settle(reader)
     (box,) = _boxes(reader, ".charts")
     assert box["height"] <= 844
+
+
+@pytest.mark.parametrize("values", [{"loss": 0.5}, {}])
+@pytest.mark.parametrize("size", [(1440, 900), (390, 844)])
+def test_nothing_moves_once_the_first_chart_is_drawn(
+    reader: Reader, size: tuple[int, int], values: dict[str, float]
+) -> None:
+    """Every part of the first screen of a run that was judged has its place then, with a logged value and without."""
+    reader.size(*size)
+    address = _trained(reader, **values)
+    reader.wait("judgement", lambda: reader.server.get(address[1:])["verdict"])
+    reader.open(NOWHERE)
+    reader.page.evaluate(_MOVES)
+    reader.open(address)
+    settle(reader)
+    reader.wait("the verdict", lambda: reader.text(".answer") not in {"", "…"})
+    reader.catch_up()
+    assert reader.ask("moved()") == []
 
 
 def test_a_wide_screen_has_two_columns(reader: Reader) -> None:

@@ -165,9 +165,10 @@ export class Charts {
     this.#again();
   }
 
-  /** Says whether the run has steps of the user's own, to be had as an axis. @param {boolean} own */
-  offerOwnSteps(own) {
+  /** Says whether the run has logged values, and steps of the user's own, to be had as an axis. @type {(any: boolean, own: boolean) => void} */
+  offerLogged(any, own) {
     this.#own = own;
+    this.named("scalars")?.foresee(!any);
     this.#describe();
   }
 

@@ -108,7 +108,7 @@ export class Compare {
     if (told === this.#told || path !== this.path) return;
     this.#told = told;
     this.#draw();
-    this.charts.offerOwnSteps(told.own_steps);
+    this.charts.offerLogged(true, told.own_steps);
   }
 
   #draw() {

@@ -12,7 +12,7 @@ import { html, nothing, render } from "./lit-html.js";
 import { at } from "./root.js";
 import { tried } from "./toast.js";
 
-/** @import { Alert, Diagnosis, Finding, Range, Summary } from "../types/page.js" */
+/** @import { Alert, Detail, Diagnosis, Finding, Range, Summary } from "../types/page.js" */
 
 const NAMED = 5;
 
@@ -24,6 +24,8 @@ export class Findings {
   #alerts = [];
   /** @type {Diagnosis | null} */
   #newest = null;
+  /** What the server said was wrong, until what it finds is here. @type {Pick<Summary, "severity" | "verdict"> | null} */
+  #told = null;
   #going = true;
   #any = false;
   #several = false;
@@ -58,18 +60,20 @@ export class Findings {
 
   /**
    * Shows how the alerts stand: each with the first finding of its rule, and by itself where there is none.
-   * @param {Alert[]} alerts
-   * @param {boolean} may whether the reader may change the run
+   * @param {Detail} run whose verdict is told until its findings are there
+   * @param {boolean} may whether the reader may change it
    */
-  heed(alerts, may) {
-    this.#alerts = alerts;
+  heed(run, may) {
+    this.#alerts = run.alerts ?? [];
+    this.#told = run.severity === null || run.severity === "notice" ? null : run;
     this.#may = may;
     this.#draw();
   }
 
   #draw() {
-    const { severity, findings, training } = this.#newest ?? { severity: null, findings: [], training: null };
-    const more = severity === null || severity === "notice" ? 0 : findings.length - 1;
+    const { severity, findings, training } = this.#newest ?? { severity: this.#told?.severity ?? null, findings: [], training: null };
+    const answer = this.#newest ? answerOf(findings, this.#any) : (this.#told?.verdict ?? "…");
+    const more = severity === null || severity === "notice" ? 0 : Math.max(0, findings.length - 1);
     const left = new Map(this.#alerts.map((alert) => [alert.rule, alert]));
     keyed(this.#list, numbered(findings), {
       key: ({ key }) => key,
@@ -85,7 +89,7 @@ export class Findings {
       html`
         <summary>
           ${this.#any || severity !== null ? verdictBadge(severity) : nothing}
-          <span class="answer">${this.#newest ? withCode(answerOf(findings, this.#any)) : "…"}</span>
+          <span class="answer">${withCode(answer)}</span>
           <span class="more">${more ? `and ${plural(more, "more finding")}` : ""}</span>
           ${this.#alerts.some((alert) => wordOf(alert) === "firing") ? alarm("firing") : nothing}
         </summary>

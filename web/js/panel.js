@@ -45,6 +45,7 @@ export class Panel {
   #figure = null;
   /** Why it is not there; "" where it is. */
   #trouble = "";
+  #absent = false;
   #listening = false;
   /** Whether the plot shows another stretch than its figure does, until the figure of that stretch comes. */
   #moved = false;
@@ -75,7 +76,17 @@ export class Panel {
 
   /** Whether it is on the screen, or nearly so, or has nothing to show in its place, which is left to others then. */
   get visible() {
-    return this.#onscreen.here || this.#meta?.absent === true;
+    return this.#onscreen.here || this.#nothing;
+  }
+
+  get #nothing() {
+    return this.#meta ? this.#meta.absent === true : this.#absent;
+  }
+
+  /** Takes no room where nothing is to come, unless its figure says otherwise. @param {boolean} absent */
+  foresee(absent) {
+    this.#absent = absent;
+    if (this.#meta === undefined) this.#write();
   }
 
   /** Whether it waits for what it is to show, be it once more after it failed. */
@@ -240,15 +251,16 @@ export class Panel {
 
   #write() {
     const { name, listener } = this;
-    const { title = this.#trouble && sentence(name), caption = "", empty = "", definitions = {}, absent = false } = this.#meta ?? {};
+    const { title = this.#trouble && sentence(name), caption = "", empty = "", definitions = {} } = this.#meta ?? {};
     const why = this.#trouble || (this.#meta ? empty : "Loading…");
     const stacked = this.position !== "alone";
     const words = html`<p class="caption" ?hidden=${!caption}>${caption}</p>`;
     const terms = Object.entries(definitions).map(([word, definition]) => html`<div><dt>${word}</dt><dd>${definition}</dd></div>`);
     const about = html`<div tabindex="0">${stacked ? words : nothing}<dl>${terms}</dl></div>`;
     mark(this.element, "data-waiting", this.#meta ? null : "");
-    this.element.hidden = absent;
+    this.element.hidden = this.#nothing;
     this.#plot.hidden = why !== "";
+    this.#readout.element.hidden = why !== "" && !stacked;
     this.#plot.setAttribute("aria-label", `${title}. ${caption}`);
     renderForm(
       html`

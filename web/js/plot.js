@@ -120,9 +120,9 @@ export function clear(element) {
  */
 export function listen(element, { onZoom, onReset, onClick }) {
   if (!("on" in element) || typeof element.on !== "function") return;
-  element.on("plotly_relayout", (/** @type {Record<string, unknown>} */ change) => {
-    const range = rangeOf(change);
-    if (range && !quiet.has(element)) onZoom(range);
+  element.on("plotly_relayout", (/** @type {Record<string, number | string | undefined>} */ change) => {
+    const { "xaxis.range[0]": low, "xaxis.range[1]": high } = change;
+    if (low !== undefined && high !== undefined && !quiet.has(element)) onZoom([low, high]);
   });
   element.on("plotly_doubleclick", onReset);
   element.on("plotly_click", (/** @type {{points: Point[]}} */ { points: [point] }) => {
@@ -133,18 +133,6 @@ export function listen(element, { onZoom, onReset, onClick }) {
 /** @param {HTMLElement} element */
 function isDrawn(element) {
   return element.classList.contains("js-plotly-plot");
-}
-
-/** @param {Record<string, unknown>} change @returns {PlotRange | null} */
-function rangeOf(change) {
-  const low = change["xaxis.range[0]"];
-  const high = change["xaxis.range[1]"];
-  return isEnd(low) && isEnd(high) ? [low, high] : null;
-}
-
-/** @param {unknown} end @returns {end is number | string} */
-function isEnd(end) {
-  return typeof end === "number" || typeof end === "string";
 }
 
 /** @param {HTMLElement} element @param {() => Promise<unknown>} work */

@@ -119,13 +119,16 @@ export class Run {
 
   /** Fetches the summary, and asks for what it says has changed. Rejects where the server does not answer. */
   async refresh() {
+    // The first charts have their places: what was logged is known before one is drawn.
+    const logged = this.#run ?? this.#readLogged().catch(() => {});
     const summary = await get(this.path).catch((error) => {
       if (error instanceof Refused && error.status === 404) this.onGone();
       throw error;
     });
+    await logged;
     const run = /** @type {Detail} */ (summary);
     this.#run = run;
-    this.findings.heed(run.alerts ?? [], mayChange(run));
+    this.findings.heed(run, mayChange(run));
     this.tick();
     this.charts.refresh();
     this.readDrawer();
@@ -139,8 +142,9 @@ export class Run {
     await this.refresh().catch(() => this.onTrouble());
   }
 
-  /** Asks for the charts of what is new, without a wait for the summary. @param {Advance[]} advances */
+  /** Asks for the charts of what is new, without a wait for the summary once there was one. @param {Advance[]} advances */
   hear(advances) {
+    if (this.#run === null) return;
     for (const { run, version, step } of advances) if (run === this.id) this.charts.hear(version, step ?? null);
   }
 
@@ -248,7 +252,7 @@ export class Run {
       if (shown === "skips") await this.skips.refresh();
       if (shown === "events") await this.events.refresh();
       if (shown === "gradients") await this.parameters.refresh((this.#run?.sampled_updates ?? 0) > 0);
-      if (!this.#ownSteps) await this.#findOwnSteps();
+      if (!this.#ownSteps) await this.#readLogged();
     } catch (error) {
       if (!(error instanceof Refused)) this.onTrouble();
     }
@@ -273,11 +277,11 @@ export class Run {
     this.#goTo({ ...view, ...range, x: "step", stream, follow: null, at: null });
   }
 
-  /** Those of one name are enough, and they do not go away. */
-  async #findOwnSteps() {
+  /** Learns what was logged: steps of one name are enough, and they do not go away. */
+  async #readLogged() {
     const { names } = /** @type {{names: LoggedName[]}} */ (await get(`${this.path}/scalars`));
     this.#ownSteps = names.some((name) => name.user_steps > 0);
-    this.charts.offerOwnSteps(this.#ownSteps);
+    this.charts.offerLogged(names.length > 0, this.#ownSteps);
   }
 }
 

@@ -205,6 +205,12 @@ export interface ParameterRow {
   norm_kind: Kind;
 }
 
+/** A name that was logged, on one stream. */
+export interface LoggedName {
+  name: string;
+  user_steps: number;
+}
+
 /** A page of the parameters of one sampled update; numbers of all of them, and of those that a search found. */
 export interface Sampled {
   step: number;
@@ -214,12 +220,6 @@ export interface Sampled {
   overflowed: number;
   sampled: boolean;
   parameters: ParameterRow[];
-}
-
-/** A name that was logged, on one stream. */
-export interface LoggedName {
-  name: string;
-  user_steps: number;
 }
 
 /** What a chart leaves to the reader: a parameter of its address, and the values that it can have, each in words.
