@@ -1,4 +1,4 @@
-"""Nobody is kept out: axe's rules on every view of the page, in both themes, on a phone and on a desk."""
+"""Nobody is kept out: axe's rules on every view of the page, in both themes, and all words on a phone and a desk."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from extremes import make
 from posted import post
 from serving import Server
 from web.axe import violations
+from web.layout import faults
 from web.reader import NOWHERE, Reader
 from web.views import ALL_OF_IT, PROJECT, TABS, VIEWS, settle
 
@@ -37,7 +38,7 @@ def shown(served: Server) -> list[UUID]:
 def test_a_view_keeps_the_rules_of_axe_in_each_look(
     shown: list[UUID], reader: Reader, name: str
 ) -> None:
-    """axe finds no fault in names, roles, order and contrast; on a run, neither in an open menu, the help and a tab.
+    """axe finds no fault, and nothing is cut off; on a run, axe neither in an open menu, the help and a tab.
 
     A tab is checked in one of the looks: tabs share their tables, fields and charts.
     """
@@ -48,6 +49,7 @@ def test_a_view_keeps_the_rules_of_axe_in_each_look(
         reader.theme(theme)
         reader.size(width, ALL_OF_IT)
         VIEWS[name].show(reader, *shown)
+        assert faults(reader.page) == []
         if name == "parameter":
             reader.figure("scale").locator(".menu summary").click()
             expect(reader.figure("scale").get_by_role("button", name="CSV")).to_be_visible()
@@ -64,12 +66,15 @@ def test_a_view_keeps_the_rules_of_axe_in_each_look(
 
 @pytest.mark.parametrize("name", ONE)
 def test_a_small_view_keeps_the_rules_of_axe(shown: list[UUID], reader: Reader, name: str) -> None:
-    """axe finds no fault in names, roles, order and contrast."""
+    """axe finds no fault in names, roles, order and contrast; at neither width is anything cut off."""
     theme, width = LOOKS[ONE[name]]
     reader.theme(theme)
     reader.size(width)
     VIEWS[name].show(reader, *shown)
     assert violations(reader.page) == []
+    for _, each in LOOKS:
+        reader.size(each)
+        assert faults(reader.page) == []
 
 
 def test_no_view_is_left_out() -> None:
