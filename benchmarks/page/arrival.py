@@ -34,7 +34,7 @@ from benchmarks.store import peer_servers
 from benchmarks.store.timing import Client
 
 
-BAR_P95_MS = 300.0
+BAR_P95_MS = 250.0
 LAST_S = 90.0
 """So long the page may take for the last step."""
 

@@ -21,7 +21,7 @@ from benchmarks.server import serving
 from benchmarks.store.timing import Client
 
 
-BAR_RATIO = 1.1
+BAR_RATIO = 1.05
 READINGS = 30
 
 

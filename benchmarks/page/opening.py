@@ -30,11 +30,11 @@ TALL = 12_000
 QUIET_MS = 500
 """Nothing drawn for so long: a zoom has come to rest."""
 BARS = {
-    "first_chart_ms": 1000.0,
-    "all_charts_ms": 2000.0,
+    "first_chart_ms": 300.0,
+    "all_charts_ms": 800.0,
     "longest_task_ms": 200.0,
     "transferred_kB": 500.0,
-    "zoom_p95_ms": 300.0,
+    "zoom_p95_ms": 200.0,
 }
 ZOOMS = (
     "Zoom in",
