@@ -208,7 +208,7 @@ def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
     verdict = run.verdict if run.updates or run.severity else None
     yield "verdict", NONE if verdict is None else verdict.replace("`", "")
     yield "status", run.status
-    yield "updates", count(run.updates)
+    yield "steps", count(run.updates)
     yield "skipped", count(run.skipped)
     yield "skip rate", NONE if run.skip_rate is None else percent(run.skip_rate)
     scale = join(run.scale, KINDS.index(run.scale_kind))
