@@ -15,7 +15,10 @@ export function wholeView() {
   return { x: "step", start: null, stop: null, stream: null, rank: null, parameter: null, follow: null, at: null, choices: {} };
 }
 
-/** Choices of which one is another, or none where it is "". @type {(choices: View["choices"], name: string, value: string) => View["choices"]} */
+/**
+ * Choices of which one is another, or none where it is "".
+ * @type {(choices: View["choices"], name: string, value: string) => View["choices"]}
+ */
 export function chosen(choices, name, value) {
   const { [name]: _, ...others } = choices;
   return value ? { ...others, [name]: value } : others;
@@ -23,8 +26,7 @@ export function chosen(choices, name, value) {
 
 /**
  * What an address asks for. One with what is no run's id, as a link that was cut has, is of nothing.
- * @param {string} hash what follows "#", or ""
- * @returns {Address}
+ * @type {(hash: string) => Address}
  */
 export function parse(hash) {
   const [path = "", query = ""] = hash.replace(/^#/, "").split("?");
@@ -48,9 +50,8 @@ export function format(address) {
 }
 
 /**
- * A view as a query, as the address bar has it.
- * @param {View} view
- * @param {boolean} withAxis whether to name the axis even where it is the usual one
+ * A view as the address bar has it, and its axis though it were the usual one.
+ * @type {(view: View, withAxis: boolean) => URLSearchParams}
  */
 export function viewQuery(view, withAxis) {
   const query = new URLSearchParams();

@@ -90,7 +90,7 @@ export function wordOf(alert) {
 
 /**
  * A time of day by the reader's clock, with its date where that is not today's.
- * @param {number} time microseconds since the epoch
+ * @param {number} time in microseconds
  */
 export function hour(time) {
   const then = new Date(time / 1000);

@@ -35,9 +35,8 @@ export class SignedOut extends Unreachable {}
 const held = new Map();
 
 /**
- * What the server has at a path under /api/v1: the same object as before, where that has not changed.
- * @param {string} path
- * @returns {Promise<unknown>}
+ * What is at a path under /api/v1: the same object as before, where that has not changed.
+ * @type {(path: string) => Promise<unknown>}
  */
 export async function get(path) {
   const before = held.get(path);
@@ -62,8 +61,8 @@ export async function send(method, path, body) {
 }
 
 /**
- * The answer, if it is a good one.
- * @param {string} path under /api/v1
+ * The answer from a path under /api/v1, if it is a good one.
+ * @param {string} path
  * @param {RequestInit & {headers?: Record<string, string>}} options its signal in place of a time limit
  */
 export async function call(path, { headers = {}, signal = AbortSignal.timeout(WAIT_MS), ...options }) {

@@ -3,6 +3,7 @@
 import { html, nothing } from "./lit-html.js";
 import { SEVERITY, STATUS } from "./words.js";
 
+/** @import { TemplateResult } from "./lit-html.js" */
 /** @import { Severity, Status } from "../types/page.js" */
 
 /** @param {Status} status */
@@ -12,9 +13,8 @@ export function badge(status) {
 }
 
 /**
- * @param {Severity | null} severity null: nothing is wrong
- * @param {string} [words] said in the place of the severity's own
- * @param {string} [title]
+ * Null is nothing wrong; `words` are in place of the severity's.
+ * @type {(severity: Severity | null, words?: string, title?: string) => TemplateResult}
  */
 export function verdictBadge(severity, words, title) {
   const [shape, word] = SEVERITY[severity ?? "healthy"];

@@ -14,11 +14,7 @@ import { mayChange } from "./who.js";
 
 const NAMED_MAX = 8;
 
-/**
- * What can be done with the run on the page.
- * @param {Summary} run
- * @param {() => void} onChange called when the run is another
- */
+/** What can be done with the run on the page. @type {(run: Summary, onChange: () => void) => TemplateResult} */
 export function runActions(run, onChange) {
   const act = async (/** @type {Work} */ work) => (await tried(() => work(run))) && onChange();
   return html`<p class="own" ?hidden=${!mayChange(run)}>
@@ -63,10 +59,8 @@ export function edit(run, onAnswer) {
 }
 
 /**
- * @param {string} title
- * @param {TemplateResult} content
- * @param {string} deed what its button is called
- * @param {(form: FormData) => void} answered called where it was closed by its deed
+ * Asks with a box, and answers where it was closed by its deed.
+ * @type {(title: string, content: TemplateResult, deed: string, answered: (form: FormData) => void) => void}
  */
 function ask(title, content, deed, answered) {
   const dialog = document.body.appendChild(h("dialog", { class: "asking", "aria-label": title }));

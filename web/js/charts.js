@@ -116,9 +116,8 @@ export class Charts {
   }
 
   /**
-   * Another chart, to be put on the page by whoever asks: it zooms, is refreshed and is closed as those here are.
-   * @param {string} name
-   * @param {Position} [position]
+   * Another chart for the page, which is kept as those here are.
+   * @type {(name: string, position?: Position) => Panel}
    */
   panel(name, position) {
     const ask = paced(() => this.#refresh(panel), EACH_MS);
@@ -165,17 +164,17 @@ export class Charts {
     this.#again();
   }
 
-  /** Says whether the run has logged values, and steps of the user's own, to be had as an axis. @type {(any: boolean, own: boolean) => void} */
+  /**
+   * Says whether the run has logged values, and steps of the user's own, to be had as an axis.
+   * @type {(any: boolean, own: boolean) => void}
+   */
   offerLogged(any, own) {
     this.#own = own;
     this.named("scalars")?.foresee(!any);
     this.#describe();
   }
 
-  /**
-   * Takes note of how far the run is, and says anew what is shown: for how long charts are held still changes by itself.
-   * @param {Summary} run
-   */
+  /** Says anew what is shown: for how long charts are held still changes by itself. @param {Summary} run */
   know(run) {
     const end = endOf(run);
     // A summary may be older than what was heard meanwhile.
@@ -187,11 +186,7 @@ export class Charts {
     this.#describe();
   }
 
-  /**
-   * Hears of a version of the run and of its newest step, ahead of its summary.
-   * @param {number} version
-   * @param {number | null} step
-   */
+  /** Hears how far the run is, ahead of its summary. @type {(version: number, step: number | null) => void} */
   hear(version, step) {
     this.#version = Math.max(this.#version, version);
     const more = this.#end && step !== null ? Math.max(0, step - this.#end.step) : 0;

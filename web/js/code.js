@@ -2,7 +2,7 @@
 
 import { html } from "./lit-html.js";
 
-/** @import { TemplateResult } from "./lit-html.js" */
+/** @import { Told, TemplateResult } from "./lit-html.js" */
 
 const COPIED_MS = 2000;
 
@@ -24,10 +24,7 @@ export function copyButton(code) {
   return html`<button type="button" ?hidden=${!code} @click=${copied}>Copy the code</button>`;
 }
 
-/**
- * Copies the code beside a button; without the right to the clipboard, or without one, it is marked, for the reader to copy.
- * @param {Event} event
- */
+/** Copies the code beside a button, or else marks it for the reader to copy. @param {Told} event */
 async function copied({ currentTarget }) {
   const button = /** @type {HTMLButtonElement} */ (currentTarget);
   const code = button.closest("section, details")?.querySelector(".code code");

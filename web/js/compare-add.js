@@ -13,10 +13,7 @@ export class AddRun {
   #found = h("ul", { class: "offered", hidden: true });
   #field = searchField("add", "Add a run: part of its name, project, owner or tag", "Add a run", (search) => void this.#search(search));
 
-  /**
-   * @param {readonly string[]} there the runs that are compared already
-   * @param {{onAdd: (run: string) => void, onTrouble: () => void}} listener
-   */
+  /** @param {readonly string[]} there @param {{onAdd: (run: string) => void, onTrouble: () => void}} listener */
   constructor(there, listener) {
     this.there = there;
     this.listener = listener;

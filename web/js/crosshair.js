@@ -3,9 +3,8 @@
 /** A panel, and how far across and up its plot, as shares. @typedef {{panel: Element, across: number, up: number}} Place */
 
 /**
- * Tells the place of the pointer, at most once a frame; null where it is on no plot.
- * @param {HTMLElement} within
- * @param {(place: Place | null) => void} onPlace
+ * Tells of the pointer at most once a frame; null is on no plot.
+ * @type {(within: HTMLElement, onPlace: (place: Place | null) => void) => void}
  */
 export function install(within, onPlace) {
   /** @type {PointerEvent | null} */

@@ -76,7 +76,10 @@ export function select({ name = "", label, options, chosen, hidden = false, onCh
   return html`<select name=${name} aria-label=${label} data-chosen=${chosen} ?hidden=${hidden} @change=${({ target }) => onChoose(target.value)}>${words}</select>`;
 }
 
-/** Renders what has such fields, by what selects them. @type {(template: TemplateResult, element: HTMLElement, fields?: string) => void} */
+/**
+ * Renders what has such fields, by what selects them.
+ * @type {(template: TemplateResult, element: HTMLElement, fields?: string) => void}
+ */
 export function renderForm(template, element, fields = "select") {
   render(template, element);
   for (const field of /** @type {NodeListOf<HTMLSelectElement>} */ (element.querySelectorAll(fields))) {

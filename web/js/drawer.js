@@ -42,11 +42,7 @@ export class Drawer {
     this.#onscreen = new Onscreen(this.element, () => void this.#fetch().catch(() => {}));
   }
 
-  /**
-   * Shows the parameter that the view names, or nothing. Rejects where the server does not answer.
-   * @param {Detail} run
-   * @param {View} view
-   */
+  /** Rejects where the server does not answer. @type {(run: Detail, view: View) => Promise<void>} */
   async refresh(run, view) {
     this.#run = run;
     this.look(view);

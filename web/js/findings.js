@@ -24,7 +24,10 @@ export class Findings {
   #alerts = [];
   /** @type {Diagnosis | null} */
   #newest = null;
-  /** What the server said was wrong, until what it finds is here. @type {Pick<Summary, "severity" | "verdict"> | null} */
+  /**
+   * What the server said was wrong, until what it finds is here.
+   * @type {Pick<Summary, "severity" | "verdict"> | null}
+   */
   #told = null;
   #going = true;
   #any = false;
@@ -49,7 +52,10 @@ export class Findings {
     return this.#newest?.notices ?? [];
   }
 
-  /** Fetches and shows what is wrong with the run now. Rejects where the server does not answer. @param {Summary | null} run */
+  /**
+   * Fetches and shows what is wrong with the run now. Rejects where the server does not answer.
+   * @param {Summary | null} run
+   */
   async refresh(run) {
     this.#newest = /** @type {Diagnosis} */ (await get(`${this.path}/diagnosis`));
     this.#any = run !== null && run.updates > 0;
@@ -58,11 +64,7 @@ export class Findings {
     this.#draw();
   }
 
-  /**
-   * Shows how the alerts stand: each with the first finding of its rule, and by itself where there is none.
-   * @param {Detail} run whose verdict is told until its findings are there
-   * @param {boolean} may whether the reader may change it
-   */
+  /** Shows its alerts, and its verdict until its findings are there. @type {(run: Detail, may: boolean) => void} */
   heed(run, may) {
     this.#alerts = run.alerts ?? [];
     this.#told = run.severity === null || run.severity === "notice" ? null : run;
@@ -154,9 +156,8 @@ function whereOf({ parameters, scaler }, several) {
 }
 
 /**
- * The answer in a line: the worst finding, or that nothing needs doing.
- * @param {Pick<Finding, "severity" | "title">[]} findings the worst first
- * @param {boolean} any whether there is an update to judge by
+ * The answer in a line; `any`: there is a step to judge by.
+ * @type {(worstFirst: Pick<Finding, "severity" | "title">[], any: boolean) => string}
  */
 export function answerOf([worst, ...others], any) {
   if (worst && worst.severity !== "notice") return worst.title;
@@ -164,10 +165,7 @@ export function answerOf([worst, ...others], any) {
   return worst ? `Healthy · ${plural(1 + others.length, "notice")}` : "No problems found.";
 }
 
-/**
- * Each finding with a name that stays while its numbers change: several may be of one rule.
- * @param {Finding[]} findings
- */
+/** Each with a name that stays while its numbers change: several may be of one rule. @param {Finding[]} findings */
 export function numbered(findings) {
   /** @type {Map<string, number>} */
   const seen = new Map();

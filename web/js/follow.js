@@ -13,20 +13,15 @@ export const FOLLOWED = [100, 1000, 10_000];
  * @typedef {End & {since: number}} Pause
  */
 
-/**
- * @param {{last_step: number | null, last_time: number | null, updates: number}} run
- * @returns {End | null} null where there is no update yet
- */
+/** @type {(run: {last_step: number | null, last_time: number | null, updates: number}) => End | null} */
 export function endOf({ last_step, last_time, updates }) {
   return last_step === null || last_time === null ? null : { step: last_step, time: last_time, updates };
 }
 
 /**
- * The view that figures are asked for: its ends are those of the data that is wanted, its `follow` is done with.
- * @param {View} view
- * @param {End | null} end null where it is not known yet
- * @param {End | null} pause where the charts are held still
- * @returns {View | null} null where it cannot be told yet
+ * The view that figures are asked for, with the ends of the data that is wanted and no `follow`; null where `end` must be
+ * known first.
+ * @type {(view: View, end: End | null, pause: Pause | null) => View | null}
  */
 export function asked(view, end, pause) {
   if (view.follow !== null) {

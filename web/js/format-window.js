@@ -16,9 +16,9 @@ const LOSSES = [
 ];
 
 /**
- * The shares of all elements that a format loses at a scale.
+ * The shares of all elements that a format loses at 2 ** level.
  * @param {Omit<Window, "format" | "low" | "high">} window
- * @param {number} level the scale's power of two
+ * @param {number} level
  */
 export function lostAt({ overflow, normal, smallest, first, counts, elements }, level) {
   const share = (/** @type {number} */ from, /** @type {number} */ to) =>

@@ -6,12 +6,12 @@ export const SPACE = "\u202f";
 /** Where there is no number to say. */
 export const NONE = "–";
 
+/** @typedef {number | null | undefined} Maybe */
 /** @import { Kind } from "../types/page.js" */
 
 /**
- * A number as it was before JSON, which has no NaN and no infinity: those come as null with their kind.
- * @param {number | null} number
- * @param {Kind} kind
+ * A number as it was before JSON, which has no NaN and no infinity.
+ * @type {(number: number | null, kind: Kind) => number | null}
  */
 export function revived(number, kind) {
   return kind === null ? number : { nan: NaN, inf: Infinity, "-inf": -Infinity }[kind];
@@ -24,7 +24,7 @@ export function count(number) {
 
 /**
  * A share of 0..1: two digits below 10 %, else one decimal; never "0 %" or "100 %" for what is not.
- * @param {number | null | undefined} share
+ * @param {Maybe} share
  */
 export function percent(share) {
   if (share == null) return NONE;
@@ -35,19 +35,12 @@ export function percent(share) {
   return (parts >= 9.95 ? trim(parts.toFixed(1)) : twoDigits(parts)) + `${SPACE}%`;
 }
 
-/**
- * A share with its standard error: "3.1 % ± 0.2 %"; alone where it is exact.
- * @param {number | null | undefined} share
- * @param {number | null | undefined} error
- */
+/** A share with its standard error: "3.1 % ± 0.2 %". @type {(share: Maybe, error: Maybe) => string} */
 export function within(share, error) {
   return error ? `${percent(share)} ± ${percent(error)}` : percent(share);
 }
 
-/**
- * A loss scale as "32 768 = 2¹⁵", "1 000 ≈ 2^9.97", or only its power where the digits would not help.
- * @param {number | null | undefined} scale
- */
+/** A loss scale: "32 768 = 2¹⁵", "1 000 ≈ 2^9.97"; its power alone where digits would not help. @param {Maybe} scale */
 export function powerOfTwo(scale) {
   if (scale == null) return NONE;
   if (!Number.isFinite(scale) || scale <= 0) return plain(scale);
@@ -64,7 +57,7 @@ export function twoTo(exponent) {
   return `2${String(exponent).replace(/./g, (sign) => (sign === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹".charAt(Number(sign))))}`;
 }
 
-/** A loss scale as its power of two alone, where it is one: "2¹⁵". @param {number | null | undefined} scale */
+/** A loss scale as its power of two alone, where it is one: "2¹⁵". @param {Maybe} scale */
 export function power(scale) {
   const words = powerOfTwo(scale);
   return words.includes("=") ? words.slice(words.indexOf("=") + 2) : words;
@@ -102,12 +95,7 @@ export function ago(seconds) {
   return `${duration(seconds).split(" ")[0]} ago`;
 }
 
-/**
- * A time on the reader's clock, with the zone that it is of.
- * @param {number} time microseconds since the epoch
- * @param {string} [locale]
- * @param {string} [zone]
- */
+/** A time on the reader's clock, with its zone. @type {(us: number, locale?: string, zone?: string) => string} */
 export function moment(time, locale, zone) {
   return new Date(time / 1000).toLocaleString(locale, {
     ...{ year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" },
@@ -122,17 +110,16 @@ export function clock(time) {
 }
 
 /**
- * How many minutes east of UTC the reader's clock is, or was, or will be.
- * @param {number | null} time microseconds since the epoch; null is now
+ * How many minutes east of UTC the reader's clock is at a time, in microseconds, or now.
+ * @param {number | null} time
  */
 export function zoneOf(time) {
   return -(time === null ? new Date() : new Date(time / 1000)).getTimezoneOffset();
 }
 
 /**
- * A name for where there is little room and no markup: cut, and its direction kept to itself.
- * @param {string} name
- * @param {number} most letters
+ * A name of at most so many letters, its direction kept to itself: for where no markup can be.
+ * @type {(name: string, most: number) => string}
  */
 export function shortened(name, most) {
   const letters = [...name];
@@ -140,7 +127,7 @@ export function shortened(name, most) {
   return /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(cut) ? `\u2068${cut}\u2069` : cut;
 }
 
-/** @param {number | null | undefined} bits */
+/** @param {Maybe} bits */
 export function bits(bits) {
   if (bits == null) return NONE;
   if (!Number.isFinite(bits)) return plain(bits);
@@ -148,10 +135,7 @@ export function bits(bits) {
   return `${digits}${SPACE}${Math.abs(bits) === 1 ? "bit" : "bits"}`;
 }
 
-/**
- * Three significant digits, in powers of ten where the number is far from one.
- * @param {number | null | undefined} number
- */
+/** Three significant digits, in powers of ten where the number is far from one. @param {Maybe} number */
 export function measure(number) {
   if (number == null) return NONE;
   if (!Number.isFinite(number)) return plain(number);

@@ -17,9 +17,8 @@ export function downloadText(name, text, type) {
 }
 
 /**
- * Puts text on the clipboard, and says so. Resolves to whether that was allowed.
- * @param {string} text
- * @param {string} [what] what it is called where it is told
+ * Copies text, and says so by its name; false where that is not allowed.
+ * @type {(text: string, name?: string) => Promise<boolean>}
  */
 export async function copy(text, what = text) {
   const done = await navigator.clipboard?.writeText(text).then(() => true, () => false) ?? false;

@@ -12,7 +12,10 @@ import { Table } from "./table.js";
 /** @import { Column } from "./table.js" */
 /** @import { Culprit, HappenedEvent, SharedSkip, Skip, View } from "../types/page.js" */
 
-/** What the page of a run has to do with its tables. @typedef {{view: () => View, onView: (view: View) => void}} Page */
+/**
+ * What the page of a run has to do with its tables.
+ * @typedef {{view: () => View, onView: (view: View) => void}} Page
+ */
 
 const NAMED = 4;
 const ORIGINS = { input: "the model's input", forward: "forward", loss: "the loss", backward: "backward" };

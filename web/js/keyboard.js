@@ -45,7 +45,7 @@ export function commandOf(event, target) {
 }
 
 /**
- * The letter on a Latin keyboard, where this one has letters of another script.
+ * The letter on a Latin keyboard, where this one has another script.
  * @param {Pick<KeyboardEvent, "key" | "code">} event
  */
 function latin({ key, code }) {

@@ -21,10 +21,7 @@ export class OfRuns {
   #wanted = [];
   #ask = paced(() => this.#read(), ASK_MS);
 
-  /**
-   * @param {string} path where the server tells it, of a list of runs
-   * @param {() => void} onNews called when there is something new to draw
-   */
+  /** @param {string} path where the server tells it of a list of runs @param {() => void} onNews */
   constructor(path, onNews) {
     this.path = path;
     this.onNews = onNews;

@@ -47,10 +47,7 @@ export class List {
     onChoose: (run, chosen) => this.#choose(run, chosen),
   });
 
-  /**
-   * @param {Given} given what the address says
-   * @param {(given: Given, typed: boolean) => void} onGiven what it is to say
-   */
+  /** @param {Given} given what the address says @param {(given: Given, typed: boolean) => void} onGiven */
   constructor(given, onGiven) {
     this.onGiven = onGiven;
     const columns = columnChoice(() => {
@@ -126,7 +123,10 @@ export class List {
     return this.#pages.get(Math.floor(place / PAGE))?.[place % PAGE];
   }
 
-  /** Keeps the rows on the screen where they are, as new runs come above them. @type {(run: string, before: number) => void} */
+  /**
+   * Keeps the rows on the screen where they are, as new runs come above them.
+   * @type {(run: string, before: number) => void}
+   */
   #hold(run, before) {
     const { sort = "started", order = "" } = this.#filters.given;
     if (sort !== "started" || order === "ascending") return;

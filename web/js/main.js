@@ -83,9 +83,8 @@ function route() {
 }
 
 /**
- * Opens a page. Some of what it is asked for takes a while: once it was left that moves the reader nowhere.
- * @param {Address} address
- * @returns {Page}
+ * Opens a page. What it is asked for takes a while: once it was left that moves the reader nowhere.
+ * @type {(address: Address) => Page}
  */
 function open(address) {
   /** @type {Page} */

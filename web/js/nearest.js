@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { around } from "./range.js";
 
+/** @typedef {"after" | "before"} Side */
 /** @import { View } from "../types/page.js" */
 
 /** Updates shown about a skip, or microseconds, where the whole run was shown before. */
@@ -18,10 +19,8 @@ export class Skips {
   }
 
   /**
-   * A view about the next skip, or the one before; null where there is none. Rejects where the server does not answer.
-   * @param {View} view
-   * @param {"after" | "before"} side
-   * @returns {Promise<View | null>}
+   * A view about the next skip or the one before, if there is one. Rejects where the server does not answer.
+   * @type {(view: View, side: Side) => Promise<View | null>}
    */
   async find(view, side) {
     const from = this.#from(view, side);
@@ -37,8 +36,7 @@ export class Skips {
 
   /**
    * The step to look from: the one that is marked, else the end of what is shown.
-   * @param {View} view
-   * @param {"after" | "before"} side
+   * @type {(view: View, side: Side) => number | null}
    */
   #from({ x, start, stop, at }, side) {
     if (at === this.#last.at) return this.#last.step;

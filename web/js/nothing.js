@@ -13,7 +13,10 @@ export function noSuchRun() {
   return [h("h1", {}, "No such run"), h("p", { class: "empty" }, GONE)];
 }
 
-/** The page of an address that can be no run's. By the stream of all news it knows whether the server is there. @returns {Page} */
+/**
+ * The page of an address that can be no run's. By the stream of all news it knows whether the server is there.
+ * @returns {Page}
+ */
 export function noPage() {
   return {
     title: "No such run",

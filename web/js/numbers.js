@@ -114,7 +114,10 @@ export function tiles(run) {
   return html`<dl class="numbers">${TRAINING.map((readout) => cell(readout, run))}</dl>`;
 }
 
-/** How well a run is recorded, in words that lead to its numbers. @type {(run: Summary | null, onOpen: () => void) => TemplateResult} */
+/**
+ * How well a run is recorded, in words that lead to its numbers.
+ * @type {(run: Summary | null, onOpen: () => void) => TemplateResult}
+ */
 export function health(run, onOpen) {
   return html`<button type="button" class="quiet health" ?data-lost=${run?.lost_records} @click=${onOpen}>${run && healthWords(run)}</button>`;
 }

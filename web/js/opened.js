@@ -4,10 +4,7 @@
 
 /**
  * The view that a click asks for, or null where it asks for nothing.
- * @param {Figure | null} figure
- * @param {Point} point
- * @param {View} view
- * @returns {View | null}
+ * @type {(figure: Figure | null, point: Point, view: View) => View | null}
  */
 export function opened(figure, { y }, view) {
   const opens = figure?.layout.meta.opens;

@@ -181,14 +181,17 @@ export class Panel {
     return { data, layout: this.#read ? { ...layout, hovermode: layout.meta.opens ? "closest" : false } : layout };
   }
 
-  /** The x at a share of the plot's width, in Plotly's terms; null where nothing is read along it. @param {number} share */
+  /**
+   * The x at a share of the plot's width, in Plotly's terms; null where nothing is read along it.
+   * @param {number} share
+   */
   at(share) {
     const { range } = /** @type {{range?: [number, number]}} */ (this.#figure?.layout.xaxis ?? {});
     return range ? range[0] + share * (range[1] - range[0]) : null;
   }
 
   /**
-   * Reads it at a place along x, and how far up; where that is null, at the mark or the newest.
+   * Reads it at a place along x, and how far up; null is the mark or the newest.
    * @type {(x: number | null, up: number | null) => void}
    */
   point(x, up) {
@@ -218,7 +221,10 @@ export class Panel {
     await plot.show(this.#plot, range);
   }
 
-  /** What a click on a point of it opens, as a view; null where nothing. @type {(point: Point, view: View) => View | null} */
+  /**
+   * What a click on a point of it opens, as a view; null where nothing.
+   * @type {(point: Point, view: View) => View | null}
+   */
   opens(point, view) {
     return opened(this.#figure, point, view);
   }
@@ -229,9 +235,8 @@ export class Panel {
   }
 
   /**
-   * A picture of what is drawn, with its words, in the theme's colours, as a URL of data.
-   * @param {"png" | "svg"} format
-   * @param {string} run the run's name
+   * A picture of what is drawn, with its words and the run's name, as a URL of data.
+   * @type {(format: "png" | "svg", run: string) => Promise<string>}
    */
   async picture(format, run) {
     if (!this.#figure) throw new Error("nothing is drawn");

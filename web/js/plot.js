@@ -19,7 +19,9 @@ const SOON_MS = 200;
 
 /** @typedef {[number | string, number | string]} PlotRange */
 
-/** @type {Promise<NonNullable<Window["Plotly"]>> | undefined} */
+/** @typedef {NonNullable<Window["Plotly"]>} Library */
+
+/** @type {Promise<Library> | undefined} */
 let loading;
 
 /** @type {Promise<void>} what is being drawn, and all that waits behind it */
@@ -48,9 +50,8 @@ export function load() {
 }
 
 /**
- * Draws or redraws a figure, when its turn comes.
- * @param {HTMLElement} element
- * @param {() => Figure} figure as it is by then, its roles already colours
+ * Draws or redraws a figure, as it is when its turn comes, its roles already colours.
+ * @type {(element: HTMLElement, figure: () => Figure) => Promise<void>}
  */
 export function draw(element, figure) {
   wishes.set(element, {});
@@ -67,8 +68,7 @@ export function draw(element, figure) {
 
 /**
  * Shows another stretch of x, where its finer data is not there soon: moving a chart costs as much as drawing it.
- * @param {HTMLElement} element
- * @param {PlotRange} range
+ * @type {(element: HTMLElement, range: PlotRange) => Promise<void>}
  */
 export async function show(element, range) {
   const wish = {};
@@ -84,8 +84,8 @@ export async function show(element, range) {
 }
 
 /**
- * Does what is asked for one after another, each in a task of its own: the first chart is seen before the last is drawn.
- * @param {(Plotly: NonNullable<Window["Plotly"]>) => Promise<void>} work
+ * Works one after another, each in a task of its own: the first chart is seen before the last is drawn.
+ * @param {(Plotly: Library) => Promise<void>} work
  */
 function inTurn(work) {
   const mine = turn.then(load).then(async (Plotly) => {
@@ -98,9 +98,7 @@ function inTurn(work) {
 
 /**
  * A picture of a figure, as large as its layout says, as a URL of data.
- * @param {Figure} figure its roles already colours
- * @param {"png" | "svg"} format
- * @returns {Promise<string>}
+ * @type {(figure: Figure, format: "png" | "svg") => Promise<string>}
  */
 export async function picture({ data, layout }, format) {
   const Plotly = await load();

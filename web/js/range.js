@@ -5,11 +5,8 @@
 export const MINUTE_MS = 60_000;
 
 /**
- * The first x and the x after the last that a chart's range shows.
- * @param {[number | string, number | string]} shown the ends as Plotly has them: steps, or dates
- * @param {View["x"]} axis
- * @param {number} zone of the dates: minutes east of UTC
- * @returns {Range}
+ * The first x and the x after the last that a chart's range shows, whose dates are `zone` minutes east of UTC.
+ * @type {(shown: [number | string, number | string], axis: View["x"], zone: number) => Range}
  */
 export function fromPlot([low, high], axis, zone) {
   const microseconds = (/** @type {number | string} */ date) => Math.round(1000 * (milliseconds(date) - MINUTE_MS * zone));
@@ -21,10 +18,7 @@ export function fromPlot([low, high], axis, zone) {
 
 /**
  * What a chart shows for a stretch of x, in Plotly's terms.
- * @param {Range} range
- * @param {View["x"]} axis
- * @param {number} zone
- * @returns {[number, number]}
+ * @type {(range: Range, axis: View["x"], zone: number) => [number, number]}
  */
 export function toPlot({ start, stop }, axis, zone) {
   if (axis === "time") return [start / 1000 + MINUTE_MS * zone, stop / 1000 + MINUTE_MS * zone];
@@ -33,11 +27,7 @@ export function toPlot({ start, stop }, axis, zone) {
 
 /**
  * The stretch scaled by `factor` about its middle, or about the `mark` in it, and moved by `shift` of its length.
- * @param {Range} range
- * @param {number} factor
- * @param {number} shift
- * @param {number | null} [mark]
- * @returns {Range}
+ * @type {(range: Range, factor: number, shift: number, mark?: number | null) => Range}
  */
 export function moved({ start, stop }, factor, shift, mark = null) {
   const length = stop - start;

@@ -22,9 +22,7 @@ export function ranksOf({ streams }) {
 
 /**
  * All ranks together, then each, with what is drawn of it.
- * @param {number[]} ranks
- * @param {number} updates
- * @returns {[string, string][]}
+ * @type {(ranks: number[], updates: number) => [string, string][]}
  */
 export function options(ranks, updates) {
   const most = updates > ALONE ? `, its newest ${count(ALONE)} steps` : "";

@@ -33,9 +33,7 @@ function columnsOf(trace) {
 
 /**
  * What each trace says at a spot; at the newest points where that is null, and nothing of single marks.
- * @param {Figure} figure
- * @param {Spot | null} spot
- * @returns {Reading[]}
+ * @type {(figure: Figure, spot: Spot | null) => Reading[]}
  */
 export function readAt(figure, spot) {
   const { yaxis } = /** @type {{yaxis?: Axis}} */ (figure.layout);
@@ -57,9 +55,7 @@ export function placeWords({ layout }, x) {
 
 /**
  * The values of a trace's point at a spot: of a bar or a mark that is there, of a line that is held or near.
- * @param {Trace} trace
- * @param {Columns} columns
- * @param {Spot | null} spot
+ * @type {(trace: Trace, columns: Columns, spot: Spot | null) => Record<string, unknown> | null}
  */
 function pointAt({ type, mode, width = 0, line, meta }, { x, y, text, customdata }, spot) {
   const places = /** @type {number[]} */ (x);
@@ -79,10 +75,8 @@ function pointAt({ type, mode, width = 0, line, meta }, { x, y, text, customdata
 }
 
 /**
- * The values of a heatmap's cell at a spot.
- * @param {Columns} columns
- * @param {Spot | null} spot
- * @param {Axis} [axis] numbers from its range's lower end up, or a row for each name from its top down
+ * The same of a heatmap's cell. An axis has numbers from its range's lower end up, or a row for each name from its top down.
+ * @type {(columns: Columns, spot: Spot | null, axis?: Axis) => Record<string, unknown> | null}
  */
 function cellAt({ x, y, z, text, customdata }, spot, axis) {
   if (spot === null || spot.up === null) return null;
@@ -189,12 +183,7 @@ export class Readout {
     this.element.title = this.element.innerText;
   }
 
-  /**
-   * @param {string} name
-   * @param {number | null} x
-   * @param {number} low
-   * @param {number} high
-   */
+  /** @type {(name: string, x: number | null, low: number, high: number) => void} */
   #place(name, x, low, high) {
     if (x === null) this.plot.style.removeProperty(name);
     else this.plot.style.setProperty(name, String((x - low) / (high - low)));

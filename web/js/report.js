@@ -27,10 +27,8 @@ function draw(roles, figures) {
 }
 
 /**
- * Draws a figure, or says in its place why not: one that fails must not take the others along.
- * @param {HTMLElement} place
- * @param {Roles} roles
- * @param {Figure} figure
+ * Says in its place where a figure fails: it must not take the others along.
+ * @type {(place: HTMLElement, roles: Roles, figure: Figure) => Promise<void>}
  */
 async function drawIn(place, roles, figure) {
   try {

@@ -12,12 +12,7 @@ export function resolve(figure, roles) {
   return /** @type {Figure} */ (walk(figure, roles, ""));
 }
 
-/**
- * @param {unknown} part
- * @param {Roles} roles
- * @param {string} key under which it stands
- * @returns {unknown}
- */
+/** @type {(part: unknown, roles: Roles, key: string) => unknown} */
 function walk(part, roles, key) {
   if (typeof part === "string") return COLOURS.test(key) && part.startsWith(PREFIX) ? colour(part.slice(PREFIX.length), roles) : part;
   if (Array.isArray(part)) return part.map((item) => walk(item, roles, key));

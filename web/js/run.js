@@ -87,7 +87,10 @@ export class Run {
     this.#draw();
   }
 
-  /** Goes to a view. A parameter that is chosen is looked at among the gradients, wherever it was named. @param {View} view */
+  /**
+   * Goes to a view. A parameter that is chosen is looked at among the gradients, wherever it was named.
+   * @param {View} view
+   */
   #show(view) {
     const before = this.charts.view;
     if (view.at !== null && view.at !== before.at) this.#goTo(view);
@@ -142,7 +145,10 @@ export class Run {
     await this.refresh().catch(() => this.onTrouble());
   }
 
-  /** Asks for the charts of what is new, without a wait for the summary once there was one. @param {Advance[]} advances */
+  /**
+   * Asks for the charts of what is new, without a wait for the summary once there was one.
+   * @param {Advance[]} advances
+   */
   hear(advances) {
     if (this.#run === null) return;
     for (const { run, version, step } of advances) if (run === this.id) this.charts.hear(version, step ?? null);
@@ -268,7 +274,10 @@ export class Run {
     }
   }
 
-  /** Moves the charts to some steps of a finding's scaler, and the page to the charts. @type {(finding: Finding, range: Range) => void} */
+  /**
+   * Moves the charts to some steps of a finding's scaler, and the page to the charts.
+   * @type {(finding: Finding, range: Range) => void}
+   */
   #lookAt({ scaler }, range) {
     const { view } = this.charts;
     const streams = this.#run?.streams ?? [];

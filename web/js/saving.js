@@ -16,9 +16,8 @@ const ARRAYS = { i1: Int8Array, u1: Uint8Array, i2: Int16Array, i4: Int32Array, 
 /** @typedef {Record<string, unknown>} Trace */
 
 /**
- * A name that any system takes for a file: "resnet-50-scale-steps-0-399.png".
- * @param {(string | number)[]} parts
- * @param {string} ending
+ * A name that any system takes: "resnet-50-scale-steps-0-399.png".
+ * @type {(parts: (string | number)[], ending: string) => string}
  */
 export function fileName(parts, ending) {
   const words = parts.map((part) => String(part).normalize("NFKC").replace(/[^\p{L}\p{N}._]+/gu, "-").slice(0, NAME_MAX));
@@ -26,10 +25,7 @@ export function fileName(parts, ending) {
   return `${name || "chart"}.${ending}`;
 }
 
-/**
- * What a chart draws, a point a row: the series, x, y, the value where the chart has a third, and the point's words.
- * @param {Figure} figure
- */
+/** A point a row: its series, x, y, the value where the chart has a third, and its words. @param {Figure} figure */
 export function csvOf({ data, layout }) {
   const axis = /** @type {{title?: {text?: string}, type?: string} | undefined} */ (layout.xaxis);
   const dated = axis?.type === "date";
@@ -39,11 +35,8 @@ export function csvOf({ data, layout }) {
 }
 
 /**
- * The figure with its title and its caption above it, on a ground of its own, `width` pixels wide.
- * @param {Figure} figure
- * @param {string} run its name
- * @param {string} ground the colour behind it
- * @param {number} width
+ * The figure with its words above it, on a ground of its own.
+ * @type {(figure: Figure, run: string, ground: string, width: number) => object}
  */
 export function framed({ data, layout }, run, ground, width) {
   const margin = /** @type {{t?: number}} */ (layout.margin ?? {});
@@ -57,8 +50,7 @@ export function framed({ data, layout }, run, ground, width) {
 
 /**
  * A column of numbers or words, which may be packed, and may have several rows.
- * @param {unknown} values
- * @returns {unknown[]}
+ * @type {(values: unknown) => unknown[]}
  */
 export function unpacked(values) {
   if (Array.isArray(values)) return values;

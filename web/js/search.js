@@ -4,12 +4,7 @@ import { h, mark } from "./dom.js";
 
 const REST_MS = 250;
 
-/**
- * @param {string} name
- * @param {string} label
- * @param {string} placeholder
- * @param {(search: string) => void} onSearch
- */
+/** @type {(name: string, label: string, placeholder: string, onSearch: (search: string) => void) => HTMLInputElement} */
 export function searchField(name, label, placeholder, onSearch) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let resting;
@@ -38,9 +33,8 @@ export function searchField(name, label, placeholder, onSearch) {
 }
 
 /**
- * Puts a search that came from elsewhere into the field, unless the reader is writing there.
- * @param {HTMLInputElement} input
- * @param {string} search
+ * Takes a search that came from elsewhere, unless the reader is writing.
+ * @type {(input: HTMLInputElement, search: string) => void}
  */
 export function offerSearch(input, search) {
   mark(input, "data-searching", search ? "" : null);

@@ -24,7 +24,7 @@ export function refuse() {
 }
 
 /**
- * Trades a one-time link, its code, or the token for a session. Rejects, in words for the reader, where that fails.
+ * Trades a one-time link, its code, or the token for a session. Rejects in words for the reader.
  * @param {string} given
  */
 export async function signIn(given) {

@@ -61,7 +61,10 @@ export class Table {
     }
   }
 
-  /** Has other columns, and says by their headings how the rows are sorted. @type {(order?: Order, columns?: Column<Row>[]) => void} */
+  /**
+   * Has other columns, and says by their headings how the rows are sorted.
+   * @type {(order?: Order, columns?: Column<Row>[]) => void}
+   */
   arrange(order = this.#order, columns = this.columns) {
     this.#order = order;
     this.columns = columns;

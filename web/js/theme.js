@@ -14,7 +14,10 @@ let themes = {};
 let tell = () => {};
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-/** Reads the roles, puts them on the page, and follows the system from then on. @param {() => void} onChange called after each change */
+/**
+ * Reads the roles, puts them on the page, and follows the system from then on.
+ * @param {() => void} onChange called after each change
+ */
 export async function load(onChange) {
   const response = await fetch(at("roles.json"));
   if (!response.ok) throw new Error(`roles.json: status ${response.status}`);

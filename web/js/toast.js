@@ -24,10 +24,7 @@ export function toast(words) {
   timer = setTimeout(() => place && say(place, ""), SHOWN_MS);
 }
 
-/**
- * Does what the reader asked for, and says where that failed. Never rejects; gives whether it was done.
- * @param {() => Promise<unknown>} work
- */
+/** Does what the reader asked for, or says that it failed; gives which. @param {() => Promise<unknown>} work */
 export async function tried(work) {
   try {
     await work();

@@ -17,10 +17,7 @@ const MAY = {
 /** @type {Me | null} */
 let me = null;
 
-/**
- * Whether the reader may rename, archive or delete a run. The server decides; this is for not offering what it would refuse.
- * @param {{owner: string | null}} run
- */
+/** Whether to offer the reader what the server decides on: to change a run. @param {{owner: string | null}} run */
 export function mayChange({ owner }) {
   if (me === null) return false;
   return me.scopes.includes("admin") || (me.scopes.includes("ingest") && me.owner === owner);

@@ -4,10 +4,9 @@
 const SPARE = 8;
 
 /**
- * The first row that is to be there, and the one after the last.
- * @param {{top: number, height: number, row: number, total: number}} screen `top` is where the first row of all is on
- *   the screen, above it if negative; `height` the screen's, `row` a row's, in pixels
- * @returns {[first: number, after: number]}
+ * The first row that is to be there, and the one after the last. In pixels: `top` is where the first row of all is on the
+ * screen, above it if negative; `height` the screen's, `row` a row's.
+ * @type {(screen: {top: number, height: number, row: number, total: number}) => [first: number, after: number]}
  */
 export function rowsOn({ top, height, row, total }) {
   const first = Math.floor(-top / row) - SPARE;
@@ -17,9 +16,7 @@ export function rowsOn({ top, height, row, total }) {
 
 /**
  * The pages, each of `size` rows, that hold some rows.
- * @param {number} first
- * @param {number} after
- * @param {number} size
+ * @type {(first: number, after: number, size: number) => number[]}
  */
 export function pagesOf(first, after, size) {
   const pages = [];
