@@ -12,7 +12,10 @@ import urllib3
 from playwright.sync_api import Page, sync_playwright
 
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+NAMES = (
+    *("chromium", "chromium-browser", "chromium-headless-shell"),
+    *("google-chrome", "google-chrome-stable"),
+)
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 WINDOW = (1440, 1000)
 ROUNDS = 50

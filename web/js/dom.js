@@ -1,6 +1,6 @@
 // Builds and updates elements. Text is only ever put in as text: names of runs and parameters are not to be trusted.
 
-import { html, render } from "./lit-html.js";
+import { html, nothing, render } from "./lit-html.js";
 
 /** @import { Told, TemplateResult } from "./lit-html.js" */
 
@@ -71,9 +71,9 @@ export function keyed(parent, items, { key, make, update }) {
  * A field that offers options, of which one is chosen as soon as `renderForm` has them on the page.
  * @param {{name?: string, label: string, options: Options, chosen: string, hidden?: boolean, onChoose: (value: string) => void}} field
  */
-export function select({ name = "", label, options, chosen, hidden = false, onChoose }) {
+export function select({ name, label, options, chosen, hidden = false, onChoose }) {
   const words = options.map(([value, words]) => html`<option value=${value}>${words}</option>`);
-  return html`<select name=${name} aria-label=${label} data-chosen=${chosen} ?hidden=${hidden} @change=${({ target }) => onChoose(target.value)}>${words}</select>`;
+  return html`<select name=${name ?? nothing} aria-label=${label} data-chosen=${chosen} ?hidden=${hidden} @change=${({ target }) => onChoose(target.value)}>${words}</select>`;
 }
 
 /**
