@@ -8,7 +8,7 @@ from uuid import UUID
 
 from playwright.sync_api import expect
 
-from campaigns.pictures.trained import DEMO, training
+from campaigns.pictures.trained import DEMO, LONG, training
 from extremes import EXTREMES, FROM_THE_RIGHT, MARKUP
 from web.reader import Reader
 from web.views import ALL_OF_IT, TABS, VIEWS, settle
@@ -141,5 +141,6 @@ SHOTS: dict[str, Shot] = {
     "stretch": _run("planted_overflow", "?start=15&stop=45"),
     "time": _run("planted_overflow", "?x=time"),
     "compare eight": Shot(_eight),
+    "long": _run(f"{LONG} updates"),
     **{SHORT.get(name, name): _run(name) for name in EXTREMES},
 }
