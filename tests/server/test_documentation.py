@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 from functools import cache
@@ -19,6 +20,8 @@ from ampmon_server.pages.messages import anchor, entries
 
 ROOT = Path(__file__).parents[2]
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+PAGE = 'data-md-component="content"'
+"""In each page of the site; the gallery's reports are files of their own, of which half is the library that draws."""
 REFERS = re.compile(r'<(\w+)\b[^>]*?\s(?:href|src)="([^"]+)"')
 
 
@@ -73,6 +76,28 @@ def test_the_site_loads_nothing_from_elsewhere(documentation: Path) -> None:
 
     assert loaded == []
     assert inline == []
+
+
+def test_no_page_is_heavy(documentation: Path) -> None:
+    """A page with its styles, its scripts, and the search's script and index, takes at most 300 kB as it is served."""
+
+    @cache
+    def served(path: Path) -> int:
+        content = path.read_bytes()
+        return len(gzip.compress(content) if len(content) >= 1024 else content)
+
+    search = [documentation / "search.json", *documentation.glob("assets/javascripts/workers/*.js")]
+    loaded: dict[Path, set[Path]] = {
+        page: {page, *search} for page in documentation.rglob("*.html") if PAGE in page.read_text()
+    }
+    for page, tag, address in refers(documentation):
+        if page in loaded and tag in {"link", "script"} and address.endswith((".css", ".js")):
+            loaded[page].add(Path(os.path.normpath(page.parent / address)))
+    weights = {page: sum(map(served, files)) for page, files in loaded.items()}
+
+    assert len(weights) == len(list(ROOT.glob("docs/**/*.md")))
+    assert min(map(len, loaded.values())) > 9
+    assert max(weights.values()) <= 300_000
 
 
 def test_a_picture_has_its_dark_sibling_beside_it(tmp_path: Path) -> None:

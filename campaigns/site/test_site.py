@@ -1,0 +1,54 @@
+"""Every page of the documentation and report of the gallery, in both themes and widths, and its search for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from browser import chromium
+from serving import Server
+from web import pasting
+from web.axe import violations
+from web.reader import Reader, enter
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = sorted(
+    path.relative_to(DOCS).with_suffix(".html").as_posix().replace("README", "index")
+    for path in (*DOCS.rglob("*.md"), *DOCS.glob("gallery/*.html"))
+)
+
+
+@pytest.fixture(scope="module")
+def reader(documentation: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """A reader of a server that shows the site."""
+    server = Server(tmp_path_factory.mktemp("site") / "ampmon")
+    server.start()
+    with chromium() as browser:
+        yield Reader(enter(browser, server), server)
+    server.stop()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_keeps_the_rules_of_axe(reader: Reader, name: str) -> None:
+    """axe finds no fault, nothing is off the screen, the console is silent, and nothing comes from elsewhere."""
+    for theme in ("light", "dark"):
+        reader.theme(theme)
+        reader.load(f"docs/{name}")
+        for width in (1440, 390):
+            reader.size(width)
+            reader.catch_up()
+            assert violations(reader.page) == [], (theme, width)
+            assert reader.ask("document.documentElement.scrollWidth <= innerWidth"), (theme, width)
+    assert reader.quarrels() == []
+
+
+def test_ten_pasted_messages_lead_to_their_fixes(reader: Reader) -> None:
+    """From each it takes two clicks: one opens the search, where it is pasted, and one the first result."""
+    reader.theme("light")
+    pasting.begin(reader)
+    for name in pasting.MESSAGES:
+        pasting.to_its_fix(reader, name)
+    assert len(set(pasting.MESSAGES)) == 10
