@@ -163,7 +163,7 @@ def test_a_message_that_nobody_prints_is_noticed() -> None:
 
 
 def test_each_entry_is_whole() -> None:
-    """Each has messages, a cause, a check, a fix, and the version or commit in which it was seen."""
+    """Each has messages, a cause, a check, a fix, and where it was seen; 40 messages and more have a finding."""
     lacking = [
         entry.title
         for entry in entries()
@@ -175,7 +175,7 @@ def test_each_entry_is_whole() -> None:
         if not re.search(r"[\w-]+ \d+\.\d+|commit [0-9a-f]{7}", entry.seen)
     ]
 
-    assert sum(len(entry.messages) for entry in entries()) >= 40
+    assert sum(len(entry.messages) for entry in entries() if entry.findings) >= 40
     assert (lacking, undated) == ([], [])
 
 
