@@ -242,6 +242,39 @@ def test_the_code_for_torch_and_ampmon_runs() -> None:
     assert scripts.run("-c", RUN, json.dumps([CONTEXT, blocks])).stdout == ""
 
 
+NAMES = """
+import ampmon
+
+batches = loader = [(inputs, targets)]
+lr, dtype, device, number, batch, layer, x = 0.1, torch.float16, "cpu", 4, inputs, model, inputs
+criterion, output, target, max_norm = loss_fn, model(inputs), targets, 1.0
+accumulation, epochs, train = 4, 2, lambda *_: None
+generator_parameters, discriminator_parameters = ([each] for each in model.parameters())
+loss_of = lambda _: loss_fn(model(inputs), targets)
+loss = loss_of(batch)
+scaler.scale(loss_of(batch)).backward()
+warnings.filterwarnings("ignore", "torch.cuda.amp.GradScaler is enabled")
+"""
+"""What the pages of the findings name besides, in the middle of an iteration."""
+ELSEWHERE = {"moved_outside_training", "poisoned_state", "ranks_disagree"}
+"""Pages whose code needs a framework, a file or a group of processes."""
+
+
+def test_the_code_of_the_findings_runs() -> None:
+    """Each block on their pages runs in the same training, and raises nothing."""
+    pages = {path.stem: path.read_text() for path in ROOT.glob("docs/findings/*.md")}
+    blocks = [
+        (rule, block)
+        for rule, page in pages.items()
+        for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        if rule not in ELSEWHERE
+    ]
+    context = "import warnings\n" + CONTEXT + NAMES
+
+    assert len(blocks) > 50
+    assert scripts.run("-c", RUN, json.dumps([context, blocks])).stdout == ""
+
+
 def test_the_code_for_frameworks_can_be_read() -> None:
     """Python that needs a framework is Python, and configurations are JSON."""
     for _, block in code("python"):
