@@ -179,7 +179,7 @@ def test_the_addresses_that_ampmon_prints_lead_to_the_site(
 def test_a_definition_is_linked_to_by_its_heading(documentation: Path) -> None:
     """Each section that the page's numbers lead to is on the page of what is measured."""
     words = (assets.web_directory() / "js" / "words.js").read_text("utf-8")
-    sections = re.findall(r'"([a-z-]+)"', words.partition("SECTIONS = {")[2].partition("}")[0])
+    sections = re.findall(r'section: "([a-z-]+)"', words)
 
     assert len(sections) > 9
     assert set(sections) <= ids(documentation / "measures.html")

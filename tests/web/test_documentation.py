@@ -42,17 +42,15 @@ def test_a_reader_searches_from_the_dashboard_to_an_entry(reader: Reader) -> Non
 def test_a_pasted_message_leads_to_its_fix_in_two_clicks(reader: Reader) -> None:
     """One opens the search, where it is pasted, one the first result: the fix is seen. The campaign pastes ten."""
     pasting.begin(reader)
-    for name in pasting.MESSAGES[:3]:
-        pasting.to_its_fix(reader, name)
+    pasting.to_its_fix(reader, pasting.MESSAGES[0])
 
 
 @pytest.mark.parametrize(
     ("name", "theme", "width"),
     [
-        ("index", "light", 1440),
         ("gallery", "light", 390),
         ("python", "dark", 390),
-        ("findings/index", "dark", 1440),
+        ("findings/index", "light", 1440),
         ("simulator", "light", 390),
     ],
 )
