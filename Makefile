@@ -57,7 +57,7 @@ test-frameworks: $(FRAMEWORKS)/.installed ## train with Hugging Face, Lightning,
 test-torch: $(TORCHES:%=$(VENV)/torch-%/.installed) ## run the training side's tests with the oldest and the newest torch (ten minutes; TORCHES=2.9.1)
 	@for torch in $(TORCHES); do echo "torch $$torch:"; \
 	  $(VENV)/torch-$$torch/bin/python -m pytest --numprocesses logical \
-	    $(or $(ARGS),tests/scaler tests/probe tests/core tests/transport tests/device tests/examples) || exit 1; done
+	    $(or $(ARGS),tests/scaler tests/probe tests/core tests/transport tests/device tests/examples campaigns/matrices/test_devices.py) || exit 1; done
 
 faults: $(VENV)/.dev ## fail each call of each part in each way (hours; goes on where it was interrupted; ARGS="--only 'sender/*'")
 	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.faults --all $(ARGS)

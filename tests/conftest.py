@@ -19,7 +19,7 @@ from xdist.scheduler import LoadFileScheduling
 import hatch_build
 from browser import Lent, kept
 from postgres import Postgres, running
-from serving import Server, Terminal
+from serving import Server, Terminal, free_port
 from tools import CHROMIUM, POSTGRESQL
 from web.reader import Reader, enter
 
@@ -70,9 +70,12 @@ def documentation() -> Path:
     return hatch_build.SITE
 
 
+FORK = ("import scripts", "from campaigns.clinic.session", "from campaigns.soak.nursery")
+
+
 @cache
 def _runs_scripts(file: Path) -> bool:
-    return "\nimport scripts\n" in file.read_text()
+    return any(f"\n{each}" in file.read_text() for each in FORK)
 
 
 class _ByFile(LoadFileScheduling):
@@ -132,6 +135,12 @@ def server(new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("AMPMON_URL", server.url)
     monkeypatch.setenv("AMPMON_MODE", "online")
     return server
+
+
+@pytest.fixture(scope="session")
+def own_port() -> int:
+    """The port of each server that one test has for itself: the browser compiles the scripts of a new port again."""
+    return free_port()
 
 
 @pytest.fixture

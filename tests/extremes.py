@@ -17,6 +17,7 @@ from ampmon import wire
 from batches import PARAMETERS, Trainer, activations, statistics
 
 
+LONG_NAME = "x" * 200
 MARKUP = '<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>&amp;{{7*7}}'
 FROM_THE_RIGHT = "ניסוי תישילש הצירה עם fp16 — تجربة طويلة جدا للتدريب بنصف الدقة"
 MANY = 5000
@@ -104,7 +105,7 @@ def not_finite(trainer: Trainer, post: Post) -> None:
 
 
 EXTREMES: dict[str, Callable[[Trainer, Post], None]] = {
-    "x" * 200: long_names,
+    LONG_NAME: long_names,
     MARKUP: markup,
     FROM_THE_RIGHT: unnamed,
     "no data": nothing,

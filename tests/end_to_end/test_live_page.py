@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from serving import Server
 from training import Trainer, stored
 from waiting import wait_for
@@ -11,9 +13,15 @@ from web.reader import Reader
 
 
 def test_the_page_follows_a_training(
-    server: Server, new_reader: Callable[[Server], Reader]
+    new_server: Callable[..., Server],
+    new_reader: Callable[[Server], Reader],
+    own_port: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The chart gains points and the table of skips a row with its culprit, without an error or a foreign request."""
+    server = new_server(port=own_port)
+    monkeypatch.setenv("AMPMON_URL", server.url)
+    monkeypatch.setenv("AMPMON_MODE", "online")
     reader, rows = new_reader(server), "[data-ledger=skips] tbody tr"
     with Trainer() as trainer:
         trainer.train(50)

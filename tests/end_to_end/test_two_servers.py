@@ -21,16 +21,16 @@ NO_POLLING = """(set => {
 
 @pytest.fixture
 def pair(
-    new_server: Callable[..., Server], tmp_path: Path, empty_database: str
+    new_server: Callable[..., Server], tmp_path: Path, empty_database: str, own_port: int
 ) -> tuple[Server, Server]:
     """Two servers with data directories of their own, on one database and with one token."""
     token = tmp_path / "shared-token"
     token.write_text("t" * 43)
     options = ["--database-url", empty_database]
-    first, second = (
-        new_server(tmp_path / name, options=options, token_file=token) for name in ("one", "two")
+    return (
+        new_server(tmp_path / "one", options=options, token_file=token),
+        new_server(tmp_path / "two", options=options, token_file=token, port=own_port),
     )
-    return first, second
 
 
 def see_live(reader: Reader, run: PostedRun) -> None:

@@ -26,20 +26,24 @@ from warm_python import WarmPython
 ALONE = [
     "accumulation_with_clipping",
     "clip_by_norm",
-    "clip_by_value",
     "cpu_autocast",
     "custom_autograd",
-    "data_parallel",
     "fused_optimizers",
-    "gradient_accumulation",
     "gradient_penalty",
+    "planted_overflow",
+]
+"""Between them they take every path through the scaler."""
+OTHERS = [
+    "clip_by_value",
+    "data_parallel",
+    "gradient_accumulation",
     pytest.param(
         "legacy_spelling", marks=pytest.mark.filterwarnings("ignore:`torch.cpu.amp:FutureWarning")
     ),
-    "planted_overflow",
     "several_models",
     "typical",
 ]
+"""`make test-campaigns` trains these."""
 TOGETHER = ["ddp", "fsdp2", "fsdp_sharded_scaler"]
 RUNS_HERE = [name for name in TOGETHER if name != "fsdp2" or HAS_FSDP2]
 ACTIVATIONS = "activation_gradients"
@@ -218,7 +222,7 @@ def test_the_scalers_line_is_the_only_one_that_knows_ampmon() -> None:
     """In every recipe only the line that makes the scaler has the name, and not when the stock one takes its place."""
     names = [path.stem for path in sorted(EXAMPLES.glob("*.py"))]
     tested = [
-        *(getattr(name, "values", (name,))[0] for name in ALONE),
+        *(getattr(name, "values", (name,))[0] for name in [*ALONE, *OTHERS]),
         *TOGETHER,
         ACTIVATIONS,
         DISABLED,

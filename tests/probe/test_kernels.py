@@ -3,103 +3,62 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 from contextlib import nullcontext
-from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from packaging.version import Version
 
 import scripts
 from ampmon.probe.gpu import driver, kernels, loading
 from ampmon.probe.gpu.table import Table
 from benchmarks.kernel_code import GPUS, LOOPS, RESULTS, Variant, compiled, usage, variants
-from older_torch import INTERPRETS
+from older_torch import COMPILES, HAS_TOOLS, HAS_TRITON, INTERPRETS
+from suites import passes
 from waiting import wait_for
 
 
-TESTS = Path(__file__).parents[1]
-HAS_TRITON = importlib.util.find_spec("triton") is not None
 SUITES = ("probe/kernel_suite.py", "probe/edges_suite.py")
-IN_THE_SCALER = (
-    "scaler/fused_suite.py",
-    "scaler/test_ledger.py",
-    "scaler/test_gradient_kinds.py",
-)
-CHOSEN = "fused_suite or kinds or route or culprit or zero or clipping or maximum"
+IN_THE_SCALER = "scaler/fused_suite.py"
 
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is built for Linux on x86-64 only")
-TOOLS = HAS_TRITON and Version(version("triton")) >= Version("3.9")
-needs_tools = pytest.mark.skipif(
-    not TOOLS,
-    reason="without a GPU Triton is asked from 3.9 on, whose interpreter treats NaN as a GPU does",
-)
-
-
-def run_suites(interpret: bool, folder: Path, *suites: str, chosen: str = "") -> int:
-    """Run test files in a process of their own: Triton decides on import whether to interpret. Returns the passes."""
-    # numpy, which the interpreter computes with, warns of overflows that are meant.
-    options = ("-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning", "-k", chosen)
-    done = scripts.run(
-        *("-m", "pytest", *options, *(str(TESTS / suite) for suite in suites)),
-        cwd=TESTS.parent,
-        preload="torch",
-        env={
-            **os.environ,
-            "TRITON_INTERPRET": str(int(interpret)),
-            "TRITON_CACHE_DIR": str(folder),
-        },
-    )
-    passed = re.search(r"\b(\d+) passed", done.stdout)
-    assert passed, done.stdout
-    return int(passed[1])
 
 
 @needs_triton
 @INTERPRETS
 def test_the_kernels_under_the_interpreter(tmp_path: Path) -> None:
     """Every fact of the suites, and what holds of the scaler, holds where the interpreter runs the kernels."""
-    if TOOLS:
-        chosen = f"kernel_suite or edges_suite or {CHOSEN}"
-        assert run_suites(True, tmp_path, *SUITES, *IN_THE_SCALER, chosen=chosen) >= 90
-    else:
-        assert run_suites(True, tmp_path, *IN_THE_SCALER, chosen=CHOSEN) >= 30
+    suites = (*SUITES, IN_THE_SCALER) if HAS_TOOLS else (IN_THE_SCALER,)
+    environment = {"TRITON_INTERPRET": "1", "TRITON_CACHE_DIR": str(tmp_path)}
+    assert passes(*suites, **environment) >= (80 if HAS_TOOLS else 20)
 
 
 @needs_triton
 @pytest.mark.gpu
 def test_the_kernels_on_a_gpu(tmp_path: Path) -> None:
     """Every fact of the suites holds on a CUDA device."""
-    assert run_suites(False, tmp_path, *SUITES) >= 60
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    assert passes(*SUITES, **environment) >= 60
 
 
-SAMPLE = ("sm_90", "gfx942")
-"""Of the GPUs for which `make kernels` compiles: the one of most trainings, and one of AMD's."""
-
-
-@needs_tools
-@pytest.mark.parametrize("gpu", SAMPLE)
+@COMPILES
 def test_the_loops_that_people_run_fit_the_registers(
-    gpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """fp32 and fp16 are measured, and unscaled, without a spill, by loads of 16 bytes that keep subnormals."""
+    """fp32 and fp16 are measured, and unscaled, without a spill, by loads of 16 bytes that keep subnormals.
+
+    On the GPU of most trainings. `make test-campaigns` compiles for one of AMD's, and `make kernels` for ten.
+    """
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    # Elsewhere the two that need the most, for compiling takes time.
-    for variant in LOOPS if gpu == "sm_90" else LOOPS[::2]:
-        kernel = compiled(gpu, variant)
+    for variant in LOOPS:
+        kernel = compiled("sm_90", variant)
         assert usage(kernel).spilled == 0, variant
-        code = kernel.asm["amdgcn" if gpu.startswith("gfx") else "ptx"]
-        if gpu.startswith("gfx"):
-            assert "buffer_load_dwordx4" in code
-            assert ("buffer_store_dwordx4" in code) == variant.flags["UNSCALE"]
-            continue
+        code = kernel.asm["ptx"]
         assert re.search(r"ld\.global\.v4\.b32", code)
         assert ("st.global.v4.b32" in code) == variant.flags["UNSCALE"]
         assert ".ftz" not in code
@@ -108,7 +67,7 @@ def test_the_loops_that_people_run_fit_the_registers(
         assert "cp.async" not in code
 
 
-@needs_tools
+@COMPILES
 @pytest.mark.parametrize(
     "variant",
     [
@@ -158,7 +117,7 @@ int cuThreadExchangeStreamCaptureMode(unsigned *wanted) {
 """
 
 
-@needs_tools
+@COMPILES
 @pytest.mark.skipif(
     shutil.which("cc") is None, reason="a driver is built for it, with a C compiler"
 )

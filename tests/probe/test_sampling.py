@@ -111,24 +111,22 @@ def _drawn(name: str) -> torch.Tensor:
     return torch.from_numpy(member)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "iid",
-        "iid, half",
-        "iid, rare",
-        "iid, half of it seen",
-        "rows of an embedding",
-        "rows, few of them",
-        "rows shorter than a run",
-        "rows, each with a share",
-        "rows by frequency",
-        "dead columns",
-        "dead columns, rows of 1000",
-        "columns, each with a share",
-        "blocks of columns",
-    ],
+SHAPES = ("iid, half of it seen", "rows by frequency", "dead columns", "columns, each with a share")
+OTHER_SHAPES = (
+    "iid",
+    "iid, half",
+    "iid, rare",
+    "rows of an embedding",
+    "rows, few of them",
+    "rows shorter than a run",
+    "rows, each with a share",
+    "dead columns, rows of 1000",
+    "blocks of columns",
 )
+"""`make test-campaigns` tries these."""
+
+
+@pytest.mark.parametrize("name", SHAPES)
 def test_intervals_cover_what_they_say(name: str) -> None:
     """Nominal 95 % intervals of a default sample hold the true share in 93 to 97 % of samples; errors are unbiased."""
     member = _drawn(name)

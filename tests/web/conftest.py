@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from browser import Lent
-from serving import Server, free_port
+from serving import Server
 from web.reader import Reader
 from web.seat import Seat, seated
 
@@ -38,12 +38,6 @@ def reader(browser: Browser, seat: Seat) -> Iterator[Reader]:
     left = seat.leave(reader)
     assert reader.quarrels() == []
     assert left == []
-
-
-@pytest.fixture(scope="session")
-def own_port() -> int:
-    """The port of each server that one test has for itself: the browser compiles the scripts of a new port again."""
-    return free_port()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Nobody is kept out: axe's rules on every view of the page, in both themes, and all words on a phone and a desk."""
+"""Nobody is kept out: axe's rules on views of the page, in both themes, and all words on a phone and a desk."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from serving import Server
 from web.axe import violations
 from web.layout import faults
 from web.reader import NOWHERE, Reader
-from web.views import ALL_OF_IT, PROJECT, TABS, VIEWS, settle
+from web.views import ALL_OF_IT, PROJECT, VIEWS
 
 
 LOOKS: list[tuple[Literal["light", "dark"], int]] = [("light", 1440), ("dark", 390)]
 """Colors depend on the theme and the layout on the width, so these two cover both."""
 BOTH = ["list", "parameter", "compare"]
-"""Views that are checked in each look, with every chart. They share their parts with the others but for dialogs."""
-ONE = {"alerts": 1, "nothing found": 1, "asked to delete": 1, "finding": 0, "error messages": 1}
-"""Views that are checked in one of the looks, on one screen."""
+"""Views that share their parts with the others but for dialogs. `make test-campaigns` checks all."""
 SHOWN = ("not finite", "ranks that disagree")
 
 
@@ -38,11 +36,8 @@ def shown(served: Server) -> list[UUID]:
 def test_a_view_keeps_the_rules_of_axe_in_each_look(
     shown: list[UUID], reader: Reader, name: str
 ) -> None:
-    """axe finds no fault, and nothing is cut off; on a run, axe neither in an open menu, the help and a tab.
-
-    A tab is checked in one of the looks: tabs share their tables, fields and charts.
-    """
-    for look, (theme, width) in enumerate(LOOKS):
+    """axe finds no fault, and nothing is cut off; on a run, axe neither in an open menu and the help."""
+    for theme, width in LOOKS:
         reader.open(
             NOWHERE
         )  # charts on the screen would be drawn again for the theme and again for the size
@@ -54,32 +49,10 @@ def test_a_view_keeps_the_rules_of_axe_in_each_look(
             reader.figure("scale").locator(".menu summary").click()
             expect(reader.figure("scale").get_by_role("button", name="CSV")).to_be_visible()
         assert violations(reader.page) == []
-        for tab in TABS[look + 1 :: 2] if name == "parameter" else ():
-            reader.tab(tab)
-            settle(reader)
-            assert violations(reader.page, f"#in-{tab}") == []
     if name == "parameter":
         reader.page.keyboard.press("?")
         expect(reader.page.locator("dialog[open]")).to_be_visible()
         assert violations(reader.page, "dialog[open]") == []
-
-
-@pytest.mark.parametrize("name", ONE)
-def test_a_small_view_keeps_the_rules_of_axe(shown: list[UUID], reader: Reader, name: str) -> None:
-    """axe finds no fault in names, roles, order and contrast; at neither width is anything cut off."""
-    theme, width = LOOKS[ONE[name]]
-    reader.theme(theme)
-    reader.size(width)
-    VIEWS[name].show(reader, *shown)
-    assert violations(reader.page) == []
-    for _, each in LOOKS:
-        reader.size(each)
-        assert faults(reader.page) == []
-
-
-def test_no_view_is_left_out() -> None:
-    """Each view of the page is checked above; the view of a parameter has those of its run in it."""
-    assert {*BOTH, *ONE, "run", "menu", "help"} == set(VIEWS)
 
 
 def test_signing_in_keeps_the_rules_of_axe(shown: list[UUID], reader: Reader) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import pytest
 from playwright.sync_api import expect
 
 from web import pasting
@@ -45,18 +44,12 @@ def test_a_pasted_message_leads_to_its_fix_in_two_clicks(reader: Reader) -> None
     pasting.to_its_fix(reader, pasting.MESSAGES[0])
 
 
-@pytest.mark.parametrize(
-    ("name", "theme", "width"),
-    [
-        ("gallery", "light", 390),
-        ("python", "dark", 390),
-        ("findings/index", "light", 1440),
-        ("simulator", "light", 390),
-    ],
-)
-def test_a_page_weighs_little_and_keeps_the_rules_of_axe(
-    reader: Reader, name: str, theme: Literal["light", "dark"], width: int
-) -> None:
+def test_a_page_weighs_little_and_keeps_the_rules_of_axe(reader: Reader) -> None:
+    """The page of all findings, on a desk. `make test-campaigns` checks others on a phone."""
+    check_page(reader, "findings/index", "light", 1440)
+
+
+def check_page(reader: Reader, name: str, theme: Literal["light", "dark"], width: int) -> None:
     """With its search it takes at most 300 kB but for pictures; axe finds no fault, and nothing is off the screen."""
     reader.theme(theme)
     reader.size(width)
@@ -64,12 +57,3 @@ def test_a_page_weighs_little_and_keeps_the_rules_of_axe(
     assert 0 < reader.ask(SIZES) <= 300_000
     assert violations(reader.page) == []
     assert reader.ask("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_a_report_of_the_gallery_opens_from_the_server(reader: Reader) -> None:
-    """From the gallery's page one comes to a report, which draws with the page's Plotly under the server's policy."""
-    reader.theme("dark")
-    reader.load("docs/gallery.html")
-    reader.page.get_by_role("link", name="Open the report").last.click()
-    expect(reader.page.locator("[data-figure=norm] .plot-container")).to_be_visible()
-    assert violations(reader.page) == []

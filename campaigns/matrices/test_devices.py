@@ -1,0 +1,50 @@
+"""On the emulated device, and in Triton's interpreter, what the suite tests on a CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.kernel_code import LOOPS, compiled, usage
+from device import emulated
+from older_torch import COMPILES, EMULATES, INTERPRETS
+from suites import passes
+
+
+@EMULATES
+@pytest.mark.skipif(emulated.COMPILER is None, reason="without g++ there is no emulated device")
+def test_trainings_on_the_emulated_device() -> None:
+    """Recipes, layouts, both gears, losses and the kernels hold on a device that works on its own time."""
+    emulated.build()
+    suites = (
+        "device/layouts_suite.py",
+        "device/recipes_suite.py",
+        "device/triton_suite.py",
+        "scaler/test_cuda.py",
+        "scaler/test_gear.py",
+        "scaler/test_parity.py::test_the_plain_gear_gives_what_torchs_gives",
+        "scaler/test_losses.py",
+    )
+    assert passes(*suites, TEST_DEVICE=emulated.NAME, TRITON_INTERPRET="1") >= 80
+
+
+@INTERPRETS
+def test_the_scaler_with_the_kernels_under_the_interpreter() -> None:
+    """The ledger, and every kind of gradient and optimizer, hold where the interpreter runs the kernels."""
+    suites = ("scaler/test_ledger.py", "scaler/test_gradient_kinds.py")
+    chosen = "kinds or route or culprit or zero or clipping or maximum"
+    assert passes(*suites, chosen=chosen, TRITON_INTERPRET="1") >= 20
+
+
+@COMPILES
+def test_the_loops_that_people_run_fit_the_registers_of_amd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fp32 and fp16 are measured, and unscaled, without a spill, by loads of 16 bytes."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    for variant in LOOPS[::2]:  # those that need the most, for compiling takes time
+        kernel = compiled("gfx942", variant)
+        assert usage(kernel).spilled == 0, variant
+        assert "buffer_load_dwordx4" in kernel.asm["amdgcn"]
+        assert ("buffer_store_dwordx4" in kernel.asm["amdgcn"]) == variant.flags["UNSCALE"]
