@@ -1,9 +1,11 @@
-"""Runs are forwarded to TensorBoard's event files and to MLflow: all of them, once, across kills and outages."""
+"""Runs are forwarded to TensorBoard's event files and to MLflow: all of them, once, across kills and outages.
+
+`campaigns/forwarding/` kills the server at any time.
+"""
 
 from __future__ import annotations
 
 import os
-import random
 import re
 import shutil
 import sqlite3
@@ -23,7 +25,6 @@ from waiting import wait_for
 from warm import completed
 
 
-KILLS = int(os.environ.get("FORWARD_KILLS", "4"))
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # a thread, which a fork would not have
 MLFLOW = pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow|sqlalchemy")
 
@@ -169,31 +170,6 @@ def test_what_a_kill_left_behind_is_written_again_and_not_twice(
     check_whole(server, str(run.run_id), points(folder))
 
 
-def test_no_value_is_lost_or_doubled_by_kills_at_any_time(
-    tmp_path: Path, new_server: Callable[..., Server]
-) -> None:
-    """A server that is killed again and again while it forwards leaves one copy of everything, in steps' order."""
-    folder, chance = tmp_path / "board", random.Random(7)
-    server = new_server(options=["--forward", f"tensorboard:{folder}"])
-    run = PostedRun(server)
-    for _ in range(KILLS):
-        before = written(folder)
-        for _ in range(2):
-            run.updates(500, sampled=False)
-        wait_for(lambda before=before: written(folder) > before, "something of it")
-        wait_for(lambda: chance.random() < 0.3, "a moment")
-        server.kill()
-        server.start()
-    run.updates(1, skipped=True)
-    run.event("finish")
-    wait_for(lambda: is_whole(server), "all updates")
-    found = points(folder)
-    assert sum(tag == "amp/scale" for tag, _, _ in found) == KILLS * 1000 + 1
-    check_whole(server, str(run.run_id), found)
-    steps = [step for tag, step, _ in found if tag == "amp/scale"]
-    assert steps == sorted(steps)
-
-
 def test_a_destination_that_is_down_delays_nothing_and_catches_up(
     tmp_path: Path, new_server: Callable[..., Server]
 ) -> None:
@@ -291,58 +267,6 @@ def check_mlflow(server: Server, run_id: str, uri: str) -> None:
         run_id,
         [(name, each.step, each.value) for name, of in found.items() for each in of],
     )
-
-
-KILLED_IN_MLFLOW = """
-import os, signal
-from ampmon_server.background.forwarding.mlflow import MLflow
-made = MLflow._client.func
-
-def client(self):
-    found, written = made(self), []
-    log = found.log_batch
-
-    def log_batch(*arguments, **named):
-        log(*arguments, **named)
-        written.append(1)
-        if len(written) == {batches}:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    found.log_batch = log_batch
-    return found
-
-MLflow._client.func = client
-"""
-"""Kills a server that has written so many batches of metrics to MLflow, before the cursor moves."""
-
-
-@MLFLOW
-def test_mlflow_holds_nothing_twice_after_kills(
-    uri: str, new_server: Callable[..., Server]
-) -> None:
-    """Kills between a commit of MLflow's and the cursor's leave every value once in one run."""
-    forward, chance = ["--forward", f"mlflow:{uri}"], random.Random(7)
-    server = new_server(options=forward, preload="mlflow")
-    wait_for(lambda: rows(server, "SELECT since FROM destinations"), "the time to forward from")
-    server.stop()
-    server.options = []
-    server.start()
-    run = posted(server, 1200)
-    server.stop()
-    server.options = forward
-    for _ in range(max(1, KILLS // 4)):
-        before = held(uri, "amp/scale")
-        server.before = KILLED_IN_MLFLOW.format(batches=chance.randrange(1, 4))
-        server.start()
-        assert server.process is not None
-        wait_for(lambda: server.process.poll() is not None, "the kill")
-        assert held(uri, "amp/scale") >= max(before, 1)
-    server.before = ""
-    server.start()
-    run.event("finish")
-    wait_for(lambda: is_whole(server), "the rest")
-    assert held(uri, "amp/scale") == 1200
-    check_mlflow(server, str(run.run_id), uri)
 
 
 @MLFLOW
