@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from campaigns.clinic import drawn, report
+from campaigns.clinic.cure import places_of
 from campaigns.clinic.drawn import find
 from campaigns.clinic.patients import HEALTHY, PATIENTS, SICK
+from campaigns.clinic.recommended import Recommendations
 from campaigns.clinic.session import Session
 from campaigns.clinic.verdict import Cure, Verdict, verdict
 
@@ -32,6 +34,29 @@ def test_the_sick_are_found_and_the_healthy_are_left_alone(tmp_path: Path) -> No
         verdicts = session.run([find(name) for name in SHORT])
     wrong = [each for each in verdicts if not each.right]
     assert wrong == []
+
+
+def test_cures_and_recommendations(tmp_path: Path) -> None:
+    """A layer is named and cured by hand; page, report and doctor recommend the same, and a difference is told."""
+    names = "overflow in backward only", "typical", "growth too eager", "scaled twice"
+    patients = [find(name) for name in (*names, "activations sampled")]
+    with closing(Session(tmp_path / "clinic")) as session:
+        verdicts = session.cure(patients, session.run(patients))
+        advised = session.recommended(patients)
+    assert [each for each in verdicts if not each.right] == []
+    assert report.enough(report.Examined(verdicts, [], "", 0.0))
+    with pytest.raises(ValueError, match="no place"):
+        places_of("optimizer.step()")
+
+    assert [name for name, each in advised.items() if not each.agree] == []
+    assert [name for name, each in advised.items() if not each.page] == ["typical"]
+    assert "growth_interval=2000" in advised["growth too eager"].page[0]
+    assert not Recommendations(("a", "b"), ("a", "b"), ("a", "b")).agree
+    assert not Recommendations(("a",), ("a",), ()).agree
+
+    told = report.tables(report.Examined(verdicts, [], "", 0.0)).splitlines()
+    row = next(row for row in told if row.startswith("| overflow in backward only "))
+    assert "look at: `Compute module mine in fp32" in row
 
 
 def test_there_are_enough_patients() -> None:

@@ -1,4 +1,7 @@
-"""`make gpu` without a GPU: its stages at a tiny size, suites that end their process, and results put together."""
+"""`make gpu` without a GPU: suites that end their process, and results put together.
+
+`campaigns/benchmarks/test_gpu_stages.py` runs the stages at a tiny size.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,15 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import scripts
-from benchmarks import gpu_kernels, host_cost, kernel_code, networks, report, sample_cost
+from benchmarks import gpu_kernels, kernel_code, report
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import code, host, memory, suites, timed, training
+from benchmarks.gpu import code, suites, timed
 from benchmarks.gpu.result import Result, claim
 from benchmarks.gpu.stages import FACTS, STAGES, TOTAL_S
 from benchmarks.gpu.suites import Suite
@@ -88,47 +89,6 @@ def test_a_suite_that_cannot_start_has_failed(tmp_path: Path, told: Told) -> Non
     suites.run(Suite("holds", (str(tmp_path / "nowhere.py"),)), told, "cpu", 60.0)
     assert said(tmp_path / "told")["holds"]["state"] == FAILED
     assert "nowhere.py" in heard(tmp_path / "told")["failures"][0]["why"]
-
-
-def test_forms_of_parameters_on_a_cpu(tmp_path: Path, told: Told) -> None:
-    """The suites run with no more than pytest and hypothesis, FSDP2 over one rank and channels last among them."""
-    suites.run(Suite("holds", ("device/layouts_suite.py",)), told, "cpu", 300.0)
-    assert said(tmp_path / "told")["holds"]["value"] == "2 passed, 0 failed, 1 skipped"
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_timed_stages_speak_of_their_bars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU, with few small tensors, each stage measures, fills its tables and speaks of its bars."""
-    monkeypatch.setattr(sample_cost, "shapes", lambda: [(3, 4), (5,)])
-    monkeypatch.setattr(host_cost, "TENSORS", (6, 148))
-    monkeypatch.setattr(host_cost, "WARM_UP", 1)
-    tiny = replace(
-        training.SETTING,
-        model=partial(networks.gpt2, networks.TINY, 50),
-        batch=partial(networks.tokens, networks.TINY, 50),
-        block=1,
-    )
-    stages = {
-        "kernels": timed.run,
-        "host": host.run,
-        "training": partial(training.run, setting=tiny),
-        "memory": memory.run,
-    }
-    for name, run in stages.items():
-        file = tmp_path / name
-        run(Told(file), "cpu", 1.0 if name == "training" else 60.0)
-        bars = set(STAGES[name].bars)
-        if name == "kernels":  # Triton's interpreter is for tests of its own
-            assert set(said(file)) == set()
-        else:
-            assert set(said(file)) == bars
-        for rows in heard(file)["tables"].values():
-            assert len({tuple(row) for row in rows}) == 1
-            assert report.table(rows)
-    kinds = [row["kind"] for row in heard(tmp_path / "training")["tables"]["training"]]
-    assert kinds == 2 * list(training.SETTING.kinds)
-    measured = heard(tmp_path / "kernels")["tables"]["kernels"]
-    assert {row["data"] for row in measured} == set(gpu_kernels.DATA)
 
 
 def test_a_bar_of_the_kernels_is_held_to_the_worst_data(tmp_path: Path, told: Told) -> None:
