@@ -1,7 +1,6 @@
 """Starts processes quickly: forks them from one that has loaded what they need.
 
-`python -m campaigns.soak.nursery TARGET...` calls the targets ("module:function"), then forks a child for each order
-that it reads.
+`main` calls its targets ("module:function"), then forks a child for each order that it reads.
 """
 
 from __future__ import annotations
@@ -16,15 +15,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ampmon.identity.process import start_time
+from scripts import Script
 from waiting import DEADLINE_S
 
 
 ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import sys
+sys.path[:0] = {paths}
+from campaigns.soak import nursery
+nursery.main({warm})
+"""
 _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _POLL_S = 0.002
 
@@ -73,14 +79,13 @@ class Nursery:
         self._lock = threading.Lock()
         # One thread: a fork takes no other along.
         threads = {f"{of}_NUM_THREADS": "1" for of in ("OMP", "MKL", "OPENBLAS")}
-        path = (str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH"))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "campaigns.soak.nursery", *warm],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **threads, "PYTHONPATH": os.pathsep.join(filter(None, path))},
+        program = PROGRAM.format(paths=[str(ROOT / "tests"), str(ROOT)], warm=warm)
+        orders, given = os.pipe()
+        self._orders = os.fdopen(given, "w")
+        self._process = Script(
+            *("-c", program), stdin=orders, stdout=subprocess.PIPE, env={**os.environ, **threads}
         )
+        os.close(orders)
 
     def wait(self) -> None:
         """Until it has called ``warm``. Raises RuntimeError where it cannot."""
@@ -101,7 +106,6 @@ class Nursery:
 
         What it prints goes to ``log``.
         """
-        assert self._process.stdin is not None
         order = {
             "target": target,
             "log": str(log),
@@ -109,17 +113,17 @@ class Nursery:
             "arguments": arguments,
         }
         with self._lock:
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
+            print(json.dumps(order), file=self._orders, flush=True)
             return Child(int(self._answer()))
 
     def close(self) -> None:
         """End it, and with it all of its children."""
-        self._process.kill()
-        self._process.communicate()
+        with self._process, self._orders:
+            pass
 
 
-def _main(targets: list[str]) -> None:
+def main(targets: Sequence[str]) -> None:
+    """Does not return in the children."""
     for target in targets:
         _find(target)()
     gc.freeze()
@@ -148,7 +152,3 @@ def _find(target: str) -> Callable[..., int | None]:
     module, _, function = target.partition(":")
     found: Callable[..., int | None] = getattr(importlib.import_module(module), function)
     return found
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1:])

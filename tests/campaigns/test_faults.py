@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -12,8 +10,15 @@ from typing import Any
 
 import pytest
 
+import scripts
+
 
 ROOT = Path(__file__).parents[2]
+PROGRAM = f"""
+import runpy, sys
+sys.path[:0] = {[str(ROOT / "tests"), str(ROOT)]}
+runpy.run_module("campaigns.faults", run_name="__main__")
+"""
 SOUND = ("trainer/write/ENOSPC", "sender/receive/reset")
 PLANTED = "server/request/double (stores whatever comes)"
 
@@ -22,14 +27,7 @@ PLANTED = "server/request/double (stores whatever comes)"
 def test_faults_lose_nothing_and_a_planted_bug_is_found() -> None:
     """A full disk and a lost connection leave nothing wrong; a server that stores records twice is found."""
     options = ["--json", "--jobs", "1", "--call", "2", "--only", *SOUND, PLANTED]
-    ran = subprocess.run(
-        [sys.executable, "-m", "campaigns.faults", *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])},
-    )
+    ran = scripts.run("-c", PROGRAM, *options, check=False)
     cells: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in ran.stdout.splitlines():
         cell = json.loads(line)

@@ -21,39 +21,44 @@ import hashlib, json, os, pickle, sys
 import torch
 from torch.utils._pytree import tree_map
 torch.set_num_threads(1)
-folder, watched, *names = sys.argv[1:]
-if watched == "watched":
-    import ampmon
-    ampmon.auto()
+folder, *names = sys.argv[1:]
+import ampmon
 import recipe
 
 def plain(leaf):
     return leaf.numpy().tobytes().hex() if isinstance(leaf, torch.Tensor) else leaf
 
-left = {}
-for name in names:
-    os.environ["AMPMON_DIR"] = os.path.join(folder, name)
-    outcome = recipe.run(name, stock=True)
-    if watched == "watched":
+def left():
+    for name in names:
+        os.environ["AMPMON_DIR"] = os.path.join(folder, name)
+        outcome = recipe.run(name, stock=True)
         ampmon.finish()
-    state = [outcome.weights, outcome.optimizers, outcome.scalers, outcome.random, outcome.printed]
-    digest = hashlib.sha256(repr(tree_map(plain, state)).encode()).hexdigest()
-    left[name] = [digest, outcome.ledger]
-print(json.dumps(left))
+        state = [outcome.weights, outcome.optimizers, outcome.scalers, outcome.random, outcome.printed]
+        digest = hashlib.sha256(repr(tree_map(plain, state)).encode()).hexdigest()
+        yield name, [digest, outcome.ledger]
+
+stock = dict(left())
+nothing = not os.listdir(folder)
+ampmon.auto()
+print(json.dumps([nothing, stock, dict(left())]))
 """
 
 
-def left(folder: Path, watched: str) -> dict[str, Any]:
-    """Of each recipe, a hash of its state at its end, and the ledger that the test keeps beside it."""
+def trained(folder: Path) -> tuple[bool, dict[str, Any], dict[str, Any]]:
+    """Whether nothing was recorded at first; then, of each recipe, a hash of its state at its end, and the ledger that
+    the test keeps beside it: before scalers are watched, and after.
+    """
     at = Path(__file__).parents[1]
     program = f"import sys; sys.path[:0] = {[str(at), str(at.parent)]!r}\n{PROGRAM}"
-    done = scripts.run("-c", program, str(folder), watched, *NAMES)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    done = scripts.run("-c", program, str(folder), *NAMES)
+    nothing, stock, watched = json.loads(done.stdout.splitlines()[-1])
+    return nothing, stock, watched
 
 
 def test_recipes_with_nothing_changed_in_them_train_alike_and_are_recorded(tmp_path: Path) -> None:
     """Weights, states and random numbers are equal bit for bit; the ledger has each update and skip, and each name."""
-    stock, ours = left(tmp_path, "stock"), left(tmp_path, "watched")
+    nothing, stock, ours = trained(tmp_path)
+    assert nothing
     assert ours == stock
     for name in NAMES:
         recorded = recording(tmp_path / name)

@@ -102,7 +102,7 @@ def test_a_reader_has_the_gradient_error_measured(
     training = train(scaler, model, given, 10**6)
 
     def goes_on(seen: Callable[[], object]) -> Callable[[], object]:
-        return lambda: seen() or (list(itertools.islice(training, 20)) and None)
+        return lambda: seen() or (list(itertools.islice(training, 5)) and None)
 
     button = ".finding button:text('Measure the error')"
     wait_for(goes_on(lambda: stored(reader.server, str(run_id))))
