@@ -258,10 +258,11 @@ OPTIMIZER = (
 
 
 def told(program: str, **environment: str) -> list[str]:
-    """The lines that ampmon prints in a script that runs to its end, or to its error."""
+    """The lines that ampmon prints in a script that runs to its end, or to its error, but for that of a slow disk."""
     script = BROKEN + TRAINING + program
     done = scripts.run("-c", script, env={**os.environ, **environment}, check=False)
-    return [line for line in done.stderr.splitlines() if "ampmon:" in line]
+    lines = [line for line in done.stderr.splitlines() if "ampmon:" in line]
+    return [line for line in lines if "writing a record took" not in line]
 
 
 @pytest.mark.parametrize(
