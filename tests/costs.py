@@ -29,7 +29,7 @@ BUDGET_S = {
     "campaigns": 50,
     "cells": 10,
     "core": 20,
-    "device": 70,  # a third of it to build the device, once for each torch
+    "device": 100,  # a quarter of it to build the device, once for each torch
     "diagnosis": 8,
     "end_to_end": 79,
     "errors": 12,

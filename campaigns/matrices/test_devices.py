@@ -1,4 +1,4 @@
-"""On the emulated device, and in Triton's interpreter, what the suite tests on a CPU."""
+"""In Triton's interpreter, and in its output for another GPU, what the suite tests on a CPU."""
 
 from __future__ import annotations
 
@@ -7,26 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kernel_code import LOOPS, compiled, usage
-from device import emulated
-from older_torch import COMPILES, EMULATES, INTERPRETS
+from older_torch import COMPILES, INTERPRETS
 from suites import passes
-
-
-@EMULATES
-@pytest.mark.skipif(emulated.COMPILER is None, reason="without g++ there is no emulated device")
-def test_trainings_on_the_emulated_device() -> None:
-    """Recipes, layouts, both gears, losses and the kernels hold on a device that works on its own time."""
-    emulated.build()
-    suites = (
-        "device/layouts_suite.py",
-        "device/recipes_suite.py",
-        "device/triton_suite.py",
-        "scaler/test_cuda.py",
-        "scaler/test_gear.py",
-        "scaler/test_parity.py::test_the_plain_gear_gives_what_torchs_gives",
-        "scaler/test_losses.py",
-    )
-    assert passes(*suites, TEST_DEVICE=emulated.NAME, TRITON_INTERPRET="1") >= 80
 
 
 @INTERPRETS

@@ -1,6 +1,6 @@
 """Parity where parameters, or steps, are of another form: channels last, DTensors, and steps captured into graphs.
 
-On the emulated device, in a process that `campaigns/matrices/` starts, on CUDA by `make gpu`, and what it can on a CPU.
+On the emulated device, in a process that test_device.py starts, on CUDA by `make gpu`, and what it can on a CPU.
 """
 
 from __future__ import annotations

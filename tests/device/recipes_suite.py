@@ -1,4 +1,4 @@
-"""Recipes of examples/ on the emulated device, in a process that campaigns/matrices/ starts; on CUDA by `make gpu`."""
+"""Recipes of examples/ on the emulated device, in a process that test_device.py starts, and on CUDA by `make gpu`."""
 
 from __future__ import annotations
 

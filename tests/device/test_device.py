@@ -15,6 +15,13 @@ SUITES = (
     "device/faults_suite.py",
     "device/streams_suite.py",
     "device/waits_suite.py",
+    "device/layouts_suite.py",
+    "device/recipes_suite.py",
+    "device/triton_suite.py",
+    "scaler/test_cuda.py",
+    "scaler/test_gear.py",
+    "scaler/test_parity.py::test_the_plain_gear_gives_what_torchs_gives",
+    "scaler/test_losses.py",
 )
 
 
@@ -23,4 +30,4 @@ SUITES = (
 def test_the_suites_on_the_emulated_device() -> None:
     """Every fact of the suites holds on a device that works on its own time."""
     emulated.build()
-    assert passes(*SUITES, TEST_DEVICE=emulated.NAME) >= 80
+    assert passes(*SUITES, TEST_DEVICE=emulated.NAME, TRITON_INTERPRET="1") >= 160

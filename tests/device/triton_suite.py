@@ -1,6 +1,6 @@
 """The Triton kernels on the emulated device: the interpreter runs them as tasks of the stream they are launched on.
 
-Run in its own process by campaigns/matrices/test_devices.py, with TRITON_INTERPRET=1.
+Run in its own process by test_device.py, with TRITON_INTERPRET=1.
 """
 
 from __future__ import annotations
