@@ -21,7 +21,11 @@ from benchmarks.store.effort import FULL, Effort
 from benchmarks.store.real import real
 
 
-UPDATES_BAR, SAMPLED_BAR = 60_000, 3_000
+UPDATES_BAR, SAMPLED_BAR = 60_000, 1_200
+CROWDED_BAR, CROWDED_SAMPLED_BAR = 30_000, 500
+"""Where a hundred clients or more send small batches."""
+POSTGRESQL_BAR = 50_000
+"""For updates, of one server."""
 
 
 class Crowd(NamedTuple):
@@ -37,6 +41,8 @@ class Crowd(NamedTuple):
 
     @property
     def bar(self) -> int:
+        if self.clients >= 100:
+            return CROWDED_SAMPLED_BAR if self.sampled else CROWDED_BAR
         return SAMPLED_BAR if self.sampled else UPDATES_BAR
 
 
@@ -81,7 +87,8 @@ def _each(crowds: Sequence[Crowd], effort: Effort) -> Iterator[tuple[int, tuple[
 
 def _on_sqlite(place: Path, crowd: Crowd, effort: Effort) -> dict[str, Any]:
     with serving(place) as (url, token):
-        return _row("ampmon", "SQLite", 1, crowd, _sent([url], token, crowd, effort))
+        sent = _sent([url], token, crowd, effort)
+        return _row("ampmon", "SQLite", 1, crowd, sent, crowd.bar)
 
 
 def _on_postgresql(
@@ -93,7 +100,9 @@ def _on_postgresql(
         for _ in range(servers):
             url, token = stack.enter_context(serving(place, "--database-url", database))
             urls.append(url)
-        return _row("ampmon", "PostgreSQL", servers, crowd, _sent(urls, token, crowd, effort))
+        sent = _sent(urls, token, crowd, effort)
+        bar = POSTGRESQL_BAR if servers == 1 and not crowd.sampled else None
+        return _row("ampmon", "PostgreSQL", servers, crowd, sent, bar)
 
 
 def _sent(urls: Sequence[str], token: str, crowd: Crowd, effort: Effort) -> load.Sent:
@@ -106,7 +115,14 @@ def _sent(urls: Sequence[str], token: str, crowd: Crowd, effort: Effort) -> load
     return load.send(urls, token, works, seconds)
 
 
-def _row(tool: str, engine: str, servers: int, crowd: Crowd, sent: load.Sent) -> dict[str, Any]:
+def _row(
+    tool: str,
+    engine: str,
+    servers: int,
+    crowd: Crowd,
+    sent: load.Sent,
+    bar: int | None = None,
+) -> dict[str, Any]:
     return {
         "tool": tool,
         "what": crowd.what,
@@ -115,8 +131,8 @@ def _row(tool: str, engine: str, servers: int, crowd: Crowd, sent: load.Sent) ->
         "clients": crowd.clients,
         "batch": crowd.size,
         "per_s": round(sent.rate),
-        "bar": crowd.bar if tool == "ampmon" else None,
-        "holds": ("yes" if sent.rate >= crowd.bar else "no") if tool == "ampmon" else None,
+        "bar": bar,
+        "holds": None if bar is None else "yes" if sent.rate >= bar else "no",
         "told_to_wait": sent.refused,
         "note": None,
     }

@@ -96,12 +96,19 @@ def read_page(
     """Runs, newest first unless ``wanted`` says otherwise; a cursor is for those. Raises BadQuery."""
     now, wanted = now_us(), wanted or Wanted()
     table, conditions = runs.c, _conditions(wanted, now)
-    total = connection.scalar(select(func.count()).select_from(runs).where(*conditions)) or 0
+    counted = select(func.count()).select_from(runs).where(*conditions)
+    # A search goes over all texts of all runs: one statement counts what it finds, unless it begins in the middle.
+    at_once = bool(wanted.search) and cursor is None and not offset
+    total = 0 if at_once else connection.scalar(counted) or 0
     if cursor is not None:
         conditions.append(_after(cursor, wanted, offset))
     # Ids first: what is sorted is then small.
-    picked = select(table.run_id).where(*conditions).order_by(*_order(wanted, now))
-    ids = connection.scalars(picked.limit(limit + 1).offset(offset)).all()
+    columns = [table.run_id, *([func.count().over()] if at_once else [])]
+    picked = select(*columns).where(*conditions).order_by(*_order(wanted, now))
+    found = connection.execute(picked.limit(limit + 1).offset(offset)).all()
+    ids = [row[0] for row in found]
+    if at_once and found:
+        total = found[0][1]
     shown = {run_id: place for place, run_id in enumerate(ids[:limit])}
     rows = list(connection.execute(select(*TOLD).where(table.run_id.in_(shown))))
     rows.sort(key=lambda row: shown[row.run_id])
