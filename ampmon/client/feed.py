@@ -169,9 +169,9 @@ class FeedGradients:
 
 
 class Feed(Reporting):
-    """A stream that is told of each update. It looks at gradients only where an integration calls `watch`.
+    """A stream that receives each update. It looks at gradients only where an integration calls `watch`.
 
-    ``updates`` and ``skips`` count what was told; `metrics`, ``findings`` and ``should_stop`` are those of
+    ``updates`` and ``skips`` count what it received; `metrics`, ``findings`` and ``should_stop`` are those of
     `scaler.monitor`. Nothing here raises, syncs or blocks after construction.
     """
 

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import expect
 
+from batches import Trainer
 from extremes import EXTREMES, make
 from nginx import Nginx
 from posted import post
@@ -76,6 +77,21 @@ def test_the_tabs_of_a_run_keep_the_rules_of_axe(
         reader.tab(tab)
         settle(reader)
         assert violations(reader.page, f"#in-{tab}") == []
+
+
+def test_every_skip_can_be_listed(reader: Reader) -> None:
+    """Asked for older ones again and again, the ledger has more of them than the server gives in one answer."""
+    trainer = Trainer()
+    post(reader.server, trainer.batch(trainer.updates(1260, skipped=range(1260))))
+    reader.open(f"#/runs/{trainer.run_id}")
+    reader.tab("skips")
+    rows = reader.page.locator("[data-ledger=skips] tbody tr")
+    older = reader.page.get_by_role("button", name="Older")
+    for count in (10, 50, 250, 1250):
+        reader.wait(f"{count} of them", lambda count=count: rows.count() == count)
+        older.click()
+    reader.wait("all of them", lambda: rows.count() == 1260)
+    assert older.is_hidden()
 
 
 def test_no_view_is_left_out() -> None:

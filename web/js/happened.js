@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { pathOf } from "./changing.js";
 import { dotted } from "./dom.js";
 import { clock, count, plural, power, revived } from "./format.js";
-import { Ledger } from "./ledger.js";
+import { Ledger, ROWS_MAX } from "./ledger.js";
 import { html, nothing } from "./lit-html.js";
 import { about } from "./range.js";
 import { Table } from "./table.js";
@@ -54,13 +54,22 @@ class Happened extends Ledger {
   constructor(run, { name, title, none, query = "" }, columns, key, page) {
     const table = new Table(title, columns, key, { onRow: ({ step }) => step !== null && page.onView(about(page.view(), step)) });
     super(name, title, table, async (limit) => {
-      const answer = await get(`${pathOf({ run_id: run })}/${name}?limit=${limit}${query}`);
-      const read = /** @type {Record<string, Row[]> & {next: string | null}} */ (answer);
-      // Of several ranks they are at least so many.
-      const told = read[name] ?? [];
-      const rows = told.slice(0, limit);
-      return { rows, more: read.next === null && rows.length === told.length ? "" : "Older", words: rows.length ? "" : none };
-    });
+      /** @type {Row[]} */
+      const listed = [];
+      let cursor = "";
+      let next = null;
+      do {
+        const most = Math.min(limit - listed.length, ROWS_MAX);
+        const answer = await get(`${pathOf({ run_id: run })}/${name}?limit=${most}${query}${cursor}`);
+        const read = /** @type {Record<string, Row[]> & {next: string | null}} */ (answer);
+        // Of several ranks they are at least so many.
+        listed.push(...(read[name] ?? []));
+        next = read.next;
+        cursor = `&cursor=${encodeURIComponent(next ?? "")}`;
+      } while (next !== null && listed.length < limit);
+      const rows = listed.slice(0, limit);
+      return { rows, more: next === null && rows.length === listed.length ? "" : "Older", words: rows.length ? "" : none };
+    }, { most: Infinity });
     this.page = page;
   }
 

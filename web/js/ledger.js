@@ -6,8 +6,8 @@ import { html, nothing, render } from "./lit-html.js";
 
 /** @import { Table } from "./table.js" */
 
-/** The server lists no more. */
-const ROWS_MAX = 1000;
+/** The server lists no more at a time. */
+export const ROWS_MAX = 1000;
 
 /**
  * What is read of it: its rows, what the button for others says if there are any, and words above or in place of rows.
@@ -18,6 +18,7 @@ const ROWS_MAX = 1000;
 /** @template Row */
 export class Ledger {
   limit;
+  most;
   /** @type {Read<Row>} */
   #read = { rows: [], more: "", words: "Loading…" };
 
@@ -26,13 +27,14 @@ export class Ledger {
    * @param {string} title
    * @param {Table<Row>} table
    * @param {(limit: number) => Promise<Read<Row> | null>} read rejects where the server does not answer; null is out of date
-   * @param {{limit?: number, beside?: HTMLElement}} [more] rows at first, and what stands beside the heading
+   * @param {{limit?: number, most?: number, beside?: HTMLElement}} [more] rows at first and in the end, and what stands beside the heading
    */
-  constructor(name, title, table, read, { limit = 10, beside } = {}) {
+  constructor(name, title, table, read, { limit = 10, most = ROWS_MAX, beside } = {}) {
     this.title = title;
     this.table = table;
     this.read = read;
     this.limit = limit;
+    this.most = most;
     this.beside = beside ?? nothing;
     this.element = h("section", { class: "ledger", "data-ledger": name });
     this.#draw();
@@ -53,7 +55,7 @@ export class Ledger {
 
   /** What the server does not answer now comes with the next news. */
   #grow() {
-    this.limit = Math.min(5 * this.limit, ROWS_MAX);
+    this.limit = Math.min(5 * this.limit, this.most);
     void this.refresh().catch(() => {});
   }
 
@@ -65,7 +67,7 @@ export class Ledger {
         <p class="caption" ?hidden=${!caption}>${caption}</p>
         <p class="empty" ?hidden=${!words}>${words}</p>
         ${this.table.element}
-        <button type="button" ?hidden=${!more || this.limit === ROWS_MAX} @click=${() => this.#grow()}>${more}</button>
+        <button type="button" ?hidden=${!more || this.limit === this.most} @click=${() => this.#grow()}>${more}</button>
       `,
       this.element,
     );

@@ -43,7 +43,7 @@ def compiling() -> bool:
 def expect() -> None:
     """Kernels are going to be asked for: start what compiles them, which later would stop the training."""
     if not (_compilers or _functions or _warmer.busy):
-        with contextlib.suppress(Exception):  # whoever asks for a kernel is told
+        with contextlib.suppress(Exception):  # the first request for a kernel reports it
             _compilers.append(Compiler())
             atexit.register(_end)
 

@@ -30,7 +30,9 @@ class Warmer(Generic[T]):
         return bool(self._waiting)
 
     def made(self, key: Hashable, job: Callable[[], T]) -> T | None:
-        """What the job gave; None until then, and it is begun. Raises once what it raised, and then begins anew."""
+        """The job's result; None until it has ended. The first call starts it. Its error is raised once, and the next
+        call starts the job again.
+        """
         ended = self._ended.get(key)
         if isinstance(ended, Exception):
             self._asked.discard(key)
