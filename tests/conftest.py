@@ -70,7 +70,12 @@ def documentation() -> Path:
     return hatch_build.SITE
 
 
-FORK = ("import scripts", "from campaigns.clinic.session", "from campaigns.soak.nursery")
+FORK = (
+    "import scripts",
+    "from training",
+    "from campaigns.clinic.session",
+    "from campaigns.soak.nursery",
+)
 
 
 @cache

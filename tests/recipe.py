@@ -11,6 +11,7 @@ import importlib
 import io
 import itertools
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,15 +51,19 @@ class Outcome:
         return [float(value) for word, value in itertools.pairwise(words) if word == "loss"]
 
 
+LOOP = re.compile(r"^(\s*for (?:step|update|micro_step) in )range\((\w+)\):", re.MULTILINE)
 CHOICE = 'device = "cuda" if torch.cuda.is_available() else "cpu"'
 
 
-def run(name: str, *, stock: bool, place: str | None = None) -> Outcome:
+def run(name: str, *, stock: bool, place: str | None = None, steps: int | None = None) -> Outcome:
     """Run a recipe in this process: the file as it is, or with torch's own scaler in the place of ampmon's.
 
-    On ``place`` where one is given, else on the device that the recipe chooses.
+    On ``place`` where one is given, else on the device that the recipe chooses. At most ``steps`` steps of it.
     """
     source = (EXAMPLES / f"{name}.py").read_text()
+    if steps is not None:
+        source, loops = LOOP.subn(rf"\1range(min({steps}, \2)):", source)
+        assert loops == 1
     if place is not None:
         assert CHOICE in source
         source = source.replace(CHOICE, f"device = {place!r}")
@@ -165,10 +170,11 @@ def main() -> None:
     """Recipes that several processes run, each first with the stock scaler, then with ampmon's; then those with shards,
     unchanged but watched.
 
-    Arguments: the folder for the outcomes, the number of ranks, a port for each process group to come, and the recipes'
-    names. Each rank is a fork of this process, which has imported what takes long.
+    Arguments: the folder for the outcomes, the number of ranks, how many steps to train at most, a port for each
+    process group to come, and the recipes' names. Each rank is a fork of this process, which has imported what takes
+    long.
     """
-    folder, ranks, ports, *names = sys.argv[1:]
+    folder, ranks, steps, ports, *names = sys.argv[1:]
     for module in ("sklearn.datasets", "torch._dynamo", "torch.distributed.fsdp"):
         importlib.import_module(module)
     torch.set_num_threads(1)
@@ -176,24 +182,25 @@ def main() -> None:
     for rank in range(int(ranks)):
         if not (child := os.fork()):
             os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
-            _run_together(Path(folder), ports.split(","), names)
+            _run_together(Path(folder), int(steps), ports.split(","), names)
             return
         children.append(child)
     failed = [child for child in children if os.waitpid(child, 0)[1]]
     assert not failed
 
 
-def _run_together(folder: Path, ports: list[str], names: list[str]) -> None:
+def _run_together(folder: Path, steps: int, ports: list[str], names: list[str]) -> None:
     free = iter(ports)
     for name in names:
         outcomes = []
         for stock in (True, False):
             os.environ.update(MASTER_PORT=next(free), AMPMON_NAME=name)
-            outcomes.append(run(name, stock=stock))
+            outcomes.append(run(name, stock=stock, steps=steps))
         current_run.finish()
         torch.save(outcomes, folder / f"{name}-{os.environ['RANK']}.pt")
     ampmon.auto()  # for good: each stock scaler from here on is watched
     for name in filter(is_sharded, names):
         os.environ.update(MASTER_PORT=next(free), AMPMON_NAME=f"{name} {UNCHANGED}")
-        torch.save(run(name, stock=True), folder / f"{name}-{UNCHANGED}-{os.environ['RANK']}.pt")
+        outcome = run(name, stock=True, steps=steps)
+        torch.save(outcome, folder / f"{name}-{UNCHANGED}-{os.environ['RANK']}.pt")
         current_run.finish()

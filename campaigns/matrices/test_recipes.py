@@ -1,19 +1,44 @@
-"""The recipes in examples/ that the suite leaves out."""
+"""The recipes in examples/ to their end; the suite trains some of them, and those for some steps."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import torch
 
+import recipe
 from examples import test_recipes
 from examples.test_recipes import one_thread
 
 
 __all__ = ["one_thread"]  # for every test
+FAR = 10**6
+"""More steps than any recipe has."""
 
 
-@pytest.mark.parametrize("name", test_recipes.OTHERS)
+@pytest.mark.parametrize(
+    "name", [*test_recipes.ALONE, test_recipes.ACTIVATIONS, *test_recipes.OTHERS]
+)
 def test_a_recipe_trains_as_with_the_stock_scaler(name: str, data_directory: Path) -> None:
-    """Overflows included, all that is left is equal bit for bit, and each update and skip is in the spool once."""
-    test_recipes.trained_alike(name, data_directory)
+    """Overflows included, all is equal bit for bit, each update and skip is in the spool once, and the loss falls."""
+    test_recipes.trained_alike(name, data_directory, steps=None)
+
+
+@pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
+def test_a_disabled_scaler_learns(data_directory: Path) -> None:
+    """bfloat16's recipe learns as with the stock scaler."""
+    ours = recipe.run(test_recipes.DISABLED, stock=False)
+    test_recipes.assert_identical(recipe.run(test_recipes.DISABLED, stock=True), ours)
+    test_recipes.assert_learned(ours)
+
+
+def test_recipes_of_several_processes_learn(tmp_path: Path) -> None:
+    """On both ranks all is equal bit for bit to the end of each, and the printed loss falls."""
+    test_recipes.trained_together(tmp_path, FAR)
+    for name in test_recipes.RUNS_HERE:
+        for rank in range(test_recipes.RANKS):
+            stock, ours = torch.load(tmp_path / f"{name}-{rank}.pt", weights_only=False)
+            test_recipes.assert_identical(stock, ours)
+            if rank == 0:
+                test_recipes.assert_learned(ours)

@@ -44,6 +44,8 @@ OTHERS = [
     "typical",
 ]
 """`make test-campaigns` trains these."""
+STEPS = 34
+"""Enough for an overflow and for the scale to grow. `make test-campaigns` trains each recipe to its end."""
 TOGETHER = ["ddp", "fsdp2", "fsdp_sharded_scaler"]
 RUNS_HERE = [name for name in TOGETHER if name != "fsdp2" or HAS_FSDP2]
 ACTIVATIONS = "activation_gradients"
@@ -94,13 +96,14 @@ def assert_learned(outcome: Outcome) -> None:
     assert outcome.losses[-1] < 0.8 * outcome.losses[0]
 
 
-def trained_alike(name: str, data_directory: Path) -> Recording:
+def trained_alike(name: str, data_directory: Path, steps: int | None = STEPS) -> Recording:
     """What is recorded of a recipe, held to what the same recipe does with the stock scaler."""
-    stock = recipe.run(name, stock=True)
-    ours = recipe.run(name, stock=False)
+    stock = recipe.run(name, stock=True, steps=steps)
+    ours = recipe.run(name, stock=False, steps=steps)
 
     assert_identical(stock, ours)
-    assert_learned(ours)
+    if steps is None:
+        assert_learned(ours)
     assert any(any(skipped) for _, skipped, _ in stock.ledger)
     recorded = recording(data_directory)
     assert ledger(recorded) == stock.ledger
@@ -120,7 +123,7 @@ def test_the_recipe_of_activations_looks_into_every_layer(data_directory: Path) 
     sampled = [update.ordinal for update in recorded.updates if update.activations is not None]
     first, last = (recorded.activations(place) for place in (sampled[0], sampled[-1]))
 
-    assert sampled == list(range(0, 80, 10))
+    assert sampled == list(range(0, STEPS, 10))
     assert last.names == [str(place) for place in range(21)]
     assert recorded.updates[0].optimizers[0].skipped
     assert recorded.updates[0].loss == "finite"
@@ -132,11 +135,10 @@ def test_the_recipe_of_activations_looks_into_every_layer(data_directory: Path) 
 @pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
 def test_a_disabled_scaler_records_that_it_is_disabled(data_directory: Path) -> None:
     """bfloat16's recipe trains as with the stock scaler, and its spool says that there was nothing to measure."""
-    stock = recipe.run(DISABLED, stock=True)
-    ours = recipe.run(DISABLED, stock=False)
+    stock = recipe.run(DISABLED, stock=True, steps=STEPS)
+    ours = recipe.run(DISABLED, stock=False, steps=STEPS)
 
     assert_identical(stock, ours)
-    assert_learned(ours)
     recorded = recording(data_directory)
     assert recorded.updates == []
     assert events(recorded) == ["init", "disabled", "finish"]
@@ -145,7 +147,11 @@ def test_a_disabled_scaler_records_that_it_is_disabled(data_directory: Path) -> 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what two processes left that ran the recipes of several processes, one after another."""
-    folder = tmp_path_factory.mktemp("together")
+    return trained_together(tmp_path_factory.mktemp("together"), STEPS)
+
+
+def trained_together(folder: Path, steps: int) -> Path:
+    """The folder, in which two processes have run them, at most so many steps of each."""
     ports = ",".join(str(free_port()) for _ in range(3 * len(RUNS_HERE)))
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AMPMON_")},
@@ -155,7 +161,15 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "WORLD_SIZE": str(RANKS),
     }
     scripts.run(
-        *("-c", "import recipe; recipe.main()", str(folder), str(RANKS), ports, *RUNS_HERE),
+        *(
+            "-c",
+            "import recipe; recipe.main()",
+            str(folder),
+            str(RANKS),
+            str(steps),
+            ports,
+            *RUNS_HERE,
+        ),
         cwd=Path(recipe.__file__).parent,
         env=environment,
     )
@@ -180,8 +194,6 @@ def test_a_recipe_of_several_processes(name: str, together: Path) -> None:
         assert any(any(skipped) for _, skipped, _ in stock.ledger)
         assert ledger(recorded) == stock.ledger
         assert recorded.events("lint") == []
-        if rank == 0:
-            assert_learned(ours)
 
 
 @pytest.mark.parametrize("name", list(filter(is_sharded, RUNS_HERE)))

@@ -1,6 +1,6 @@
 """Training with ampmon's scaler is training with torch's: the same weights, scale and state, bit for bit.
 
-On the CPU, and on the emulated device, started by device/test_device.py.
+On the CPU. device/training_suite.py trains the same cells on the emulated device.
 """
 
 from __future__ import annotations
@@ -119,28 +119,30 @@ def stock() -> list[dict[str, Any]]:
 def test_the_constructor_gives_what_torchs_gives(
     stock: list[dict[str, Any]], monitored: ampmon.Config | None
 ) -> None:
-    """Every cell of {arguments} x {route} x {1, 2 optimizers} x {overflow or not} ends equal to the stock scaler's."""
+    """Every cell of {arguments} x {route} x {1, 2 optimizers} x {overflow or not} ends equal to the stock scaler's.
+
+    Half of them where not every update is sampled.
+    """
     for case, expected in zip(CASES, stock, strict=True):
+        if monitored is not None and monitored.every != 1 and case not in HALF:
+            continue
         ours = train(ampmon.GradScaler(PLACE, **case.arguments, monitor=monitored), case)
         assert bits(expected, ours), case
 
 
 def test_the_plain_gear_gives_what_torchs_gives() -> None:
-    """Cells in which most updates take the plain gear, with an overflow among them, end equal to the stock scaler's.
-
-    A fused step on a device is never plain: the host is not told what was found.
-    """
+    """Cells in which most updates take the plain gear, with an overflow among them, end equal to the stock scaler's."""
     for case in STEADY:
         stock, scaler = torch.amp.GradScaler(PLACE), ampmon.GradScaler(PLACE, monitor=RARELY)
         assert bits(train(stock, case, STEADY_UPDATES), train(scaler, case, STEADY_UPDATES)), case
         assert scaler.monitor is not None
-        untold = case.route == "fused" and PLACE != "cpu"
-        assert case.overflow or (scaler.monitor.gear is None) == untold
+        assert case.overflow or scaler.monitor.gear is not None
 
 
 def test_a_watched_scaler_gives_what_it_gave_before(stock: list[dict[str, Any]]) -> None:
-    """`watch` leaves training as it was in every cell of the matrix, with every element of every update measured."""
-    for case, expected in zip(CASES, stock, strict=True):
+    """`watch` leaves training as it was in half of the matrix, with every element of every update measured."""
+    for case in HALF:
+        expected = stock[CASES.index(case)]
         scaler = ampmon.watch(
             torch.amp.GradScaler(PLACE, **case.arguments),
             monitor=ampmon.Config(every=1, sample="all"),
