@@ -8,12 +8,12 @@ from __future__ import annotations
 from ampmon_server.background.bus.follower import BusFollower
 from ampmon_server.background.bus.local import (
     INTERVAL_S,
-    PENDING_MAX,
     QUIET_S,
+    RUNS_MAX,
     Advance,
     Bus,
     BusListener,
 )
 
 
-__all__ = ["INTERVAL_S", "PENDING_MAX", "QUIET_S", "Advance", "Bus", "BusFollower", "BusListener"]
+__all__ = ["INTERVAL_S", "QUIET_S", "RUNS_MAX", "Advance", "Bus", "BusFollower", "BusListener"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from itertools import takewhile
 from typing import NamedTuple
 from uuid import UUID
 
@@ -13,13 +14,12 @@ from anyio import move_on_after
 
 
 INTERVAL_S = 0.05
-TELLINGS_PER_S = 500
+TELLINGS_PER_S = 200
 """To all listeners together: where there are many, each is told less often, so that ingest keeps its time."""
 QUIET_S = 15.0
 """After so long without news a listener is handed none, to show whoever it serves that it is there."""
-PENDING_MAX = 4096
-TOLD_MAX = 16_384
-"""Of so many runs it is known what was told last."""
+RUNS_MAX = 16_384
+"""Of so many runs the newest advance is kept. A listener that is later than that hears of the others' next ones."""
 
 
 class Advance(NamedTuple):
@@ -37,6 +37,8 @@ def _nobody(advance: Advance) -> None:
 class Bus:
     """Passes advances on to those who listen in this process, each version of a run once.
 
+    What is new is kept once for all of them: to deliver an advance costs the same however many listen.
+
     ``relay`` is called with what this process publishes itself: it tells other processes, and does not block.
     """
 
@@ -44,7 +46,9 @@ class Bus:
         self.relay: Callable[[Advance], None] = _nobody
         self._lock = threading.Lock()
         self._listeners: set[BusListener] = set()
-        self._told: OrderedDict[UUID, int] = OrderedDict()
+        self._waiting: set[BusListener] = set()
+        self._delivered = 0
+        self._newest: OrderedDict[UUID, tuple[int, Advance]] = OrderedDict()
         self._occupied = threading.Event()
         self._closed = False
 
@@ -56,26 +60,49 @@ class Bus:
     def deliver(self, advance: Advance) -> None:
         """Tell all who listen in this process, unless they know."""
         with self._lock:
-            if self._told.get(advance.run_id, -1) >= advance.version:
+            if self._is_known(advance.run_id, advance.version):
                 return
-            self._told[advance.run_id] = advance.version
-            self._told.move_to_end(advance.run_id)
-            if len(self._told) > TOLD_MAX:
-                self._told.popitem(last=False)
-            for listener in self._listeners:
-                listener.offer(advance)
+            self._delivered += 1
+            self._newest[advance.run_id] = self._delivered, advance
+            self._newest.move_to_end(advance.run_id)
+            if len(self._newest) > RUNS_MAX:
+                self._newest.popitem(last=False)
+            for listener in [each for each in self._waiting if each.wants(advance.run_id)]:
+                self._waiting.remove(listener)
+                listener.wake()
 
     def wants(self, run_id: UUID, version: int) -> bool:
         """Whether anybody here would be told of this version."""
         with self._lock:
-            return self._told.get(run_id, -1) < version and any(
+            return not self._is_known(run_id, version) and any(
                 listener.wants(run_id) for listener in self._listeners
             )
 
+    def _is_known(self, run_id: UUID, version: int) -> bool:
+        newest = self._newest.get(run_id)
+        return newest is not None and newest[1].version >= version
+
+    def since(self, heard: int, listener: BusListener) -> tuple[int, list[Advance]]:
+        """The number of the last advance, and those after number ``heard`` that a listener wants, the oldest first.
+
+        Where there are none the next wakes it.
+        """
+        with self._lock:
+            entries: Iterator[tuple[int, Advance]]
+            if listener.runs is None:
+                entries = takewhile(lambda each: each[0] > heard, reversed(self._newest.values()))
+            else:
+                found = filter(None, map(self._newest.get, listener.runs))
+                entries = (each for each in found if each[0] > heard)
+            told = [advance for _, advance in sorted(entries)]
+            if not told:
+                self._waiting.add(listener)
+            return self._delivered, told
+
     def listen(self, runs: Collection[UUID] | None = None) -> BusListener:
         """A listener to some runs, or to all; on a running event loop. Use it as a context manager."""
-        listener = BusListener(self, None if runs is None else frozenset(runs))
         with self._lock:
+            listener = BusListener(self, None if runs is None else frozenset(runs), self._delivered)
             self._listeners.add(listener)
             self._occupied.set()
             if self._closed:
@@ -85,6 +112,7 @@ class Bus:
     def forget(self, listener: BusListener) -> None:
         with self._lock:
             self._listeners.discard(listener)
+            self._waiting.discard(listener)
             if not self._listeners and not self._closed:
                 self._occupied.clear()
 
@@ -115,15 +143,14 @@ class Bus:
 
 
 class BusListener:
-    """What one listener has not been told yet: the newest advance of each run, and no more than that."""
+    """One who listens: to ``runs``, or to all. It knows all advances up to number ``heard``."""
 
-    def __init__(self, bus: Bus, runs: frozenset[UUID] | None) -> None:
+    def __init__(self, bus: Bus, runs: frozenset[UUID] | None, heard: int) -> None:
+        self.runs = runs
         self._bus = bus
-        self._runs = runs
+        self._heard = heard
         self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Event()
-        self._pending: dict[UUID, Advance] = {}
-        self._lock = threading.Lock()
+        self._woken = asyncio.Event()
         self._ended = False
 
     def __enter__(self) -> BusListener:
@@ -133,44 +160,28 @@ class BusListener:
         self._bus.forget(self)
 
     def wants(self, run_id: UUID) -> bool:
-        return self._runs is None or run_id in self._runs
+        return self.runs is None or run_id in self.runs
 
-    def offer(self, advance: Advance) -> None:
-        """Keep an advance for the next look. Called by the bus, from any thread."""
-        if not self.wants(advance.run_id):
-            return
-        with self._lock:
-            held = self._pending.get(advance.run_id)
-            if held is not None and held.version >= advance.version:
-                return
-            if len(self._pending) >= PENDING_MAX:
-                # Its next advance will be told; until then this listener is late for that run.
-                del self._pending[next(iter(self._pending))]
-            first = not self._pending
-            self._pending[advance.run_id] = advance
-        if first:  # else it has been woken, and has not looked yet
-            self._wake()
+    def wake(self) -> None:
+        """Called by the bus, from any thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._woken.set)
 
     def end(self) -> None:
         self._ended = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._news.set)
+        self.wake()
 
     async def advances(self, quiet_s: float = QUIET_S) -> AsyncIterator[list[Advance]]:
         """What is new, at most twenty times a second, until the bus closes; nothing, where that is so for long."""
-        while True:
-            with move_on_after(
-                quiet_s
-            ):  # asyncio.wait_for loses a cancellation that comes with the news
-                await self._news.wait()
-            if self._ended:
-                return
-            self._news.clear()
-            with self._lock:
-                told, self._pending = list(self._pending.values()), {}
+        while not self._ended:
+            self._woken.clear()
+            self._heard, told = self._bus.since(self._heard, self)
+            if not told:
+                # asyncio.wait_for loses a cancellation that comes with the news.
+                with move_on_after(quiet_s) as patience:
+                    await self._woken.wait()
+                if not patience.cancelled_caught:
+                    continue
             yield told
             if told:
                 await asyncio.sleep(self._bus.interval_s)

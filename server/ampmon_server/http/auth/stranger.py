@@ -42,8 +42,7 @@ _SHELL = """\
 UNKNOWN = "Sign in to ampmon"
 EXPIRED = "This link was used or has expired"
 _WHAT_TO_DO = {
-    UNKNOWN: "If ampmon serve was started on a terminal, open the sign-in link that it printed. If not, or if the "
-    "link was used, make one where the server runs:",
+    UNKNOWN: "The server does not know this browser. Make a sign-in link on the machine where the server runs:",
     EXPIRED: "Each link lets one browser in, once, and only for a while. Make a new one where the server runs:",
 }
 
