@@ -49,7 +49,7 @@ def test_no_value_is_lost_or_doubled_by_kills_at_any_time(
     wait_for(lambda: is_whole(server), "all updates")
     found = points(folder)
     assert sum(tag == "amp/scale" for tag, _, _ in found) == KILLS * 1000 + 1
-    check_whole(server, str(run.run_id), found)
+    check_whole(server.get, str(run.run_id), found)
     steps = [step for tag, step, _ in found if tag == "amp/scale"]
     assert steps == sorted(steps)
 
@@ -103,4 +103,4 @@ def test_mlflow_holds_nothing_twice_after_kills(
     run.event("finish")
     wait_for(lambda: is_whole(server), "the rest")
     assert held(uri, "amp/scale") == 1200
-    check_mlflow(server, str(run.run_id), uri)
+    check_mlflow(server.get, str(run.run_id), uri)

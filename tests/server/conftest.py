@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,9 +34,14 @@ def upgrade():
 """
 
 
+ON_BOTH = {"engines", "storage"} if os.environ.get("ENGINES") == "all" else {"engines"}
+"""Markers of tests that run on PostgreSQL too: campaigns/matrices asks for all."""
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what is marked with `engines` on each engine: one contract, whatever keeps the data."""
-    if metafunc.definition.get_closest_marker("engines") and "database" in metafunc.fixturenames:
+    """Run a fact of storage on each engine: one contract, whatever keeps the data."""
+    marked = {marker.name for marker in metafunc.definition.iter_markers()}
+    if marked & ON_BOTH and "database" in metafunc.fixturenames:
         metafunc.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 
 

@@ -71,7 +71,7 @@ def states(store: Store, run_id: UUID) -> dict[str, str]:
     return {rule: alert.state for rule, (alert, _) in store.alerts(run_id).alerts.items()}
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_what_is_found_is_stored_with_what_is_to_be_told(store: Store) -> None:
     """A critical finding fires at once: alert, count and a message to each who wants it are there, and told once."""
     run_id = trained(store)
@@ -109,7 +109,7 @@ def test_the_worst_of_a_rule_counts(store: Store) -> None:
     assert alert.severity == "critical"
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_what_is_pending_is_looked_at_when_it_is_due(store: Store) -> None:
     """A warning waits: the store says until when, finds the run then, and forgets it where it went away."""
     run_id = trained(store)
@@ -158,7 +158,7 @@ def test_a_run_that_ended_ends_its_alerts(store: Store) -> None:
     assert states(store, old) == {}
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_deleted_run_is_told_of_no_more(store: Store) -> None:
     """Its messages and mutes go at once, its alerts with the rest of it."""
     run_id = trained(store)
@@ -193,7 +193,7 @@ def test_of_many_who_come_at_once_one_has_it(store: Store) -> None:
     assert sum(each.result() is not None for each in takings) == 1
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_failure_waits_ever_longer_and_ends(store: Store) -> None:
     """Each failure is told with the alert and doubles the wait; after a day it is given up; news are a version."""
     run_id = trained(store)
@@ -218,7 +218,7 @@ def test_a_failure_waits_ever_longer_and_ends(store: Store) -> None:
     assert (delivery.trouble, delivery.due, delivery.attempts) == ("slow", None, 10)
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 @pytest.mark.parametrize("how", ["failed", "failed often", "fails", "arrives", "is left behind"])
 def test_what_is_newer_comes_after_and_alone(store: Store, how: str) -> None:
     """A message that follows one that failed, or is under way to whatever end, is not sent beside it."""
@@ -263,7 +263,7 @@ def test_what_was_sent_is_done_with(store: Store) -> None:
     assert store.alerts(run_id).deliveries == []
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_storm_is_held_back_and_told_in_one(store: Store) -> None:
     """Of many messages so many are sent within an hour; the others are one that names them and says how many."""
     for number in range(7):
@@ -297,7 +297,7 @@ def test_what_nobody_takes_any_more_is_given_up(store: Store) -> None:
     assert store.alerts(run_id).deliveries[0].trouble == "removed"
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_an_acknowledgement_counts_until_it_gets_worse(store: Store) -> None:
     """What somebody looks after is not counted as firing; the version advances; what is not open has no such."""
     run_id = trained(store)
@@ -345,7 +345,7 @@ def test_what_is_muted_fires_unheard(store: Store, what: str) -> None:
     assert store.mutes() == []
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_mute_takes_the_place_of_another(store: Store) -> None:
     """Muted again, for longer or for less, it is one mute with one id; of another rule it is another."""
     run_id = trained(store)
@@ -377,7 +377,7 @@ def test_mutes_are_listed_for_who_may_see_their_projects(store: Store) -> None:
     assert {each.project for each, _ in store.mutes()} == {"vision", "text"}
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_open_alerts_are_listed(store: Store) -> None:
     """Those of all runs that are pending or fire, of the projects that are asked for, with messages and mutes."""
     run_id, other = trained(store), trained(store, project="text")
@@ -400,7 +400,7 @@ def test_open_alerts_are_listed(store: Store) -> None:
     assert [each[0].project for each in store.open_alerts(9, {"text"})] == ["text"]
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_messages_are_listed(store: Store) -> None:
     """Those that were sent and those that were not are apart, the newest first, of the projects that are asked for."""
     for project in ("vision", "text"):
@@ -420,7 +420,7 @@ def test_messages_are_listed(store: Store) -> None:
     assert store.messages(9, {"text"}, sent=False) == ([], 0)
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_targets_tell_how_they_do(store: Store) -> None:
     """What waits for a target, when one was sent, and why the newest that was not sent was not."""
     store.keep(trained(store), found("critical"), TO)

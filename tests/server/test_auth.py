@@ -408,7 +408,7 @@ def test_wrong_codes_lock_out_nobody(stranger: TestClient, client: TestClient) -
     assert stranger.get(f"/login?code={new_code(client)}").status_code == 303
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_flood_of_codes_costs_little(store: Store) -> None:
     """Wrong codes beyond a few cost no write; other servers' codes stay good, also after the clock is set back."""
     now, clock = [1e9], ManualClock()
@@ -454,7 +454,7 @@ def test_signing_out_voids_the_session(stranger: TestClient, client: TestClient)
     assert client.get("/api/v1/me").status_code == 200
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_session_is_revoked_at_every_server(store: Store, tmp_path: Path) -> None:
     """Other server processes refuse a session within two seconds, and so do those that start later."""
     clock, keys, settings = ManualClock(), Keys.load(tmp_path), Settings(data_directory=tmp_path)
@@ -565,7 +565,7 @@ def test_a_weak_token_is_refused(tmp_path: Path, damaged: str) -> None:
         Keys.load(tmp_path)
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_codes_expire(store: Store) -> None:
     """A code is good once, for ten minutes or as long as it is made for, at every server process."""
     now = [1e9]

@@ -343,7 +343,7 @@ def test_a_null_character_is_asked_for_nowhere(
         assert query.endswith(f"{answer.json()['field']}=")
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_token_is_called_by_plain_letters(client: TestClient) -> None:
     """A name that ends in a new line, holds a null character or a look-alike of a letter makes and revokes nothing."""
     for name in ("ada\n", "a\0", "аda"):

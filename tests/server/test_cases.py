@@ -62,7 +62,7 @@ def test_holes_make_the_newest_updates_fewer_and_never_others(store: Store) -> N
     assert len(given) > 0.9 * RECENT
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_sample_at_either_side_of_an_old_change_of_scale_is_given(store: Store) -> None:
     """A growth long ago comes with the sample before it and the one after, though newer samples are many."""
     trainer = Trainer()
@@ -82,7 +82,7 @@ def test_a_sample_at_either_side_of_an_old_change_of_scale_is_given(store: Store
     assert (np.diff(samples.step) > 0).all()
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 @pytest.mark.parametrize("ranks", [(0, 1), (1, 0)])
 def test_each_step_of_the_schedule_counts_once(store: Store, ranks: tuple[int, int]) -> None:
     """A rate that moved after a skip is one step ahead: on both ranks, whichever comes first, and however often."""
@@ -106,7 +106,7 @@ def test_each_step_of_the_schedule_counts_once(store: Store, ranks: tuple[int, i
     assert (case.updates, case.skipped, case.scheduled) == (100, 3, 3)
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_lints_are_given_however_many_events_came_later(store: Store) -> None:
     """A lint of the first minute is among the events of a run that has had a thousand since."""
     trainer = Trainer()
@@ -138,7 +138,7 @@ def test_ranks_are_given_one_by_one(store: Store) -> None:
     assert len(ranks[0]) == cases.RANK_UPDATES
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_what_an_attempt_did_again_counts_once(store: Store) -> None:
     """Of steps that a later attempt has done again its updates are given, and no skip that it has taken back."""
     first = Trainer()
@@ -192,7 +192,7 @@ def test_logged_losses_come_before_other_names(store: Store) -> None:
     assert logged["train/loss"]["value_last"].tolist() == [2.5]
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_run_that_has_hardly_begun_has_a_case(store: Store) -> None:
     """A run of which only a header has come, and one whose scaler has done nothing yet, can be judged."""
     trainer = Trainer()
@@ -228,7 +228,7 @@ def test_shards_are_added_up(store: Store) -> None:
     assert scaler.samples.on_grid.looked.tolist() == [2 * int(statistics().looked.sum())] * 3
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_pruned_run_has_a_case(store: Store) -> None:
     """Of a run whose rows are pruned what is rolled up stands in for the updates one by one, and counts them all."""
     trainer = Trainer()

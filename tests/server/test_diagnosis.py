@@ -18,7 +18,7 @@ from batches import Trainer
 from recording import recording
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_sick_run_is_told_what_is_wrong_with_it(client: TestClient, send) -> None:
     """The diagnosis of a run names its worst finding as the verdict, with what to change, and is fresh or not sent."""
     trainer = Trainer()
@@ -35,7 +35,7 @@ def test_a_sick_run_is_told_what_is_wrong_with_it(client: TestClient, send) -> N
     assert client.get(path, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_healthy_run_is_told_so(client: TestClient, send) -> None:
     """A run in which nothing is wrong is healthy, and one that is not there is not found."""
     trainer = Trainer()
@@ -45,7 +45,7 @@ def test_a_healthy_run_is_told_so(client: TestClient, send) -> None:
     assert client.get(f"/api/v1/runs/{Trainer().run_id}/diagnosis").status_code == 404
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_trainer_is_told_of_a_request_until_it_has_measured(client: TestClient, send) -> None:
     """Who may change a run asks for a measurement where its script allows one; a new process has to allow it anew."""
     trainer = Trainer()

@@ -46,7 +46,7 @@ def summary(client: TestClient) -> Callable[[Trainer], dict[str, Any]]:
     return lambda trainer: client.get(f"/api/v1/runs/{trainer.run_id}").json()
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_the_next_acknowledgement_tells_what_was_found(
     client: TestClient, send: Send, summary: Callable[[Trainer], dict[str, Any]]
 ) -> None:
@@ -66,7 +66,7 @@ def test_the_next_acknowledgement_tells_what_was_found(
     assert fresh["findings"] == again["findings"]
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_healthy_run_is_said_to_be(
     send: Send, summary: Callable[[Trainer], dict[str, Any]]
 ) -> None:

@@ -12,12 +12,19 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
 
+from ampmon import wire
 from ampmon_server.exchange.importing.events import _values as read_events
+from ampmon_server.http.app import create_app
+from ampmon_server.settings import Settings
+from batches import Trainer as Batches
 from posted import PostedRun
 from serving import Server
 from training import Trainer, stored
@@ -26,6 +33,8 @@ from warm import completed
 
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # a thread, which a fork would not have
+Get = Callable[[str], Any]
+Send = Callable[[wire.Batch], dict[str, Any]]
 MLFLOW = pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow|sqlalchemy")
 
 
@@ -64,16 +73,16 @@ def is_whole(server: Server) -> bool:
     return rows(server, query) == [(1,)]
 
 
-def check_whole(server: Server, run_id: str, found: list[tuple[str, int, float]]) -> None:
+def check_whole(get: Get, run_id: str, found: list[tuple[str, int, float]]) -> None:
     """Every update that is stored was forwarded once, with its scale; and so was every logged value."""
     assert [each for each, times in Counter(each[:2] for each in found).items() if times > 1] == []
-    updates = server.get(f"/runs/{run_id}/updates?limit=1000000")
+    updates = get(f"/runs/{run_id}/updates?limit=1000000")
     expected = {
         ("amp/scale", step): scale
         for step, scale in zip(updates["step"], updates["scale"], strict=True)
     }
-    for name in server.get(f"/runs/{run_id}/scalars")["names"]:
-        values = server.get(f"/runs/{run_id}/scalars?name={name['name']}&limit=1000000")
+    for name in get(f"/runs/{run_id}/scalars")["names"]:
+        values = get(f"/runs/{run_id}/scalars?name={name['name']}&limit=1000000")
         expected |= {
             (name["name"], step): value
             for step, value in zip(values["step"], values["value"], strict=True)
@@ -107,7 +116,7 @@ def test_a_training_is_seen_in_tensorboard(
     assert file is not None
     assert file.parent.relative_to(folder).parts == ("tests", f"trainer-{trainer.run_id[-8:]}")
     assert stored(server, trainer.run_id) == 200
-    check_whole(server, trainer.run_id, points(folder))
+    check_whole(server.get, trainer.run_id, points(folder))
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     board = EventAccumulator(str(file.parent), size_guidance={"scalars": 0, "tensors": 0})
@@ -167,7 +176,7 @@ def test_what_a_kill_left_behind_is_written_again_and_not_twice(
     server.start()
     wait_for(lambda: is_whole(server), "all updates")
     assert scales(folder) == 300
-    check_whole(server, str(run.run_id), points(folder))
+    check_whole(server.get, str(run.run_id), points(folder))
 
 
 def test_a_destination_that_is_down_delays_nothing_and_catches_up(
@@ -179,22 +188,24 @@ def test_a_destination_that_is_down_delays_nothing_and_catches_up(
     server = new_server(options=["--forward", f"tensorboard:{folder}"])
     run = PostedRun(server)
     run.updates(10)
-    wait_for(lambda: metric(server, "ampmon_forward_failures_total") >= 2, "two attempts")
-    assert metric(server, "ampmon_forward_up") == 0
-    assert metric(server, "ampmon_forward_runs_waiting") == 1
+
+    def told(name: str) -> float:
+        return metric(server.request("GET", "/metrics").data.decode(), f"ampmon_forward_{name}")
+
+    wait_for(lambda: told("failures_total") >= 2, "two attempts")
+    assert (told("up"), told("runs_waiting")) == (0, 1)
     run.updates(10)
     assert server.get(run.path)["updates"] == 20
     assert server.printed.count("Forwarding to tensorboard waits until it can be used again") == 1
     folder.unlink()
     wait_for(lambda: scales(folder) == 20, "all updates")
-    wait_for(lambda: metric(server, "ampmon_forward_up") == 1, "the end of the outage")
+    wait_for(lambda: told("up") == 1, "the end of the outage")
     assert server.printed.count("Forwarding to tensorboard goes on") == 1
-    assert metric(server, "ampmon_forward_points_total") == 20
+    assert told("points_total") == 20
 
 
-def metric(server: Server, name: str) -> float:
+def metric(text: str, name: str) -> float:
     """The value of the one series of a metric."""
-    text = server.request("GET", "/metrics").data.decode()
     (found,) = re.findall(rf'^{name}{{destination="\w+"}} (\S+)$', text, re.MULTILINE)
     return float(found)
 
@@ -203,7 +214,7 @@ def metric(server: Server, name: str) -> float:
 def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty database of MLflow's: it takes seconds to make one."""
     file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    client(f"sqlite:///{file}").search_experiments()
+    mlflow(f"sqlite:///{file}").search_experiments()
     return file
 
 
@@ -212,8 +223,8 @@ def uri(tmp_path: Path, empty_mlflow: Path) -> str:
     return f"sqlite:///{shutil.copy(empty_mlflow, tmp_path)}"
 
 
-def client(uri: str) -> Any:
-    """MLflow's own."""
+def mlflow(uri: str) -> Any:
+    """MLflow's own client."""
     from mlflow import MlflowClient
 
     return MlflowClient(tracking_uri=uri)
@@ -226,67 +237,69 @@ def held(uri: str, name: str) -> int:
         return int(connection.execute(query, [name]).fetchone()[0])
 
 
-def histories(uri: str, run_id: str, experiment: str = "tests") -> dict[str, list[Any]]:
+def mlflow_runs(uri: str, experiment: str = "tests") -> list[Any]:
+    """The runs that MLflow has in an experiment; none before it is there."""
+    known = mlflow(uri).get_experiment_by_name(experiment)
+    return list(mlflow(uri).search_runs([known.experiment_id])) if known else []
+
+
+def histories(uri: str, run_id: str, experiment: str) -> dict[str, list[Any]]:
     """By name, the metrics that MLflow has of a run; none before the run is there."""
-    mlflow = client(uri)
-    known = mlflow.get_experiment_by_name(experiment)
-    runs = mlflow.search_runs([known.experiment_id]) if known else []
+    runs = mlflow_runs(uri, experiment)
     found = [each for each in runs if each.data.tags.get("ampmon.run_id") == run_id]
     assert len(found) <= 1
     return {
-        name: mlflow.get_metric_history(each.info.run_id, name)
+        name: mlflow(uri).get_metric_history(each.info.run_id, name)
         for each in found
         for name in each.data.metrics
     }
 
 
-@MLFLOW
-def test_a_run_is_seen_in_mlflow(
-    uri: str, new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A training becomes one run of MLflow's, with every value once at its step, and is finished when it has ended."""
-    server = new_server(options=["--forward", f"mlflow:{uri}"], preload="mlflow")
-    monkeypatch.setenv("AMPMON_URL", server.url)
-    monkeypatch.setenv("AMPMON_MODE", "online")
-    with Trainer() as trainer:
-        trainer.train(120)
-        trainer.finish()
-    wait_for(lambda: held(uri, "loss") == 120, "the last loss")
-    check_mlflow(server, trainer.run_id, uri)
-    mlflow = client(uri)
-    (run,) = mlflow.search_runs([mlflow.get_experiment_by_name("tests").experiment_id])
-    assert run.info.run_name == "trainer"
-    wait_for(lambda: mlflow.get_run(run.info.run_id).info.status == "FINISHED", "its end")
-
-
-def check_mlflow(server: Server, run_id: str, uri: str) -> None:
+def check_mlflow(get: Get, run_id: str, uri: str) -> None:
     """MLflow has one run, with all that is stored, once."""
-    found = histories(uri, run_id)
+    found = histories(uri, run_id, "tests")
     check_whole(
-        server,
+        get,
         run_id,
         [(name, each.step, each.value) for name, of in found.items() for each in of],
     )
 
 
+@pytest.fixture
+def app(settings: Settings, uri: str) -> FastAPI:
+    """One of this process: another would take seconds to import MLflow, too."""
+    return create_app(replace(settings, forward=(f"mlflow:{uri}",)))
+
+
+@MLFLOW
+def test_a_run_is_seen_in_mlflow(uri: str, client: TestClient, send: Send) -> None:
+    """A training becomes one run of MLflow's, with every value once at its step, and is finished when it ended."""
+    trainer = Batches(name="trainer", project="tests")
+    updates = trainer.updates(120, skipped=[7, 50], sampled=[3, 90])
+    logged = [trainer.scalars({"loss": 0.5})]
+    send(trainer.batch([*updates, *logged, trainer.event("finish")]))
+    wait_for(lambda: [each.info.status for each in mlflow_runs(uri)] == ["FINISHED"], "its end")
+    run_id = str(trainer.run_id)
+    check_mlflow(lambda path: client.get(f"/api/v1{path}").json(), run_id, uri)
+    assert (mlflow_runs(uri)[0].info.run_name, held(uri, "loss")) == ("trainer", 1)
+
+
 @MLFLOW
 def test_a_run_that_mlflow_does_not_take_keeps_no_other_waiting(
-    uri: str, new_server: Callable[..., Server]
+    uri: str, client: TestClient, send: Send, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that was deleted in MLflow is set aside, with a line in the log, and the destination is not down."""
-    mlflow = client(uri)
-    server = new_server(options=["--forward", f"mlflow:{uri}"], preload="mlflow")
-    gone, other = PostedRun(server, "gone"), PostedRun(server, "other")
-    gone.updates(1)
+    gone, other = Batches(project="tests"), Batches(project="tests")
+    send(gone.batch(gone.updates(1)))
     wait_for(lambda: held(uri, "amp/scale") == 1, "the first run")
-    (run,) = mlflow.search_runs([mlflow.get_experiment_by_name("tests").experiment_id])
-    mlflow.delete_run(run.info.run_id)
-    gone.updates(1)
-    wait_for(lambda: f"Run {gone.run_id} is not forwarded to mlflow" in server.printed, "the line")
-    other.updates(1)
-    wait_for(lambda: histories(uri, str(other.run_id)), "the other run")
-    assert metric(server, "ampmon_forward_up") == 1
-    assert server.printed.count("is not forwarded to mlflow") == 1
+    (run,) = mlflow_runs(uri)
+    mlflow(uri).delete_run(run.info.run_id)
+    send(gone.batch(gone.updates(1)))
+    wait_for(lambda: f"Run {gone.run_id} is not forwarded to mlflow" in caplog.text, "the line")
+    send(other.batch(other.updates(1)))
+    wait_for(lambda: histories(uri, str(other.run_id), "tests"), "the other run")
+    assert metric(client.get("/metrics").text, "ampmon_forward_up") == 1
+    assert caplog.text.count("is not forwarded to mlflow") == 1
 
 
 @pytest.mark.parametrize(

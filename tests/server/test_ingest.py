@@ -18,7 +18,7 @@ from ampmon_server.store.streams.state import SILENT_AFTER_US
 from batches import PARAMETERS, START, Trainer, statistics
 
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.storage
 
 
 def test_a_resent_batch_changes_nothing(store: Store) -> None:

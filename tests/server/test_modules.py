@@ -204,7 +204,7 @@ def test_the_ledger_says_where_an_overflow_began(
     assert (skip["origin"], skip["origin_module"]) == origin
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 @pytest.mark.parametrize(
     ("told", "ledger"),
     [
@@ -227,7 +227,7 @@ def test_the_ledger_says_where_an_overflow_began(
 def test_the_ledger_has_the_word_on_the_loss(
     store: Store, told: dict[str, Any], ledger: tuple[str | None, ...]
 ) -> None:
-    """On either engine; where nobody saw where a loss was lost, its origin is not known."""
+    """Where nobody saw where a loss was lost, its origin is not known."""
     trainer = Trainer()
     store.ingest(trainer.batch([trainer.update(skipped=True, **told)]))
     (skip,) = store.skips(trainer.run_id).rows
@@ -294,7 +294,7 @@ def test_a_header_may_gain_modules_and_lose_none(client: TestClient, send: Send)
     assert [row["name"] for row in answer["modules"]] == ["embedding", "block.mlp", "block"]
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_deleted_run_leaves_no_activations(store: Store) -> None:
     """Deleting a run deletes its blocks of activations."""
     trainer = Trainer()

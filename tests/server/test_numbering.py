@@ -104,7 +104,7 @@ def test_a_rank_that_was_left_out_for_a_while_comes_back(store: Store, backwards
     assert origins(store, run_id)[2] == [(0, 0, False), (2, 20, True)]
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_starts_that_arrive_a_rank_at_a_time_are_told_apart(store: Store) -> None:
     """Records handed in later, a machine after another: starts within seconds of each other are told by their times."""
     run_id = uuid4()

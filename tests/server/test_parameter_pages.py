@@ -135,7 +135,7 @@ def test_the_skips_of_a_parameter_are_found(
     assert [skip["step"] for skip in client.get(path).json()["skips"]] == steps
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 @pytest.mark.parametrize(("stop", "step"), [(None, 30), (30, 0), (31, 30)])
 def test_a_parameter_is_drawn_at_the_newest_sample_in_view(
     store: Store, stop: int | None, step: int

@@ -56,7 +56,7 @@ def finished(trainer: Trainer) -> wire.Batch:
     return trainer.batch([trainer.event("finish")])
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_every_update_and_logged_value_is_forwarded_once(store: Store) -> None:
     """Scale, skips, their total, shares of samples and scalars, at their step and time; nothing again later."""
     reader = Reader(store)

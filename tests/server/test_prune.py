@@ -285,7 +285,7 @@ def test_samples_done_again_where_rows_are_gone_count_once(
     assert not any(map(store.left, store.due(BOTH)))
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_run_grows_old_from_its_last_record(store: Store, trainer: Trainer) -> None:
     """A new name makes an old run no younger."""
     age(store, trainer)
@@ -310,7 +310,7 @@ def test_only_what_is_old_is_pruned_and_only_what_is_asked(store: Store, trainer
     assert updates(store) == 136 + 600
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_attempts_are_told_apart_without_their_rows(store: Store, trainer: Trainer) -> None:
     """Where rows are gone, the ledger says which skips and samples a later attempt has done again."""
     second = Trainer(run_id=trainer.run_id, resume_step=4500)
@@ -394,7 +394,7 @@ def test_no_transaction_removes_more_than_a_part(store: Store, trainer: Trainer)
     assert max(store.clear(trainer.run_id)) <= removing.ROWS_MAX
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_deleted_run_is_cleared_and_stays_away(store: Store, trainer: Trainer) -> None:
     """It is gone at once; what an interrupt left is due; a late resend after it all brings nothing back."""
     store.delete(RUN)

@@ -58,7 +58,7 @@ def test_what_fails_is_tried_again() -> None:
     assert recent.get("a", lambda: 1) == 1
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_series_is_shared_until_the_run_moves_on(store: Store) -> None:
     """Charts that ask at once are given the same arrays, which nobody can write to; an update makes them others."""
     trainer = Trainer()

@@ -64,7 +64,7 @@ def test_the_summary_is_that_of_the_newest_attempt(store: Store) -> None:
     assert (summary.sampling_interval, summary.budget) == (16, 0.02)
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_what_comes_late_is_not_the_present(store: Store) -> None:
     """Neither a rank that is behind nor updates that fill a gap set scale and interval back, in whatever order."""
     ranks = [Trainer(rank=0, world_size=2)]
@@ -99,7 +99,7 @@ def test_the_interval_is_told_by_a_rank_that_samples(store: Store) -> None:
     assert (summary.scale, summary.sampling_interval) == (2.0, 16)
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_the_present_goes_on_with_the_ranks_that_are_left(store: Store) -> None:
     """Where the lowest rank has no part in a later start, the next one tells the scale."""
     run_id = uuid4()

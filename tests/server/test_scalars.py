@@ -80,7 +80,7 @@ def test_every_level_says_what_the_values_are(store: Store) -> None:
         assert (cells["value_first"][0], cells["value_last"][-1]) == (losses[0], losses[-1])
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_what_a_later_attempt_did_again_is_left_out(store: Store) -> None:
     """Of steps done twice only the later attempt's values count, in rows and cells, though it logged other names."""
     first = Trainer()

@@ -35,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return put
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_two_that_claim_one_rank_are_flagged(store: Store, clock: Clock) -> None:
     """A process seen alive, that makes updates half a minute after a later start of its rank, is a rival, once."""
     older = Trainer()
@@ -133,7 +133,7 @@ def test_no_false_alarm_of_a_resume(
     assert not any(each.forgotten for each in store.series(trainer.run_id).resumes)
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_each_scaler_is_compared_with_its_own_last_step(store: Store) -> None:
     """Of two scalers of which one does fewer updates, both are seen to have forgotten; both go on from the furthest."""
     run_id = uuid4()

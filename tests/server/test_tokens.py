@@ -35,7 +35,7 @@ def trained(store: Store, project: str, sender: Sender | None = None) -> UUID:
     return trainer.run_id
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_token_is_kept_as_it_was_made(store: Store) -> None:
     """Tokens are found by their ids as they were kept, the newest first in the list; another id finds none."""
     first, second = token("first", projects=("a", "b"), expires=900), token("second", made=200)
@@ -48,7 +48,7 @@ def test_a_token_is_kept_as_it_was_made(store: Store) -> None:
     assert store.token("' OR 1=1 --") is None
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_token_is_revoked_by_id_or_name(store: Store) -> None:
     """A revoked token says when it was; it cannot be revoked again, and one that never was cannot either."""
     for each in (token("one"), token("two"), token("three")):
@@ -66,7 +66,7 @@ def test_a_token_is_revoked_by_id_or_name(store: Store) -> None:
             store.revoke_token(name, 700)
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_name_is_taken_as_long_as_its_token_is_good(store: Store) -> None:
     """Two good tokens have no name in common; that of an expired or a revoked one is free again."""
     store.keep_token(token("ci", expires=150))
@@ -79,7 +79,7 @@ def test_a_name_is_taken_as_long_as_its_token_is_good(store: Store) -> None:
     assert [each.is_good(170) for each in store.tokens()] == [True, False, False]
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_the_last_use_is_the_latest(store: Store) -> None:
     """Of uses that are noted out of order the latest stays."""
     kept = token("ci")
@@ -213,7 +213,7 @@ def test_a_run_belongs_to_who_started_it(store: Store) -> None:
     assert store.belonging(trained(store, "vision")).owner == "ada"
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_sender_is_kept_to_its_projects(store: Store) -> None:
     """A batch for a run of another project is refused, be it new or there, in the same words; nothing is kept."""
     mine, other = Sender("ada", frozenset({"vision"})), trained(store, "speech")
@@ -242,7 +242,7 @@ def test_a_run_does_not_change_sides(store: Store) -> None:
     assert store.belonging(later.run_id).project == "vision"
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_lists_are_kept_to_projects(store: Store) -> None:
     """List, groups, scales and versions tell of the projects that are given, and of none for none."""
     runs = {project: trained(store, project) for project in ("vision", "speech", "text")}

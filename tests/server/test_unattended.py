@@ -131,7 +131,7 @@ def test_a_run_that_ended_just_before_its_server_is_judged_by_the_next(
     assert store.restless() == []
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_an_end_is_due_until_it_is_looked_at(store: Store) -> None:
     """What ends while it is looked at is due still; a look at the end is done with it, and is no news by itself."""
     trainer = Trainer(uuid4())
@@ -166,7 +166,7 @@ def test_a_run_that_cannot_be_judged_is_spared(store: Store) -> None:
         judged.until(lambda: judged.failed.total() == 2)
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_a_longer_patience_is_waited_out(store: Store) -> None:
     """A silent run is looked at again once it has been silent for `silent_s`, without another question for it."""
     run_id = trained(store)
@@ -190,7 +190,7 @@ def test_a_trainer_whose_clock_is_ahead_hides_no_silence(store: Store) -> None:
     assert finding.title.startswith("No record for 61 min")
 
 
-@pytest.mark.engines
+@pytest.mark.storage
 def test_what_a_mute_kept_back_is_told_once_it_ends(store: Store) -> None:
     """Of runs that died while they were muted the judge tells when a mute ended, was lifted or was cut short."""
     lifted, cut, ended, muted = (trained(store, ended="crashed") for _ in range(4))
