@@ -23,7 +23,7 @@ from waiting import DEADLINE_S
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", ONEDNN_MAX_CPU_ISA="AVX512_CORE")
 
 # How long an example takes is the machine's affair. `make test ARGS="--hypothesis-profile=long"` looks further.
-settings.register_profile("suite", deadline=None, max_examples=20)
+settings.register_profile("suite", deadline=None, max_examples=10)
 settings.register_profile("ci", deadline=None, max_examples=40)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("suite")

@@ -6,7 +6,6 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, TypeAlias
@@ -40,14 +39,9 @@ def code() -> list[Path]:
     return sources("ampmon/**/*.py", "server/**/*.py", "benchmarks/**/*.py", "examples/**/*.py")
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def functions(path: Path) -> Iterator[Function]:
     """All that are defined by statements, wherever they stand."""
-    waiting: list[ast.AST] = [parsed(path)]
+    waiting: list[ast.AST] = [ast.parse(path.read_text())]
     while waiting:
         node = waiting.pop()
         if isinstance(node, Function):
@@ -89,10 +83,7 @@ def crowded(root: Path = ROOT) -> list[str]:
 def class_names(paths: list[Path]) -> Counter[str]:
     """How many classes have each name."""
     return Counter(
-        node.name
-        for path in paths
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.ClassDef)
+        name for path in paths for name in re.findall(r"^ *class (\w+)", path.read_text(), re.M)
     )
 
 
@@ -131,9 +122,9 @@ def test_no_two_classes_share_a_name() -> None:
 
 def test_every_module_says_what_it_is() -> None:
     """Each module of the product begins with a docstring."""
-    silent = [path for path in code() if path.read_text() and not ast.get_docstring(parsed(path))]
+    texts = {path: path.read_text() for path in code()}
 
-    assert silent == []
+    assert [path for path, text in texts.items() if text and not text.startswith('"""')] == []
 
 
 def test_no_module_has_a_vague_name() -> None:

@@ -182,14 +182,17 @@ class Asking:
         }
 
     def everything(self, run_id: UUID, views: Sequence[str] = VIEWS) -> None:
-        """Ask with each query whose parameters a route knows, and for every figure in each view."""
+        """Ask with each query whose parameters a route knows, and for every figure in each view.
+
+        What is simulated, which takes long, is asked for once.
+        """
         for path, known in self._known.items():
-            names = FIGURES if "{name}" in path else [""]
-            for query in views if "{name}" in path else self.QUERIES:
-                if not known.issuperset(parse_qs(query[1:])):
-                    continue
-                for name in names:
-                    self._ask(path.format(run_id=run_id, name=name), query)
+            queries = views if "{name}" in path else self.QUERIES
+            for name in FIGURES if "{name}" in path else [""]:
+                once = "simulate" in f"{path} {name}"
+                for query in queries[:1] if once else queries:
+                    if known.issuperset(parse_qs(query[1:])):
+                        self._ask(path.format(run_id=run_id, name=name), query)
 
     def _ask(self, path: str, query: str) -> None:
         answer = self._client.get(f"{path}{query}")
