@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
+from ampmon_server.pages.assets import plotly_script
+from browser import chromium
 from campaigns.clinic import drawn, report
 from campaigns.clinic.cure import places_of
 from campaigns.clinic.drawn import find
@@ -16,6 +20,8 @@ from campaigns.clinic.patients import HEALTHY, PATIENTS, SICK
 from campaigns.clinic.recommended import Recommendations
 from campaigns.clinic.session import Session
 from campaigns.clinic.verdict import Cure, Verdict, verdict
+from campaigns.gallery.exhibits import EXHIBITS
+from campaigns.gallery.reports import PLOTLY, make
 
 
 pytestmark = pytest.mark.timeout(900)  # a third of a minute where nothing else goes on
@@ -121,3 +127,21 @@ def test_the_table_says_what_was_missed() -> None:
     assert "| dead_scale | 1 | 0 | skip_rate (warning) 1 |" in table
     assert "| healthy | 1 | 0 | bf16 (warning) 1 |" in table
     assert not report.enough(report.Examined([], [missed, alarmed], "", 0.0))
+
+
+def test_a_report_of_the_gallery_opens_from_its_folder(tmp_path: Path) -> None:
+    """A report draws its charts beside its pictures, says nothing on the console, and leads back."""
+    (exhibit,) = (each for each in EXHIBITS if each.patient == "growth too eager")
+    with closing(Session(tmp_path / "clinic")) as session:
+        make([exhibit], session, tmp_path, "0")
+    shutil.copyfile(plotly_script(), tmp_path / PLOTLY)
+    said: list[str] = []
+    with chromium() as browser:
+        page = browser.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.goto((tmp_path / f"{exhibit.name}.html").as_uri())
+        expect(page.locator("[data-figure=scale] .plot-container")).to_be_visible()
+        expect(page.locator(".finding").first).to_contain_text("growth_interval=3")
+        hrefs = page.locator("main > p a").evaluate_all("all => all.map(one => one.pathname)")
+    assert said == []
+    assert [Path(each).name for each in hrefs] == ["gallery.html", "sawtooth.html"]

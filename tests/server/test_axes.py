@@ -99,7 +99,7 @@ LINES = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), min_size=1, 
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(line=LINES, user=st.integers(0, 500))
 def test_back_is_the_first_step_that_is_forth(line: np.ndarray, user: int) -> None:
     """Going back from a step of the user's gives the first step that leads there or beyond, past both ends as well."""

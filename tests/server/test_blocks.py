@@ -88,7 +88,7 @@ def test_a_block_is_of_alike_samples(settings: Settings, store: Store) -> None:
     assert [step for stack in stacks for step in stack.steps] == list(range(12))
 
 
-@hypothesis_settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@hypothesis_settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
 @given(
     starts=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 40)), min_size=1, max_size=2),
     size=st.integers(3, 9),

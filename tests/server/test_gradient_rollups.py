@@ -103,7 +103,7 @@ def one(of: Cells) -> Cells:
     return cells.LAYOUT.merge(of, np.zeros(min(len(of), 1), np.int64))
 
 
-@hypothesis_settings(max_examples=6)
+@hypothesis_settings(max_examples=4)
 @given(
     bursts=STEPS,
     starts=st.lists(

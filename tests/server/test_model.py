@@ -26,7 +26,7 @@ from ampmon_server.store.pages.windows import Stretch
 from batches import START, Trainer, statistics
 
 
-EXAMPLES = {20: 2, 40: 10}
+EXAMPLES = {10: 2, 40: 10}
 """Those of the suite's profile and of CI's."""
 SOME = settings(
     max_examples=EXAMPLES.get(settings().max_examples, 500),

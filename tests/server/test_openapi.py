@@ -32,7 +32,7 @@ FIGURES = "GET /api/v1/runs/{run_id}/figures/{name}"
 UUID_FORM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 OFF = {"enabled": False}
 EXAMPLES = profile().max_examples
-SHORT, LONG = EXAMPLES <= 20, EXAMPLES >= 1000
+SHORT, LONG = EXAMPLES <= 10, EXAMPLES >= 1000
 """Whether each operation is asked once, validly, as in the suite; and whether every case is tried, for minutes."""
 MANY_CASES = [
     "/api/v1/ingest",

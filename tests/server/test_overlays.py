@@ -127,7 +127,7 @@ def deliver(store: Store, model: Model, order: random.Random, cut: int, lose: bo
     return sum(max(seqs) + 1 - len(seqs) for seqs in held.values())
 
 
-@configured(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@configured(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     starts=STARTS,
     seed=st.integers(0, 2**16),

@@ -97,7 +97,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(steps=STEPS, cuts=st.lists(st.integers(0, 200), max_size=4), dense=st.booleans())
 def test_every_level_says_what_its_rows_do(steps: list[int], cuts: list[int], dense: bool) -> None:
     """However rows came in, in order or not, each cell of each level holds the truth of the rows under it."""
@@ -113,7 +113,7 @@ def test_every_level_says_what_its_rows_do(steps: list[int], cuts: list[int], de
     engine.dispose()
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(
     length=st.integers(1, 5000),
     gap=st.sampled_from([1, 1, 7, 300]),

@@ -32,7 +32,7 @@ from ampmon_server.store.updates.updates import PAGES
 from batches import START, Trainer, statistics
 
 
-SOME = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOME = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 _STEADY, _SKIPPED, _SAMPLED, _LOST = range(4)
 _STATISTICS = statistics().to_wire()

@@ -63,7 +63,7 @@ def recount(played: Sequence[Sent]) -> tuple[int, int]:
     return len(steps), len(skipped)
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(starts=STARTS, seed=st.integers(0, 2**16), cut=st.integers(1, 5))
 def test_totals_equal_a_recount(store: Store, starts: list[Start], seed: int, cut: int) -> None:
     """Whatever ranks, attempts and scalers overlay, in whatever order batches come, and however often."""
