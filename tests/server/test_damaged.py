@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from uuid import UUID
 
 import msgspec
@@ -127,8 +128,11 @@ BESIDE = (UUID(bytes=b"\x33" * 16), UUID(bytes=b"\xbb" * 16))
 """Runs whose rows are in pages next to those that are damaged, which removing rows may touch."""
 
 
-def damaged_and_old(settings: Settings, store: Store) -> None:
-    """Runs that were heard of long ago, one after another, and one of them cannot be read any more."""
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with runs that were heard of long ago, one after another, of which one cannot be read any more."""
+    settings = Settings(data_directory=tmp_path_factory.mktemp("damaged"))
+    store = Store.open(settings)
     heard = (BESIDE[0], BEFORE, HIT, AFTER, BESIDE[1])
     for run_id in sorted(heard):  # so that those beside it are so in order of key and of storing
         trained(store, run_id)
@@ -138,6 +142,13 @@ def damaged_and_old(settings: Settings, store: Store) -> None:
             connection.execute(update(runs).where(of_run).values(silent_after=at))
     store.close()
     assert damage(settings, leaves=True) > 10
+    return settings.server_directory / "ampmon.db"
+
+
+@pytest.fixture
+def damaged_and_old(damaged: Path, settings: Settings) -> None:
+    """A copy of it, where the settings say."""
+    shutil.copy(damaged, settings.server_directory)
 
 
 def pruned(settings: Settings) -> set[UUID]:
@@ -160,20 +171,20 @@ def keeping(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         yield
 
 
+@pytest.mark.usefixtures("damaged_and_old")
 def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(
     settings: Settings,
-    store: Store,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A server prunes the runs before it and after it, and a line of its log names it."""
-    damaged_and_old(settings, store)
     with keeping(settings, monkeypatch):
         wait_for(lambda: pruned(settings) == {BEFORE, AFTER})
         wait_for(lambda: f"Not pruned: run {HIT}: The database" in caplog.text)
     assert "`ampmon db verify` says where" in caplog.text
 
 
+@pytest.mark.usefixtures("damaged_and_old")
 @pytest.mark.parametrize(
     ("flags", "also"),
     [
@@ -184,14 +195,12 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(
 )
 def test_the_command_names_what_it_could_not_prune(
     settings: Settings,
-    store: Store,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     flags: tuple[str, ...],
     also: str,
 ) -> None:
     """`ampmon db prune` prunes the others, and ends with a line that names the run, and 2, whatever else cannot be."""
-    damaged_and_old(settings, store)
     if "without room" in flags:
         full = shutil._ntuple_diskusage(100, 100, 0)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: full)

@@ -71,12 +71,12 @@ def crew(kept_crew: Server) -> Server:
 def test_workers_are_one_server(
     new_server: Callable[..., Server], database: str, terminal: Terminal, tmp_path: Path
 ) -> None:
-    """Workers, loaded anew, speak TLS, take the cookie and the one link printed once in all; a signal ends all."""
+    """Workers speak TLS, take the cookie and the one link printed once in all; a signal ends all."""
     authority = Authority(tmp_path)
     cert, key = authority.issue()
     options = ["--database-url", database, "--workers=2"]
     options += ["--tls-cert", str(cert), "--tls-key", str(key)]
-    crew = new_server(terminal=terminal, options=options, ca=authority.file)
+    crew = new_server(terminal=terminal, options=options, ca=authority.file, before=FORK_WORKERS)
     link = crew.address
     http = urllib3.PoolManager(retries=False, ca_certs=str(authority.file))
     # Each request is a connection of its own, and so may come to either.
