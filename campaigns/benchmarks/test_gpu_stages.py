@@ -12,7 +12,25 @@ from benchmarks import gpu_kernels, host_cost, networks, report, sample_cost
 from benchmarks.gpu import host, memory, suites, timed, training
 from benchmarks.gpu.stages import STAGES
 from benchmarks.gpu.suites import Suite
-from benchmarks.gpu.told import Told, heard
+from benchmarks.gpu.told import PASSED, Told, heard
+
+
+SUITE = """
+import os
+import pytest
+
+def test_a(record_property):
+    record_property("wrong", 0)
+
+def test_b(): os._exit(3)
+
+def test_c(record_property):
+    record_property("wrong", {wrong})
+    assert not {wrong}
+
+@pytest.mark.skip
+def test_d(): pass
+"""
 
 
 def said(file: Path) -> dict[str, object]:
@@ -60,3 +78,17 @@ def test_timed_stages_speak_of_their_bars(tmp_path: Path, monkeypatch: pytest.Mo
     assert kinds == 2 * list(training.SETTING.kinds)
     measured = heard(tmp_path / "kernels")["tables"]["kernels"]
     assert {row["data"] for row in measured} == set(gpu_kernels.DATA)
+
+
+def test_a_suite_goes_on_where_a_test_ended_its_process(tmp_path: Path) -> None:
+    """The test that did so has failed; those before and after it, and their figures, count."""
+    file = tmp_path / "test_it.py"
+    file.write_text(SUITE.format(wrong=0))
+    suite = Suite("holds", (str(file),), (), {"wrong records": "wrong"})
+    suites.run(suite, Told(tmp_path / "told"), "cpu", 120.0)
+    (failure,) = heard(tmp_path / "told")["failures"]
+    bars = {bar["bar"]: bar for bar in heard(tmp_path / "told")["bars"]}
+    assert bars["holds"]["value"] == "2 passed, 1 failed, 1 skipped"
+    assert (failure["what"].rpartition("::")[2], failure["why"]) == ("test_b", suites.ENDED)
+    wrong = bars["wrong records"]
+    assert (wrong["state"], wrong["value"], wrong["note"]) == (PASSED, 0, "in 2 cells")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 from playwright.sync_api import expect
 
@@ -43,12 +44,19 @@ def test_the_sick_are_found_and_the_healthy_are_left_alone(tmp_path: Path) -> No
 
 
 def test_cures_and_recommendations(tmp_path: Path) -> None:
-    """A layer is named and cured by hand; page, report and doctor recommend the same, and a difference is seen."""
+    """A layer is cured by hand, a wrong change cures nothing; page, report and doctor recommend alike, or are told."""
     names = "overflow in backward only", "typical", "growth too eager", "scaled twice"
     patients = [find(name) for name in (*names, "activations sampled")]
     with closing(Session(tmp_path / "clinic")) as session:
         verdicts = session.cure(patients, session.run(patients))
         advised = session.recommended(patients)
+        sick = patients[names.index("growth too eager")]
+        found = verdicts[names.index("growth too eager")]
+        wrong = msgspec.structs.replace(found, fix=found.fix.replace("2000", "4"))
+        (eager,) = session.cure([sick], [wrong])
+    assert eager.cure is not None
+    assert eager.cure.left == ("sawtooth",)
+    assert not report.enough(report.Examined([eager], [], "", 0.0))
     assert [each for each in verdicts if not each.right] == []
     assert report.enough(report.Examined(verdicts, [], "", 0.0))
     with pytest.raises(ValueError, match="no place"):

@@ -95,10 +95,9 @@ def test_a_receiver_that_hangs_is_given_up(
 
 
 def test_a_private_address_is_not_connected_to(receiver: Receiver) -> None:
-    """Where it is not allowed nobody is asked, also where a name resolves to this machine."""
-    urls = [f"json://{host}:{receiver.server_port}/own" for host in ("127.0.0.1", "localhost")]
-    targets = [Target(name="own", url=url) for url in urls]
-    assert sent(*targets, allow_private=False) == [DeliveryOutcome("private")] * 2
+    """Where it is not allowed nobody is asked, though it is a name that resolves to this machine."""
+    target = Target(name="own", url=f"json://localhost:{receiver.server_port}/own")
+    assert sent(target, allow_private=False) == [DeliveryOutcome("private")]
     assert receiver.paths == []
 
 

@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from campaigns.clinic.drawn import find
@@ -26,18 +25,12 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 
 def test_patients_are_judged_and_cured(session: Session) -> None:
-    """A sick training is diagnosed, given one change and cured by it; wrong verdicts and a wrong change are told."""
+    """A sick training is diagnosed, given one change and cured by it; wrong verdicts are told."""
     sick, healthy = find("growth too eager"), find("typical")
     patients = [sick, healthy]
     verdicts = session.cure(patients, session.run(patients))
     assert [each for each in verdicts if not each.right] == []
     assert enough(Examined(verdicts, [], "", 0.0))
-
-    wrong = msgspec.structs.replace(verdicts[0], fix=verdicts[0].fix.replace("2000", "4"))
-    (eager,) = session.cure([sick], [wrong])
-    assert eager.cure is not None
-    assert eager.cure.left == ("sawtooth",)
-    assert not enough(Examined([eager], [], "", 0.0))
 
     told = tables(Examined(verdicts, [], "", 0.0)).splitlines()
     row = next(row for row in told if row.startswith(f"| {sick.name} "))

@@ -1,6 +1,6 @@
-"""`make gpu` without a GPU: suites that end their process, and results put together.
+"""`make gpu` without a GPU: what is told of its stages, and results put together.
 
-`campaigns/benchmarks/test_gpu_stages.py` runs the stages at a tiny size.
+`campaigns/benchmarks/test_gpu_stages.py` runs the stages at a tiny size, and a suite that ends its process.
 """
 
 from __future__ import annotations
@@ -27,22 +27,6 @@ from waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 HERE = {"gpu": "NVIDIA Ten", "driver": "1", "torch": "2.99", "triton": "3.99"}
-SUITE = """
-import os
-import pytest
-
-def test_a(record_property):
-    record_property("wrong", 0)
-
-def test_b(): os._exit(3)
-
-def test_c(record_property):
-    record_property("wrong", {wrong})
-    assert not {wrong}
-
-@pytest.mark.skip
-def test_d(): pass
-"""
 
 
 def said(file: Path) -> dict[str, dict[str, Any]]:
@@ -54,22 +38,6 @@ def said(file: Path) -> dict[str, dict[str, Any]]:
 def told(tmp_path: Path) -> Told:
     """What a stage tells its file, which is `told` in the test's folder."""
     return Told(tmp_path / "told")
-
-
-def test_a_suite_goes_on_where_a_test_ended_its_process(tmp_path: Path, told: Told) -> None:
-    """The test that did so has failed; those before and after it, and their figures, count."""
-    file = tmp_path / "test_it.py"
-    file.write_text(SUITE.format(wrong=0))
-    suite = Suite("holds", (str(file),), (), {"wrong records": "wrong"})
-    suites.run(suite, told, "cpu", 120.0)
-    bars, (failure,) = said(tmp_path / "told"), heard(tmp_path / "told")["failures"]
-    assert (bars["holds"]["state"], bars["holds"]["value"]) == (
-        FAILED,
-        "2 passed, 1 failed, 1 skipped",
-    )
-    assert (failure["what"].rpartition("::")[2], failure["why"]) == ("test_b", suites.ENDED)
-    wrong = bars["wrong records"]
-    assert (wrong["state"], wrong["value"], wrong["note"]) == (PASSED, 0, "in 2 cells")
 
 
 def test_what_a_tally_says() -> None:
