@@ -1,4 +1,4 @@
-"""Cases made by hand and by hypothesis: what rules are tried on."""
+"""Cases made by hand: what rules are tried on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ampmon.numerics.histogram import BINS
 from ampmon.wire import Finding
@@ -28,7 +27,6 @@ from ampmon_server.model.case import (
 from ampmon_server.model.series import (
     EVENTS,
     Floats,
-    Forgotten,
     GradientSeries,
     Totals,
     empty_gradients,
@@ -196,11 +194,8 @@ def joined_samples(parts: list[GradientSeries]) -> GradientSeries:
             *(np.concatenate([getattr(side, each) for side in sides]) for each in Totals.__slots__)
         )
 
-    one = {
-        name: np.concatenate([getattr(p, name) for p in parts])
-        for name in ("step", "time", "scale")
-    }
-    return GradientSeries(**one, on_grid=joined("on_grid"), off_grid=joined("off_grid"))
+    one = [np.concatenate([getattr(p, name) for p in parts]) for name in ("step", "time", "scale")]
+    return GradientSeries(*one, on_grid=joined("on_grid"), off_grid=joined("off_grid"))
 
 
 def parameters_of(
@@ -248,101 +243,3 @@ def found(of: Case | ScalerCase, thresholds: Thresholds | None = None) -> list[F
 def rules_of(of: Case | ScalerCase, thresholds: Thresholds | None = None) -> list[str]:
     """The rules that found something, the worst first."""
     return [finding.rule for finding in found(of, thresholds)]
-
-
-@st.composite
-def any_cases(draw: st.DrawFn) -> Case:
-    """Any run: none or many scalers, scales that are dead, infinite or NaN, holes, samples and skips anywhere."""
-    scalers = [_any_scaler(draw) for _ in range(draw(st.integers(0, 2)))]
-    seed = np.random.default_rng(draw(st.integers(0, 2**32)))
-    counts = ("updates", "skipped", "scheduled", "lost", "dropped", "errors", "rivals", "attempts")
-    return case(
-        *scalers,
-        **{name: int(seed.choice([0, 1, 7, 10**12])) for name in counts},
-        status=draw(st.sampled_from(["running", "finished", "crashed", "silent"])),
-        disabled=draw(st.booleans()),
-        last_time=draw(st.sampled_from([None, 0, START])),
-        update_us=draw(st.sampled_from([0.0, 1e5, float("nan"), float("inf")])),
-        events=draw(st.sampled_from(_EVENTS)),
-        config=draw(
-            st.sampled_from([{}, {"batch_size": 32}, {"batch": True}, {"batch_size": "x"}])
-        ),
-    )
-
-
-_EVENTS = (
-    (),
-    (event("exception", type="RuntimeError"), event("lint")),
-    (event("lint", rule="fused_sgd", severity="warning", title="A", explanation="B", fix=7),),
-    (event("lint", rule="fused_sgd", severity="worst", title="A", explanation="B", fix="C"),),
-    (event("lint", rule=["x"], severity=["warning"], parameters="abc"),),
-    (event("exception", type=None), event("dropped", count="many")),
-)
-
-
-def _any_scaler(draw: st.DrawFn) -> ScalerCase:
-    n = draw(st.sampled_from([0, 1, 2, 17, 40, 200]))
-    seed = np.random.default_rng(draw(st.integers(0, 2**32)))
-    scale = 2.0 ** seed.integers(*draw(st.sampled_from([(10, 18), (-140, 128)])), n)
-    odd = draw(st.sampled_from([1.0, 0.0, np.inf, np.nan, -1.0, 1000.0]))
-    scale = np.where(seed.random(n) < 0.2, scale * odd, scale)
-    after = draw(st.sampled_from([np.roll(scale, -1), scale, scale / 2]))
-    cells = cells_of(
-        scale,
-        after,
-        [EVENTS[code] for code in seed.integers(0, len(EVENTS), n)],
-        list(seed.random(n) < draw(st.sampled_from([0.0, 0.05, 0.5, 1.0]))),
-        first=draw(st.sampled_from([0, 7, 2**31])),
-    )
-    if draw(st.booleans()) and n:  # rows are pruned, or lost
-        cells = update_cells.LAYOUT.merge(cells, starts_of(cells["first"] // 16))
-    cells = cells[seed.random(len(cells)) < draw(st.sampled_from([1.0, 0.8]))]
-    steps = cells["first"]
-    picked = np.sort(seed.choice(steps, seed.integers(0, len(steps) + 1), replace=False))
-    exponents = {int(at): float(seed.random() / 4) for at in seed.integers(-40, 24, 3)}
-    return scaler(
-        cells,
-        policy=draw(_POLICIES),
-        samples=draw(
-            st.sampled_from(
-                [
-                    empty_gradients(),
-                    samples_of([int(s) for s in picked], exponents),
-                    samples_of([int(s) for s in picked], exponents, looked=1600),
-                    samples_of([int(s) for s in picked], {}, zeros=1.0),
-                ]
-            )
-        ),
-        parameters=draw(
-            st.sampled_from(
-                [no_parameters(), no_parameters(()), parameters_of({"a.weight": 0.9, "b": 0.1})]
-            )
-        ),
-        skips=tuple(
-            skip(
-                int(step),
-                cause=str(seed.choice(["inf", "nan", "inf+nan", "unknown"])),
-                culprits=int(seed.integers(0, 4)),
-                origin=seed.choice([None, "input", "forward", "loss", "backward"]),
-                loss=seed.choice([None, "finite", "overflowed", "not_finite"]),
-                origin_module=seed.choice([None, "head"]),
-            )
-            for step in steps[seed.random(len(steps)) < 0.5][::-1]
-        ),
-        forgotten=draw(
-            st.sampled_from(
-                [(), tuple(Forgotten(int(s), START, 1024.0, 65536.0) for s in steps[:2])]
-            )
-        ),
-        ranks=draw(st.sampled_from([{}, {0: cells, 1: cells}, {0: cells, 3: cells[::2]}])),
-        growth_tracker=draw(st.sampled_from([None, 0, 9, 10**6])),
-    )
-
-
-_POLICIES = st.builds(
-    ScalePolicy,
-    init_scale=st.sampled_from([0.0, 1.0, 65536.0, 2.0**127]),
-    growth_factor=st.sampled_from([0.0, 1.0, 1.5, 2.0]),
-    backoff_factor=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
-    growth_interval=st.sampled_from([0, 1, 10, 2000, 2**53 - 1]),
-)

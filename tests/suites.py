@@ -12,12 +12,21 @@ import scripts
 TESTS = Path(__file__).parent
 
 
-def passes(*suites: str, chosen: str = "", **environment: str) -> int:
+def passes(*suites: str, chosen: str = "", marked: str = "not rare", **environment: str) -> int:
     """How many tests of ``suites``, files below tests/, pass. Raises AssertionError with their output if one fails."""
     # numpy, which Triton's interpreter computes with, warns of overflows that are meant.
-    options = ("-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning", "-k", chosen)
+    options = ("-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning")
     done = scripts.run(
-        *("-m", "pytest", *options, *(str(TESTS / suite) for suite in suites)),
+        *(
+            "-m",
+            "pytest",
+            *options,
+            "-k",
+            chosen,
+            "-m",
+            marked,
+            *(str(TESTS / suite) for suite in suites),
+        ),
         cwd=TESTS.parent,
         preload="torch",
         env={**os.environ, **environment},

@@ -14,15 +14,127 @@ from hypothesis import strategies as st
 from ampmon_server.analysis.diagnosis import diagnose, effective, rules
 from ampmon_server.analysis.diagnosis.rules import RULES
 from ampmon_server.charts import FIGURES
-from ampmon_server.model.case import Case
+from ampmon_server.model.aggregates import updates as update_cells
+from ampmon_server.model.aggregates.merging import starts_of
+from ampmon_server.model.case import Case, ScalePolicy, ScalerCase
+from ampmon_server.model.series import EVENTS, Forgotten, empty_gradients
 from ampmon_server.model.severities import RANKS
 from ampmon_server.model.thresholds import Levels, Thresholds
-from made_cases import any_cases, found
+from made_cases import (
+    START,
+    case,
+    cells_of,
+    event,
+    found,
+    no_parameters,
+    parameters_of,
+    samples_of,
+    scaler,
+    skip,
+)
 
 
 PAGES = Path(__file__).parents[2] / "docs" / "findings"
 
 SOME = settings()
+
+
+@st.composite
+def any_cases(draw: st.DrawFn) -> Case:
+    """Any run: none or many scalers, scales that are dead, infinite or NaN, holes, samples and skips anywhere."""
+    scalers = [_any_scaler(draw) for _ in range(draw(st.integers(0, 2)))]
+    seed = np.random.default_rng(draw(st.integers(0, 2**32)))
+    counts = ("updates", "skipped", "scheduled", "lost", "dropped", "errors", "rivals", "attempts")
+    return case(
+        *scalers,
+        **{name: int(seed.choice([0, 1, 7, 10**12])) for name in counts},
+        status=draw(st.sampled_from(["running", "finished", "crashed", "silent"])),
+        disabled=draw(st.booleans()),
+        last_time=draw(st.sampled_from([None, 0, START])),
+        update_us=draw(st.sampled_from([0.0, 1e5, float("nan"), float("inf")])),
+        events=draw(st.sampled_from(_EVENTS)),
+        config=draw(
+            st.sampled_from([{}, {"batch_size": 32}, {"batch": True}, {"batch_size": "x"}])
+        ),
+    )
+
+
+_EVENTS = (
+    (),
+    (event("exception", type="RuntimeError"), event("lint")),
+    (event("lint", rule="fused_sgd", severity="warning", title="A", explanation="B", fix=7),),
+    (event("lint", rule="fused_sgd", severity="worst", title="A", explanation="B", fix="C"),),
+    (event("lint", rule=["x"], severity=["warning"], parameters="abc"),),
+    (event("exception", type=None), event("dropped", count="many")),
+)
+
+
+def _any_scaler(draw: st.DrawFn) -> ScalerCase:
+    n = draw(st.sampled_from([0, 1, 2, 17, 40, 200]))
+    seed = np.random.default_rng(draw(st.integers(0, 2**32)))
+    scale = 2.0 ** seed.integers(*draw(st.sampled_from([(10, 18), (-140, 128)])), n)
+    odd = draw(st.sampled_from([1.0, 0.0, np.inf, np.nan, -1.0, 1000.0]))
+    scale = np.where(seed.random(n) < 0.2, scale * odd, scale)
+    after = draw(st.sampled_from([np.roll(scale, -1), scale, scale / 2]))
+    cells = cells_of(
+        scale,
+        after,
+        [EVENTS[code] for code in seed.integers(0, len(EVENTS), n)],
+        list(seed.random(n) < draw(st.sampled_from([0.0, 0.05, 0.5, 1.0]))),
+        first=draw(st.sampled_from([0, 7, 2**31])),
+    )
+    if draw(st.booleans()) and n:  # rows are pruned, or lost
+        cells = update_cells.LAYOUT.merge(cells, starts_of(cells["first"] // 16))
+    cells = cells[seed.random(len(cells)) < draw(st.sampled_from([1.0, 0.8]))]
+    steps = cells["first"]
+    picked = np.sort(seed.choice(steps, seed.integers(0, len(steps) + 1), replace=False))
+    exponents = {int(at): float(seed.random() / 4) for at in seed.integers(-40, 24, 3)}
+    return scaler(
+        cells,
+        policy=draw(_POLICIES),
+        samples=draw(
+            st.sampled_from(
+                [
+                    empty_gradients(),
+                    samples_of([int(s) for s in picked], exponents),
+                    samples_of([int(s) for s in picked], exponents, looked=1600),
+                    samples_of([int(s) for s in picked], {}, zeros=1.0),
+                ]
+            )
+        ),
+        parameters=draw(
+            st.sampled_from(
+                [no_parameters(), no_parameters(()), parameters_of({"a.weight": 0.9, "b": 0.1})]
+            )
+        ),
+        skips=tuple(
+            skip(
+                int(step),
+                cause=str(seed.choice(["inf", "nan", "inf+nan", "unknown"])),
+                culprits=int(seed.integers(0, 4)),
+                origin=seed.choice([None, "input", "forward", "loss", "backward"]),
+                loss=seed.choice([None, "finite", "overflowed", "not_finite"]),
+                origin_module=seed.choice([None, "head"]),
+            )
+            for step in steps[seed.random(len(steps)) < 0.5][::-1]
+        ),
+        forgotten=draw(
+            st.sampled_from(
+                [(), tuple(Forgotten(int(s), START, 1024.0, 65536.0) for s in steps[:2])]
+            )
+        ),
+        ranks=draw(st.sampled_from([{}, {0: cells, 1: cells}, {0: cells, 3: cells[::2]}])),
+        growth_tracker=draw(st.sampled_from([None, 0, 9, 10**6])),
+    )
+
+
+_POLICIES = st.builds(
+    ScalePolicy,
+    init_scale=st.sampled_from([0.0, 1.0, 65536.0, 2.0**127]),
+    growth_factor=st.sampled_from([0.0, 1.0, 1.5, 2.0]),
+    backoff_factor=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
+    growth_interval=st.sampled_from([0, 1, 10, 2000, 2**53 - 1]),
+)
 
 
 def _steps(case: Case) -> tuple[float, float]:
@@ -56,6 +168,15 @@ def test_no_rule_raises_and_all_it_says_can_be_read(case: Case):
         assert all(end is None or first <= end <= last for end in ends)
         assert None in ends or ends[0] <= ends[1]
     assert effective(case).sentence
+
+
+@SOME
+@given(any_cases())
+def test_whatever_the_run_at_most_one_fix_is_recommended(case: Case):
+    """Every fix but one says why it is second, and no two findings have the same."""
+    fixes = [(each.fix, each.second) for each in found(case) if each.fix]
+    assert sum(not second for _, second in fixes) <= 1
+    assert len({fix for fix, _ in fixes}) == len(fixes)
 
 
 @SOME

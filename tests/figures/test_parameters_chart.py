@@ -189,7 +189,7 @@ def test_a_search_that_finds_nothing_says_so_and_can_be_changed() -> None:
     assert [(each["name"], each["chosen"]) for each in meta["choices"]] == [("search", "lstm")]
 
 
-@pytest.mark.parametrize("parameters_", [1, 148, 300, 5000])
+@pytest.mark.parametrize("parameters_", [1, 300, 1500])
 def test_an_answer_is_small(parameters_: int) -> None:
     """However many parameters and samples there are, fewer than 100 kB go over the network for what is drawn."""
     of = _of(np.ones((130, parameters_), np.int64))

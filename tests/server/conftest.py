@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,15 +33,12 @@ def upgrade():
 """
 
 
-ON_BOTH = {"engines", "storage"} if os.environ.get("ENGINES") == "all" else {"engines"}
-"""Markers of tests that run on PostgreSQL too: campaigns/matrices asks for all."""
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a fact of storage on each engine: one contract, whatever keeps the data."""
+    """Run a fact of storage on each engine, rarely where both run the same statements."""
     marked = {marker.name for marker in metafunc.definition.iter_markers()}
-    if marked & ON_BOTH and "database" in metafunc.fixturenames:
-        metafunc.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+    if marked & {"engines", "storage"} and "database" in metafunc.fixturenames:
+        other = pytest.param("postgresql", marks=[] if "engines" in marked else pytest.mark.rare)
+        metafunc.parametrize("database", ["sqlite", other], indirect=True)
 
 
 @pytest.fixture(scope="session")

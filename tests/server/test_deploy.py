@@ -103,7 +103,13 @@ def of_here(words: Sequence[str], database: str, token: Path) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("place", sorted(SERVES))
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(each, marks=[] if each == "compose.yaml" else pytest.mark.rare)
+        for each in sorted(SERVES)
+    ],
+)
 def test_what_is_started_serves(
     place: str, new_server: Callable[..., Server], empty_database: str, tmp_path: Path
 ) -> None:

@@ -82,7 +82,10 @@ FIXES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("maker", SCRIPTS)
+@pytest.mark.parametrize(
+    "maker",
+    [pytest.param(each, marks=[] if each == "watched" else pytest.mark.rare) for each in SCRIPTS],
+)
 def test_a_fix_in_its_script_on_a_cpu_makes_the_scaler_that_it_recommends(
     maker: str, data_directory: Path, tmp_path: Path, store: Store
 ) -> None:

@@ -272,6 +272,7 @@ def app(settings: Settings, uri: str) -> FastAPI:
 
 
 @MLFLOW
+@pytest.mark.rare
 def test_a_run_is_seen_in_mlflow(uri: str, client: TestClient, send: Send) -> None:
     """A training becomes one run of MLflow's, with every value once at its step, and is finished when it ended."""
     trainer = Batches(name="trainer", project="tests")
@@ -285,6 +286,7 @@ def test_a_run_is_seen_in_mlflow(uri: str, client: TestClient, send: Send) -> No
 
 
 @MLFLOW
+@pytest.mark.rare
 def test_a_run_that_mlflow_does_not_take_keeps_no_other_waiting(
     uri: str, client: TestClient, send: Send, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,7 +18,7 @@ from batches import START, Trainer
 from postgres import Postgres
 
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.storage
 
 
 def trained(
@@ -50,6 +50,7 @@ def names(store: Store, **wanted: Any) -> list[str]:
     return [run.name for run in store.runs(Wanted(**wanted)).rows]
 
 
+@pytest.mark.engines
 def test_every_word_of_a_search_is_found_somewhere(store: Store, runs: dict[str, Trainer]) -> None:
     """Words are looked for in names, projects, owners and tags, in either case, and mean themselves."""
     assert names(store, search="ALPH") == ["Alpha"]
@@ -72,6 +73,7 @@ def test_filters_hold_together(store: Store, runs: dict[str, Trainer]) -> None:
     assert store.runs(Wanted(project="letters"), limit=1).total == 2
 
 
+@pytest.mark.engines
 def test_what_stands_between_tags_is_not_in_them(store: Store, runs: dict[str, Trainer]) -> None:
     """Brackets, commas, quotes and backslashes are found where a tag has them, and only there."""
     for name, tags in {
@@ -122,6 +124,7 @@ def test_runs_come_in_the_order_asked_for(
     assert ascending != expected
 
 
+@pytest.mark.engines
 def test_names_sort_without_regard_to_case(store: Store, runs: dict[str, Trainer]) -> None:
     """Alpha stands before beta."""
     found = names(store, sort="name", ascending=True, project="letters")
@@ -138,6 +141,7 @@ def abroad(postgres: Postgres, tmp_path: Path) -> Iterator[Store]:
     postgres.drop(url)
 
 
+@pytest.mark.engines
 def test_the_language_of_a_database_changes_no_list(store: Store, abroad: Store) -> None:
     """Where a database makes Ä small too, runs are sorted and found as elsewhere: A to Z without regard to case."""
     with abroad._engine.connect() as connection:

@@ -97,6 +97,7 @@ def test_what_a_later_attempt_did_again_is_left_out(store: Store) -> None:
         assert (cells["n"].sum(), cells["sum"].sum()) == (300 + 368, 30_368.0)
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_however_many_names_there_are_a_run_may_be_resumed(store: Store) -> None:
     """Steps are done again beside more names than a statement takes values."""
