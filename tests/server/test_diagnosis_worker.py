@@ -103,6 +103,7 @@ def test_a_rule_that_raises_does_no_harm(
     assert "(skip_rate)" in answer.json()["notices"][0]
 
 
+@pytest.mark.rare
 def test_a_real_sick_training_is_told_of_while_it_runs(server: Server) -> None:
     """A training that loses every hundredth update has its verdict on the server before it ends."""
     with RealTrainer() as trainer:

@@ -26,13 +26,14 @@ from databases import provide
 
 
 RANKS = 8
+FEW = ("scale", "scalars")
 GOLDEN = json.loads(Path(__file__).with_name("notices.golden.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
 def few_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask for two charts only: the simulator takes most of the time of a whole report."""
-    monkeypatch.setattr("ampmon_server.report.data.OF_A_RUN", ("scale", "scalars"))
+    monkeypatch.setattr("ampmon_server.report.data.OF_A_RUN", FEW)
 
 
 def _answers(
@@ -185,7 +186,9 @@ def _sick(count: int) -> list[tuple[Trainer, list[wire.Record]]]:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
     """What is told of a run of two scalers, about each of which there is a finding."""
-    return _answers(tmp_path_factory.mktemp("two"), _sick(2))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("ampmon_server.report.data.OF_A_RUN", FEW)
+        return _answers(tmp_path_factory.mktemp("two"), _sick(2))
 
 
 def test_each_scaler_has_charts_of_its_own(two: ReportData) -> None:
