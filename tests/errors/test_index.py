@@ -50,15 +50,13 @@ def pattern(node: ast.AST) -> str:
 
 
 @cache
-def printable(path: Path) -> tuple[tuple[int, re.Pattern[str]], ...]:
-    """Each string of a file with the letters that are its own, at least 18."""
+def printable(path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Each string of a file with the parts that are its own, of at least 18 letters."""
     found = {pattern(node) for node in ast.walk(ast.parse(path.read_text()))}
-    own = {each: len(re.sub(r"\\(.)", r"\1", each.replace(HOLE, ""))) for each in found}
-    return tuple(
-        (letters, re.compile(each + r"\.?", re.DOTALL))
-        for each, letters in own.items()
-        if letters >= 18
-    )
+    own = {
+        each: tuple(re.sub(r"\\(.)", r"\1", each, flags=re.DOTALL).split(HOLE)) for each in found
+    }
+    return tuple((each, parts) for each, parts in own.items() if len("".join(parts)) >= 18)
 
 
 def prints(path: Path, message: str) -> bool:
@@ -66,8 +64,10 @@ def prints(path: Path, message: str) -> bool:
     whole = KIND.sub("", message)
     texts = whole, re.sub(r"^ampmon(?: \w+)?: ", "", whole)
     return any(
-        letters >= len(whole) / 6 and any(map(each.fullmatch, texts))
-        for letters, each in printable(path)
+        len("".join(parts)) >= len(whole) / 6
+        and all(part in whole for part in parts)
+        and any(re.fullmatch(each + r"\.?", text, re.DOTALL) for text in texts)
+        for each, parts in printable(path)
     )
 
 

@@ -46,7 +46,7 @@ def test_a_url_that_cannot_be_meant_is_refused(tmp_path: Path, url: str, says: s
     assert says in refusal(url, tmp_path)
 
 
-@pytest.mark.parametrize("scheme", ["postgres", "postgresql"])
+@pytest.mark.parametrize("scheme", ["postgres", pytest.param("postgresql", marks=pytest.mark.rare)])
 def test_shorter_names_of_postgresql_are_understood(
     postgres: Postgres, tmp_path: Path, empty_database: str, scheme: str
 ) -> None:

@@ -113,7 +113,7 @@ def test_a_resumed_run_on_two_ranks_is_one(client: TestClient, send) -> None:
     assert told["recorded"]["skips"]["expected"] == 3  # 5, 12 and, of the second attempt, 21
 
 
-@pytest.mark.parametrize("scale", [3.5e38, 1.7e308])
+@pytest.mark.parametrize("scale", [3.5e38, pytest.param(1.7e308, marks=pytest.mark.rare)])
 def test_scales_beyond_fp32_are_no_scales(client: TestClient, send, scale: float) -> None:
     """A scale or a setting that fp32 cannot hold, which only another client can send, is an error nowhere: a setting
     counts as fp32's largest number, and an update's scale as the one before it."""
