@@ -49,15 +49,9 @@ def pytest_xdist_auto_num_workers() -> int:
 IN_A_BROWSER = (
     "tests/web/",
     "tests/campaigns/test_pictures.py",
-    "tests/end_to_end/test_live_page.py",
-    "tests/end_to_end/test_two_servers.py",
     "tests/server/test_report.py",
     "tests/test_demo.py",
 )
-
-
-HALF_WAY = "tests/web/test_ex"
-"""About half of what is done in a browser comes before it. One worker alone would be at it long after the others."""
 
 
 @pytest.fixture(scope="session")
@@ -84,17 +78,16 @@ def _runs_scripts(file: Path) -> bool:
 
 
 class _ByFile(LoadFileScheduling):
-    """A file's tests run in one worker; those that open a page share the browsers of two.
+    """A file's tests run in one worker; those that open a page share its browser, which takes seconds to start.
 
-    Those that run scripts share the process that scripts are forked from, which takes seconds to start.
+    Those that run scripts share the process that scripts are forked from, which takes seconds, too.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        runs_scripts = _runs_scripts(self.config.rootpath / file)
-        if nodeid.startswith(IN_A_BROWSER):  # the first of them train, too
-            return "a browser" if nodeid < HALF_WAY or runs_scripts else "another browser"
-        return "scripts" if runs_scripts else file
+        if nodeid.startswith(IN_A_BROWSER):
+            return "a browser"
+        return "scripts" if _runs_scripts(self.config.rootpath / file) else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:

@@ -1,53 +1,47 @@
-"""The page in every view, look and tab, with every extreme run, and below a path that nginx keeps."""
+"""The page in every view, look and tab, where the suite has one of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Literal
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import expect
 
 from batches import Trainer
-from extremes import EXTREMES, make
-from nginx import Nginx
+from campaigns.extremes import make
 from posted import post
 from serving import Server
-from tools import NGINX
-from web import test_axe, test_documentation, test_embedding, test_extremes
+from web import test_axe, test_overview
 from web.axe import violations
 from web.layout import faults
 from web.reader import NOWHERE, Reader
-from web.test_axe import shown
-from web.views import ALL_OF_IT, TABS, VIEWS, settle
+from web.test_alerts import failing, told
+from web.test_reading_the_page import run_id
+from web.views import ALL_OF_IT, PROJECT, TABS, VIEWS, settle
 
 
-__all__ = ["shown"]  # a fixture
+__all__ = ["run_id", "told"]  # fixtures
+SHOWN = ("not finite", "ranks that disagree")
 ONE = {"alerts": 1, "nothing found": 1, "asked to delete": 1, "finding": 0, "error messages": 1}
 """Views that are checked in one of the looks, on one screen."""
-OTHERS = [name for name in EXTREMES if name not in test_extremes.SHOWN]
+CHARTS = ("scale", "skips", "underflow", "exponents", "parameters")
 
 
 @pytest.fixture(scope="module")
-def extreme(served: Server) -> dict[str, UUID]:
-    """All of them, by name."""
-    return make(partial(post, served))
+def shown(served: Server) -> list[UUID]:
+    """Two runs of the shared server that have something in every chart."""
+    runs = make(partial(post, served), SHOWN, PROJECT)
+    return [runs[name] for name in SHOWN]
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_each_extreme_has_a_sensible_picture(
-    extreme: dict[str, UUID], reader: Reader, name: str
+@pytest.mark.parametrize("look", test_axe.LOOKS)
+@pytest.mark.parametrize("name", test_axe.IN_ONE)
+def test_a_view_keeps_the_rules_of_axe_in_each_look(
+    shown: list[UUID], reader: Reader, name: str, look: test_axe.Look
 ) -> None:
-    """On a phone every chart is drawn or says why not, and nothing is cut off or sticks out."""
-    test_extremes.test_each_extreme_has_a_sensible_picture(extreme, reader, name)
-
-
-def test_the_list_bears_every_name(extreme: dict[str, UUID], reader: Reader) -> None:
-    """One list shows all of them as text at each width, and nothing is cut off or sticks out."""
-    test_extremes.test_the_list_bears_every_name(extreme, reader)
+    """axe finds no fault, and nothing is cut off; on a run, axe neither in an open menu and the help."""
+    test_axe.check_view(shown, reader, name, look)
 
 
 @pytest.mark.parametrize("name", ONE)
@@ -96,32 +90,78 @@ def test_every_skip_can_be_listed(reader: Reader) -> None:
 
 def test_no_view_is_left_out() -> None:
     """Each view of the page is checked here or in the suite, where that of a parameter has those of its run in it."""
-    assert {*test_axe.BOTH, *ONE, "run", "menu", "help"} == set(VIEWS)
+    assert {*test_axe.IN_ONE, *ONE, "run", "menu", "help"} == set(VIEWS)
 
 
-@NGINX.needed
-def test_the_page_works_under_a_path_that_nginx_keeps(
-    new_server: Callable[..., Server],
-    new_reader: Callable[..., Reader],
-    tmp_path: Path,
-) -> None:
-    """Every request of the page stays below the path."""
-    server = new_server(options=["--base-path", test_embedding.KEPT])
-    proxy = Nginx.under_a_path(server, tmp_path)
-    test_embedding.check_under_a_path(server, proxy, test_embedding.KEPT, new_reader)
-
-
-@pytest.mark.parametrize("name", ["gallery", "python", "simulator"])
-def test_a_page_of_the_documentation_keeps_the_rules_of_axe(reader: Reader, name: str) -> None:
-    """It weighs little, axe finds no fault, and nothing is off a phone's screen."""
-    theme: Literal["light", "dark"] = "dark" if name == "python" else "light"
-    test_documentation.check_page(reader, name, theme, 390)
-
-
-def test_a_report_of_the_gallery_opens_from_the_server(reader: Reader) -> None:
-    """From the gallery's page one comes to a report, which draws with the page's Plotly under the server's policy."""
+def test_a_real_training_is_whole_in_every_view(reader: Reader, run_id: str) -> None:
+    """For a real fp16 training every view is drawn without cut-off parts: all tabs on a desk, one on a phone."""
+    reader.open(NOWHERE)
     reader.theme("dark")
-    reader.load("docs/gallery.html")
-    reader.page.get_by_role("link", name="Open the report").last.click()
-    expect(reader.page.locator("[data-figure=norm] .plot-container")).to_be_visible()
-    assert violations(reader.page) == []
+    for view, width, tabs in (
+        ("?x=time&parameter=middle.weight", 1440, (*TABS[1:], TABS[0])),
+        ("", 390, TABS[:1]),
+    ):
+        reader.size(width, ALL_OF_IT)
+        reader.open(f"#/runs/{run_id}{view}")
+        for tab in tabs:
+            reader.tab(tab)
+            settle(reader)
+            assert faults(reader.page) == []
+        for name in CHARTS:
+            assert reader.figure(name).locator(".main-svg").first.is_visible()
+
+
+@pytest.mark.parametrize("values", [{"loss": 0.5}, {}])
+@pytest.mark.parametrize("size", [(1440, 900), (390, 844)])
+def test_nothing_moves_once_the_first_chart_is_drawn(
+    reader: Reader, size: tuple[int, int], values: dict[str, float]
+) -> None:
+    """Every part of the first screen of a run that was judged has its place then, with a logged value and without."""
+    reader.size(*size)
+    test_overview.check_that_nothing_moves(reader, test_overview.trained(reader, **values))
+
+
+def test_on_a_phone_the_stack_fits_one_screen(reader: Reader) -> None:
+    """From its toolbar to its axis it is no higher than 844 pixels."""
+    reader.size(390, 844)
+    reader.open(test_overview.trained(reader, loss=0.5))
+    settle(reader)
+    (box,) = test_overview.boxes_of(reader, ".charts")
+    assert box["height"] <= 844
+
+
+def test_a_wide_screen_has_two_columns(reader: Reader) -> None:
+    """From 1800 pixels on, heatmap and tabs stand beside the stack; below that, under it."""
+    address = test_overview.trained(reader)
+    for width, beside in ((1800, True), (1790, False)):
+        reader.size(width, 900)
+        reader.open(address)
+        settle(reader)
+        stack, heatmap = test_overview.boxes_of(reader, ".charts", "[data-figure=exponents]")
+        assert (heatmap["x"] >= stack["x"] + stack["width"]) is beside
+        assert (heatmap["y"] < stack["y"] + stack["height"]) is beside
+
+
+def test_alerts_keep_the_rules_of_axe(told: Server, new_reader: Callable[[Server], Reader]) -> None:
+    """On their page, with some that fire and were sent, axe finds no fault, and nothing is cut off."""
+    failing(told)
+    reader = new_reader(told)
+    reader.open("#/alerts")
+    reader.wait("what was sent", lambda: "sent to phone" in reader.text("main"))
+    for theme, width in test_axe.LOOKS:
+        reader.theme(theme)
+        reader.size(width)
+        assert violations(reader.page) == []
+        assert faults(reader.page) == []
+
+
+def test_an_error_message_is_read_on_a_phone(reader: Reader) -> None:
+    """Its address shows it at the top of the screen; long messages and code are broken, so nothing stands outside."""
+    reader.size(390)
+    reader.load("findings/errors#current-loss-scale-already-at-minimum")
+    place = (
+        "document.getElementById('current-loss-scale-already-at-minimum').getBoundingClientRect().y"
+    )
+
+    reader.wait("the message", lambda: 0 <= reader.ask(place) < 200)
+    assert reader.ask("document.documentElement.scrollWidth <= innerWidth")

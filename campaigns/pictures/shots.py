@@ -8,8 +8,8 @@ from uuid import UUID
 
 from playwright.sync_api import expect
 
+from campaigns.extremes import EXTREMES, FROM_THE_RIGHT, MARKUP
 from campaigns.pictures.trained import DEMO, LONG, training
-from extremes import EXTREMES, FROM_THE_RIGHT, MARKUP
 from web.reader import Reader
 from web.views import ALL_OF_IT, TABS, VIEWS, settle
 

@@ -18,7 +18,7 @@ from batches import statistics
 from benchmarks.store.filling import fill
 from benchmarks.store.samples import Real
 from benchmarks.store.track import track
-from extremes import make
+from campaigns.extremes import make
 from posted import post
 from serving import Server
 

@@ -51,6 +51,7 @@ def test_ten_pasted_messages_lead_to_their_fixes(reader: Reader) -> None:
     """From each it takes two clicks: one opens the search, where it is pasted, and one the first result."""
     reader.theme("light")
     pasting.begin(reader)
+    reader.load("docs/index.html")
     for name in pasting.MESSAGES:
         pasting.to_its_fix(reader, name)
     assert len(set(pasting.MESSAGES)) == 10

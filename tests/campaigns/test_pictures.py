@@ -1,4 +1,4 @@
-"""One picture of one view, a page that reports an error, and the drawn pictures. `make screenshots` makes all."""
+"""One picture of one view, a page that reports an error, and a recording. `make screenshots` makes all."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import pytest
 import torch
 from playwright.sync_api import Browser
 
-from ampmon_server.model.words import two_to
-from campaigns.pictures.__main__ import IMAGES, THEMES, Photographer, draw
-from campaigns.pictures.drawn import DRAWN, LIMITS
-from campaigns.pictures.measured import Measured, train
+from campaigns.pictures.__main__ import IMAGES, Photographer
+from campaigns.pictures.drawn import LIMITS
 from campaigns.pictures.recorded import animated, frame
 from campaigns.pictures.shots import PHONE, SHOTS, Shot
 from posted import PostedRun
@@ -21,20 +19,6 @@ from serving import Server
 
 
 PNG = b"\x89PNG\r\n\x1a\n"
-TEXTS = """() => {
-    const whole = document.querySelector("svg").getBoundingClientRect();
-    const boxes = [...document.querySelectorAll("text")].map((text) => [text, text.getBoundingClientRect()]);
-    const apart = (a, b) => a.right <= b.left || b.right <= a.left || a.bottom <= b.top + 3 || b.bottom <= a.top + 3;
-    return boxes.map(([text, box], place) => [text.textContent, box.left >= whole.left && box.right <= whole.right
-        && box.bottom <= whole.bottom && boxes.slice(0, place).every(([, other]) => apart(box, other))]);
-}"""
-"""The texts of a drawing, and whether each is within it and covers none before it."""
-
-
-@pytest.fixture(scope="module")
-def measured() -> Measured:
-    """A training whose scale grows at each update until it overflows."""
-    return train(8, 2.0**16, growth_interval=1)
 
 
 def test_a_view_is_pictured_and_an_error_on_the_page_is_reported(
@@ -91,26 +75,3 @@ def test_the_limits_of_the_number_line_are_those_of_fp16() -> None:
     of = torch.finfo(torch.float16)
 
     assert list(LIMITS) == [of.smallest_normal * of.eps, of.smallest_normal, of.max]
-
-
-def test_a_drawing_shows_what_was_measured(
-    measured: Measured, browser: Browser, tmp_path: Path
-) -> None:
-    """In both themes no text leaves a drawing or covers another, and the numbers are those of the training."""
-    draw(measured, DRAWN, tmp_path)
-    texts: dict[str, list[str]] = {}
-    with browser.new_page() as page:
-        for path in sorted(tmp_path.glob("*.svg")):
-            page.set_content(path.read_text())
-            found = page.evaluate(TEXTS)
-            assert [words for words, is_free in found if not is_free] == [], path.name
-            texts[path.stem] = [words for words, _ in found]
-
-    assert len(texts) == len(DRAWN) * len(THEMES)
-    grown, skipped = measured.tooth
-    assert {f"step {grown.step}", f"step {skipped.step}", "skipped"} <= {*texts["anatomy"]}
-    assert two_to(16) in texts["sawtooth"]
-    assert {*LIMITS.values()} <= {*texts["number-line"]}
-    small, enough, large = measured.gradients.values()
-    assert small.classes().subnormal.sum() > enough.classes().subnormal.sum()
-    assert enough.classes().not_finite.sum() == 0 < large.classes().not_finite.sum()

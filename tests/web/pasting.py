@@ -42,7 +42,6 @@ def to_its_fix(reader: Reader, name: str) -> None:
 
 
 def begin(reader: Reader) -> None:
-    """Open the first page of the documentation, on a desk, where the clipboard may be read."""
+    """Have a desk, where the clipboard may be read."""
     reader.size(1440, 900)
     reader.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    reader.load("docs/index.html")

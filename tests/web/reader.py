@@ -65,6 +65,12 @@ def enter(browser: Browser, server: Server) -> Page:
     return page
 
 
+def light(page: Page) -> Page:
+    """A page without the library that draws, which each origin has compiled anew: most facts need no chart."""
+    page.add_init_script("Object.defineProperty(HTMLScriptElement.prototype, 'src', {set() {}})")
+    return page
+
+
 def _new_context(browser: Browser) -> BrowserContext:
     width, height = DESK
     context = browser.new_context(viewport={"width": width, "height": height})
@@ -118,6 +124,11 @@ class Reader:
         if self.page.url.startswith(self.server.url):
             self.page.goto("about:blank")
         self.page.goto(f"{self.server.url}/{hash}")
+
+    def arrive(self, run: PostedRun) -> None:
+        """Open a run and wait for its name, which is there before its charts are."""
+        self.open(f"#{run.path}")
+        self.wait("the name", lambda: self.text("h1") not in {"", "…"})
 
     def show(self, run: PostedRun, query: str = "") -> None:
         """Open a run and wait for its name and its first chart, which come with answers of their own."""

@@ -5,7 +5,7 @@ To load the page anew for each would cost more than most tests do: it is a matte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,17 +41,21 @@ _STATE = f"""() => ({{
 
 
 class Seat:
-    """Before ``server``. What a test can do to a page and not undo by itself is undone here, or told."""
+    """Before ``server``. What a test can do to a page and not undo by itself is undone here, or told.
 
-    def __init__(self, server: Server) -> None:
+    ``prepare`` gets the page before it is loaded.
+    """
+
+    def __init__(self, server: Server, prepare: Callable[[Page], Page]) -> None:
         self.server = server
+        self._prepare = prepare
         self._page: Page | None = None
         self._clean: dict[str, Any] = {}
 
     def take(self, browser: Browser) -> Reader:
         """A reader at the page, which is at an address with nothing on it."""
         if self._page is None:
-            self._page = enter(browser, self.server)
+            self._page = self._prepare(enter(browser, self.server))
             reader = Reader(self._page, self.server)
             reader.open(NOWHERE)
             self._clean = self._state(reader)
@@ -108,9 +112,11 @@ class Seat:
 
 
 @contextmanager
-def seated(kept_browser: Lent, server: Server) -> Iterator[Seat]:
+def seated(
+    kept_browser: Lent, server: Server, prepare: Callable[[Page], Page] = lambda page: page
+) -> Iterator[Seat]:
     """A seat before ``server``; its page is closed at the end of the block."""
-    seat = Seat(server)
+    seat = Seat(server, prepare)
     yield seat
     with kept_browser():
         seat.close()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -14,19 +12,20 @@ from receiver import receiving, written
 from serving import Server
 from web.axe import violations
 from web.layout import faults
-from web.reader import Reader
+from web.reader import Reader, light
 
 
 FIRST = "[data-rule=culprit_layer]"
 ALERT = f"{FIRST} .alert"
-LOOKS: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1440), ("dark", 390))
+ROWS = {name: f"[data-ledger^='{name}'] tbody tr" for name in ("Firing", "Failed", "Muted", "Sent")}
 SECRET = "hunter2"
 """In the URL of each target."""
 
 
-@pytest.fixture
-def told(own_port: int, new_server: Callable[..., Server], tmp_path: Path) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def told(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that tells two targets, of which one refuses."""
+    folder = tmp_path_factory.mktemp("told")
     with receiving() as phone, receiving() as chat:
         chat.answer = 500
         targets = "".join(
@@ -34,13 +33,16 @@ def told(own_port: int, new_server: Callable[..., Server], tmp_path: Path) -> It
             for name, each in (("phone", phone), ("chat", chat))
         )
         text = f"allow_private = true\n{targets}[policy.after_s]\nwarning = 0\n"
-        file = written(tmp_path / "alerts.toml", text)
-        yield new_server(port=own_port, options=["--alerts", str(file)])
+        file = written(folder / "alerts.toml", text)
+        server = Server(folder / "ampmon", port=own_port, options=["--alerts", str(file)])
+        server.start()
+        yield server
+        server.stop()
 
 
-def _failing(server: Server, name: str = "made up") -> PostedRun:
+def failing(server: Server) -> PostedRun:
     """A run with an alert that fires."""
-    run = PostedRun(server, name)
+    run = PostedRun(server, "<b>run</b> 7")
     run.updates(40)
     for _ in range(5):
         run.updates(9)
@@ -52,8 +54,9 @@ def test_an_alert_is_seen_and_taken_care_of(
     told: Server, new_reader: Callable[[Server], Reader]
 ) -> None:
     """It says since when it fires, who was told and who not; it is acknowledged, muted, unmuted, and marks the list."""
-    reader, run = new_reader(told), _failing(told)
-    reader.show(run)
+    reader, run = new_reader(told), failing(told)
+    light(reader.page)
+    reader.arrive(run)
     reader.wait("a mark that it fires", lambda: reader.text(".findings > summary .alarm"))
     reader.page.click(".answer")
     reader.wait("who was told", lambda: "sent to phone" in reader.text(f"{ALERT} .standing"))
@@ -65,7 +68,11 @@ def test_an_alert_is_seen_and_taken_care_of(
 
     reader.open()
     reader.wait("the mark", lambda: reader.text("table.runs .firing") == "◉")
-    reader.open(f"#{run.path}")
+    reader.page.get_by_role("link", name="Alerts", exact=True).click()
+    _have_a_page(reader)
+    reader.page.locator(f"{ROWS['Firing']}:first-child").get_by_role("link").click()
+    reader.wait("the run", lambda: run.path in reader.page.url and reader.text(".answer"))
+
     reader.page.click(".answer")
     reader.wait("the alert", lambda: reader.text(f"{FIRST} .alarm"))
     reader.page.click(f"{ALERT} button:has-text('Acknowledge')")
@@ -83,39 +90,28 @@ def test_an_alert_is_seen_and_taken_care_of(
     assert reader.text(f"{FIRST} .alarm") == ""
 
 
-def test_the_alerts_of_all_runs_have_a_page(
-    told: Server, new_reader: Callable[[Server], Reader]
-) -> None:
-    """It lists what fires, failed, is muted and was sent, links each run, mutes and unmutes, and shows no secret."""
-    reader, run = new_reader(told), _failing(told, "<b>run</b> 7")
-    reader.open()
-    reader.page.get_by_role("link", name="Alerts", exact=True).click()
-    rows = {
-        name: f"[data-ledger^='{name}'] tbody tr" for name in ("Firing", "Failed", "Muted", "Sent")
-    }
-    reader.wait("what fires", lambda: "sent to phone" in reader.text(rows["Firing"]))
-    assert "head.weight is the first to overflow" in reader.text(rows["Firing"])
-    reader.wait("what failed", lambda: "refused the message (500)" in reader.text(rows["Failed"]))
-    assert reader.text(f"{rows['Failed']} [data-name=Destination]") == "chat"
-    assert int(reader.text(f"{rows['Failed']} [data-name=Attempts]")) >= 1
-    assert re.search(r"\d:\d\d", reader.text(f"{rows['Failed']} [data-name='Next attempt']"))
-    assert reader.text(f"{rows['Sent']} [data-name=Destination]") == "phone"
-    assert "<b>run</b> 7 in tests" in reader.text(f"{rows['Sent']} [data-name=Run]")
+def _have_a_page(reader: Reader) -> None:
+    """The alerts of all runs are listed: what fires, failed, is muted and was sent; it mutes and shows no secret."""
+    reader.wait("what fires", lambda: "sent to phone" in reader.text(ROWS["Firing"]))
+    assert "head.weight is the first to overflow" in reader.text(ROWS["Firing"])
+    reader.wait("what failed", lambda: "refused the message (500)" in reader.text(ROWS["Failed"]))
+    assert reader.text(f"{ROWS['Failed']} [data-name=Destination]") == "chat"
+    assert int(reader.text(f"{ROWS['Failed']} [data-name=Attempts]")) >= 1
+    assert re.search(r"\d:\d\d", reader.text(f"{ROWS['Failed']} [data-name='Next attempt']"))
+    assert reader.text(f"{ROWS['Sent']} [data-name=Destination]") == "phone"
+    assert "<b>run</b> 7 in tests" in reader.text(f"{ROWS['Sent']} [data-name=Run]")
 
-    reader.page.select_option(f"{rows['Firing']}:first-child select", label="for 1 hour")
-    reader.wait("the mute", lambda: "<b>run</b> 7" in reader.text(rows["Muted"]))
-    assert reader.text(f"{rows['Muted']} [data-name='Muted by']") == "the operator"
+    reader.page.select_option(f"{ROWS['Firing']}:first-child select", label="for 1 hour")
+    reader.wait("the mute", lambda: "<b>run</b> 7" in reader.text(ROWS["Muted"]))
+    assert reader.text(f"{ROWS['Muted']} [data-name='Muted by']") == "the operator"
     assert SECRET not in reader.page.content()
     assert reader.texts("h1") == ["Alerts"]
-    for theme, width in LOOKS:
-        reader.theme(theme)
-        reader.size(width)
-        assert violations(reader.page) == []
-        assert faults(reader.page) == []
-    reader.page.locator(rows["Muted"]).get_by_role("button", name="Unmute").click()
+    reader.theme("dark")
+    reader.size(390)
+    assert violations(reader.page) == []
+    assert faults(reader.page) == []
+    reader.page.locator(ROWS["Muted"]).get_by_role("button", name="Unmute").click()
     reader.wait("no mute", lambda: "Nothing is muted." in reader.text("main"))
-    reader.page.locator(rows["Firing"]).first.get_by_role("link").click()
-    reader.wait("the run", lambda: run.path in reader.page.url and reader.points())
 
 
 def test_without_alerts_their_page_says_how_to_get_some(reader: Reader) -> None:

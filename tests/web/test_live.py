@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import pytest
-from playwright.sync_api import Error, Page, Request
+from playwright.sync_api import Page, Request
 
-from browser import Lent, chromium
+from browser import Lent
 from posted import PostedRun
 from reverse_proxy import ReverseProxy
 from serving import Server
-from web.reader import NOWHERE, Reader, enter
+from web.reader import Reader, light
 from web.seat import Seat, seated
 
 
 TABS = 3
 """One has the stream, one takes over, and one does neither."""
 UPDATES = "td[data-name=Steps]"
+STRETCH = "Showing steps 10 – 19"
 SKIPPED = "[data-number=skipped] dd"
 HIDE = """hidden => {
     Object.defineProperty(document, "hidden", {configurable: true, get: () => hidden});
@@ -44,8 +44,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReverseProxy]:
 
 @pytest.fixture(scope="module")
 def seat(kept_browser: Lent, watched: ReverseProxy) -> Iterator[Seat]:
-    """As in the other files, but the page's calls are counted."""
-    with seated(kept_browser, watched) as seat:
+    """As in the other files, but nothing is drawn and the page's calls are counted."""
+    with seated(kept_browser, watched, light) as seat:
         yield seat
 
 
@@ -85,22 +85,6 @@ class Calls:
         self._reader.wait("a page at rest", rests)
 
 
-def light(page: Page) -> Page:
-    """A tab without the library that draws: what shows only the list need not load it."""
-    page.add_init_script("Object.defineProperty(HTMLScriptElement.prototype, 'src', {set() {}})")
-    return page
-
-
-@pytest.fixture
-def crashing(proxy: ReverseProxy) -> Iterator[Reader]:
-    """A reader whose tabs have a process each, so that one of them can crash."""
-    with chromium("--renderer-process-limit=9") as browser:
-        reader = Reader(light(enter(browser, proxy)), proxy)
-        yield reader
-        reader.close()
-    assert reader.quarrels() == []
-
-
 def test_many_tabs_share_one_stream(
     new_reader: Callable[[ReverseProxy], Reader], proxy: ReverseProxy
 ) -> None:
@@ -126,30 +110,11 @@ def test_many_tabs_share_one_stream(
     assert proxy.streams_max <= 2  # one that is replaced ends as the next begins
 
 
-def test_a_tab_that_crashes_hands_over(crashing: Reader, proxy: ReverseProxy) -> None:
-    """When the process of the tab that has the stream dies, another tab opens one and goes on."""
-    reader, run = crashing, PostedRun(proxy.server, "outlives a tab")
-    run.updates(3)
-    first = reader.page
-    reader.open()
-    reader.wait("the stream", lambda: proxy.streams == 1)
-    reader.page = light(reader.page.context.new_page())
-    reader.open()
-    reader.wait("the list", lambda: updates(reader.page, run) == "3")
-    assert proxy.streams == 1
-    with first.expect_event("crash"), suppress(Error):
-        first.goto("chrome://crash")
-    run.updates(2)
-    reader.wait("the news", lambda: updates(reader.page, run) == "5")
-    reader.wait("its stream", lambda: proxy.streams == 1)
-    assert reader.text("#connection") == "Live"
-
-
 def test_a_hidden_tab_asks_for_nothing(reader: Reader, watched: ReverseProxy) -> None:
     """While nobody sees it a tab has no stream and makes no call, whatever happens; seen again it is up to date."""
     run, calls = PostedRun(watched.server), Calls(reader)
     run.updates(3)
-    reader.show(run)
+    reader.arrive(run)
     reader.wait("the stream", lambda: watched.streams == 1)
     reader.page.evaluate(HIDE, True)
     reader.wait("its end", lambda: watched.streams == 0)
@@ -174,8 +139,8 @@ def test_a_sign_in_keeps_the_view(reader: Reader, watched: ReverseProxy) -> None
     reader.forgive("401")
     run = PostedRun(watched.server)
     run.updates(30)
-    reader.show(run, "?start=10&stop=20")
-    reader.wait("the stretch", lambda: reader.range() == [9.5, 19.5])
+    reader.open(f"#{run.path}?start=10&stop=20")
+    reader.wait("the stretch", lambda: reader.text(".where") == STRETCH)
     reader.ask("window.notReloaded = true")
     link = watched.login_link()
     reader.page.context.clear_cookies()
@@ -183,7 +148,7 @@ def test_a_sign_in_keeps_the_view(reader: Reader, watched: ReverseProxy) -> None
     box = reader.page.get_by_role("dialog")
     box.wait_for()
     reader.wait("the end of the session", lambda: reader.text("#connection") == "Signed out")
-    assert reader.range() == [9.5, 19.5]
+    assert reader.text(".where") == STRETCH
     field = box.get_by_role("textbox")
     field.fill("not it")
     field.press("Enter")
@@ -193,7 +158,7 @@ def test_a_sign_in_keeps_the_view(reader: Reader, watched: ReverseProxy) -> None
     reader.wait("the news", lambda: reader.text(SKIPPED) == "0 of 35")
     reader.wait("the connection", lambda: reader.text("#connection") == "Live")
     reader.wait("the page without the box", lambda: box.count() == 0)
-    assert reader.range() == [9.5, 19.5]
+    assert reader.text(".where") == STRETCH
     assert reader.ask("window.notReloaded")
 
 
@@ -202,7 +167,7 @@ def test_after_a_sleep_the_page_makes_sure(reader: Reader, watched: ReverseProxy
     run, calls = PostedRun(watched.server), Calls(reader)
     run.updates(3)
     run.event("finish")
-    reader.show(run)
+    reader.arrive(run)
     reader.wait("the stream", lambda: watched.streams == 1)
     calls.settle()
     before = len(watched.requests)
@@ -217,4 +182,4 @@ def test_after_a_sleep_the_page_makes_sure(reader: Reader, watched: ReverseProxy
     assert len(again) > 2
     assert {status for path, status in again if path not in streams} == {304}, again
     reader.wait("one stream", lambda: watched.streams == 1)
-    reader.load(NOWHERE)  # where the clock is right again
+    reader.load()  # where the clock is right again

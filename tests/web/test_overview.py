@@ -45,7 +45,7 @@ as the browser counts."""
 SELECTED = "[role=tab][aria-selected=true]"
 
 
-def _trained(reader: Reader, **values: float) -> str:
+def trained(reader: Reader, **values: float) -> str:
     """The address of a run with samples and a skip, and these logged values."""
     trainer = Trainer(name="seen at a glance")
     updates = trainer.updates(60, skipped=(20,), sampled=range(0, 60, 5))
@@ -54,7 +54,7 @@ def _trained(reader: Reader, **values: float) -> str:
     return f"#/runs/{trainer.run_id}"
 
 
-def _boxes(reader: Reader, *selectors: str) -> list[dict[str, float]]:
+def boxes_of(reader: Reader, *selectors: str) -> list[dict[str, float]]:
     """Where elements are, in pixels of the window; each must be seen."""
     boxes = []
     for selector in selectors:
@@ -64,37 +64,30 @@ def _boxes(reader: Reader, *selectors: str) -> list[dict[str, float]]:
     return boxes
 
 
+def _readout(reader: Reader, name: str) -> str:
+    return reader.text(f"[data-figure={name}] .readout").replace("\n", " ")
+
+
+def _line(reader: Reader, name: str, which: str) -> Any:
+    """Where a line through a chart is, as a share of its plot; None where there is none."""
+    share = reader.plot(name, f"plot.style.getPropertyValue('--{which}')")
+    return float(share) if share else None
+
+
 def test_a_screen_shows_the_verdict_the_numbers_and_the_whole_stack(reader: Reader) -> None:
-    """At 1440 × 900 nothing of them needs scrolling, and they stand in this order, above heatmap and tabs."""
+    """At 1440 × 900 nothing of them needs scrolling or moves, and pointer, keys and address steer them."""
     reader.size(1440, 900)
-    reader.open(_trained(reader, loss=0.5, lr=1e-3))
-    settle(reader)
-    reader.wait("the verdict", lambda: reader.text(".answer") not in {"", "…"})
-    boxes = _boxes(reader, *ORDER)
-    tops = [box["y"] for box in boxes]
-    assert tops == sorted(tops)
-    assert boxes[6]["y"] + boxes[6]["height"] <= 900
-    assert reader.ask("scrollY") == 0
-    assert reader.page.locator(".run > .numbers > div").count() == 4
+    address = trained(reader, loss=0.5, lr=1e-3)
+    check_that_nothing_moves(reader, address)
+    _stands_in_order(reader)
+    _is_read_by_the_pointer(reader)
+    _is_explained(reader)
+    _is_turned_by_the_address(reader)
+    _is_turned_by_keys(reader)
 
 
-def test_on_a_phone_the_stack_fits_one_screen(reader: Reader) -> None:
-    """From its toolbar to its axis it is no higher than 844 pixels."""
-    reader.size(390, 844)
-    reader.open(_trained(reader, loss=0.5))
-    settle(reader)
-    (box,) = _boxes(reader, ".charts")
-    assert box["height"] <= 844
-
-
-@pytest.mark.parametrize("values", [{"loss": 0.5}, {}])
-@pytest.mark.parametrize("size", [(1440, 900), (390, 844)])
-def test_nothing_moves_once_the_first_chart_is_drawn(
-    reader: Reader, size: tuple[int, int], values: dict[str, float]
-) -> None:
-    """Every part of the first screen of a run that was judged has its place then, with a logged value and without."""
-    reader.size(*size)
-    address = _trained(reader, **values)
+def check_that_nothing_moves(reader: Reader, address: str) -> None:
+    """Every part of the first screen of a run that was judged has its place once the first chart is drawn."""
     reader.wait("judgement", lambda: reader.server.get(address[1:])["verdict"])
     reader.open(NOWHERE)
     reader.page.evaluate(_MOVES)
@@ -105,34 +98,58 @@ def test_nothing_moves_once_the_first_chart_is_drawn(
     assert reader.ask("moved()") == []
 
 
-def test_a_wide_screen_has_two_columns(reader: Reader) -> None:
-    """From 1800 pixels on, heatmap and tabs stand beside the stack; below that, under it."""
-    address = _trained(reader)
-    for width, beside in ((1800, True), (1790, False)):
-        reader.size(width, 900)
-        reader.open(address)
-        settle(reader)
-        stack, heatmap = _boxes(reader, ".charts", "[data-figure=exponents]")
-        assert (heatmap["x"] >= stack["x"] + stack["width"]) is beside
-        assert (heatmap["y"] < stack["y"] + stack["height"]) is beside
+def _stands_in_order(reader: Reader) -> None:
+    """Verdict, numbers and stack stand in this order, above heatmap and tabs."""
+    boxes = boxes_of(reader, *ORDER)
+    tops = [box["y"] for box in boxes]
+    assert tops == sorted(tops)
+    assert boxes[6]["y"] + boxes[6]["height"] <= 900
+    assert reader.ask("scrollY") == 0
+    assert reader.page.locator(".run > .numbers > div").count() == 4
 
 
-def test_nothing_logged_leaves_no_hole(reader: Reader) -> None:
-    """Without a logged value its chart is not there; with the first one it comes, and has its name as title."""
-    trainer = Trainer()
-    post(reader.server, trainer.batch(trainer.updates(5)))
-    reader.open(f"#/runs/{trainer.run_id}")
-    settle(reader)
-    expect(reader.figure("scalars")).to_be_hidden()
-    post(reader.server, trainer.batch([*trainer.updates(5), trainer.scalars({"accuracy": 1.0})]))
-    reader.wait("the value", lambda: reader.plot("scalars", "true"))
-    assert reader.text("[data-figure=scalars] h2") == "accuracy"
+def _is_read_by_the_pointer(reader: Reader) -> None:
+    """Over one of them a line is on all, and each says in its row what it has at that step; no box hides the data.
+
+    Each step has the same place in all of them, and only the last has the numbers of steps below it.
+    """
+    plots = [reader.figure(name).locator(".nsewdrag").first.bounding_box() for name in STACK]
+    assert len({(box["x"], box["width"]) for box in plots if box}) == 1
+    labels = {name: reader.plot(name, "plot.querySelectorAll('.xtick').length") for name in STACK}
+    assert [name for name, number in labels.items() if number] == ["underflow"]
+    assert len({tuple(reader.range(name)) for name in STACK}) == 1
+    reader.wait("the newest", lambda: "headroom" in _readout(reader, "scale"))
+    assert "normal" in _readout(reader, "underflow")
+    box = reader.figure("skips").locator(".nsewdrag").bounding_box()
+    assert box is not None
+    at_skip = box["x"] + box["width"] * 20.5 / 60, box["y"] + 20
+    for off in (40, 0):
+        reader.page.mouse.move(at_skip[0] + off, at_skip[1])
+    reader.wait("the step", lambda: _readout(reader, "scale").startswith("step 20"))
+    assert "back-off" in _readout(reader, "scale")
+    assert "1 of 1 steps skipped" in _readout(reader, "skips")
+    for name in (*STACK, "exponents"):
+        assert _readout(reader, name).startswith("step 20"), name
+        assert _line(reader, name, "cross") == pytest.approx(20.5 / 60, abs=0.01)
+    assert reader.page.locator(".hoverlayer:visible text").count() == 0
+    reader.page.mouse.move(0, 0)
+    reader.wait("the newest again", lambda: not _readout(reader, "scale").startswith("step"))
 
 
-def test_the_address_holds_the_tab(reader: Reader) -> None:
+def _is_explained(reader: Reader) -> None:
+    """What a chart's words mean is behind its (i): it opens by a key, keeps the rules of axe, and Escape closes it."""
+    about = reader.figure("underflow").locator(".about")
+    expect(about.locator("dl")).to_be_hidden()
+    about.locator("summary").press("Enter")
+    expect(about).to_contain_text("held with fewer bits")
+    expect(about).to_contain_text("normal")
+    assert violations(reader.page, "[data-figure=underflow]") == []
+    reader.page.keyboard.press("Escape")
+    expect(about.locator("dl")).to_be_hidden()
+
+
+def _is_turned_by_the_address(reader: Reader) -> None:
     """A tab that is chosen is in the address, and back leads to the one before."""
-    reader.open(_trained(reader))
-    settle(reader)
     assert reader.text(SELECTED) == "Gradients by layer"
     reader.tab("skips")
     reader.wait("the address", lambda: "tab=skips" in reader.ask("location.hash"))
@@ -143,6 +160,26 @@ def test_the_address_holds_the_tab(reader: Reader) -> None:
     reader.wait("its rows", lambda: reader.texts("[data-ledger=skips] tbody tr"))
     reader.page.go_back()
     reader.wait("the first", lambda: reader.text(SELECTED) == "Gradients by layer")
+
+
+def _is_turned_by_keys(reader: Reader) -> None:
+    """Arrows go from tab to tab and around, End to the last; one tab alone is a stop of the Tab key."""
+    before = reader.range()
+    reader.page.locator(f"#tab-{TABS[0]}").focus()
+    for key, leads_to in (
+        ("ArrowRight", 1),
+        ("ArrowLeft", 0),
+        ("ArrowLeft", -1),
+        ("ArrowRight", 0),
+        ("End", -1),
+    ):
+        reader.page.keyboard.press(key)
+        to: Any = TABS[leads_to]
+        reader.wait("the tab", lambda to=to: reader.ask("document.activeElement.id") == f"tab-{to}")
+        assert reader.page.locator(f"#in-{to}").is_visible()
+        assert reader.page.locator("[role=tabpanel]:visible").count() == 1
+        assert reader.page.locator("[role=tab][tabindex='0']").count() == 1
+    assert reader.range() == before
 
 
 def test_a_tab_asks_for_its_charts_once_it_is_open(reader: Reader) -> None:
@@ -171,102 +208,45 @@ def test_a_tab_asks_for_its_charts_once_it_is_open(reader: Reader) -> None:
     reader.page.remove_listener("request", note)
 
 
-def test_tabs_are_steered_by_keys(reader: Reader) -> None:
-    """Arrows go from tab to tab and around, End to the last; one tab alone is a stop of the Tab key."""
-    reader.open(_trained(reader))
-    settle(reader)
-    before = reader.range()
-    reader.page.locator(f"#tab-{TABS[0]}").focus()
-    for key, leads_to in (
-        ("ArrowRight", 1),
-        ("ArrowLeft", 0),
-        ("ArrowLeft", -1),
-        ("ArrowRight", 0),
-        ("End", -1),
-    ):
-        reader.page.keyboard.press(key)
-        to: Any = TABS[leads_to]
-        reader.wait("the tab", lambda to=to: reader.ask("document.activeElement.id") == f"tab-{to}")
-        assert reader.page.locator(f"#in-{to}").is_visible()
-        assert reader.page.locator("[role=tabpanel]:visible").count() == 1
-        assert reader.page.locator("[role=tab][tabindex='0']").count() == 1
-    assert reader.range() == before
+def test_a_skip_that_is_gone_to_is_marked_and_a_reload_keeps_the_view(reader: Reader) -> None:
+    """A key brings the stack on the screen and marks the step in all of it; a reload keeps mark, zoom, tab and theme.
 
-
-def _readout(reader: Reader, name: str) -> str:
-    return reader.text(f"[data-figure={name}] .readout").replace("\n", " ")
-
-
-def _line(reader: Reader, name: str, which: str) -> Any:
-    """Where a line through a chart is, as a share of its plot; None where there is none."""
-    share = reader.plot(name, f"plot.style.getPropertyValue('--{which}')")
-    return float(share) if share else None
-
-
-def test_the_pointer_reads_all_charts_of_the_stack(reader: Reader) -> None:
-    """Over one of them a line is on all, and each says in its row what it has at that step; no box hides the data.
-
-    Each step has the same place in all of them, and only the last has the numbers of steps below it.
+    The system's theme is shown until the reader turns it, and charts follow it; turned back to the system's, there is
+    no choice any more. The keyboard's first stop in a new document is a link past the bar.
     """
-    reader.size(1440, 900)
-    reader.open(_trained(reader, loss=0.5))
+    reader.theme("dark")
+    reader.open(f"{trained(reader, loss=0.5)}?tab=events")
     settle(reader)
-    plots = [reader.figure(name).locator(".nsewdrag").first.bounding_box() for name in STACK]
-    assert len({(box["x"], box["width"]) for box in plots if box}) == 1
-    labels = {name: reader.plot(name, "plot.querySelectorAll('.xtick').length") for name in STACK}
-    assert [name for name, number in labels.items() if number] == ["underflow"]
-    assert len({tuple(reader.range(name)) for name in STACK}) == 1
-    reader.wait("the newest", lambda: "headroom" in _readout(reader, "scale"))
-    assert "normal" in _readout(reader, "underflow")
-    box = reader.figure("skips").locator(".nsewdrag").bounding_box()
-    assert box is not None
-    at_skip = box["x"] + box["width"] * 20.5 / 60, box["y"] + 20
-    for off in (40, 0):
-        reader.page.mouse.move(at_skip[0] + off, at_skip[1])
-    reader.wait("the step", lambda: _readout(reader, "scale").startswith("step 20"))
-    assert "back-off" in _readout(reader, "scale")
-    assert "1 of 1 steps skipped" in _readout(reader, "skips")
-    for name in (*STACK, "exponents"):
-        assert _readout(reader, name).startswith("step 20"), name
-        assert _line(reader, name, "cross") == pytest.approx(20.5 / 60, abs=0.01)
-    assert reader.page.locator(".hoverlayer:visible text").count() == 0
-    reader.page.mouse.move(0, 0)
-    reader.wait("the newest again", lambda: not _readout(reader, "scale").startswith("step"))
-
-
-def test_a_skip_that_is_gone_to_is_marked_and_stays_in_view(reader: Reader) -> None:
-    """A key brings the stack on the screen and marks the step in all of it; zoom and reload keep mark and tab."""
-    reader.open(f"{_trained(reader, loss=0.5)}?tab=events")
-    settle(reader)
+    assert reader.ask("document.documentElement.dataset.theme") == "dark"
     reader.page.locator("#tab-events").scroll_into_view_if_needed()
     reader.page.keyboard.press("j")
     reader.wait("the skip", lambda: "at=20" in reader.ask("location.hash"))
     reader.wait("its mark", lambda: _line(reader, "scale", "mark"))
     expect(reader.figure("scale")).to_be_in_viewport()
     reader.wait("its words", lambda: "1 of 1 steps" in _readout(reader, "skips"))
-    for _ in range(3):
-        before = reader.range()
-        reader.page.keyboard.press("+")
-        reader.wait("the zoom", lambda before=before: reader.range() != before)
-    low, high = reader.range()
+    before = reader.range()
+    reader.page.keyboard.press("+")
+    reader.wait("the zoom", lambda: reader.range() != before)
+    low, high = zoomed = reader.range()
     assert low < 20 < high
+    colour = "plot.layout.hoverlabel.bgcolor"
+    dark = reader.plot("scale", colour)
+    reader.page.click("#theme")
+    reader.wait("new colours", lambda: reader.plot("scale", colour) != dark)
     reader.page.reload()
     reader.wait("the mark again", lambda: _line(reader, "scale", "mark"))
+    assert reader.range() == zoomed
     assert reader.text(SELECTED) == "Events"
+    assert reader.ask("document.documentElement.dataset.theme") == "light"
+    address = reader.ask("location.hash")
+    reader.page.keyboard.press("Tab")
+    assert reader.ask("document.activeElement.textContent") == "Skip to the content"
+    reader.page.keyboard.press("Enter")
+    assert reader.ask("document.activeElement.id") == "content"
+    assert reader.ask("location.hash") == address
     reader.page.keyboard.press("0")
     reader.wait("no mark", lambda: _line(reader, "scale", "mark") is None)
     assert "at=" not in reader.ask("location.hash")
-
-
-def test_what_the_words_of_a_chart_mean_is_behind_its_i(reader: Reader) -> None:
-    """It opens by a key, with the caption of a chart in the stack, keeps the rules of axe, and Escape closes it."""
-    reader.open(_trained(reader))
-    settle(reader)
-    about = reader.figure("underflow").locator(".about")
-    expect(about.locator("dl")).to_be_hidden()
-    about.locator("summary").press("Enter")
-    expect(about).to_contain_text("held with fewer bits")
-    expect(about).to_contain_text("normal")
-    assert violations(reader.page, "[data-figure=underflow]") == []
-    reader.page.keyboard.press("Escape")
-    expect(about.locator("dl")).to_be_hidden()
+    reader.page.click("#theme")
+    assert reader.ask("document.documentElement.dataset.theme") == "dark"
+    assert reader.ask("localStorage.length") == 0

@@ -9,10 +9,11 @@ from playwright.sync_api import Request, expect
 
 from posted import PostedRun
 from web.axe import violations
-from web.reader import NOWHERE, Reader
+from web.reader import NOWHERE, Reader, light
 
 
-_QUIET = """
+SKIPPED = "[data-number=skipped] dd"
+QUIET = """
     const real = setInterval;
     window.setInterval = (work, ms) => real(() => window.quiet || work(), ms);
     window.quiet = true;"""
@@ -22,7 +23,7 @@ _QUIET = """
 def test_the_page_follows_a_server_from_its_first_run_to_its_loss(own_reader: Reader) -> None:
     """The first run appears and is followed by the stream alone; a server that is away is said and found again."""
     reader = own_reader
-    reader.page.add_init_script(_QUIET)
+    light(reader.page).add_init_script(QUIET)
     reader.open()
     run = _filled(reader)
     _followed(reader, run)
@@ -43,11 +44,11 @@ def _filled(reader: Reader) -> PostedRun:
 
 
 def _followed(reader: Reader, run: PostedRun) -> None:
-    """The stream brings new updates to the chart, a new skip to the table, and an end to the status."""
-    reader.show(run)
+    """The stream brings new updates to the numbers, a new skip to the table, and an end to the status."""
+    reader.arrive(run)
     reader.ask("window.notReloaded = true")
     run.updates(10)
-    reader.wait("more points", lambda: reader.points() >= 15)
+    reader.wait("more updates", lambda: reader.text(SKIPPED) == "0 of 15")
     run.updates(skipped=True)
     reader.tab("skips")
     reader.wait("the skip's row", lambda: len(reader.texts("[data-ledger=skips] tbody tr")) == 1)
@@ -58,18 +59,18 @@ def _followed(reader: Reader, run: PostedRun) -> None:
 
 def _lost_and_found(reader: Reader, run: PostedRun) -> None:
     """While the server is away the page says for how long, but reads out only that it is; then it is up to date."""
-    reader.wait("all points", lambda: reader.scrolled_to() == 16)
+    reader.wait("all of it", lambda: reader.text(SKIPPED) == "1 of 16")
     reader.ask("window.quiet = false")
     reader.forgive("Failed to load resource|ERR_")
     reader.server.kill()
     reader.wait("the loss", lambda: "Lost the server" in reader.text("#connection"))
     reader.wait("its age", lambda: reader.text("#connection").endswith(" s ago"))
     assert reader.text("#connection [role=status]") == "Lost the server; retrying"
-    assert reader.points() == 16, "what was drawn stays"
+    assert reader.text(SKIPPED) == "1 of 16", "what was shown stays"
     reader.server.start()
     reader.wait("the return", lambda: reader.text("#connection") == "Live")
     run.updates(4)
-    reader.wait("the news", lambda: reader.scrolled_to() == 20)
+    reader.wait("the news", lambda: reader.text(SKIPPED) == "1 of 20")
 
 
 def test_the_list_says_how_each_run_is(reader: Reader) -> None:
@@ -129,7 +130,7 @@ def test_a_run_shows_its_charts_numbers_and_tables(reader: Reader) -> None:
     assert reader.text("[data-number=records] dd") == ""
     reader.page.get_by_text("Recording, 0 lost").click()
     assert reader.text("[data-number=records] dd") == "22 of 22"
-    assert reader.text("[data-number=skipped] dd") == "1 of 21"
+    assert reader.text(SKIPPED) == "1 of 21"
     undefined = reader.ask(
         "[...document.querySelectorAll('.numbers dfn')].filter(e => !e.dataset.definition).length"
     )
@@ -159,9 +160,9 @@ def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> 
     reader.wait("its data", lambda: reader.points() < 100)
     zoomed = reader.range()
     run.updates(50)
-    reader.wait("the news", lambda: reader.text("[data-number=skipped] dd") == "0 of 150")
+    reader.wait("the news", lambda: reader.text(SKIPPED) == "0 of 150")
     run.updates(10)  # a chart that moved for the first news has done so when the numbers tell these
-    reader.wait("more news", lambda: reader.text("[data-number=skipped] dd") == "0 of 160")
+    reader.wait("more news", lambda: reader.text(SKIPPED) == "0 of 160")
     reader.catch_up()
     assert reader.range() == zoomed
     ranges = "[...document.querySelectorAll('.js-plotly-plot')].map(e => e.layout.xaxis.range)"
@@ -187,9 +188,9 @@ def test_a_drag_survives_the_news(reader: Reader) -> None:
     reader.show(run)
     reader.drag(-200, -150, release=False)
     run.updates(30)
-    reader.wait("the news", lambda: reader.text("[data-number=skipped] dd") == "0 of 130")
+    reader.wait("the news", lambda: reader.text(SKIPPED) == "0 of 130")
     run.updates(1)
-    reader.wait("more news", lambda: reader.text("[data-number=skipped] dd") == "0 of 131")
+    reader.wait("more news", lambda: reader.text(SKIPPED) == "0 of 131")
     reader.catch_up()
     reader.page.mouse.move(reader.page.viewport_size["width"] / 2 - 50, 0)
     reader.page.mouse.up()
@@ -291,36 +292,6 @@ def test_names_are_inert(reader: Reader) -> None:
     reader.wait("the event", lambda: evil in reader.text("[data-ledger=events] tbody"))
     assert reader.ask("window.harmed") is None
     assert reader.ask("document.querySelectorAll('main img, main script').length") == 0
-
-
-def test_a_reload_keeps_the_theme_and_starts_the_keyboard_at_the_top(reader: Reader) -> None:
-    """The system's theme is shown until the reader turns it; the choice outlives a reload, and charts follow it.
-
-    Turned back to the system's, there is no choice any more. The keyboard's first stop in a new document is a link
-    past the bar: it takes the focus there, and the address stays as it is.
-    """
-    run = PostedRun(reader.server)
-    run.updates(20)
-    reader.theme("dark")
-    reader.show(run, "?start=5&stop=15")
-    assert reader.ask("document.documentElement.dataset.theme") == "dark"
-    colour = "plot.layout.hoverlabel.bgcolor"
-    before = reader.plot("scale", colour)
-    reader.page.click("#theme")
-    reader.wait("new colours", lambda: reader.plot("scale", colour) != before)
-    reader.page.reload()
-    reader.wait("the chart", reader.points)
-    assert reader.ask("document.documentElement.dataset.theme") == "light"
-    before = reader.ask("location.hash")
-    reader.page.keyboard.press("Tab")
-    assert reader.ask("document.activeElement.textContent") == "Skip to the content"
-    reader.page.keyboard.press("Enter")
-    assert reader.ask("document.activeElement.id") == "content"
-    assert "start=5" in before
-    assert reader.ask("location.hash") == before
-    reader.page.click("#theme")
-    assert reader.ask("document.documentElement.dataset.theme") == "dark"
-    assert reader.ask("localStorage.length") == 0
 
 
 def test_a_run_that_is_not_there_is_said_to_be(reader: Reader) -> None:

@@ -1,4 +1,4 @@
-"""What people come for, done from the first load of the page."""
+"""What people come for, done from the first page."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from web.reader import Reader
 CLICKS_MAX = 4
 
 
-def test_what_people_come_for_takes_at_most_four_clicks(own_reader: Reader) -> None:
+def test_what_people_come_for_takes_at_most_four_clicks(reader: Reader) -> None:
     """They find the layer that overflowed first, the loss at the third skip, and which of three runs to keep."""
-    reader, page = own_reader, own_reader.page
+    page = reader.page
     losses = {"healthy": 0.25, "skipping": 0.75, "diverged": 40.0}
     for name, last in losses.items():
         run = PostedRun(reader.server, name)
@@ -33,7 +33,7 @@ def test_what_people_come_for_takes_at_most_four_clicks(own_reader: Reader) -> N
     def begin() -> Callable[[str], Locator]:
         nonlocal clicks
         clicks = 0
-        reader.load()
+        reader.open()
         return lambda name: page.get_by_role("link", name=name, exact=True)
 
     run_called = begin()

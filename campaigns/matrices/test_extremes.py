@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from batches import Trainer
-from extremes import FROM_THE_RIGHT, LONG_NAME, MARKUP, make
+from campaigns.extremes import EXTREMES, FROM_THE_RIGHT, MARKUP, make
 from posted import post
 from serving import Server
 from web.layout import faults
@@ -17,26 +17,18 @@ from web.reader import Reader
 from web.views import ALL_OF_IT, TABS, settle
 
 
-SHOWN = (LONG_NAME, MARKUP, "not finite")
-"""`make test-campaigns` looks at the others."""
 WIDTHS = (390, 1440)
 LONG, POSTS = 6_000, 2
 """Updates of the long run, far more than a chart has pixels, and the number of batches that hold them."""
-PLANT = """style => {
-    const planted = document.createElement("p");
-    planted.textContent = "something too wide";
-    planted.style = style;
-    document.querySelector("main").append(planted);
-}"""
 
 
 @pytest.fixture(scope="module")
 def extreme(served: Server) -> dict[str, UUID]:
-    """Beside the other runs of the shared server, by name."""
-    return make(partial(post, served), SHOWN)
+    """All of them, by name."""
+    return make(partial(post, served))
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", EXTREMES)
 def test_each_extreme_has_a_sensible_picture(
     extreme: dict[str, UUID], reader: Reader, name: str
 ) -> None:
@@ -80,14 +72,3 @@ def test_the_list_bears_every_name(extreme: dict[str, UUID], reader: Reader) -> 
         assert faults(reader.page) == []
     assert MARKUP in reader.text("table.runs tbody")
     assert reader.ask("window.harmed") is None
-
-
-def test_what_sticks_out_or_is_cut_off_is_noticed(reader: Reader) -> None:
-    """Something that is too wide, and something that is cut off without a word, are told."""
-    reader.open()
-    reader.wait("the list", lambda: reader.text("h1"))
-    for style in ("width: 3000px", "width: 20px; overflow: hidden; white-space: nowrap"):
-        reader.page.evaluate(PLANT, style)
-    found = faults(reader.page, patience_s=0)
-    assert any(each.startswith("sticks out: p") for each in found)
-    assert any(each.startswith("cut off: p") for each in found)

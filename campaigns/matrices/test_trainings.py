@@ -1,0 +1,92 @@
+"""Real trainings beside the page, the demo and a report, where the suite has one of each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+import ampmon
+from scaler.test_measuring import ALWAYS, SCALE, batch, loss_of, network, train
+from server.test_report import asked, blank, offline, opened, texts, trained, until, written
+from serving import Server
+from test_demo import Demo, new_demo
+from training import stored
+from waiting import wait_for
+from web.axe import violations
+from web.reader import Reader
+
+
+__all__ = ["asked", "blank", "new_demo", "offline", "opened", "trained", "written"]  # fixtures
+
+
+def test_a_reader_has_the_gradient_error_measured(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A click beside a finding of underflow has a trainer elsewhere measure; the finding then tells a layer's error."""
+    reported = {"URL": reader.server.url, "TOKEN": reader.server.token, "MODE": "online"}
+    for name, value in reported.items():
+        monkeypatch.setenv(f"AMPMON_{name}", value)
+    run_id = ampmon.init("tests", "measured")
+    scaler = ampmon.GradScaler("cpu", init_scale=SCALE, monitor=ALWAYS)
+    model, given = network(), batch()
+    ampmon.measure_on_request(scaler, model, given, loss_of)
+    training = train(scaler, model, given, 10**6)
+
+    def goes_on(seen: Callable[[], object]) -> Callable[[], object]:
+        return lambda: seen() or (list(itertools.islice(training, 5)) and None)
+
+    button = ".finding button:text('Measure the error')"
+    wait_for(goes_on(lambda: stored(reader.server, str(run_id))))
+    reader.open(f"#/runs/{run_id}")
+    reader.wait("the button", goes_on(reader.page.locator(button).count))
+    reader.page.locator(".findings > summary").click()
+    reader.page.locator(button).first.click()
+    reader.wait("word of it", lambda: "Measurement requested at" in reader.text(".findings"))
+    words = "fp16 changed the gradient of"
+    reader.wait("the error", goes_on(lambda: words in reader.text(".findings")))
+
+    told = reader.server.get(f"/runs/{run_id}/diagnosis")
+    assert 0.01 < told["findings"][0]["evidence"]["measured_error"] < 1
+    assert told["measurement"]["asked"] is None
+
+
+def test_ctrl_c_ends_the_training_and_the_server(
+    new_demo: Callable[..., Demo], new_server: Callable[..., Server]
+) -> None:
+    """In the middle of training: exit code 0, no traceback, the server gone, and all that was recorded stored."""
+    running = new_demo()
+    running.wait_for("scale 1: ")
+
+    assert running.interrupt() == 0
+    assert "Traceback" not in running.printed
+    assert not running.server.answers()
+    (run,) = new_server(running.directory).get("/runs")["runs"]
+    assert run["status"] == "finished"
+    assert run["updates"] == run["last_step"] + 1
+    assert run["lost_records"] == 0
+
+
+def test_a_chart_that_fails_takes_no_other_along(written: Path, blank: Page) -> None:
+    """It says why in its place, and those after it are drawn."""
+    broken = written.with_name("broken.html")
+    told = written.read_text("utf-8")
+    broken.write_text(told.replace('"color":"role:scale"', '"color":"role:mauve"'), "utf-8")
+    blank.goto(broken.as_uri())
+    until(blank, "[...document.querySelectorAll('.plot')].every(one => one.textContent)")
+    failed = texts(blank, ".plot:not(.js-plotly-plot)")
+    assert set(failed) == {"Not drawn: unknown role: mauve"}
+    assert blank.locator(".js-plotly-plot").count() > 3
+
+
+def test_a_report_follows_the_readers_theme(opened: Page) -> None:
+    """Its charts are drawn anew in light colors, in which axe finds nothing."""
+    until(opened, "document.querySelector('.plot:not(.js-plotly-plot)') === null")
+    line = "document.querySelector('[data-figure=scale] .plot').layout.font.color"
+    dark = opened.evaluate(line)
+    opened.emulate_media(color_scheme="light")
+    until(opened, f"{line} !== '{dark}'")
+    assert violations(opened) == []
