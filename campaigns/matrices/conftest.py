@@ -1,16 +1,16 @@
 """A reader for each test of the page, as in the suite."""
 
-from conftest import browser, documentation, kept_browser, new_reader, own_port
-from web.conftest import own_reader, reader, seat, served
+from conftest import browser, documentation, kept_browser, named_browser, new_reader, own_port
+from web.conftest import reader, seat, served
 
 
 __all__ = [
     "browser",
     "documentation",
     "kept_browser",
+    "named_browser",
     "new_reader",
     "own_port",
-    "own_reader",
     "reader",
     "seat",
     "served",

@@ -10,6 +10,7 @@ import pytest
 
 from batches import Trainer
 from campaigns.extremes import make
+from campaigns.views import VIEWS
 from posted import post
 from serving import Server
 from web import test_axe, test_overview
@@ -18,7 +19,7 @@ from web.layout import faults
 from web.reader import NOWHERE, Reader
 from web.test_alerts import failing, told
 from web.test_reading_the_page import run_id
-from web.views import ALL_OF_IT, PROJECT, TABS, VIEWS, settle
+from web.views import ALL_OF_IT, PROJECT, TABS, settle
 
 
 __all__ = ["run_id", "told"]  # fixtures

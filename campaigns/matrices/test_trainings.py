@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page
 
 import ampmon
+from end_to_end import test_the_whole_way
 from scaler.test_measuring import ALWAYS, SCALE, batch, loss_of, network, train
 from server.test_report import asked, blank, offline, opened, texts, trained, until, written
 from serving import Server
@@ -52,6 +53,11 @@ def test_a_reader_has_the_gradient_error_measured(
     told = reader.server.get(f"/runs/{run_id}/diagnosis")
     assert 0.01 < told["findings"][0]["evidence"]["measured_error"] < 1
     assert told["measurement"]["asked"] is None
+
+
+def test_a_server_that_stops_and_comes_back_has_every_update_once(server: Server) -> None:
+    """It ends by itself in the middle of training and is started again: nothing is lost, nothing stored twice."""
+    test_the_whole_way.check_comeback(server, server.stop)
 
 
 def test_ctrl_c_ends_the_training_and_the_server(

@@ -10,8 +10,9 @@ from playwright.sync_api import expect
 
 from campaigns.extremes import EXTREMES, FROM_THE_RIGHT, MARKUP
 from campaigns.pictures.trained import DEMO, LONG, training
+from campaigns.views import VIEWS
 from web.reader import Reader
-from web.views import ALL_OF_IT, TABS, VIEWS, settle
+from web.views import ALL_OF_IT, TABS, settle
 
 
 Runs = dict[str, UUID]

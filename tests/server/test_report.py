@@ -106,7 +106,7 @@ def until(page: Page, condition: str) -> None:
 
 
 def texts(page: Page, selector: str) -> list[str]:
-    return [text.replace("\u202f", " ") for text in page.locator(selector).all_innertexts()]
+    return [text.replace("\u202f", " ") for text in page.locator(selector).all_inner_texts()]
 
 
 def test_a_report_opens_offline_and_asks_for_nothing(opened: Page, asked: list[str]) -> None:

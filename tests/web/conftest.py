@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,11 +38,3 @@ def reader(browser: Browser, seat: Seat) -> Iterator[Reader]:
     left = seat.leave(reader)
     assert reader.quarrels() == []
     assert left == []
-
-
-@pytest.fixture
-def own_reader(
-    own_port: int, new_server: Callable[..., Server], new_reader: Callable[[Server], Reader]
-) -> Reader:
-    """A reader before an empty store, of a server that may be killed."""
-    return new_reader(new_server(port=own_port))

@@ -27,7 +27,7 @@ from waiting import DEADLINE_S
 expect.set_options(timeout=DEADLINE_S * 1000)
 POLL_MS = (20, 160)
 """How long to wait before asking the page again, at first and in the end: to ask costs both processes a little."""
-DESK = (1440, 700)
+DESK = (1440, 500)
 """Of no more height than most tests need: each chart on the screen is drawn again for all news."""
 
 

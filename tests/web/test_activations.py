@@ -69,16 +69,3 @@ def test_the_ledger_says_what_is_known_of_the_loss(reader: Reader) -> None:
         "✕ inf in backward, loss finite, loss × scale not",
         "✕ inf in backward, loss finite",
     ]
-
-
-def test_a_run_without_activations_says_how_to_have_them(reader: Reader) -> None:
-    """Where nothing was asked for, the chart's place holds the line of code that brings it."""
-    trainer = Trainer()
-    post(reader.server, trainer.batch(trainer.updates(5)))
-    reader.open(f"#/runs/{trainer.run_id}")
-    reader.wait("the chart of the scale", reader.points)
-    empty = "[data-figure=activations] .empty"
-    reader.tab("activations")
-    reader.figure("activations").scroll_into_view_if_needed()
-
-    reader.wait("the words", lambda: "Config(activations=100)" in reader.text(empty))

@@ -71,20 +71,10 @@ def test_the_window_follows_the_slider(reader: Reader) -> None:
 
     reader.figure("exponents").locator("select").select_option("e4m3")
     reader.wait("E4M3", lambda: reader.texts(f"{PART} dd") == _server_says(-8, E4M3))
+    assert "E4M3 holds magnitudes" in reader.caption("exponents")
+    assert "format=e4m3" in reader.page.url
     reader.page.get_by_role("button", name="Show recorded scale").click()
     expect(recorded).to_have_css("visibility", "visible")
     reader.wait("the newest", lambda: reader.texts(f"{PART} dd") == _server_says(RECORDED, E4M3))
     slider.press("ArrowLeft")
     reader.wait("by a key", lambda: reader.texts(f"{PART} dd") == _server_says(15, E4M3))
-
-
-def test_without_samples_there_is_no_slider(reader: Reader) -> None:
-    """Where no gradient was sampled the heatmap says so, and there is nothing to move over it."""
-    run = PostedRun(reader.server)
-    run.updates(5, sampled=False)
-    reader.show(run)
-    reader.figure("exponents").scroll_into_view_if_needed()
-    reader.wait(
-        "why", lambda: "No gradient sampled" in reader.text("[data-figure=exponents] .empty")
-    )
-    assert not reader.page.locator(PART).is_visible()

@@ -39,13 +39,11 @@ def test_the_charts_are_steered_by_keys(reader: Reader) -> None:
     assert reader.text(".where") == "Showing steps 48 – 72"
     keyboard.press("0")
     reader.wait("the whole run", lambda: reader.range() == [-0.5, 119.5])
+    _zoom_that_is_taken_back_leaves_no_trace(reader)
 
 
-def test_a_zoom_that_is_taken_back_before_its_figures_come_leaves_no_trace(reader: Reader) -> None:
+def _zoom_that_is_taken_back_leaves_no_trace(reader: Reader) -> None:
     """The whole run is shown again, though all that the server sent meanwhile is the figure that was there before."""
-    run = PostedRun(reader.server)
-    run.updates(120)
-    reader.show(run)
     reader.page.route("**/figures/**", lambda _: None)
     reader.page.keyboard.press("+")
     reader.wait("the stretch", lambda: reader.range() == [29.5, 89.5])
@@ -70,25 +68,21 @@ def test_charts_follow_the_newest_and_hold_still(reader: Reader) -> None:
     reader.wait("the whole run until then", lambda: reader.range() == [-0.5, 169.5])
     reader.page.keyboard.press("p")
     reader.wait("the rest", lambda: reader.range() == [-0.5, 199.5])
+    _news_touch_nothing_of_a_stretch_that_is_done(reader, run)
 
 
-def test_news_touch_nothing_of_a_stretch_that_is_done(reader: Reader) -> None:
+def _news_touch_nothing_of_a_stretch_that_is_done(reader: Reader, run: PostedRun) -> None:
     """While updates arrive, no element of a chart that shows an earlier stretch is added, removed or changed."""
-    run = PostedRun(reader.server)
-    run.updates(100)
     reader.show(run, "?start=10&stop=60")
+    reader.figure("skips").scroll_into_view_if_needed()
     reader.wait("the stretch", lambda: reader.range("skips") == [9.5, 59.5])
     reader.ask(
         "window.touched = [], new MutationObserver(seen => touched.push(...seen.map(each => each.target.className)))"
         ".observe(document.querySelector('[data-figure=scale]'), "
         "{subtree: true, childList: true, attributes: true, characterData: true})"
     )
-    for updates in (
-        120,
-        140,
-        160,
-        180,
-    ):  # charts hear of the third news before the numbers tell the fourth
+    # Charts hear of the third news before the numbers tell the fourth.
+    for updates in (220, 240, 260, 280):
         run.updates(20)
         told = f"0 of {updates}"
         reader.wait("the news", lambda told=told: reader.text("[data-number=skipped] dd") == told)

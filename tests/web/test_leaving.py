@@ -33,13 +33,13 @@ def let_go(reader: Reader, held: list[Route]) -> None:
     reader.catch_up()
 
 
-def test_advice_that_comes_late_moves_the_reader_nowhere(reader: Reader) -> None:
-    """A setting that was found after its page was left does not lead back there."""
+def test_an_answer_that_comes_late_moves_the_reader_nowhere(reader: Reader) -> None:
+    """A setting or a skip that was looked for, and found after its page was left, does not lead back there."""
     run = PostedRun(reader.server)
     run.updates(20, sampled=False)
     run.updates(skipped=True, sampled=False)
     held = hold(reader, re.compile(r"/simulate(\?|$)"))
-    reader.show(run)
+    reader.arrive(run)
     reader.tab("whatif")
     advice = reader.page.get_by_role("button", name="Find a better setting")
 
@@ -49,20 +49,14 @@ def test_advice_that_comes_late_moves_the_reader_nowhere(reader: Reader) -> None
 
     reader.wait("the form", drawn)
     advice.click()
-    reader.wait("the call", lambda: held)
-    reader.open(NOWHERE)
-    let_go(reader, held)
-    assert reader.ask("location.hash") == NOWHERE
-
-
-def test_a_skip_that_is_found_late_moves_the_reader_nowhere(reader: Reader) -> None:
-    """A skip that was looked for by a key, and found after the page was left, does not lead back there."""
-    run = PostedRun(reader.server)
-    run.updates(20)
-    run.updates(skipped=True)
+    _leave(reader, held)
     held = hold(reader, "**/skips/nearest*")
-    reader.show(run)
+    reader.arrive(run)
     reader.page.keyboard.press("k")
+    _leave(reader, held)
+
+
+def _leave(reader: Reader, held: list[Route]) -> None:
     reader.wait("the call", lambda: held)
     reader.open(NOWHERE)
     let_go(reader, held)
@@ -70,7 +64,10 @@ def test_a_skip_that_is_found_late_moves_the_reader_nowhere(reader: Reader) -> N
 
 
 def test_a_run_that_is_not_there_is_said_to_be_on_its_own_page_alone(reader: Reader) -> None:
-    """That a run is not there, which comes after the reader went on, does not take the place of what they went to."""
+    """That a run is not there, which comes after the reader went on, does not take the place of what they went to.
+
+    A link to it says so; the next page that is well says no more of it.
+    """
     reader.forgive("404")
     held = hold(reader, f"**/runs/{GONE}")
     reader.open(f"#/runs/{GONE}")
@@ -79,6 +76,12 @@ def test_a_run_that_is_not_there_is_said_to_be_on_its_own_page_alone(reader: Rea
     let_go(reader, held)
     assert reader.text("h1") == "Runs"
     assert reader.text("#connection") == "Live"
+    reader.page.unroute_all()
+    reader.open(f"#/runs/{GONE}")
+    reader.wait("the words", lambda: "No such run" in reader.text("h1"))
+    reader.wait("the refusal", lambda: "could not answer" in reader.text("#connection"))
+    reader.open(NOWHERE)
+    reader.wait("the list", lambda: reader.text("#connection") == "Live")
 
 
 def listening(reader: Reader) -> int:

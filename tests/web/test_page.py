@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from uuid import uuid4
 
+import pytest
 from playwright.sync_api import Request, expect
 
 from posted import PostedRun
+from serving import Server
 from web.axe import violations
 from web.reader import NOWHERE, Reader, light
+from web.test_valid import faults_of_html
 
 
 SKIPPED = "[data-number=skipped] dd"
@@ -18,6 +22,14 @@ QUIET = """
     window.setInterval = (work, ms) => real(() => window.quiet || work(), ms);
     window.quiet = true;"""
 """Nothing polls, and nothing is said of the time, while ``quiet`` is true."""
+
+
+@pytest.fixture
+def own_reader(
+    own_port: int, new_server: Callable[..., Server], new_reader: Callable[[Server], Reader]
+) -> Reader:
+    """A reader before an empty store, of a server that may be killed."""
+    return new_reader(new_server(port=own_port))
 
 
 def test_the_page_follows_a_server_from_its_first_run_to_its_loss(own_reader: Reader) -> None:
@@ -74,8 +86,11 @@ def _lost_and_found(reader: Reader, run: PostedRun) -> None:
 
 
 def test_the_list_says_how_each_run_is(reader: Reader) -> None:
-    """A row has the run's status in a word, its scale now, its skips with their share, and its subnormal share."""
-    run = PostedRun(reader.server, "one of them")
+    """A row has the run's status in a word, its scale now, its skips with their share, and its subnormal share.
+
+    Equal tags are one, however often the row is drawn again.
+    """
+    run = PostedRun(reader.server, "one of them", tags=("nightly", "nightly", "b"))
     reader.open()
     run.updates(9)
     run.updates(skipped=True)
@@ -92,17 +107,9 @@ def test_the_list_says_how_each_run_is(reader: Reader) -> None:
     assert row["Scale now"] == "2¹⁵"
     assert row["Skipped"] == "1 (10 %)"
     assert row["Subnormal now"] == "0 %"
-
-
-def test_a_tag_that_a_run_has_twice_is_shown_once(reader: Reader) -> None:
-    """Equal tags are one on the page, however often its row is drawn again."""
-    run = PostedRun(reader.server, "tagged twice", tags=("nightly", "nightly", "b"))
-    reader.open("#/?search=tagged")
-    count = "table.runs td[data-name=Steps]"
-    for updates in ("1", "2", "3"):
-        run.updates()
-        reader.wait("the row", lambda updates=updates: reader.text(count) == updates)
-    assert reader.texts(".tag") == ["nightly", "b"]
+    run.updates()
+    reader.wait("its row", lambda: reader.text("table.runs td[data-name=Steps]") == "11")
+    assert reader.texts("table.runs tbody tr:first-child .tag") == ["nightly", "b"]
 
 
 def test_a_run_shows_its_charts_numbers_and_tables(reader: Reader) -> None:
@@ -145,10 +152,22 @@ def test_a_run_shows_its_charts_numbers_and_tables(reader: Reader) -> None:
     assert "init" in reader.wait("events", lambda: reader.text("[data-ledger=events] tbody tr"))
     assert reader.text(".run .badge").endswith("running")
     assert reader.ask("document.getAnimations().length") == 0
+    _is_valid(reader)
+    reader.tab("system")  # there are no ranks to compare or to choose from
+    assert not reader.figure("ranks").is_visible()
+    assert not reader.page.locator("select[aria-label=Rank]").is_visible()
+
+
+def _is_valid(reader: Reader) -> None:
+    """What the page has made of a run is HTML that a parser reads without an error; no id is there twice."""
+    drawn = "<!doctype html>" + reader.ask("document.documentElement.outerHTML")
+    assert faults_of_html(drawn) == []
+    ids = re.findall(r'\sid="([^"]+)"', drawn)
+    assert len(ids) == len(set(ids))
 
 
 def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> None:
-    """A drag zooms every chart and stands in the address; news do not undo it; a double click does.
+    """A drag zooms every chart and stands in the address; news undo neither, also while it lasts; a double click does.
 
     The buttons do what a drag does, so that the keyboard can.
     """
@@ -179,44 +198,41 @@ def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> 
     reader.wait("half the run", lambda: reader.range() == [39.5, 119.5])
     reader.page.get_by_label("Later").press("Enter")
     reader.wait("the part after it", lambda: reader.range() == [79.5, 159.5])
+    reader.page.keyboard.press("0")
+    reader.wait("the whole run", lambda: reader.range() == [-0.5, 159.5])
+    _drag_survives_the_news(reader, run)
 
 
-def test_a_drag_survives_the_news(reader: Reader) -> None:
+def _drag_survives_the_news(reader: Reader, run: PostedRun) -> None:
     """Updates that arrive while the reader drags do not break the drag off."""
-    run = PostedRun(reader.server)
-    run.updates(100)
-    reader.show(run)
     reader.drag(-200, -150, release=False)
     run.updates(30)
-    reader.wait("the news", lambda: reader.text(SKIPPED) == "0 of 130")
+    reader.wait("the news", lambda: reader.text(SKIPPED) == "0 of 190")
     run.updates(1)
-    reader.wait("more news", lambda: reader.text(SKIPPED) == "0 of 131")
+    reader.wait("more news", lambda: reader.text(SKIPPED) == "0 of 191")
     reader.catch_up()
     reader.page.mouse.move(reader.page.viewport_size["width"] / 2 - 50, 0)
     reader.page.mouse.up()
     reader.wait("the zoom", lambda: "start=" in reader.ask("location.hash"))
 
 
-def test_the_address_holds_the_view(reader: Reader) -> None:
-    """A link opens the same stretch on the same axis; back leads to where one was."""
-    run = PostedRun(reader.server)
-    run.updates(50)
-    reader.show(run, "?start=10&stop=20")
-    reader.wait("the stretch", lambda: reader.range() == [9.5, 19.5])
-    reader.page.click("[data-x=time]")
-    reader.wait("time", lambda: reader.plot("scale", "plot.layout.xaxis.type") == "date")
-    assert "x=time" in reader.ask("location.hash")
-    reader.page.go_back()
-    reader.wait("the stretch again", lambda: reader.range() == [9.5, 19.5])
+def test_the_address_holds_the_view_by_the_readers_clock(reader: Reader) -> None:
+    """A link opens the same stretch on the same axis; back leads to where one was.
 
-
-def test_times_are_by_the_readers_clock(reader: Reader) -> None:
-    """Along the time a chart is in the reader's zone, and a zoom there asks for the stretch that is seen."""
+    Along the time a chart is in the reader's zone, and a zoom there asks for the stretch that is seen.
+    """
     developer = reader.page.context.new_cdp_session(reader.page)
     developer.send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Kolkata"})
     run = PostedRun(reader.server)
     run.updates(50)
-    reader.show(run, "?x=time")
+    reader.show(run, "?start=10&stop=20")
+    reader.wait("the stretch", lambda: reader.range() == [9.5, 19.5])
+    reader.page.keyboard.press("0")
+    reader.wait("the whole run", lambda: reader.range() == [-0.5, 49.5])
+    reader.page.click("[data-x=time]")
+    reader.wait("time", lambda: reader.plot("scale", "plot.layout.xaxis.type") == "date")
+    assert "x=time" in reader.ask("location.hash")
+    reader.figure("underflow").scroll_into_view_if_needed()
     reader.wait(
         "the zone",
         lambda: "(UTC+5:30)" in (reader.plot("underflow", "plot.layout.xaxis.title.text") or ""),
@@ -229,6 +245,9 @@ def test_times_are_by_the_readers_clock(reader: Reader) -> None:
     start = int(re.search(r"start=(\d+)", reader.ask("location.hash"))[1])
     developer.detach()
     assert low < start < high
+    for _ in range(3):
+        reader.page.go_back()
+    reader.wait("the stretch again", lambda: reader.range() == [9.5, 19.5])
 
 
 def test_missing_data_is_said(reader: Reader) -> None:
@@ -256,7 +275,11 @@ def test_missing_data_is_said(reader: Reader) -> None:
 
 
 def test_a_chart_without_data_says_why(reader: Reader) -> None:
-    """Before the first update, before the first sample, and in an empty stretch, words stand in a chart's place."""
+    """Before the first update, before the first sample, and in an empty stretch, words stand in a chart's place.
+
+    Without samples there is no slider over the heatmap; activations say how to have them; the chart of logged values
+    comes with the first of them, and has its name as title.
+    """
     run = PostedRun(reader.server)
     reader.open(f"#{run.path}")
     reader.wait("the reason", lambda: "No step yet" in reader.text("[data-figure=scale] .empty"))
@@ -266,6 +289,20 @@ def test_a_chart_without_data_says_why(reader: Reader) -> None:
         "no sample",
         lambda: "No gradient sampled yet" in reader.text("[data-figure=underflow] .empty"),
     )
+    expect(reader.figure("scalars")).to_be_hidden()
+    run.logs([{"accuracy": 1.0}])
+    reader.wait("the value", lambda: reader.scrolled_to("scalars"))
+    assert reader.text("[data-figure=scalars] h2") == "accuracy"
+    for name, words in (
+        ("exponents", "No gradient sampled"),
+        ("activations", "Config(activations=100)"),
+    ):
+        if name == "activations":
+            reader.tab(name)
+        reader.figure(name).scroll_into_view_if_needed()
+        empty = f"[data-figure={name}] .empty"
+        reader.wait(name, lambda empty=empty, words=words: words in reader.text(empty))
+    assert not reader.page.get_by_label("Lost at another loss scale").is_visible()
     reader.open(f"#{run.path}?start=500&stop=600")
     reader.wait(
         "no step",
@@ -292,16 +329,6 @@ def test_names_are_inert(reader: Reader) -> None:
     reader.wait("the event", lambda: evil in reader.text("[data-ledger=events] tbody"))
     assert reader.ask("window.harmed") is None
     assert reader.ask("document.querySelectorAll('main img, main script').length") == 0
-
-
-def test_a_run_that_is_not_there_is_said_to_be(reader: Reader) -> None:
-    """A link to a run that was deleted says so; the next page that is well says no more of it."""
-    reader.forgive("404")
-    reader.open("#/runs/01900000-0000-7000-8000-000000000000")
-    reader.wait("the words", lambda: "No such run" in reader.text("h1"))
-    reader.wait("the refusal", lambda: "could not answer" in reader.text("#connection"))
-    reader.open()
-    reader.wait("the list", lambda: reader.text("#connection") == "Live")
 
 
 def test_a_run_that_comes_after_its_reader_is_shown(reader: Reader) -> None:

@@ -13,14 +13,6 @@ from web.reader import Reader
 DRAWER = ".drawer"
 
 
-def _run(reader: Reader) -> PostedRun:
-    run = PostedRun(reader.server, "to be looked at closely")
-    run.updates(200)
-    run.updates(skipped=True)
-    run.updates(30)
-    return run
-
-
 def _click_row(reader: Reader, row: int) -> None:
     """Click into the middle of a row of the heatmap."""
     plot = reader.figure("parameters").locator(".nsewdrag").first
@@ -29,10 +21,20 @@ def _click_row(reader: Reader, row: int) -> None:
     plot.click(position={"x": box["width"] / 2, "y": box["height"] * (row + 0.5) / 3})
 
 
-def test_a_click_on_a_row_opens_its_parameter(reader: Reader) -> None:
-    """Its numbers, history and histogram stand below, the address has it, and Escape closes it again."""
-    run = _run(reader)
+def test_a_parameter_is_found_and_opened(reader: Reader) -> None:
+    """By a click on its row of the heatmap, by a search, which is one for heatmap and table, and from a skip."""
+    run = PostedRun(reader.server, "to be looked at closely")
+    run.updates(200)
+    run.updates(skipped=True)
+    run.updates(30)
     reader.show(run)
+    _opened_by_a_click(reader)
+    _searched(reader)
+    _opened_from_a_skip(reader)
+
+
+def _opened_by_a_click(reader: Reader) -> None:
+    """Its numbers, history and histogram stand below, the address has it, and Escape closes it again."""
     reader.figure("parameters").scroll_into_view_if_needed()
     reader.wait("the heatmap", lambda: reader.plot("parameters", "plot.data[0].y"))
     _click_row(reader, 2)
@@ -51,9 +53,8 @@ def test_a_click_on_a_row_opens_its_parameter(reader: Reader) -> None:
     assert not reader.page.locator(DRAWER).is_visible()
 
 
-def test_a_search_is_one_for_the_heatmap_and_the_table(reader: Reader) -> None:
+def _searched(reader: Reader) -> None:
     """What is written in either field is in the address, and both show what was found."""
-    reader.show(_run(reader))
     heatmap = reader.figure("parameters")
     heatmap.scroll_into_view_if_needed()
     reader.wait("the heatmap", lambda: reader.plot("parameters", "plot.data[0].y.length") == 3)
@@ -76,6 +77,21 @@ def test_a_search_is_one_for_the_heatmap_and_the_table(reader: Reader) -> None:
     assert "search=" not in reader.ask("location.hash")
     assert reader.ask("location.pathname") == "/"
     table.get_by_role("button", name="head.weight").click()
+    reader.wait("the drawer", lambda: reader.text(f"{DRAWER} h3") == "head.weight")
+
+
+def _opened_from_a_skip(reader: Reader) -> None:
+    """A click anywhere on a row marks it and moves the charts there; a culprit's name opens the parameter instead."""
+    reader.page.keyboard.press("Escape")
+    reader.wait("the page without it", lambda: "parameter" not in reader.ask("location.hash"))
+    reader.tab("skips")
+    row = reader.page.locator("[data-ledger=skips] tbody tr")
+    row.locator("[data-name=Cause]").click()
+    reader.wait("the skip", lambda: "start=175&stop=225" in reader.ask("location.hash"))
+    reader.wait("its mark", lambda: row.get_attribute("aria-current") == "true")
+    row.get_by_role("button", name="head.weight").press("Enter")
+    reader.wait("the culprit", lambda: "parameter=head.weight" in reader.ask("location.hash"))
+    assert "start=175&stop=225" in reader.ask("location.hash")
     reader.wait("the drawer", lambda: reader.text(f"{DRAWER} h3") == "head.weight")
 
 
@@ -103,17 +119,3 @@ def test_the_table_is_of_what_was_asked_for_last(reader: Reader) -> None:
     answer.value.finished()
     reader.catch_up()
     assert len(reader.texts(rows)) == 30
-
-
-def test_a_row_of_the_ledger_moves_the_charts_there(reader: Reader) -> None:
-    """By a click anywhere on it, which marks it; a culprit's name opens the parameter instead."""
-    reader.show(_run(reader))
-    reader.tab("skips")
-    row = reader.page.locator("[data-ledger=skips] tbody tr")
-    row.locator("[data-name=Cause]").click()
-    reader.wait("the skip", lambda: "start=175&stop=225" in reader.ask("location.hash"))
-    reader.wait("its mark", lambda: row.get_attribute("aria-current") == "true")
-    row.get_by_role("button", name="head.weight").press("Enter")
-    reader.wait("the culprit", lambda: "parameter=head.weight" in reader.ask("location.hash"))
-    assert "start=175&stop=225" in reader.ask("location.hash")
-    reader.wait("the drawer", lambda: reader.text(f"{DRAWER} h3") == "head.weight")

@@ -60,20 +60,3 @@ def test_a_row_of_the_ledger_is_of_all_ranks_that_skipped(reader: Reader) -> Non
     post(reader.server, ranks[3].batch(ranks[3].updates(18, skipped=range(18))))
     reader.wait("all ranks", lambda: reader.texts(said) == ["SGD, all 4 ranks"] * 20)
     assert "head.weight 3 inf" in reader.text(f"{newest} [data-name='First to overflow']")
-
-
-def test_a_run_of_one_rank_has_no_strips_and_no_choice(reader: Reader) -> None:
-    """Where there is nothing to compare, nothing of it is shown; another format's window is a choice away."""
-    trainer = Trainer()
-    post(reader.server, trainer.batch(trainer.updates(20, sampled=range(20))))
-    reader.open(f"#/runs/{trainer.run_id}")
-    reader.wait("the chart of the scale", reader.points)
-    reader.tab("system")
-    assert not reader.figure("ranks").is_visible()
-    assert not reader.page.locator(RANK).is_visible()
-    window = reader.figure("exponents")
-    window.scroll_into_view_if_needed()
-    reader.wait("fp16's window", lambda: "fp16 holds magnitudes" in reader.caption("exponents"))
-    window.locator("select[name=format]").select_option("e4m3")
-    reader.wait("E4M3's window", lambda: "E4M3 holds magnitudes" in reader.caption("exponents"))
-    assert "format=e4m3" in reader.page.url

@@ -11,9 +11,6 @@ import pytest
 import tinycss2
 from tinycss2.ast import Node
 
-from posted import PostedRun
-from web.reader import Reader
-
 
 WEB = Path(__file__).parents[2] / "web"
 SHEETS = sorted((WEB / "css").glob("*.css"))
@@ -53,18 +50,6 @@ def test_the_shell_is_valid() -> None:
     assert faults_of_html(shell) == []
     linked = set(re.findall(r'href="css/([\w-]+\.css)"', shell))
     assert linked == {path.name for path in SHEETS} - {"report.css"}
-
-
-def test_a_run_is_valid_once_it_is_drawn(reader: Reader) -> None:
-    """What the page has made of a run is HTML that a parser reads without an error; no id is there twice."""
-    run = PostedRun(reader.server, "valid")
-    run.updates(20)
-    run.updates(skipped=True)
-    reader.show(run)
-    drawn = "<!doctype html>" + reader.ask("document.documentElement.outerHTML")
-    assert faults_of_html(drawn) == []
-    ids = re.findall(r'\sid="([^"]+)"', drawn)
-    assert len(ids) == len(set(ids))
 
 
 def test_faults_are_found() -> None:

@@ -1,4 +1,4 @@
-"""Every view of the page by name, and how a reader comes to it. Knows nothing of what is looked for there."""
+"""The largest views of the page by name, and how a reader comes to each. `campaigns/views.py` has the others."""
 
 from __future__ import annotations
 
@@ -47,36 +47,13 @@ def settle(reader: Reader) -> None:
     reader.wait("all charts", lambda: reader.ask(_WAITING) == [])
 
 
-def _list(reader: Reader) -> None:
+def of_list(reader: Reader) -> None:
     reader.wait("the runs", lambda: {*"⁰¹²³⁴⁵⁶⁷⁸⁹"} & {*reader.text("table.runs tbody")})
-
-
-def _nothing_found(reader: Reader) -> None:
-    reader.wait("the words", lambda: len(reader.text("main")) > 20)
-
-
-def _help(reader: Reader) -> None:
-    settle(reader)
-    reader.page.keyboard.press("?")
-    expect(reader.page.locator("dialog[open]")).to_be_visible()
 
 
 def _compare(reader: Reader) -> None:
     settle(reader)
     expect(reader.page.locator(".facts").first).to_be_visible()
-
-
-def _deleting(reader: Reader) -> None:
-    _list(reader)
-    reader.page.locator("table.runs input").first.check()
-    reader.page.get_by_role("button", name="Delete…").click()
-    expect(reader.page.locator("dialog[open]")).to_be_visible()
-
-
-def _menu(reader: Reader) -> None:
-    settle(reader)
-    reader.figure("scale").locator(".menu summary").click()
-    expect(reader.figure("scale").get_by_role("button", name="CSV")).to_be_visible()
 
 
 def _drawer(reader: Reader) -> None:
@@ -86,24 +63,8 @@ def _drawer(reader: Reader) -> None:
     settle(reader)
 
 
-def _alerts(reader: Reader) -> None:
-    expect(reader.page.locator(".alerts-page :is(.first, section):visible").first).to_be_visible()
-
-
-def _finding(reader: Reader) -> None:
-    expect(reader.page.locator("h1")).to_be_visible()
-
-
 VIEWS = {
-    "list": View(f"#/?project={PROJECT}", _list),
-    "nothing found": View("#/?project=nobody-has-this", _nothing_found),
+    "list": View(f"#/?project={PROJECT}", of_list),
     "compare": View("#/compare?runs={0},{1}", _compare),
-    "asked to delete": View(f"#/?project={PROJECT}", _deleting),
-    "run": View("#/runs/{0}", settle),
     "parameter": View("#/runs/{0}?parameter=head.weight", _drawer),
-    "menu": View("#/runs/{0}", _menu),
-    "help": View("#/runs/{0}", _help),
-    "alerts": View("#/alerts", _alerts),
-    "finding": View("findings/skip_rate", _finding),
-    "error messages": View("findings/errors", _finding),
 }
