@@ -23,7 +23,6 @@ FLAGS = (
     # to compile the library that draws costs more processor time than most tests do.
     "--renderer-process-limit=1",
     "--disable-site-isolation-trials",
-    "--blink-settings=imageAnimationPolicy=2",  # recordings in the documentation do not play: nobody watches
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 
 from browser import Lent
 from serving import Server
-from web.reader import Reader
+from web.reader import Reader, light
 from web.seat import Seat, seated
 
 
@@ -38,3 +38,11 @@ def reader(browser: Browser, seat: Seat) -> Iterator[Reader]:
     left = seat.leave(reader)
     assert reader.quarrels() == []
     assert left == []
+
+
+@pytest.fixture
+def passer_by(served: Server, new_reader: Callable[[Server], Reader]) -> Reader:
+    """A reader of the shared server who may leave or spoil the page, which draws nothing and is no one else's."""
+    reader = new_reader(served)
+    light(reader.page)
+    return reader

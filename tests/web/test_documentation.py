@@ -14,12 +14,13 @@ SIZES = """performance.getEntries().filter(each => each.initiatorType !== 'img')
     .reduce((sum, each) => sum + (each.encodedBodySize ?? 0), 0)"""
 
 
-def test_a_reader_searches_from_the_dashboard_to_an_entry(reader: Reader) -> None:
+def test_a_reader_searches_from_the_dashboard_to_an_entry(passer_by: Reader) -> None:
     """From the header a pasted message leads to its fix in two clicks; each side keeps the theme of the other.
 
     One opens the search, where the message is pasted, and one the first result: the fix is seen. A page keeps the
     rules of axe. The campaign pastes ten messages and checks all pages.
     """
+    reader = passer_by
     body = reader.page.locator("body")
     pasting.begin(reader)
     reader.theme("light")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser
 
-from web.reader import Reader
+from serving import Server
+from web.reader import Reader, light
 from web.seat import Seat
 
 
@@ -22,8 +23,9 @@ QUARRELS: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("script", "words"), QUARRELS)
-def test_what_must_not_happen_is_noticed(reader: Reader, script: str, words: str) -> None:
+def test_what_must_not_happen_is_noticed(passer_by: Reader, script: str, words: str) -> None:
     """An error, written or thrown, a script against the policy, a refusal, a request to elsewhere: each is told."""
+    reader = passer_by
     reader.open()
     assert reader.quarrels() == []
     reader.ask(script)
@@ -34,8 +36,9 @@ def test_what_must_not_happen_is_noticed(reader: Reader, script: str, words: str
     assert reader.quarrels() == []
 
 
-def test_what_is_left_behind_is_told(browser: Browser, seat: Seat) -> None:
+def test_what_is_left_behind_is_told(browser: Browser, served: Server) -> None:
     """A page that somebody changed for good is not handed to the next reader, and each change is told."""
+    seat = Seat(served, light)
     reader = seat.take(browser)
     reader.open()
     reader.ask("localStorage.setItem('left', 'here')")
@@ -48,3 +51,4 @@ def test_what_is_left_behind_is_told(browser: Browser, seat: Seat) -> None:
     left = seat.leave(reader)
     assert [each.partition(":")[0] for each in left] == ["cookies", "storage", "body", "bar"]
     assert seat.leave(seat.take(browser)) == []
+    seat.close()
