@@ -17,7 +17,7 @@ from web import test_axe, test_overview
 from web.axe import violations
 from web.layout import faults
 from web.reader import NOWHERE, Reader
-from web.test_alerts import failing, told
+from web.test_alerts import ALERT, FIRST, failing, told
 from web.test_reading_the_page import run_id
 from web.views import ALL_OF_IT, PROJECT, TABS, settle
 
@@ -144,9 +144,13 @@ def test_a_wide_screen_has_two_columns(reader: Reader) -> None:
 
 
 def test_alerts_keep_the_rules_of_axe(told: Server, new_reader: Callable[[Server], Reader]) -> None:
-    """On their page, with some that fire and were sent, axe finds no fault, and nothing is cut off."""
-    failing(told)
-    reader = new_reader(told)
+    """On a run and on their page, with some that fire and were sent, axe finds no fault, and nothing is cut off."""
+    reader, run = new_reader(told), failing(told)
+    reader.arrive(run)
+    reader.wait("a mark that it fires", lambda: reader.text(".findings > summary .alarm"))
+    reader.page.click(".answer")
+    reader.wait("who was told", lambda: "sent to phone" in reader.text(f"{ALERT} .standing"))
+    assert violations(reader.page, FIRST) == []
     reader.open("#/alerts")
     reader.wait("what was sent", lambda: "sent to phone" in reader.text("main"))
     for theme, width in test_axe.LOOKS:

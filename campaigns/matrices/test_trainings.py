@@ -89,10 +89,11 @@ def test_a_chart_that_fails_takes_no_other_along(written: Path, blank: Page) -> 
 
 
 def test_a_report_follows_the_readers_theme(opened: Page) -> None:
-    """Its charts are drawn anew in light colors, in which axe finds nothing."""
+    """Its charts are drawn anew in light colors, and axe finds nothing in either."""
     until(opened, "document.querySelector('.plot:not(.js-plotly-plot)') === null")
     line = "document.querySelector('[data-figure=scale] .plot').layout.font.color"
     dark = opened.evaluate(line)
+    assert violations(opened) == []
     opened.emulate_media(color_scheme="light")
     until(opened, f"{line} !== '{dark}'")
     assert violations(opened) == []

@@ -50,7 +50,8 @@ def test_a_page_keeps_the_rules_of_axe(reader: Reader, name: str) -> None:
 def test_ten_pasted_messages_lead_to_their_fixes(reader: Reader) -> None:
     """From each it takes two clicks: one opens the search, where it is pasted, and one the first result."""
     reader.theme("light")
-    pasting.begin(reader)
+    reader.size(1440, 900)
+    reader.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     reader.load("docs/index.html")
     for name in pasting.MESSAGES:
         pasting.to_its_fix(reader, name)

@@ -39,9 +39,3 @@ def to_its_fix(reader: Reader, name: str) -> None:
     heading = page.locator(f"[id='{entry}']")
     expect(heading).to_be_in_viewport()
     expect(heading.locator("~ p", has_text=re.compile("^Fix\\. ")).first).to_be_in_viewport()
-
-
-def begin(reader: Reader) -> None:
-    """Have a desk, where the clipboard may be read."""
-    reader.size(1440, 900)
-    reader.page.context.grant_permissions(["clipboard-read", "clipboard-write"])

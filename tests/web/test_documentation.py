@@ -22,7 +22,8 @@ def test_a_reader_searches_from_the_dashboard_to_an_entry(passer_by: Reader) -> 
     """
     reader = passer_by
     body = reader.page.locator("body")
-    pasting.begin(reader)
+    reader.size(1440, 900)
+    reader.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     reader.theme("light")
     reader.open()
     reader.page.locator("#theme").click()

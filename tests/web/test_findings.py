@@ -15,11 +15,12 @@ LISTED = "#/?search=to+be+judged"
 VERDICT = ".findings > summary .verdict"
 
 
-def test_a_run_says_what_is_wrong_with_it(reader: Reader) -> None:
+def test_a_run_says_what_is_wrong_with_it(passer_by: Reader) -> None:
     """A run is healthy until it is not: then the worst finding stands open, with reason, code, steps and its page.
 
     Before its first update there is nothing to judge by, and in the list it has no verdict, though it was judged.
     """
+    reader = passer_by
     run = PostedRun(reader.server, "to be judged")
     _not_healthy_yet(reader, run)
     run.updates(40)

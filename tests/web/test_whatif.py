@@ -118,7 +118,7 @@ def test_an_answer_that_was_dropped_is_asked_for_again(reader: Reader) -> None:
     run = PostedRun(reader.server)
     run.updates(20, sampled=False)
     run.updates(skipped=True, sampled=False)
-    reader.arrive(run)
+    reader.show(run)
     held: list[Route] = []
 
     def keep(route: Route) -> None:
