@@ -233,12 +233,16 @@ def _tags(tags: Sequence[str]) -> tuple[str, ...]:
 
 def clean_name(name: object) -> str:
     """A name as the server takes it: printable and to be seen, at most 256 characters."""
-    printable = "".join(c if c.isprintable() else " " for c in str(name)).strip()[:256].strip()
+    text = str(name)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    printable = text.strip()[:256].strip()
     return printable if re.search(wire.VISIBLE, printable) else "unnamed"
 
 
 def _script_name() -> str:
-    script = Path(sys.argv[0] if sys.argv else "").stem
+    path = Path(sys.argv[0] if sys.argv else "")
+    script = path.parent.name if path.name == "__main__.py" else path.stem  # a package, by `-m`
     if script == "default_worker" and "ray" in sys.modules:
         return _ray_task()
     return script if script not in {"", "-c", "-m"} else "python"

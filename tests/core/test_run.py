@@ -42,9 +42,12 @@ def optimizer(model: torch.nn.Linear) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def test_init_is_optional(data_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first scaler begins a run named after the script, with who and where it is."""
-    monkeypatch.setattr(sys, "argv", ["somewhere/finetune.py"])
+@pytest.mark.parametrize("script", ["finetune.py", "finetune/__main__.py"])
+def test_init_is_optional(
+    script: str, data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first scaler begins a run named after the script or package, with who and where it is."""
+    monkeypatch.setattr(sys, "argv", [f"somewhere/{script}"])
     ampmon.GradScaler("cpu")
     attempt = recording(data_directory).attempt
     assert attempt.name == "finetune"
