@@ -6,6 +6,10 @@ import json
 import subprocess
 from pathlib import Path
 
+from ampmon_server.analysis.diagnosis.rules import scheduler_ahead
+from ampmon_server.analysis.policy.languages import in_settings_of
+from ampmon_server.model.case import ScalePolicy
+from campaigns import frameworks
 from campaigns.frameworks import HERE, PYTHON, environment_of
 from recording import Recording, recordings
 
@@ -92,3 +96,17 @@ def test_fabric_s_log_arrives(tmp_path: Path) -> None:
     assert recorded.attempt.name == "of fabric"
     assert [step for step, _ in logged(recorded, "loss")] == list(range(6))
     assert len(recorded.updates) == 6
+
+
+def test_a_schedule_of_lightning_waits_with_the_fix_of_its_finding(tmp_path: Path) -> None:
+    """Lightning#5558 and #21339: its schedule is two steps ahead after two skips, and with the fix it is not."""
+    policy = ScalePolicy(scaler_type="torch.amp.grad_scaler.GradScaler (lightning.Trainer)")
+    (tmp_path / "fix.py").write_text(in_settings_of(policy, scheduler_ahead.FIX))
+    for words, halvings in (((), 8), (("fix",), 6)):
+        folder = tmp_path / str(halvings)
+        script = str(HERE / "use_lightning_schedule.py")
+        rates, (steps,) = frameworks.train(
+            folder, script, str(folder), *words, shim="lightning", watched=True
+        )
+        assert steps == 6
+        assert rates["lr"] == 0.125 * 0.5**halvings

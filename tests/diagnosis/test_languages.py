@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ampmon_server.analysis.diagnosis.rules import bf16, forgotten_state, ranks_disagree
+from ampmon.lints.words import LINTS
+from ampmon_server.analysis.diagnosis.rules import (
+    bf16,
+    forgotten_state,
+    ranks_disagree,
+    scheduler_ahead,
+)
 from ampmon_server.analysis.diagnosis.rules.scale import collapse_forecast, sawtooth
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.model.case import ScalePolicy
@@ -20,6 +26,11 @@ SHARDED = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
 CLIP = "scaler.unscale_(optimizer)\ntorch.nn.utils.clip_grad_norm_(parameters, 1.0)\nscaler.step(optimizer)"
 
 
+RESUMED = (  # transformers#34053
+    "# transformers 4.49 or newer: older ones do not store the scaler\n"
+    "trainer.train(resume_from_checkpoint=True)"
+)
+LOADED_LAST = LINTS["moved_outside_training"].fix
 WAS = "growth_interval was 50"
 
 
@@ -56,14 +67,34 @@ WAS = "growth_interval was 50"
         ),
         (TRAINER, bf16.FIX, "TrainingArguments(bf16=True)"),
         (LIGHTNING, bf16.FIX, 'Trainer(precision="bf16-mixed")'),
-        (TRAINER, forgotten_state.FIX, "trainer.train(resume_from_checkpoint=True)"),
+        (TRAINER, forgotten_state.FIX, RESUMED),
         (TRAINER, CLIP, "TrainingArguments(max_grad_norm=max_norm)"),
         (LIGHTNING, CLIP, "Trainer(gradient_clip_val=max_norm)"),
+        (FABRIC, scheduler_ahead.FIX, scheduler_ahead.FIX),
+        (FABRIC, LOADED_LAST, LOADED_LAST),
+        (TRAINER, LOADED_LAST, RESUMED),
+        (
+            ACCELERATE,
+            LOADED_LAST,
+            'accelerator.load_state(directory)\nstate = torch.load(f"{directory}/scaler.pt")\n'
+            "accelerator.scaler.load_state_dict(state)  # last",
+        ),
     ],
 )
 def test_a_fix_is_a_setting_of_whoever_made_the_scaler(scaler: str, code: str, fix: str) -> None:
     """What the stream's header says of the scaler's maker decides in whose settings a fix is written."""
     assert in_settings_of(ScalePolicy(scaler_type=scaler, growth_interval=50), code) == fix
+
+
+@pytest.mark.parametrize(
+    "code", [scheduler_ahead.FIX, LINTS["scheduler_on_skip"].fix], ids=["rule", "lint"]
+)
+def test_lightning_s_scheduler_waits_by_its_module_s_hooks(code: str) -> None:
+    """Lightning#5558 and #21339: Lightning steps the scheduler itself, so the fix overrides methods of the module."""
+    fix = in_settings_of(ScalePolicy(scaler_type=LIGHTNING), code)
+    assert fix.startswith("# in your LightningModule\ndef optimizer_step(self, *args, **kwargs):\n")
+    assert "scheduler.step()" not in fix
+    compile(fix, "fix", "exec")
 
 
 @pytest.mark.parametrize("scaler", [TRAINER, ACCELERATE, LIGHTNING, FABRIC])

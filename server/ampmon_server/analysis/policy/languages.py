@@ -36,6 +36,10 @@ class _Framework:
     bfloat16: str
     clip: str = ""
     state: str = ""
+    last: str = ""
+    """Loads the scaler's state after all else."""
+    schedule: str = ""
+    """Has the learning rate wait where a step is skipped."""
 
 
 def _lightning(class_: str, **more: str) -> _Framework:
@@ -52,6 +56,7 @@ _FRAMEWORKS: Mapping[str, _Framework] = {
         "ampmon.watch(trainer.accelerator.scaler, {arguments})  # before trainer.train()",
         "TrainingArguments(bf16=True)",
         "TrainingArguments(max_grad_norm=max_norm)",
+        "# transformers 4.49 or newer: older ones do not store the scaler\n"
         "trainer.train(resume_from_checkpoint=True)",
     ),
     "accelerate.Accelerator": _Framework(
@@ -61,12 +66,26 @@ _FRAMEWORKS: Mapping[str, _Framework] = {
         "if accelerator.sync_gradients:\n    accelerator.clip_grad_norm_(model.parameters(), max_norm)",
         "accelerator.save_state(directory)  # when you save\n"
         "accelerator.load_state(directory)  # when you resume, after accelerator.prepare()",
+        "accelerator.load_state(directory)\n"
+        'state = torch.load(f"{directory}/scaler.pt")\n'
+        "accelerator.scaler.load_state_dict(state)  # last",
     ),
     "lightning.Trainer": _lightning(
         "Trainer",
         watched="ampmon.watch(trainer.precision_plugin.scaler, {arguments})  # before trainer.fit()",
         clip="Trainer(gradient_clip_val=max_norm)",
         state='trainer.fit(model, ckpt_path="last")',
+        schedule="""\
+# in your LightningModule
+def optimizer_step(self, *args, **kwargs):
+    scaler = self.trainer.precision_plugin.scaler
+    before = scaler.get_scale()
+    super().optimizer_step(*args, **kwargs)
+    self.skipped = scaler.get_scale() < before
+
+def lr_scheduler_step(self, scheduler, metric):
+    if not self.skipped:
+        super().lr_scheduler_step(scheduler, metric)""",
     ),
     "lightning.Fabric": _lightning(
         "Fabric",
@@ -107,6 +126,10 @@ def in_settings_of(policy: ScalePolicy, code: str) -> str:
     framework = _FRAMEWORKS.get(made_by[1]) if made_by else None
     if framework is None:
         lines = [_SCALER.sub(partial(_own, policy), line) for line in code.splitlines()]
+    elif "scheduler.step()" in code:
+        lines = [framework.schedule or code]
+    elif "# last" in code:
+        lines = [framework.last or framework.state or code]
     else:
         lines = list(dict.fromkeys(_of_framework(framework, policy, code)))
     return on_device_of(policy, "\n".join(lines))

@@ -16,7 +16,9 @@ from ampmon_server.model.thresholds import Thresholds
 
 
 KIND = "lint"
-SETTINGS = frozenset({"clip_before_unscale", "scaler_under_bf16"})
+SETTINGS = frozenset(
+    {"clip_before_unscale", "moved_outside_training", "scaler_under_bf16", "scheduler_on_skip"}
+)
 """The lints whose fix is a setting, where a framework makes the scaler."""
 STOPPING = frozenset({"fused_sgd", "poisoned_state"})
 """The lints that stop a run. An event may hold any rule, and `should_stop` ends a training."""

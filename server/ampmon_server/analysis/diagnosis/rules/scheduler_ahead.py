@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ampmon.wire import Finding
+from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.model.case import Case
 from ampmon_server.model.severities import milder
 from ampmon_server.model.thresholds import Thresholds
@@ -38,7 +39,7 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
             title=f"The scheduler is {plural(case.scheduled, 'step')} ahead of the optimizer "
             f"({percent(share)} of the steps)",
             explanation=EXPLANATION,
-            fix=FIX,
+            fix=in_settings_of(case.scalers[0].policy, FIX) if case.scalers else FIX,
             evidence={"scheduled": case.scheduled, "updates": case.updates},
             figure="skips",
         )
