@@ -10,3 +10,5 @@ import msgspec
 _TEXTS = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes())["text"]
 PASTED = {each["name"]: (each["pasted"], each["entry"]) for each in _TEXTS if "entry" in each}
 UNRELATED = {each["name"]: each["pasted"] for each in _TEXTS if "entry" not in each}
+THREADS = {each["name"]: each["finding"] for each in _TEXTS if "finding" in each}
+"""The rule of the finding that answers a thread of somebody who met it, by the name of the thread."""

@@ -6,7 +6,7 @@ import pytest
 
 from ampmon_server.cli.doctor.matching import find
 from ampmon_server.pages.messages import entries
-from pasted import PASTED, UNRELATED
+from pasted import PASTED, THREADS, UNRELATED
 
 
 @pytest.mark.parametrize("name", PASTED)
@@ -15,6 +15,12 @@ def test_what_people_paste_finds_its_entry(name: str) -> None:
     text, anchor = PASTED[name]
 
     assert [entry.anchor for entry in find(text)][:1] == [anchor]
+
+
+@pytest.mark.parametrize("name", THREADS)
+def test_the_entry_of_a_thread_names_its_finding(name: str) -> None:
+    """What people met in a framework's issue leads to the finding that answers it."""
+    assert THREADS[name] in find(PASTED[name][0])[0].findings
 
 
 @pytest.mark.parametrize("name", UNRELATED)
