@@ -16,6 +16,7 @@ from benchmarks import (
     host_cost,
     ingest,
     machine,
+    name_cost,
     peers,
     peers_gradients,
     peers_host_cost,
@@ -60,6 +61,9 @@ BENCHMARKS = {
     "run_cost": Benchmark(
         "Host time of an update, `ampmon run` beside `ampmon.GradScaler`", run_cost
     ),
+    "name_cost": Benchmark(
+        "Naming the parameters of a script that gives no model, once", name_cost
+    ),
     "ingest": Benchmark("Ingest and figures over HTTP, SQLite, one client", ingest),
     "peers_gradients": Benchmark(
         "Looking at 124 million fp32 gradients in 148 tensors, CPU, beside others", peers_gradients
@@ -96,7 +100,7 @@ GROUPS = {
         "What monitoring costs",
         "make bench",
         "",
-        ("host_cost", "sample_cost", "start_up", "run_cost", "ingest"),
+        ("host_cost", "sample_cost", "start_up", "run_cost", "name_cost", "ingest"),
     ),
     "probe": Group(
         "What the probe costs, beside others",

@@ -1,0 +1,56 @@
+"""What the names of parameters cost the training thread, once a process, where the script gives no model.
+
+A look through all objects finds the modules when the scaler is made, but not under `ampmon run`. `meet` names the
+optimizer's parameters in its first step. Both are timed by the thread's own processor time.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+
+from ampmon.training import built
+from ampmon.training.parameters import ParameterRegistry
+from benchmarks.paired import shown
+
+
+TENSORS = (148, 10_000, 100_000)
+"""As GPT-2 small has them, and as hardly any model does. Each is of a module of its own."""
+
+
+def measure(directory: Path, rounds: int = 10) -> list[dict[str, Any]]:
+    """A row for each number of tensors. Takes a minute."""
+    rows = []
+    built.see_modules()
+    for tensors in TENSORS:
+        model = nn.Sequential(*(nn.Linear(1, 1, bias=False) for _ in range(tensors)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        looked, met = [], []
+        for _ in shown(range(rounds), f"{tensors} tensors"):
+            looked.append(milliseconds(built.living_modules))
+            met.append(milliseconds(lambda: ParameterRegistry(None).meet(optimizer)))  # noqa: B023
+        objects = len(gc.get_objects())
+        rows.append(
+            {
+                "tensors": tensors,
+                "objects": objects,
+                "look_ms": round(median(looked), 1),
+                "look_least_ms": round(min(looked), 1),
+                "meet_ms": round(median(met), 1),
+                "meet_least_ms": round(min(met), 1),
+            }
+        )
+    return rows
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    began = time.thread_time()
+    work()
+    return 1000 * (time.thread_time() - began)
