@@ -194,6 +194,10 @@ $(FRAMEWORKS)/.installed: pyproject.toml $(if $(OLDEST),$(OLDEST_TORCH)/.install
 	@echo "Installing the frameworks into $(FRAMEWORKS); the first time takes some minutes."
 	$(call above,$(if $(OLDEST),$(OLDEST_TORCH),$(VENV)),$(FRAMEWORKS))
 	@$(FRAMEWORKS)/bin/python $(INSTALL) $(if $(OLDEST),,'$(TORCH)') --editable '.[frameworks$(OLDEST:%=-%)]'
+	@# Ignite's example is in its source distribution alone; the oldest one has none.
+	@$(if $(OLDEST),,$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check --quiet --quiet download --no-deps \
+	  --no-binary :all: --dest $(FRAMEWORKS)/sources "pytorch-ignite==$$($(FRAMEWORKS)/bin/python -c 'import ignite; print(ignite.__version__)')" \
+	  && tar -xzf $(FRAMEWORKS)/sources/pytorch_ignite-*.tar.gz -C $(FRAMEWORKS)/sources)
 	@touch $@
 
 $(VENV)/torch-%/.installed: | $(VENV)/.dev

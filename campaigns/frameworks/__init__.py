@@ -18,13 +18,16 @@ PYTHON = Path(os.environ.get("FRAMEWORKS_PYTHON", ROOT / ".venv" / "frameworks" 
 """It has torch and the frameworks, and what ampmon itself needs."""
 SET = os.environ.get("FRAMEWORKS_SET", "newest")
 """Whether those are the newest or the oldest that are supported."""
+SOURCES = PYTHON.parents[1] / "sources"
+"""Where the source distributions lie whose examples are not installed."""
 HERE = Path(__file__).parent
 SHIM = HERE / "shim"
 """A `sitecustomize` that has frameworks train in fp16 on a CPU, and counts steps without ampmon."""
 
 
-def environment_of(folder: Path, shim: str) -> dict[str, str]:
+def environment_of(folder: Path, shim: str, data: Path | None = None) -> dict[str, str]:
     """A training's environment: it leaves what it counts, and what ampmon records, in a folder."""
+    data = data or folder
     mine = {
         "AMPMON_DIR": str(folder / "ampmon"),
         "AMPMON_MODE": "offline",
@@ -36,9 +39,13 @@ def environment_of(folder: Path, shim: str) -> dict[str, str]:
         "RAY_AUTH_MODE": "disabled",
         "RAY_USAGE_STATS_ENABLED": "0",
         "YOLO_AUTOINSTALL": "0",
-        "YOLO_CONFIG_DIR": str(folder),
+        "YOLO_CONFIG_DIR": str(data),
         "YOLO_OFFLINE": "1",
-        **{f"nnUNet_{name}": str(folder / name) for name in ("raw", "preprocessed", "results")},
+        "nnUNet_def_n_proc": "1",
+        "nnUNet_n_proc_DA": "0",
+        "nnUNet_raw": str(data / "raw"),
+        "nnUNet_preprocessed": str(data / "preprocessed"),
+        "nnUNet_results": str(folder / "results"),
     }
     return {**os.environ, **mine, **({"FRAMEWORKS_SHIM": shim} if shim else {})}
 
@@ -52,13 +59,28 @@ def run(script: str, *arguments: str) -> str:
     return done.stdout
 
 
-def train(folder: Path, *words: str, shim: str, watched: bool) -> list[Any]:
+def make(name: str, folder: Path) -> None:
+    """Make the data of that name, see data.py, in the Python that has the frameworks."""
+    folder.mkdir()
+    done = subprocess.run(
+        [PYTHON, HERE / "data.py", name, folder],
+        env=environment_of(folder, ""),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def train(
+    folder: Path, *words: str, shim: str, watched: bool, data: Path | None = None
+) -> list[Any]:
     """Its weights, once PYTHON has run ``words``, and how often each rank's optimizer stepped, by torch's own count."""
     folder.mkdir()
     watch = [PYTHON, "-m", "ampmon_server.cli", "run"] if watched else []
     done = subprocess.run(
         [*watch, PYTHON, *words],
-        env=environment_of(folder, shim),
+        env=environment_of(folder, shim, data),
         capture_output=True,
         text=True,
         check=False,

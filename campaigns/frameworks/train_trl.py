@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import torch
-from datasets import Dataset
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
+from data import sentences
+from datasets import load_dataset
 from trl import SFTConfig, SFTTrainer
 
 
-set_seed(0)
-words = ["<pad>", "<eos>", "one", "two", "three", "four"]
-tokens = Tokenizer(WordLevel({word: at for at, word in enumerate(words)}, unk_token="<pad>"))
-tokens.pre_tokenizer = Whitespace()
-tokenizer = PreTrainedTokenizerFast(
-    tokenizer_object=tokens, pad_token="<pad>", eos_token="<eos>", unk_token="<pad>"
-)
-model = LlamaForCausalLM(
-    LlamaConfig(
-        vocab_size=len(words),
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=32,
-        initializer_range=0.5,
-    )
-)
+folder = Path(sys.argv[1])
+sentences(folder)
 trainer = SFTTrainer(
-    model=model,
+    model=str(folder / "model"),
     args=SFTConfig(
-        output_dir=sys.argv[1],
+        output_dir=str(folder),
         max_steps=12,
         per_device_train_batch_size=4,
         learning_rate=1e-3,
@@ -44,10 +26,7 @@ trainer = SFTTrainer(
         use_cpu=True,
         report_to="none",
     ),
-    train_dataset=Dataset.from_dict(
-        {"text": ["one one one one one one", "one two three four"] * 24}
-    ),
-    processing_class=tokenizer,
+    train_dataset=load_dataset(str(folder / "data"), split="train"),
 )
 trainer.train()
-torch.save(trainer.model.state_dict(), f"{sys.argv[1]}/weights.pt")
+torch.save(trainer.model.state_dict(), folder / "weights.pt")

@@ -3,7 +3,8 @@
 Accelerate, Lightning and MMEngine refuse fp16 on a CPU, Ultralytics and nnU-Net leave it out there, Ignite, MONAI and
 fastai name CUDA in their autocast. Here their path for CUDA runs on CPU tensors, with torch's own `GradScaler("cpu")`
 and autocast. `FRAMEWORKS_SHIM` names what is replaced for which framework. `FRAMEWORKS_COUNT` names a folder in which
-each process leaves how many optimizer steps it made, counted by torch's own hook, without ampmon.
+each process leaves how many optimizer steps it made, counted by torch's own hook, without ampmon, and what it trained,
+where the script itself leaves no weights there. Then seeds are set, too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 
 STEPS: list[int] = []
+OPTIMIZERS: list = []
 
 
 def patch_accelerate() -> None:
@@ -70,6 +72,14 @@ def patch_cuda() -> None:
         scaler(self, "cpu", *args, **kwargs)
 
     torch.autocast.__init__, torch.amp.GradScaler.__init__ = of_autocast, of_scaler
+
+
+def patch_ignite() -> None:
+    """Its example asks torchvision for CIFAR-10, which compares the files with checksums of the real ones."""
+    patch_cuda()
+    from torchvision.datasets import cifar
+
+    cifar.check_integrity = lambda path, md5=None: Path(path).is_file()
 
 
 def patch_mmengine() -> None:
@@ -133,6 +143,7 @@ PATCHES = {
     "accelerate": patch_accelerate,
     "lightning": patch_lightning,
     "cuda": patch_cuda,
+    "ignite": patch_ignite,
     "mmengine": patch_mmengine,
     "fastai": patch_fastai,
     "ultralytics": patch_ultralytics,
@@ -140,10 +151,23 @@ PATCHES = {
 }
 
 
+def trained() -> dict:
+    """The parameters of each optimizer that stepped, for scripts that do not store them as ours do."""
+    return {
+        f"{at}.{group}.{place}": parameter.detach()
+        for at, optimizer in enumerate(OPTIMIZERS)
+        for group, held in enumerate(optimizer.param_groups)
+        for place, parameter in enumerate(held["params"])
+    }
+
+
 def count() -> None:
+    import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     def see(optimizer, *_) -> None:
+        if not any(each is optimizer for each in OPTIMIZERS):
+            OPTIMIZERS.append(optimizer)
         overflow = getattr(
             optimizer, "found_inf", None
         )  # a fused optimizer is called, and skips by itself
@@ -155,9 +179,10 @@ def count() -> None:
     def leave() -> None:
         if STEPS:
             rank = os.environ.get("RANK", "0")
-            Path(os.environ["FRAMEWORKS_COUNT"], f"steps-{rank}.json").write_text(
-                json.dumps(len(STEPS))
-            )
+            folder = Path(os.environ["FRAMEWORKS_COUNT"])
+            (folder / f"steps-{rank}.json").write_text(json.dumps(len(STEPS)))
+            if rank == "0" and not (folder / "weights.pt").exists():
+                torch.save(trained(), folder / "weights.pt")
 
     atexit.register(leave)
 
@@ -182,8 +207,13 @@ def declare_operators() -> None:
 
 declare_operators()
 if "FRAMEWORKS_COUNT" in os.environ:
+    import random
+
+    import numpy as np
     import torch
 
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(0)  # for scripts that set none
     if torch.cuda.is_available():
         torch.use_deterministic_algorithms(True, warn_only=True)
     elif "FRAMEWORKS_SHIM" in os.environ:

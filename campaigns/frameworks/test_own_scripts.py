@@ -1,0 +1,128 @@
+"""Scripts that frameworks bring themselves, and commands that train, unmodified, under `ampmon run`.
+
+They lie in the installed package or its source distribution, none of them here. Their data are made here (data.py).
+As in test_unchanged_scripts.py, fp16 without CUDA is the doing of shim/sitecustomize.py, with and without ampmon. It
+also sets seeds, and stores the parameters of each optimizer that stepped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from campaigns.frameworks import PYTHON, ROOT, SET, SOURCES, assert_same, make, skips, train
+from recording import recordings
+
+
+@dataclass(frozen=True)
+class Own:
+    """A script of a framework: what it is called with, and what has to be recorded of it."""
+
+    words: str
+    data: str | None
+    shim: str
+    updates: int
+    parameter: str
+    """The name of the first parameter."""
+    run: str
+    """The name of the run."""
+    unscaled: int = 0
+    """Steps that it makes without a scaler."""
+
+
+OWN = {
+    "Ignite's examples/cifar10/main.py": Own(
+        "{ignite}/cifar10/main.py run --data_path {data}/data --output_path {folder}/output --with_amp "
+        "--model shufflenet_v2_x0_5 --batch_size 8 --num_epochs 4 --num_warmup_epochs 1 --num_workers 0 "
+        "--validate_every 9",
+        data="cifar",
+        shim="ignite",
+        updates=20,
+        parameter="conv1.0.weight",
+        run="main",
+    ),
+    "accelerate test": Own(
+        "{bin}/accelerate test",
+        data=None,
+        shim="accelerate",
+        updates=48,
+        parameter="RegressionModel-2.a",
+        run="test_script",
+        unscaled=72,
+    ),
+    "trl sft": Own(
+        "{bin}/trl sft --model_name_or_path {data}/model --dataset_name {data}/data --output_dir {folder}/output "
+        "--max_steps 12 --per_device_train_batch_size 4 --learning_rate 1e-3 --logging_steps 3 --save_strategy no "
+        "--fp16 --bf16 False --use_cpu --report_to none",
+        data="sentences",
+        shim="accelerate",
+        updates=12,
+        parameter="model.embed_tokens.weight",
+        run="sft",
+    ),
+    "yolo detect train": Own(
+        "{bin}/yolo detect train model=yolo11n.yaml data={data}/squares.yaml epochs=3 imgsz=32 batch=4 nbs=4 workers=0 "
+        "device=cpu amp=True val=False plots=False project={folder}",
+        data="squares",
+        shim="ultralytics",
+        updates=12,
+        parameter="DetectionModel.model.0.conv.weight",
+        run="yolo",
+    ),
+    "nnUNetv2_train": Own(
+        "{bin}/nnUNetv2_train 1 2d all -device cpu -tr nnUNetTrainer_1epoch",
+        data="discs",
+        shim="nnunet",
+        updates=250,
+        parameter="encoder.stages.0.0.convs.0.conv.weight",
+        run="nnUNetv2_train",
+    ),
+    "python -m monai.bundle": Own(
+        "-m monai.bundle run --config_file {data}/train.json",
+        data="bundle",
+        shim="cuda",
+        updates=12,
+        parameter="model.0.conv.weight",
+        run="bundle",
+    ),
+}
+
+if SET == "oldest":  # whose source distribution has no examples
+    del OWN["Ignite's examples/cifar10/main.py"]
+
+
+@pytest.mark.parametrize("script", OWN)
+def test_a_framework_s_own_script_is_recorded_and_ends_in_the_same_weights(
+    script: str, tmp_path: Path
+) -> None:
+    """All updates are in the ledger, with as many skips as torch's hook misses steps, and the weights are bit for bit
+    those of a run without ampmon.
+    """
+    own = OWN[script]
+    data = tmp_path / "data"
+    make(own.data, data) if own.data else data.mkdir()
+    ends = []
+    for watched in (True, False):
+        folder = tmp_path / str(watched)
+        ignite = next(SOURCES.glob("pytorch_ignite-*/examples"), None)
+        places = {"folder": folder, "data": data, "bin": PYTHON.parent, "ignite": ignite}
+        words = own.words.format(**places)
+        ends.append(train(folder, *words.split(), shim=own.shim, watched=watched, data=data))
+    (weights, (steps,)), (stock, stock_steps) = ends
+    assert_same(weights, stock)
+    assert [steps] == stock_steps
+    (recorded,) = recordings(tmp_path / "True" / "ampmon")
+    assert len(recorded.updates) == own.updates
+    assert sum(skips(recorded)) == own.updates + own.unscaled - steps < own.updates
+    assert any(skips(recorded)) is (script != "accelerate test")
+    assert recorded.header().parameters[0].name == own.parameter
+    assert recorded.attempt.name == own.run
+    assert recorded.events("error") == []
+
+
+def test_the_documentation_lists_them() -> None:
+    """The measurements have a row for each, with its updates."""
+    page = (ROOT / "docs" / "measurements.md").read_text()
+    assert [name for name, own in OWN.items() if f"| {name} | {own.updates} |" not in page] == []
