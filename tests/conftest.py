@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -64,30 +65,26 @@ def documentation() -> Path:
     return hatch_build.SITE
 
 
-FORK = (
-    "import scripts",
-    "from training",
-    "from campaigns.clinic.session",
-    "from campaigns.soak.nursery",
-)
+SHARED = {
+    "scripts": r"^(import scripts|from (training|campaigns\.(clinic\.session|soak\.nursery)))",
+    "postgresql": r"postgres: Postgres|empty_database|mark\.engines|databases: Databases|\[\"postgresql\"\]",
+}
+"""What takes seconds to start, and the files that share it: those with such a line."""
 
 
 @cache
-def _runs_scripts(file: Path) -> bool:
-    return any(f"\n{each}" in file.read_text() for each in FORK)
+def _shared(file: Path) -> str:
+    return next((what for what, by in SHARED.items() if re.search(by, file.read_text(), re.M)), "")
 
 
 class _ByFile(LoadFileScheduling):
-    """A file's tests run in one worker; those that open a page share its browser, which takes seconds to start.
-
-    Those that run scripts share the process that scripts are forked from, which takes seconds, too.
-    """
+    """A file's tests run in one worker; those that open a page share its browser, which takes seconds to start."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
         if nodeid.startswith(IN_A_BROWSER):
             return "a browser"
-        return "scripts" if _runs_scripts(self.config.rootpath / file) else file
+        return _shared(self.config.rootpath / file) or file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:

@@ -39,7 +39,6 @@ DEFINITIONS = {
     ),
 }
 """For each engine, a query whose rows are equal for two databases of a server only if their schemas are."""
-DEFINITION = DEFINITIONS["postgresql"]
 REVISION = f"SELECT xmin::text FROM {migrations.VERSION_TABLE}"
 OTHERS = """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid != pg_backend_pid() AND (state <> 'idle' OR NOT %s)"""
@@ -70,7 +69,7 @@ class Databases:
     def __init__(self, postgres: Postgres, template: str) -> None:
         self._postgres = postgres
         self._template = template
-        self._definition = postgres.execute(DEFINITION, template)
+        self._definition = postgres.execute(DEFINITIONS["postgresql"], template)
         self._revision = postgres.execute(REVISION, template)
         tables = reversed(metadata.sorted_tables)  # a row goes before the one that it refers to
         self._empty = "; ".join(f"DELETE FROM {table.name}" for table in tables)
@@ -104,7 +103,7 @@ class Databases:
     def _emptied(self, url: str) -> bool:
         with self._connection(url) as connection:
             connection.execute(OTHERS % (url in self._engines))
-            if connection.execute(DEFINITION).fetchall() != self._definition:
+            if connection.execute(DEFINITIONS["postgresql"]).fetchall() != self._definition:
                 return False
             if connection.execute(REVISION).fetchall() != self._revision:
                 return False

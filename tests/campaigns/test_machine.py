@@ -37,7 +37,7 @@ def run(backend: type[InMemory | Real], examples: int, steps: int) -> None:
     )
 
 
-@pytest.mark.parametrize(("backend", "examples", "steps"), [(InMemory, 15, 40), (Real, 2, 25)])
+@pytest.mark.parametrize(("backend", "examples", "steps"), [(InMemory, 8, 40), (Real, 1, 25)])
 def test_all_that_was_recorded_is_stored_once(
     backend: type[InMemory | Real], examples: int, steps: int, caplog: pytest.LogCaptureFixture
 ) -> None:
