@@ -24,9 +24,9 @@ Say = Callable[..., tuple[int, list[str]]]
 def train(store: Store) -> UUID:
     """A run of two ranks and a resumed attempt, with skips, samples, scalars and events, some of it lost."""
     first = Trainer(world_size=2)
-    _send(store, first, 860)
-    _send(store, Trainer(first.run_id, rank=1, world_size=2), 850)
-    _send(store, Trainer(first.run_id, resume_step=810), 80)
+    _send(store, first, 600)
+    _send(store, Trainer(first.run_id, rank=1, world_size=2), 590)
+    _send(store, Trainer(first.run_id, resume_step=550), 80)
     return first.run_id
 
 
