@@ -23,7 +23,7 @@ from ampmon_server.demo.story import Row, Story, power
 from scripts import Script
 from serving import Server
 from waiting import wait_for
-from web.reader import Reader, light
+from web.reader import Reader
 
 
 STEPS = 30
@@ -114,10 +114,11 @@ def test_the_demo_finds_the_ceiling_and_says_so(
 
     reader = new_reader(running.server)
     reader.forgive("asked for file:")
-    light(reader.page)
     assert_leads_in(named_browser.read_text().strip(), running.server, reader)
     reader.open(f"#/runs/{run['run_id']}")
     expect(reader.page.locator(".description")).to_contain_text("underflow melts")
+    reader.wait("the charts of a real training", lambda: reader.points() == STEPS)
+    reader.wait("their heatmap", lambda: reader.scrolled_to("exponents"))
     reader.close()
 
     assert running.interrupt() == 0

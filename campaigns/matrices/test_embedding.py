@@ -68,6 +68,7 @@ def test_another_site_shows_a_live_run_in_a_frame(
     run = PostedRun(server)
     run.updates(5)
     reader = new_reader(server)
+    reader.size(1440, 1000)  # the frame and its dialog are on the screen
     reader.forgive(f"asked for {hub_url}/|401")
     reader.page.context.clear_cookies()
     cell = notebook.page(

@@ -10,6 +10,7 @@ from serving import Server
 from training import Trainer, stored
 from waiting import wait_for
 from web.reader import Reader
+from web.test_page import QUIET
 
 
 def test_the_page_follows_a_training(
@@ -18,11 +19,12 @@ def test_the_page_follows_a_training(
     own_port: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The chart gains points and the table of skips a row with its culprit, without an error or a foreign request."""
+    """The stream alone brings points to the chart, and to the skips a row with its culprit, without an error."""
     server = new_server(port=own_port)
     monkeypatch.setenv("AMPMON_URL", server.url)
     monkeypatch.setenv("AMPMON_MODE", "online")
     reader, rows = new_reader(server), "[data-ledger=skips] tbody tr"
+    reader.page.add_init_script(QUIET)
     with Trainer() as trainer:
         trainer.train(50)
         wait_for(lambda: stored(server, trainer.run_id))

@@ -18,15 +18,13 @@ from web.axe import violations
 from web.layout import faults
 from web.reader import NOWHERE, Reader
 from web.test_alerts import ALERT, FIRST, failing, told
-from web.test_reading_the_page import run_id
 from web.views import ALL_OF_IT, PROJECT, TABS, settle
 
 
-__all__ = ["run_id", "told"]  # fixtures
+__all__ = ["told"]  # a fixture
 SHOWN = ("not finite", "ranks that disagree")
 ONE = {"alerts": 1, "nothing found": 1, "asked to delete": 1, "finding": 0, "error messages": 1}
 """Views that are checked in one of the looks, on one screen."""
-CHARTS = ("scale", "skips", "underflow", "exponents", "parameters")
 
 
 @pytest.fixture(scope="module")
@@ -92,24 +90,6 @@ def test_every_skip_can_be_listed(reader: Reader) -> None:
 def test_no_view_is_left_out() -> None:
     """Each view of the page is checked here or in the suite, where that of a parameter has those of its run in it."""
     assert {*test_axe.IN_ONE, *ONE, "run", "menu", "help"} == set(VIEWS)
-
-
-def test_a_real_training_is_whole_in_every_view(reader: Reader, run_id: str) -> None:
-    """For a real fp16 training every view is drawn without cut-off parts: all tabs on a desk, one on a phone."""
-    reader.open(NOWHERE)
-    reader.theme("dark")
-    for view, width, tabs in (
-        ("?x=time&parameter=middle.weight", 1440, (*TABS[1:], TABS[0])),
-        ("", 390, TABS[:1]),
-    ):
-        reader.size(width, ALL_OF_IT)
-        reader.open(f"#/runs/{run_id}{view}")
-        for tab in tabs:
-            reader.tab(tab)
-            settle(reader)
-            assert faults(reader.page) == []
-        for name in CHARTS:
-            assert reader.figure(name).locator(".main-svg").first.is_visible()
 
 
 @pytest.mark.parametrize("values", [{"loss": 0.5}, {}])

@@ -41,6 +41,8 @@ def test_a_run_says_what_is_wrong_with_it(passer_by: Reader) -> None:
     for part in ("severity", "title", "explanation", "fix"):
         assert finding[part] in shown
     assert reader.ask(f"document.querySelector('{FIRST} a').pathname") == "/findings/culprit_layer"
+    assert reader.text(f"{FIRST} .code p") == "Recommended:"
+    assert "85 of 90 steps applied" in reader.text(".findings").replace("\u202f", " ")
 
     reader.page.click(f"{FIRST} summary")
     assert finding["explanation"] not in reader.text(FIRST)

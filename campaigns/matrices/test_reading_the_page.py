@@ -13,13 +13,16 @@ from playwright.sync_api import expect
 import scripts
 from browser import Lent
 from serving import Server
-from web.reader import Reader
+from web.layout import faults
+from web.reader import NOWHERE, Reader
 from web.seat import Seat
+from web.views import ALL_OF_IT, TABS, settle
 
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "planted_overflow.py"
 WALK = ROOT / "docs" / "reading-the-page.md"
+CHARTS = ("scale", "skips", "underflow", "exponents", "parameters")
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +160,25 @@ def test_step_6_which_one_to_write(on_run: Reader) -> None:
     simulator = on_run.page.locator(".part.simulate")
     simulator.scroll_into_view_if_needed()
     expect(simulator).to_contain_text("13 skips in 600 steps, as recorded")
+
+
+def test_a_real_training_is_whole_in_every_view(on_run: Reader, run_id: str) -> None:
+    """For a real fp16 training every view is drawn without cut-off parts: all tabs on a desk, one on a phone."""
+    reader = on_run
+    reader.open(NOWHERE)
+    reader.theme("dark")
+    for view, width, tabs in (
+        ("?x=time&parameter=middle.weight", 1440, (*TABS[1:], TABS[0])),
+        ("", 390, TABS[:1]),
+    ):
+        reader.size(width, ALL_OF_IT)
+        reader.open(f"#/runs/{run_id}{view}")
+        for tab in tabs:
+            reader.tab(tab)
+            settle(reader)
+            assert faults(reader.page) == []
+        for name in CHARTS:
+            assert reader.figure(name).locator(".main-svg").first.is_visible()
 
 
 def test_every_step_of_the_walk_is_a_test() -> None:
