@@ -87,6 +87,21 @@ def rolled_up(scales: np.ndarray, *, skipped_every: int = 0, span: int = 256) ->
     return np.concatenate(parts)
 
 
+def wild(n: int, seed: np.random.Generator) -> Cells:
+    """Updates as cells of one, with holes, every event, and scales that are dead, infinite, negative or NaN."""
+    step = np.sort(seed.choice(n * 5 // 4, n, replace=False))
+    scale = 2.0 ** seed.integers(-140, 128, n)
+    odd = seed.choice([1.0, 1.0, 1.0, 0.0, np.inf, np.nan, -1.0], n)
+    return rows(
+        step,
+        START + step * 100_000,
+        scale * odd,
+        np.roll(scale, -1),
+        seed.integers(0, len(EVENTS), n),
+        seed.random(n) < 0.1,
+    )
+
+
 def totals(
     histograms: np.ndarray, zeros: list[int], inf: list[int] | None = None, *, runs: float = 0
 ) -> Totals:

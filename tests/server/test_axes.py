@@ -13,8 +13,7 @@ from starlette.testclient import TestClient
 import made_series as made
 from ampmon_server.charts import APART, FIGURES, Source, View
 from ampmon_server.model.aggregates.gradients import empty
-from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.series import EVENTS, UserSteps
+from ampmon_server.model.series import UserSteps
 from ampmon_server.queries.drawing import Asked, draw
 from ampmon_server.store import Store
 from batches import PARAMETERS, Trainer
@@ -100,21 +99,6 @@ LINES = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), min_size=1, 
 )
 
 
-def wild(n: int, seed: np.random.Generator) -> Cells:
-    """Updates as cells of one, with holes, every event, and scales that are dead, infinite, negative or NaN."""
-    step = np.sort(seed.choice(n * 5 // 4, n, replace=False))
-    scale = 2.0 ** seed.integers(-140, 128, n)
-    odd = seed.choice([1.0, 1.0, 1.0, 0.0, np.inf, np.nan, -1.0], n)
-    return made.rows(
-        step,
-        made.START + step * 100_000,
-        scale * odd,
-        np.roll(scale, -1),
-        seed.integers(0, len(EVENTS), n),
-        seed.random(n) < 0.1,
-    )
-
-
 @settings(max_examples=40)
 @given(line=LINES, user=st.integers(0, 500))
 def test_back_is_the_first_step_that_is_forth(line: np.ndarray, user: int) -> None:
@@ -128,7 +112,7 @@ def test_back_is_the_first_step_that_is_forth(line: np.ndarray, user: int) -> No
 @pytest.mark.parametrize("name", ["scale", "skips"])
 def test_own_steps_only_relabel_where_they_are_a_multiple(name: str) -> None:
     """Where the user's step is four updates, a chart by it has the words of the one by step."""
-    rows = wild(400, np.random.default_rng(3))
+    rows = made.wild(400, np.random.default_rng(3))
     user = UserSteps(np.array([0, 4000]), np.array([0, 1000]))
     charts = [
         FIGURES[name](Source(rows, empty(), user=user), view) for view in (View(), View(x="user"))
