@@ -50,6 +50,8 @@ def pytest_xdist_auto_num_workers() -> int:
 IN_A_BROWSER = (
     "tests/web/",
     "tests/campaigns/test_pictures.py",
+    "tests/end_to_end/test_live_page.py",
+    "tests/end_to_end/test_two_servers.py",
     "tests/server/test_report.py",
     "tests/test_demo.py",
 )

@@ -61,7 +61,7 @@ def train_compiled(
     return [*weights, scaler.state_dict()], graphs, breaks
 
 
-@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("passes", [1, pytest.param(2, marks=pytest.mark.rare)])
 @pytest.mark.filterwarnings("default")  # the compiler provokes torch's own, and fails on errors
 def test_a_compiled_step_is_cut_nowhere_else(
     data_directory: Path, compiler: Any, passes: int
