@@ -15,18 +15,10 @@ TESTS = Path(__file__).parent
 def passes(*suites: str, chosen: str = "", marked: str = "not rare", **environment: str) -> int:
     """How many tests of ``suites``, files below tests/, pass. Raises AssertionError with their output if one fails."""
     # numpy, which Triton's interpreter computes with, warns of overflows that are meant.
-    options = ("-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning")
+    quiet = ("-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning")
     done = scripts.run(
-        *(
-            "-m",
-            "pytest",
-            *options,
-            "-k",
-            chosen,
-            "-m",
-            marked,
-            *(str(TESTS / suite) for suite in suites),
-        ),
+        *("-m", "pytest", *quiet, "-k", chosen, "-m", marked),
+        *(str(TESTS / suite) for suite in suites),
         cwd=TESTS.parent,
         preload="torch",
         env={**os.environ, **environment},
