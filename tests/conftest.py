@@ -55,6 +55,8 @@ IN_A_BROWSER = (
     "tests/server/test_report.py",
     "tests/test_demo.py",
 )
+HALF_WAY = "tests/web/test_l"
+"""About half of what is done in a browser comes before it. One worker alone would be at it long after the others."""
 
 
 @pytest.fixture(scope="session")
@@ -80,12 +82,12 @@ def _shared(file: Path) -> str:
 
 
 class _ByFile(LoadFileScheduling):
-    """A file's tests run in one worker; those that open a page share its browser, which takes seconds to start."""
+    """A file's tests run in one worker; those that open a page share the browsers of two."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
         if nodeid.startswith(IN_A_BROWSER):
-            return "a browser"
+            return "a browser" if nodeid < HALF_WAY else "another browser"
         return _shared(self.config.rootpath / file) or file
 
 
