@@ -16,6 +16,7 @@ import pytest
 from playwright.sync_api import Browser
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 import hatch_build
 from browser import Lent, kept
@@ -81,6 +82,16 @@ def _shared(file: Path) -> str:
     return next((what for what, by in SHARED.items() if re.search(by, file.read_text(), re.M)), "")
 
 
+HEAVIEST = (
+    "postgresql",
+    "scripts",
+    "a browser",
+    "another browser",
+    "tests/device/test_device.py",
+)
+"""What takes the longest begins first. By the number of tests, the device would come last."""
+
+
 class _ByFile(LoadFileScheduling):
     """A file's tests run in one worker; those that open a page share the browsers of two."""
 
@@ -89,6 +100,11 @@ class _ByFile(LoadFileScheduling):
         if nodeid.startswith(IN_A_BROWSER):
             return "a browser" if nodeid < HALF_WAY else "another browser"
         return _shared(self.config.rootpath / file) or file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if first := next(filter(self.workqueue.__contains__, HEAVIEST), None):
+            self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:
