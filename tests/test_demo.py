@@ -135,6 +135,7 @@ def test_a_server_that_is_there_is_used_and_left_alone(server: Server) -> None:
     assert found.login_link().startswith(f"{server.url}/login?code=")
 
 
+@pytest.mark.rare
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     """Something else on the port that was asked for: one line that names the port, and no traceback."""
     with socket.socket() as other:

@@ -42,6 +42,7 @@ def test_patients_are_judged_and_cured(session: Session) -> None:
     assert not enough(Examined(swapped, [], "", 0.0))
 
 
+@pytest.mark.rare
 def test_a_report_of_the_gallery_is_written_with_its_pictures(
     session: Session, tmp_path: Path
 ) -> None:

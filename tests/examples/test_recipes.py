@@ -211,6 +211,7 @@ def test_a_sharded_recipe_needs_no_change(name: str, together: Path) -> None:
         assert [update for update in recorded.updates if update.gradients is not None]
 
 
+@pytest.mark.rare
 def test_a_recipe_of_several_processes_starts_them_itself(
     data_directory: Path, tmp_path: Path
 ) -> None:
