@@ -55,14 +55,14 @@ def test_a_listener_holds_so_much_and_no_more() -> None:
 
     async def crowd() -> int:
         with bus.listen() as listener:
-            for _ in range(news.RUNS_MAX + 100):
+            for _ in range(news.RUNS_KEPT_MAX + 100):
                 bus.publish(Advance(uuid4(), 1, None))
             advances = listener.advances()
             told = await anext(advances)
             await advances.aclose()
             return len(told)
 
-    assert asyncio.run(crowd()) == news.RUNS_MAX
+    assert asyncio.run(crowd()) == news.RUNS_KEPT_MAX
 
 
 def test_a_closed_bus_keeps_nobody() -> None:

@@ -9,11 +9,11 @@ from ampmon_server.background.bus.follower import BusFollower
 from ampmon_server.background.bus.local import (
     INTERVAL_S,
     QUIET_S,
-    RUNS_MAX,
+    RUNS_KEPT_MAX,
     Advance,
     Bus,
     BusListener,
 )
 
 
-__all__ = ["INTERVAL_S", "QUIET_S", "RUNS_MAX", "Advance", "Bus", "BusFollower", "BusListener"]
+__all__ = ["INTERVAL_S", "QUIET_S", "RUNS_KEPT_MAX", "Advance", "Bus", "BusFollower", "BusListener"]

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 from uuid import UUID
 
-from ampmon_server.background.bus.local import INTERVAL_S, RUNS_MAX, Advance, Bus
+from ampmon_server.background.bus.local import INTERVAL_S, RUNS_KEPT_MAX, Advance, Bus
 from ampmon_server.store import Change, Store
 
 
@@ -91,7 +91,7 @@ class BusFollower:
         if not self._bus.wants(run_id, version):
             return
         with self._lock:
-            if len(self._heard) < RUNS_MAX:  # the others are polled for
+            if len(self._heard) < RUNS_KEPT_MAX:  # the others are polled for
                 self._heard[run_id] = version
         self._wake.set()
 

@@ -18,7 +18,7 @@ TELLINGS_PER_S = 200
 """To all listeners together: where there are many, each is told less often, so that ingest keeps its time."""
 QUIET_S = 15.0
 """After so long without news a listener is handed none, to show whoever it serves that it is there."""
-RUNS_MAX = 16_384
+RUNS_KEPT_MAX = 16_384
 """Of so many runs the newest advance is kept. A listener that is later than that hears of the others' next ones."""
 
 
@@ -65,7 +65,7 @@ class Bus:
             self._delivered += 1
             self._newest[advance.run_id] = self._delivered, advance
             self._newest.move_to_end(advance.run_id)
-            if len(self._newest) > RUNS_MAX:
+            if len(self._newest) > RUNS_KEPT_MAX:
                 self._newest.popitem(last=False)
             for listener in [each for each in self._waiting if each.wants(advance.run_id)]:
                 self._waiting.remove(listener)
