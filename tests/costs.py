@@ -23,7 +23,7 @@ TESTS = Path(__file__).parent
 REFERENCE_S = 1.3
 """What importing torch took where the budgets were set. A machine that takes longer has as much longer for all."""
 BUDGET_S = {
-    "(start)": 25,
+    "(start)": 30,
     "alerting": 6,
     "architecture": 17,
     "campaigns": 44,
@@ -31,7 +31,7 @@ BUDGET_S = {
     "core": 15,
     "device": 60,  # a fifth of it to build the device, once for each torch
     "diagnosis": 8,
-    "end_to_end": 22,
+    "end_to_end": 30,
     "errors": 9,
     "examples": 28,
     "faults": 9,
@@ -44,8 +44,8 @@ BUDGET_S = {
     "terminal": 6,
     "test_demo.py": 15,
     "test_wheel.py": 10,
-    "transport": 25,
-    "web": 108,
+    "transport": 27,
+    "web": 125,
 }
 """Seconds of processor time for each folder: about a third more than a quiet, slow machine of two cores takes."""
 
