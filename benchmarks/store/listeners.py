@@ -1,8 +1,8 @@
 """What 500 open pages cost a server that takes updates as fast as it can: live streams held open by another process.
 
 Ingest alone and ingest with listeners take turns, each with new runs and ten clients. All streams are of all runs.
-The server tells 200 times a second in all, so each is told every 2.5 seconds. The process that listens shares the
-machine's cores, too. Memory is the server's resident set after ingest, streams still open.
+The server sends news 200 times a second in all, so each stream gets some every 2.5 seconds. The process that listens
+shares the machine's cores, too. Memory is the server's resident set after ingest, streams still open.
 """
 
 from __future__ import annotations
