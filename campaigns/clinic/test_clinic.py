@@ -44,7 +44,7 @@ def test_the_sick_are_found_and_the_healthy_are_left_alone(tmp_path: Path) -> No
 
 
 def test_cures_and_recommendations(tmp_path: Path) -> None:
-    """A layer is cured by hand, a wrong change cures nothing, page, report and doctor agree, and a difference is noticed."""
+    """A layer is cured by hand, a wrong change is no cure, page, report and doctor agree, and a difference is seen."""
     names = "overflow in backward only", "typical", "growth too eager", "scaled twice"
     patients = [find(name) for name in (*names, "activations sampled")]
     with closing(Session(tmp_path / "clinic")) as session:
