@@ -19,7 +19,11 @@ from recording import recording
 from scaler.test_parity import bits
 
 
-RECIPES = ("accumulation_with_clipping", "gradient_penalty", "several_models")
+RECIPES = (
+    pytest.param("accumulation_with_clipping", marks=[pytest.mark.rare] if EMULATED else []),
+    "gradient_penalty",
+    "several_models",
+)
 """Between them they take every path through the scaler that the others take."""
 STEPS = 26 if EMULATED else None
 """Enough for an overflow and for the scale to grow."""
