@@ -23,7 +23,7 @@ from ampmon_server.model.aggregates import scalars as logged_cells
 from ampmon_server.model.aggregates.gradients import empty as no_gradients
 from ampmon_server.model.aggregates.gradients import of_series
 from ampmon_server.model.aggregates.merging import Cells, starts_of
-from ampmon_server.model.aggregates.parameters import of_samples
+from ampmon_server.model.aggregates.parameters import SUBNORMAL_BINS, layout, of_samples
 from ampmon_server.model.aggregates.updates import LAYOUT, ROWS, empty, of_rows
 from ampmon_server.model.series import (
     EVENTS,
@@ -438,19 +438,17 @@ def parameters(
     **fields: Any,
 ) -> ParameterSource:
     """Cells of one of m samples of n parameters, [m, n], of whose elements those not in ``histogram`` are zero."""
-    none = np.zeros(looked.shape, np.int64)
     statistics = {
         "looked": looked,
         "zeros": looked - histogram.sum(-1),
         "on_grid": looked,
-        "inf": none,
-        "nan": none,
         "amax": amax,
         "sum_squares": amax,
-        "histogram": histogram,
+        "subnormal": histogram[..., :SUBNORMAL_BINS].sum(-1),
     }
     number = looked.shape[1]
-    cells = of_samples(step, time, np.ones(len(step)), statistics, np.arange(number), number)
+    places, of = np.arange(number), layout(number)
+    cells = of_samples(step, time, np.ones(len(step)), statistics.__getitem__, places, of)
     names = tuple(f"blocks.{place // 12}.part.{place}.weight" for place in range(number))
     return ParameterSource(**{"names": names, "cells": cells, **fields})
 

@@ -22,6 +22,7 @@ from ampmon import wire
 from ampmon.numerics.histogram import headroom_bits
 from ampmon_server.model.aggregates import gradients as cells
 from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.parameters import taken
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Verification
 from ampmon_server.store.engine import engine
@@ -206,16 +207,25 @@ def test_a_rank_that_was_not_told_of_others_is_not_alone(store: Store) -> None:
 def hold_parameters(
     connection: Connection, scaler: Scaler, source: StreamSource, stretch: Stretch, columns: int
 ) -> None:
-    """Cells of a rank's parameters in a stretch are its samples merged, none of them done again later."""
+    """Cells of a rank's parameters in a stretch are its samples merged, none of them done again later.
+
+    A part of them is what all of them have at its places, in its order.
+    """
     of = parameter_rollups.told(connection, scaler.run_id, source)
     rows = of.rows(0, INTEGER_MAX)
-    found = parameter_rollups.read(connection, scaler, source.number, stretch, columns).cells
+    asked = connection, scaler, source.number, stretch, columns
+    found = parameter_rollups.read(*asked, parameter_rollups.whole).cells
     merge = of.pyramid.merge
     wanted = rows[stretch.holds(rows)]
     start = np.zeros(min(len(wanted), 1), np.int64)
     assert len(found) <= len(wanted)
     if source.sampled:
         same(merge(found, start), merge(wanted, start))
+        places = range(len(of.names))[::-2]
+        part = parameter_rollups.ParameterPart(places, ("looked", "on_grid_min", "norm"))
+        some = parameter_rollups.read(*asked, lambda _: part)
+        same(some.cells, taken(found, places, part.fields))
+        assert some.names == tuple(of.names[place] for place in places)
 
 
 def held(connection: Connection, scaler: Scaler, level: int) -> Cells:

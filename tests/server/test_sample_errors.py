@@ -135,9 +135,11 @@ def test_intervals_of_totals_cover_what_they_say() -> None:
 def test_a_block_without_squares_is_read() -> None:
     """What an older trainer's block does not tell is taken for not known."""
     packed = packing.block_to_bytes(Stack.of([Sample(0, 0, 1.0, statistics(2))]))
-    block = msgspec.msgpack.decode(packing.decompress(packed[1:]))
-    del block[-1]["run_squares"]
-    older = packed[:1] + packing.compress(msgspec.msgpack.encode(block))
+    columns, packed_bins = msgspec.msgpack.decode(packed[1:])
+    binned = msgspec.msgpack.decode(packing.decompress(packed_bins))
+    del binned["run_squares"]
+    again = columns, packing.compress(msgspec.msgpack.encode(binned))
+    older = packed[:1] + msgspec.msgpack.encode(again)
 
     assert not packing.block_from_bytes(older)[0].statistics.run_squares.any()
 

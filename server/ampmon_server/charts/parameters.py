@@ -95,6 +95,13 @@ STATISTICS: Mapping[str, Statistic] = {
     "on_grid": Statistic("on_grid_min", "fp16-representable", "on grid", "%{z:.3~%}", True),
 }
 
+
+def fields(statistic: str, parameters: int) -> tuple[str, ...]:
+    """The fields of the cells of so many parameters that are drawn, told in the caption, or decide what is left out."""
+    left_out = ("zero_max", "subnormal_max") if parameters > ROWS_MAX else ()
+    return ("looked", "subnormal", "on_grid", STATISTICS[statistic].field, *left_out)
+
+
 META = {
     "title": "Gradients by parameter",
     "definitions": {

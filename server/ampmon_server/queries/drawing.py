@@ -22,16 +22,15 @@ from ampmon_server.charts import (
     cut,
 )
 from ampmon_server.charts.parameter import COLUMN_PIXELS as HISTORY_PIXELS
-from ampmon_server.charts.parameters import COLUMN_PIXELS
+from ampmon_server.charts.parameters import COLUMN_PIXELS, fields
 from ampmon_server.charts.parts.rows import Level
 from ampmon_server.model.aggregates import gradients
 from ampmon_server.model.aggregates.parameters import empty as no_cells
-from ampmon_server.model.aggregates.parameters import taken
 from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.names import sought
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.queries.whatif_reader import measured, recommended, tried
-from ampmon_server.store import NotFound, ParameterSeries, ScalerSeries, Store, Stretch
+from ampmon_server.store import NotFound, ParameterPart, ScalerSeries, Store, Stretch
 
 
 _FIRST = {"loss": 0, "lr": 1}
@@ -120,39 +119,43 @@ def _fate(store: Store, run_id: UUID, asked: Asked) -> Source:
 
 
 def _parameters(store: Store, run_id: UUID, asked: Asked) -> Source:
-    columns = asked.view.columns // COLUMN_PIXELS
-    of = _parameter_series(store, run_id, asked, columns)
-    places = sought(of.names, asked.search)
-    names, cells, numel = of.names, of.cells, of.numel
-    if asked.search:
-        names, cells = tuple(names[place] for place in places), taken(cells, places)
-        numel = numel[places]
+    of = store.parameter_series(
+        run_id,
+        stream=asked.stream,
+        **_ends(asked.view),
+        by=asked.view.x,
+        columns=asked.view.columns // COLUMN_PIXELS,
+        part_of=lambda names: ParameterPart(
+            places := sought(names, asked.search), fields(asked.statistic, len(places))
+        ),
+    )
     found = ParameterSource(
-        names,
-        cells,
+        of.names,
+        of.cells,
         asked.statistic,
         of.shard,
         search=asked.search,
         level=asked.level,
         looked_at=of.sample,
-        numel=numel,
+        numel=of.numel,
     )
     return replace(_series(store, run_id, asked), parameters=found)
 
 
 def _parameter(store: Store, run_id: UUID, asked: Asked) -> Source:
     """Of one parameter, in as many columns as there are samples to tell apart."""
-    of = _parameter_series(store, run_id, asked, asked.view.columns // HISTORY_PIXELS)
-    places = [place for place, name in enumerate(of.names) if name == asked.parameter]
-    names = tuple(of.names[place] for place in places)
-    found = ParameterSource(names, taken(of.cells, places), shard=of.shard, chosen=asked.parameter)
-    return replace(_series(store, run_id, asked), parameters=found)
-
-
-def _parameter_series(store: Store, run_id: UUID, asked: Asked, columns: int) -> ParameterSeries:
-    return store.parameter_series(
-        run_id, stream=asked.stream, **_ends(asked.view), by=asked.view.x, columns=columns
+    of = store.parameter_series(
+        run_id,
+        stream=asked.stream,
+        **_ends(asked.view),
+        by=asked.view.x,
+        columns=asked.view.columns // HISTORY_PIXELS,
+        part_of=lambda names: ParameterPart(
+            [place for place, name in enumerate(names) if name == asked.parameter]
+        ),
     )
+    found = ParameterSource(of.names, of.cells, shard=of.shard, chosen=asked.parameter)
+    return replace(_series(store, run_id, asked), parameters=found)
 
 
 def _histogram(store: Store, run_id: UUID, asked: Asked) -> Source:

@@ -30,7 +30,7 @@ from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.reading.alarms import Standings
 from ampmon_server.store.runs.listing import Groups, ListedRuns, Sort, Wanted
 from ampmon_server.store.runs.runs import Belonging, Edit, Status, Summary
-from ampmon_server.store.samples.parameter_rollups import ParameterSeries
+from ampmon_server.store.samples.parameter_rollups import ParameterPart, ParameterSeries
 from ampmon_server.store.samples.parameters import ParameterQuery as ParameterPage
 from ampmon_server.store.samples.parameters import Sort as ParameterSort
 from ampmon_server.store.store import ScalerSeries, Store
@@ -64,6 +64,7 @@ __all__ = [
     "Outcome",
     "Paged",
     "ParameterPage",
+    "ParameterPart",
     "ParameterSeries",
     "ParameterSort",
     "Piece",

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ampmon_server.charts.parts.layout import middles
 from ampmon_server.charts.parts.source import Window, XAxis
 from ampmon_server.model.aggregates.merging import Cells, starts_of
-from ampmon_server.model.aggregates.parameters import layout
+from ampmon_server.model.aggregates.parameters import fields_of, layout
 from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import Floats, Ints
 
@@ -30,7 +30,8 @@ def merged(
     span = aligned_span(window.low, window.high, max(columns, 2))
     starts = starts_of(np.floor_divide(at, span).astype(np.int64))
     ends = np.append(starts, len(at))[1:] - 1
-    return layout(parameters).merge(cells, starts), middles(at[starts], at[ends])
+    of = layout(parameters, fields_of(cells))
+    return of.merge(cells, starts), middles(at[starts], at[ends])
 
 
 def wide(cells: Cells, name: str) -> npt.NDArray[Any]:

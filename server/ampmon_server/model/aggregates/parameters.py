@@ -6,12 +6,14 @@ are of the elements looked at in one sample; NaN where there were none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 
-from ampmon.numerics.histogram import classify, gradient_norm
+from ampmon.numerics.formats import FP16
+from ampmon.numerics.histogram import bin_of, gradient_norm
 from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Kind, Layout
 from ampmon_server.model.series import Floats, Ints
 
@@ -20,14 +22,22 @@ COUNTS = ("looked", "zeros", "subnormal", "on_grid")
 LEAST = ("on_grid_min",)
 GREATEST = ("zero_max", "subnormal_max", "amax", "norm")
 """`norm` is of the unscaled gradient of one sample. An amax or a norm that is NaN counts as infinite."""
+FIELDS = (*COUNTS, *LEAST, *GREATEST)
+"""Those that are one of each parameter."""
+
+SUBNORMAL_BINS = bin_of(FP16.exponent_min_normal)
+"""So many bins of a histogram, its first, count as `subnormal`: below fp16's least normal number."""
+
+Statistic: TypeAlias = Callable[[str], np.ndarray]
+"""Gives by its name a statistic as `ampmon.numerics.histogram.Statistics` has it, or `subnormal`, [m, n]."""
 
 
 @lru_cache
-def layout(parameters: int) -> Layout:
-    """The cells of so many parameters."""
+def layout(parameters: int, fields: tuple[str, ...] = FIELDS) -> Layout:
+    """The cells of so many parameters, with all fields that are one of each parameter or some of them."""
 
     def each(names: tuple[str, ...], kind: str) -> dict[str, Kind]:
-        return dict.fromkeys(names, (kind, parameters))
+        return {name: (kind, parameters) for name in names if name in fields}
 
     return Layout(
         first={"first": INT},
@@ -38,56 +48,50 @@ def layout(parameters: int) -> Layout:
     )
 
 
+def fields_of(cells: Cells) -> tuple[str, ...]:
+    """Which of `FIELDS` cells have."""
+    return tuple(name for name in FIELDS if name in (cells.dtype.names or ()))
+
+
 def empty() -> Cells:
     """No cell, of no parameter."""
     return np.zeros(0, layout(0).dtype)
 
 
 def of_samples(
-    steps: Ints,
-    times: Ints,
-    scales: Floats,
-    statistics: dict[str, np.ndarray],
-    places: Ints,
-    parameters: int,
+    steps: Ints, times: Ints, scales: Floats, statistic: Statistic, places: Ints, of: Layout
 ) -> Cells:
-    """A cell for each of m samples of n parameters, whose ``places`` [n] are among all ``parameters``.
-
-    ``statistics`` are arrays as `ampmon.numerics.histogram.Statistics` has them, [m, n] and [m, n, 64].
-    """
-    cells = np.zeros(len(steps), layout(parameters).dtype)
+    """A cell for each of m samples of n parameters, whose ``places`` [n] are among all that the layout is ``of``."""
+    cells = np.zeros(len(steps), of.dtype)
     cells["n"] = 1
     cells["first"] = cells["last"] = steps
     cells["time_min"] = cells["time_max"] = times
-    looked = statistics["looked"]
-    lost = statistics["inf"] + statistics["nan"]
-    classes = classify(statistics["histogram"], zeros=statistics["zeros"], not_finite=lost)
-    subnormal = classes.subnormal + classes.below_grid
+    looked = statistic("looked")
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        told = {
-            "looked": looked,
-            "zeros": statistics["zeros"],
-            "subnormal": subnormal,
-            "on_grid": statistics["on_grid"],
-            "on_grid_min": statistics["on_grid"] / looked,
-            "zero_max": statistics["zeros"] / looked,
-            "subnormal_max": subnormal / looked,
-            "amax": _known(statistics["amax"]),
-            "norm": _known(gradient_norm(statistics["sum_squares"], scales[:, None])),
-        }
-    for name in (*LEAST, *GREATEST):
-        _wide(cells, name)[...] = np.nan
-    for name, values in told.items():
-        kept = values if name in COUNTS else np.where(looked > 0, values, np.nan)
-        _wide(cells, name)[:, places] = kept
+        for name in FIELDS:
+            if name in COUNTS and name in of.add:
+                _wide(cells, name)[:, places] = statistic(name)
+            elif name in of.least or name in of.greatest:
+                _wide(cells, name)[...] = np.nan
+                value = _of_sample(name, statistic, scales[:, None])
+                _wide(cells, name)[:, places] = np.where(looked > 0, value, np.nan)
     return cells
 
 
-def taken(cells: Cells, places: Sequence[int]) -> Cells:
-    """Cells of those parameters alone that stand at ``places``, in that order."""
-    fewer = np.zeros(len(cells), layout(len(places)).dtype)
+def _of_sample(name: str, statistic: Statistic, scales: Floats) -> Floats:
+    if name == "amax":
+        return _known(statistic("amax"))
+    if name == "norm":
+        return _known(gradient_norm(statistic("sum_squares"), scales))
+    counted = {"on_grid_min": "on_grid", "zero_max": "zeros", "subnormal_max": "subnormal"}[name]
+    return np.asarray(statistic(counted) / statistic("looked"), np.float64)
+
+
+def taken(cells: Cells, places: Sequence[int] | Ints, fields: tuple[str, ...] = FIELDS) -> Cells:
+    """Cells of those parameters alone that stand at ``places``, in that order, with ``fields``."""
+    fewer = np.zeros(len(cells), layout(len(places), fields).dtype)
     for name in fewer.dtype.names or ():
-        if name in {*COUNTS, *LEAST, *GREATEST}:
+        if name in FIELDS:
             _wide(fewer, name)[...] = _wide(cells, name)[:, places]
         else:
             fewer[name] = cells[name]
@@ -110,7 +114,7 @@ def grown(cells: Cells, parameters: int, to: int) -> Cells:
         return cells if parameters == to else np.zeros(0, layout(to).dtype)
     more = np.zeros(len(cells), layout(to).dtype)
     for name in more.dtype.names or ():
-        if name in {*COUNTS, *LEAST, *GREATEST}:
+        if name in FIELDS:
             _wide(more, name)[...] = 0 if name in COUNTS else np.nan
             _wide(more, name)[:, :parameters] = _wide(cells, name)
         else:

@@ -2,7 +2,8 @@
 
 A block holds consecutive samples of the same parameters, a column for each statistic: in the narrowest integers that
 hold it, by parameter, bin and sample, and byte plane by byte plane, so that empty bins and high bytes compress to
-nothing.
+nothing. Histograms, which take nearly all of the time to unpack, are compressed apart. What charts of many samples want
+of them stands beside the others: how many elements are subnormal or below.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,14 +19,19 @@ import numpy.typing as npt
 import zstandard
 
 from ampmon.numerics.histogram import BINS, SMALL, Statistics
+from ampmon_server.model.aggregates.parameters import SUBNORMAL_BINS
 from ampmon_server.store.engine.errors import Damaged
 
+
+T = TypeVar("T")
 
 _COUNTS = ("looked", "zeros", "on_grid", "inf", "nan", "histogram", "run_squares")
 _FLOATS = ("amax", "sum_squares")
 _WIDE = {"histogram": (BINS,), "run_squares": (SMALL,)}
 
-VERSION = b"\x02"
+_SUBNORMAL = "subnormal"
+
+VERSION = b"\x03"
 """Stands before what is packed."""
 
 
@@ -46,6 +52,13 @@ class _Column(NamedTuple):
 
 
 class _PackedBlock(msgspec.Struct, array_like=True):
+    """What is packed, compressed: `_PackedColumns`, and columns with bins."""
+
+    columns: bytes
+    binned: bytes
+
+
+class _PackedColumns(msgspec.Struct, array_like=True):
     steps: bytes
     times: bytes
     scales: bytes
@@ -54,6 +67,8 @@ class _PackedBlock(msgspec.Struct, array_like=True):
 
 
 _block_decoder = msgspec.msgpack.Decoder(_PackedBlock)
+_columns_decoder = msgspec.msgpack.Decoder(_PackedColumns)
+_binned_decoder = msgspec.msgpack.Decoder(dict[str, _Column])
 
 
 def compress(data: bytes) -> bytes:
@@ -192,33 +207,76 @@ def _alike(one: Sample, other: Sample) -> bool:
 
 def block_to_bytes(stack: Stack) -> bytes:
     """Samples that are alike, as one block."""
-    columns = {}
-    for name, values in {**stack.statistics, **stack.beside}.items():
-        narrow = values
-        if values.dtype.kind == "i":
-            narrow = values.astype(np.min_scalar_type(values.max(initial=0)))
-        by_sample_last = np.ascontiguousarray(np.moveaxis(narrow, 0, -1))
-        columns[name] = _Column(narrow.dtype.str, _to_planes(by_sample_last))
-    block = _PackedBlock(
+    statistics = {name: _packed(values) for name, values in stack.statistics.items()}
+    binned = {name: statistics.pop(name) for name in _WIDE}
+    small = stack.statistics["histogram"][..., :SUBNORMAL_BINS].sum(-1)
+    beside = {name: _packed(values) for name, values in stack.beside.items()}
+    columns = _PackedColumns(
         steps=stack.steps.astype("<i8").tobytes(),
         times=stack.times.astype("<i8").tobytes(),
         scales=stack.scales.astype("<f8").tobytes(),
         parameters=stack.parameters.astype("<i4").tobytes(),
-        columns=columns,
+        columns={**statistics, _SUBNORMAL: _packed(small), **beside},
     )
-    return VERSION + compress(msgspec.msgpack.encode(block))
+    parts = (compress(msgspec.msgpack.encode(part)) for part in (columns, binned))
+    return VERSION + msgspec.msgpack.encode(_PackedBlock(*parts))
 
 
-def _to_planes(array: npt.NDArray[Any]) -> bytes:
-    return array.reshape(-1, 1).view(np.uint8).T.tobytes()
+def _packed(values: npt.NDArray[Any]) -> _Column:
+    narrow = values
+    if values.dtype.kind == "i":
+        narrow = values.astype(np.min_scalar_type(values.max(initial=0)))
+    by_sample_last = np.ascontiguousarray(np.moveaxis(narrow, 0, -1))
+    planes = by_sample_last.reshape(-1, 1).view(np.uint8).T
+    return _Column(narrow.dtype.str, planes.tobytes())
 
 
-def _from_planes(column: _Column) -> npt.NDArray[Any]:
-    """Its values as int64 or float64."""
-    dtype = np.dtype(column.dtype)
-    planes = np.frombuffer(column.data, np.uint8).reshape(dtype.itemsize, -1)
-    if dtype.kind == "f":
-        return np.frombuffer(planes.T.tobytes(), dtype).astype(np.float64)
+class PackedStack:
+    """The samples of a block, whose columns are unpacked as they are asked for. Raises Damaged."""
+
+    def __init__(self, data: bytes) -> None:
+        version = data[:1]
+        if version != VERSION:
+            raise Damaged(f"packed as version {version.hex()}: this is {VERSION.hex()}")
+        self._block = _decoded(_block_decoder, data[1:])
+        of = _decoded(_columns_decoder, decompress(self._block.columns))
+        self.steps = np.frombuffer(of.steps, "<i8")
+        self.times = np.frombuffer(of.times, "<i8")
+        self.scales = np.frombuffer(of.scales, "<f8")
+        self.parameters = np.frombuffer(of.parameters, "<i4")
+        self._columns = of.columns
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A statistic other than a histogram, or `subnormal`: as int64 or float64, [m, n]."""
+        return self._unpacked(self._columns[name])
+
+    def whole(self) -> Stack:
+        """All of it; statistics that it does not have are taken for not known."""
+        binned: dict[str, _Column] = _decoded(_binned_decoder, decompress(self._block.binned))
+        held = {**self._columns, **binned}
+        del held[_SUBNORMAL]
+        columns = {
+            name: self._unpacked(column, _WIDE.get(name, ())) for name, column in held.items()
+        }
+        known = {name: columns.pop(name) for name in (*_COUNTS, *_FLOATS) if name in columns}
+        shape = len(self.steps), len(self.parameters), SMALL
+        known.setdefault("run_squares", np.zeros(shape, np.int64))
+        return Stack(self.steps, self.times, self.scales, self.parameters, known, columns)
+
+    def _unpacked(self, column: _Column, bins: tuple[int, ...] = ()) -> npt.NDArray[Any]:
+        """A column as int64 or float64, [m, n] or [m, n, bins]."""
+        dtype = np.dtype(column.dtype)
+        shape = dtype.itemsize, len(self.parameters), *bins, len(self.steps)
+        planes = np.frombuffer(column.data, np.uint8).reshape(shape)
+        values = _floats(planes) if dtype.kind == "f" else _integers(planes)
+        return np.moveaxis(values, -1, 0)
+
+
+def _floats(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
+    return np.moveaxis(planes, 0, -1).copy().view(np.float64)[..., 0]
+
+
+def _integers(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     values: npt.NDArray[np.int64] = planes[0].astype(np.int64)
     for place, plane in enumerate(planes[1:], 1):
         if plane.any():
@@ -227,27 +285,8 @@ def _from_planes(column: _Column) -> npt.NDArray[Any]:
 
 
 def stack_from_bytes(data: bytes) -> Stack:
-    """The samples of a block; statistics that it does not have are taken for not known. Raises Damaged."""
-    version = data[:1]
-    if version != VERSION:
-        raise Damaged(f"packed as version {version.hex()}: this is {VERSION.hex()}")
-    block = _decoded(data)
-    steps, parameters = np.frombuffer(block.steps, "<i8"), np.frombuffer(block.parameters, "<i4")
-    shape = len(parameters), len(steps)
-    columns = {
-        name: _unpack(column, (*shape, *_WIDE.get(name, ())))
-        for name, column in block.columns.items()
-    }
-    known = {name: columns.pop(name) for name in (*_COUNTS, *_FLOATS) if name in columns}
-    known.setdefault("run_squares", np.zeros((*shape[::-1], SMALL), np.int64))
-    return Stack(
-        steps,
-        np.frombuffer(block.times, "<i8"),
-        np.frombuffer(block.scales, "<f8"),
-        parameters,
-        known,
-        columns,
-    )
+    """The samples of a block. Raises Damaged."""
+    return PackedStack(data).whole()
 
 
 def block_from_bytes(data: bytes) -> list[Sample]:
@@ -255,14 +294,8 @@ def block_from_bytes(data: bytes) -> list[Sample]:
     return stack_from_bytes(data).samples()
 
 
-def _decoded(data: bytes) -> _PackedBlock:
+def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
     try:
-        return _block_decoder.decode(decompress(data[1:]))
+        return decoder.decode(data)
     except msgspec.DecodeError as error:
         raise Damaged(f"what is packed is no block: {error}") from error
-
-
-def _unpack(column: _Column, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """A column as [m, n] or [m, n, bins]; ``shape`` is [n, m] or [n, m, bins]."""
-    parameters, samples, *bins = shape
-    return np.moveaxis(_from_planes(column).reshape(parameters, *bins, samples), -1, 0)

@@ -13,7 +13,7 @@ from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.runs import cases
 from ampmon_server.store.samples import modules, parameter_rollups, parameters, samples
-from ampmon_server.store.samples.parameter_rollups import ParameterSeries
+from ampmon_server.store.samples.parameter_rollups import ParameterSeries, PartOf, whole
 from ampmon_server.store.samples.parameters import ALL, ParameterQuery
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.updates import axes, rollups
@@ -41,8 +41,11 @@ class SampledReads(Calls):
         stop: int = INTEGER_MAX + 1,
         by: Literal["step", "time", "user"] = "step",
         columns: int = 125,
+        part_of: PartOf = whole,
     ) -> ParameterSeries:
         """The gradients of each parameter with ``start`` <= x < ``stop``, in enough cells to fill ``columns`` columns.
+
+        Of all parameters and in all fields, or those that ``part_of`` says.
 
         Where gradients are sharded, those of the stream's own shard; of the lowest rank's, unless a stream is named.
         Raises NotFound.
@@ -50,9 +53,8 @@ class SampledReads(Calls):
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
             found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
-            return parameter_rollups.read(
-                connection, scaler, stream, None if found is None else found[0], columns
-            )
+            stretch = None if found is None else found[0]
+            return parameter_rollups.read(connection, scaler, stream, stretch, columns, part_of)
 
     def parameters(
         self,

@@ -7,17 +7,17 @@ is that at which its name stands in a list that only grows, kept with the cells 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 from sqlalchemy import Connection, bindparam, delete, func, select
 
 from ampmon_server.model.aggregates import parameters as of_parameters
-from ampmon_server.model.aggregates.merging import Cells, joined
+from ampmon_server.model.aggregates.merging import Cells, Layout, joined
 from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged
@@ -55,10 +55,26 @@ _NAMES = select(parameter_rollups.c.data).where(
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterPart:
+    """What is read of cells: the parameters at some ``places`` among all, in that order, and some of the fields."""
+
+    places: Sequence[int]
+    fields: tuple[str, ...] = of_parameters.FIELDS
+
+
+PartOf: TypeAlias = Callable[[Sequence[str]], ParameterPart]
+"""Says by the names of all parameters what is to be read."""
+
+
+@dataclass(frozen=True, slots=True)
 class Parameters(Pyramid):
-    """Cells of so many ``parameters``; a page says how many it has, for older ones may have fewer."""
+    """Cells of so many ``parameters``; a page says how many it has, for older ones may have fewer.
+
+    With a ``part`` no more than that is read, and nothing can be written.
+    """
 
     parameters: int = 0
+    part: ParameterPart | None = None
 
     def pack(self, cells: Cells) -> bytes:
         planes = cells.view(np.uint8).reshape(-1, 8).T
@@ -77,17 +93,20 @@ class Parameters(Pyramid):
             cells = np.frombuffer(planes.T.tobytes(), of_parameters.layout(had).dtype)
         except (struct.error, Damaged, ValueError) as error:
             raise Damaged(f"a page of {self.table.name} is damaged: {error}") from error
-        return of_parameters.grown(cells, had, self.parameters)
+        cells = of_parameters.grown(cells, had, self.parameters)
+        part = self.part
+        return cells if part is None else of_parameters.taken(cells, part.places, part.fields)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSamples:
-    """A stream's samples by parameter: the ``names`` of all parameters, by their places."""
+    """A stream's samples by parameter: the ``names`` of all parameters, by their places, and which ``part`` is read."""
 
     connection: Connection
     run_id: bytes
     source: StreamSource
     names: tuple[str, ...]
+    part: ParameterPart | None = None
 
     @property
     def series(self) -> sparse.SparseSeries:
@@ -103,10 +122,17 @@ class StreamSamples:
 
     @property
     def pyramid(self) -> Parameters:
-        layout = of_parameters.layout(len(self.names))
+        of = self._layout
         return Parameters(
-            parameter_rollups, layout.dtype, layout.merge, 4, parameters=len(self.names)
+            parameter_rollups, of.dtype, of.merge, 4, parameters=len(self.names), part=self.part
         )
+
+    @property
+    def _layout(self) -> Layout:
+        part = self.part
+        if part is None:
+            return of_parameters.layout(len(self.names))
+        return of_parameters.layout(len(part.places), part.fields)
 
     def rows(self, first: int, last: int) -> Cells:
         """The samples from step ``first`` to ``last`` as cells of one, none of them superseded."""
@@ -115,31 +141,31 @@ class StreamSamples:
         blocks = fetch(self.connection, reading(gradient_blocks, self.source.overlaid), asked)
         places = {attempt: self._places(attempt) for attempt in {row[1] for row in blocks}}
         parts = [
-            self._cells(packing.stack_from_bytes(data), places[attempt]) for data, attempt in blocks
+            self._cells(packing.PackedStack(data), places[attempt]) for data, attempt in blocks
         ]
         if not parts:
             return np.zeros(0, self.pyramid.dtype)
+        steps = np.concatenate([part["first"] for part in parts])
+        order = np.flatnonzero((steps >= first) & (steps <= last))
+        if self.source.overlaid and len(order):
+            attempts = np.repeat([row[1] for row in blocks], [len(part) for part in parts])
+            where = self.connection, self.run_id, self.source.number
+            order = order[current(*where, steps[order], attempts[order])]
+        order = order[np.argsort(steps[order], kind="stable")]
         cells = joined(parts)
-        attempts = np.repeat([row[1] for row in blocks], [len(part) for part in parts])
-        keep = (cells["first"] >= first) & (cells["first"] <= last)
-        cells, attempts = cells[keep], attempts[keep]
-        if self.source.overlaid and len(cells):
-            keep = current(
-                self.connection, self.run_id, self.source.number, cells["first"], attempts
-            )
-            cells = cells[keep]
-        return cells[np.argsort(cells["first"], kind="stable")]
+        # Mostly that is all of them, which are large.
+        return cells if np.array_equal(order, np.arange(len(cells))) else cells[order]
 
-    def _cells(self, stack: packing.Stack, places: Ints) -> Cells:
-        if (places[stack.parameters] < 0).any():
+    def _cells(self, stack: packing.PackedStack, places: Ints) -> Cells:
+        into = places[stack.parameters]
+        if (into < 0).any():
             raise Damaged(f"the names of stream {self.source.number}'s parameters are not held")
+        if self.part is not None:
+            into = _positions(self.part.places, len(self.names))[into]
+        kept = np.flatnonzero(into >= 0)
+        statistic = cache(lambda name: stack.column(name)[:, kept])
         return of_parameters.of_samples(
-            stack.steps,
-            stack.times,
-            stack.scales,
-            stack.statistics,
-            places[stack.parameters],
-            len(self.names),
+            stack.steps, stack.times, stack.scales, statistic, into[kept], self._layout
         )
 
     def _places(self, attempt: int) -> Ints:
@@ -147,6 +173,13 @@ class StreamSamples:
         place = {name: index for index, name in enumerate(self.names)}
         told = parameters_of(self.connection, self.run_id, self.source.number, attempt)
         return np.array([place.get(each.name, -1) for each in told], np.int64)
+
+
+def _positions(places: Sequence[int], parameters: int) -> Ints:
+    """Of each parameter at which of ``places`` it is, [parameters]; -1 where it is at none."""
+    found = np.full(parameters, -1)
+    found[list(places)] = np.arange(len(places))
+    return found
 
 
 def told(connection: Connection, run_id: bytes, source: StreamSource) -> StreamSamples:
@@ -248,6 +281,7 @@ def read(
     stream: int | None,
     stretch: Stretch | None,
     columns: int,
+    part_of: PartOf,
 ) -> ParameterSeries:
     """The cells of a stretch, none where it is None: those of ``stream`` where it samples, else of the lowest rank.
 
@@ -259,10 +293,17 @@ def read(
         return ParameterSeries((), of_parameters.empty(), None, np.zeros(0, np.int64), None)
     of = told(connection, scaler.run_id, sources[0])
     room = max(VALUES_MAX // (8 * max(len(of.names), 1)), 2)
-    cells = of.series.window(stretch, min(columns, room))
+    part = part_of(of.names)
+    cells = replace(of, part=part).series.window(stretch, min(columns, room))
+    names = tuple(of.names[place] for place in part.places)
     held = sizes(connection, scaler.run_id, of.source.number)
     shard = of.source.rank if scaler.is_sharded else None
-    return ParameterSeries(of.names, cells, shard, held.of(of.names), held.sample)
+    return ParameterSeries(names, cells, shard, held.of(names), held.sample)
+
+
+def whole(names: Sequence[str]) -> ParameterPart:
+    """A `PartOf`: all fields of all parameters."""
+    return ParameterPart(range(len(names)))
 
 
 class Sizes(NamedTuple):
@@ -296,5 +337,5 @@ def newest(
     if sources and start >= sources[0].samples_from:
         of = told(connection, scaler.run_id, sources[0])
         return of.names, of.rows(start, INTEGER_MAX)[-wanted:]
-    series = read(connection, scaler, None, Stretch(start), wanted)
+    series = read(connection, scaler, None, Stretch(start), wanted, whole)
     return series.names, series.cells
