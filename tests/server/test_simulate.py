@@ -34,10 +34,15 @@ def _climbing(updates: int = 1200) -> tuple[Trainer, list[wire.Update]]:
 
 
 def test_a_run_is_replayed_under_another_policy(client: TestClient, send) -> None:
-    """A run is told as it was and as it would have been, with the scales, what fp16 loses, and what is recommended."""
+    """A run is told as it was and as it would have been, with the scales, what fp16 loses, and what is recommended.
+
+    What is recommended changes with the run.
+    """
     trainer, records = _climbing()
-    send(trainer.batch(records))
     path = f"/api/v1/runs/{trainer.run_id}/simulate"
+    send(trainer.batch(records[10:20]))
+    assert client.get(path).json()["recommended"]["code"] == ""
+    send(trainer.batch(records))
     told = client.get(path, params={"growth_interval": 400}).json()
     was, would_be = told["recorded"], told["simulated"]
     assert was["skips"]["expected"] == sum(update.optimizers[0].skipped for update in records)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from ampmon.numerics.formats import FP32
 from ampmon_server.analysis.diagnosis import diagnose
@@ -22,6 +23,9 @@ from ampmon_server.analysis.whatif import (
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import BadQuery, NotFound, ParameterPage, Store
 
+
+_KEPT_MAX = 64
+_advice: WeakKeyDictionary[Store, dict[tuple[object, ...], Recommended]] = WeakKeyDictionary()
 
 NONE = "no sampled fp16-representable gradient is finite yet"
 
@@ -72,9 +76,18 @@ def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> 
 def recommended(
     store: Store, run_id: UUID, thresholds: Thresholds, stream: int | None = None
 ) -> Recommended:
-    """What the run's findings recommend, and what of it is a setting of a stream's scaler. Raises NotFound."""
-    found = diagnose(store.case(run_id), thresholds).findings
-    return Recommended.of(found, store.scaler_name(run_id, stream=stream))
+    """What the run's findings recommend, and what of it is a setting of a stream's scaler. Raises NotFound.
+
+    It is kept until the run changes: a slider of the page asks for it again and again.
+    """
+    kept = _advice.setdefault(store, {})
+    asked = (*store.versions([run_id]), thresholds, stream)
+    if asked not in kept:
+        found = diagnose(store.case(run_id), thresholds).findings
+        if len(kept) >= _KEPT_MAX:
+            kept.clear()
+        kept[asked] = Recommended.of(found, store.scaler_name(run_id, stream=stream))
+    return kept[asked]
 
 
 def tried(history: History, given: Mapping[str, float | str | None], prefix: str = "") -> Setting:
