@@ -81,24 +81,27 @@ class ScaleFollower:
     ) -> tuple[AnyReading, Callable[[Reading], None]]:
         """The state after `update()`, and who is to be told of it once it is known. Waits for no device."""
         if not iteration.found:
-            return self._asked(scaler, iteration.before), _nothing
+            return self._asked(scaler, iteration.before), nothing
         state = self.mirror.follow(scaler, None if manual else iteration.overflowed)
         if state is not None and isinstance(iteration.before, Reading):
-            return Reading(*state, []), _nothing
+            return Reading(*state, []), nothing
         return outcome.read(scaler, ()), partial(self._told, self.mirror.updates, state)
 
     def _asked(self, scaler: Any, before: AnyReading | None) -> AnyReading:
         """The state after an update, and with it what one before it still asks for."""
         self._last = None
         if isinstance(before, ReadingBetween):
-            scale, tracker = scaler._scale, scaler._growth_tracker
-            after: AnyReading = ReadingOnDevice(scale, tracker, [(before.flag,)])
-            before.now = after
+            after: AnyReading = before.ended(scaler._scale, scaler._growth_tracker)
         else:
             after = outcome.read(scaler, ())
         if isinstance(after, ReadingOnDevice):
             self._last = after, stamp(scaler), (scaler._scale, scaler._growth_tracker)
         return after
+
+    def resume(self, last: AnyReading, tensors: tuple[Any, Any], versions: tuple[int, int]) -> None:
+        """The device was asked elsewhere: its newest reading after an update, and these tensors' versions then."""
+        scale, tracker = tensors
+        self._last = last, (id(scale), versions[0], id(tracker), versions[1]), tensors
 
     def _told(self, update: int, state: State | None, reading: Reading) -> None:
         """The device's word on the state after an update. May be called on another thread."""
@@ -110,5 +113,5 @@ class ScaleFollower:
             self._failed("following the scale", ValueError(f"{state} is {told} on the device"))
 
 
-def _nothing(_: Reading) -> None:
-    pass
+def nothing(_: Reading) -> None:
+    """Nobody is to be told of the state."""

@@ -3,11 +3,15 @@
 The monitor engages it at the end of an update, and leaves it for whatever else happens: an overflow, a scale that
 moves, a step out of order, any other hook. The iteration at hand goes on in the full gear, with what it has been
 through. Both gears count in the same objects and write to the same spool.
+
+A fused optimizer's step does not bring to the host what was found. Then each update asks the device, as in the full
+gear: its record waits for the answer, and the gear is left when one tells of another scale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -17,11 +21,12 @@ from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 
 from ampmon.client import current_run
+from ampmon.client.following import nothing
 from ampmon.client.iteration import Iteration, PendingUpdate
 from ampmon.probe.graphs import capturing
 from ampmon.probe.losses import keep
 from ampmon.training import outcome
-from ampmon.training.outcome import Reading
+from ampmon.training.outcome import AnyReading, Reading, ReadingBetween, ReadingOnDevice
 
 
 if TYPE_CHECKING:
@@ -45,13 +50,16 @@ class PlainGear:
     __slots__ = (
         "_account",
         "_ahead",
+        "_asks",
         "_at",
         "_decide",
         "_decided",
         "_done",
         "_expected",
+        "_flag",
         "_interval",
         "_iteration",
+        "_last",
         "_left",
         "_losses",
         "_monitor",
@@ -81,6 +89,10 @@ class PlainGear:
     update: Callable[..., Any]
     _decide: Callable[..., float | None]
     """The stock methods below the scaler's own, to be called with the scaler."""
+    _last: AnyReading
+    """What a device was asked for after the newest update."""
+    _flag: torch.Tensor | None
+    """The found_inf tensor of the update under way."""
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
@@ -91,16 +103,18 @@ class PlainGear:
     def engage(self, scaler: Any, ended: PendingUpdate) -> None:
         """Take the coming updates, where they may be like the one that ended and nobody waits for anything in them."""
         monitor, after = self._monitor, ended.after
-        if not isinstance(after, Reading) or not self._is_plain(scaler, ended, after):
+        if not self._is_plain(scaler, ended):
             return
-        updates = ended.growth_interval - after.growth_tracker - 1
+        updates = LOOK_EVERY - 1
+        if isinstance(after, Reading):
+            updates = min(updates, ended.growth_interval - after.growth_tracker - 1)
         if monitor.sampler.here():
             updates = min(updates, monitor._budget.until_due(monitor._optimizers.coming()))
         stock = scaler._ampmon_stock()
         if updates < _WORTH_IT or None in stock:
             return
         self.scale, self.unscale, self.step, self._decide, self.update = stock
-        self._left = min(updates, LOOK_EVERY - 1)
+        self._left = updates
         self._steps = ended.iteration.steps
         self._told = tuple(self._steps.values())
         assert monitor._recorder is not None
@@ -112,61 +126,89 @@ class PlainGear:
         self._versions = scale._version, tracker._version
         """Those of the tensors after the newest update: nothing but `update()` is to write into them."""
         self._interval = scaler._growth_interval
-        self._scale, self._tracker = after.scale, after.growth_tracker
+        self._scale = monitor._scale
         self._at = self._decided = self._done = 0
         calls = self._script = ended.iteration.calls
         self._expected: tuple[int | None, ...] = (*calls, None)
-        ahead = [~call for before, call in pairwise((0, *calls)) if call < 0 and before != ~call]
-        self._ahead = frozenset() if self._on_host else frozenset(ahead)
-        """Optimizers on a device, by id, whose `unscale_` is called ahead of their step."""
+        self._ahead: frozenset[int] = frozenset()
+        """Optimizers on a device, by id, of which the host learns what was found after more was done to gradients."""
+        self._asks = not isinstance(after, Reading)
+        """Whether it does so after `update()` only."""
+        if isinstance(after, Reading):
+            self._tracker = after.growth_tracker
+            ahead = [
+                ~call for before, call in pairwise((0, *calls)) if call < 0 and before != ~call
+            ]
+            self._ahead = self._ahead if self._on_host else frozenset(ahead)
+        else:
+            self._last = after
+            self._ahead = frozenset(self._steps)
         self._optimizers = {
             each: ref(monitor._optimizers.living(each), self._forget) for each in map(called, calls)
         }
-        self._iteration = Iteration()
-        """Holds the losses, and the culprits that a device finds; the full gear goes on with it."""
-        self._losses = self._iteration.losses
+        self._begin(Iteration())
         self._weak = ended.iteration.losses_live()
         """Whether a weak reference to a loss is enough: the training had it until the end of the last update."""
         monitor.gear = self
 
-    def _is_plain(self, scaler: Any, ended: PendingUpdate, after: Reading) -> bool:
-        monitor, before = self._monitor, ended.before
+    def _begin(self, iteration: Iteration) -> None:
+        """Hold the losses, and the culprits that a device finds; the full gear goes on with it."""
+        self._iteration, self._losses = iteration, iteration.losses
+
+    def _is_plain(self, scaler: Any, ended: PendingUpdate) -> bool:
+        monitor = self._monitor
         names, calls = monitor._optimizers, ended.iteration.calls
-        if ended.infers_skips or not isinstance(before, Reading):
+        if ended.infers_skips or ended.manual:
             return False
         unscaled = [~call for call in calls if call < 0]
         if [call for call in calls if call >= 0] != list(ended.iteration.steps) or not unscaled:
             return False
         return (
             monitor.follower.decides
-            # On a device the host hears of each step, or `before` were no Reading. On a CPU `_unscale_grads_` must be
-            # all that decides what is found.
+            # On a CPU `_unscale_grads_` must be all that decides what is found.
             and not (scaler._scale.is_cpu and outcome.maker(type(scaler), "unscale_") != _TORCHS)
             and None not in [names.living(called(call)) for call in calls]
             # Its turns say when the next sample is due.
             and names.living(unscaled[0]) is names.last()
-            and True not in before.found
-            and monitor._scale == after.scale > outcome.DYING_SCALE
-            and outcome.is_invertible(1 / after.scale)
-            and ended.stream.idle
-            and not ended.manual
+            and monitor._scale > outcome.DYING_SCALE
+            and outcome.is_invertible(1 / monitor._scale)
+            and (self._is_known(ended) or self._is_asked(ended))
             and not monitor._activations.follows(ended.stream.ordinal)
             and not monitor._linter.looking
             and not monitor._order.learning
             and not monitor._account.awaiting
         )
 
+    def _is_known(self, ended: PendingUpdate) -> bool:
+        """Whether the host knows the state after an update that skipped nothing. On a device it hears of each step."""
+        before, after = ended.before, ended.after
+        return (
+            isinstance(before, Reading)
+            and isinstance(after, Reading)
+            and True not in before.found
+            and after.scale == self._monitor._scale
+            and ended.stream.idle
+        )
+
+    @staticmethod
+    def _is_asked(ended: PendingUpdate) -> bool:
+        """Whether a device was asked for it, since its one optimizer's step told the host nothing."""
+        found, steps = ended.iteration.found, ended.iteration.steps
+        return isinstance(ended.after, ReadingOnDevice) and not found and len(steps) == 1
+
     def leave(self) -> None:
         """Give the iteration at hand to the full gear."""
         monitor = self._monitor
         monitor.gear = None
-        if not self._on_host:
+        if self._asks:
+            monitor.follower.resume(self._last, self._tensors, self._versions)
+        elif not self._on_host:
             state = self._scale, self._tracker
             monitor.follower.mirror.resume(state, self._tensors, self._versions, self._done)
         so_far = self._script[: self._at]
         begun = any(call < 0 for call in so_far)
         monitor._optimizers.turned(self._done + begun)
-        for each in self._steps:
+        for each in () if self._asks else self._steps:
             if (optimizer := self._optimizers[each]()) is not None:
                 monitor._linter.stepped(optimizer, self._done)
         iteration = monitor._iteration = self._iteration
@@ -185,7 +227,8 @@ class PlainGear:
             step = iteration.steps[call] = self._steps[call]
             if len(iteration.steps) <= self._decided:
                 iteration.found[call] = False
-            monitor._linter.stepping(optimizer, step.path)
+            if not self._asks:
+                monitor._linter.stepping(optimizer, step.path)
             monitor._begun = call
         monitor.meet(scaler, optimizer)
 
@@ -248,6 +291,8 @@ class PlainGear:
         at = self._at
         if self._expected[at] != id(optimizer):
             return False
+        if self._asks:  # a rate that moves matters where the update before turns out to be skipped
+            self._monitor._linter.stepping(optimizer, self._told[0].path)
         self._at = at + 1
         return True
 
@@ -268,7 +313,7 @@ class PlainGear:
         self._decided += 1
 
     def updating(self, scaler: Any) -> bool:
-        """Whether `update` may be called: all have stepped, nothing overflowed, and the scale is untouched."""
+        """Whether `update` may be called: all have stepped, none is known to overflow, and the scale is untouched."""
         scale, tracker = self._tensors
         try:
             return (
@@ -284,31 +329,69 @@ class PlainGear:
             return False
 
     def _all_decided(self, scaler: Any) -> bool:
-        return self._decided == len(scaler._per_optimizer_states) and not capturing()
+        if capturing():
+            return False
+        if not self._asks:
+            return self._decided == len(scaler._per_optimizer_states)
+        flag = self._flag = outcome.only_flag(scaler, self._steps)
+        return not self._decided and flag is not None and flag.device == self._tensors[0].device
 
     def updated(self) -> None:
-        """`update` has returned, and has only counted on: write its record."""
+        """`update` has returned, and has only counted on, as far as is known: write its record, or have it wait."""
         account, monitor = self._account, self._monitor
         started = account.clock()
         try:
             self._versions = self._tensors[0]._version, self._tensors[1]._version
-            tracker = self._tracker = self._tracker + 1
             self._at = self._decided = 0
-            self._losses.clear()
-            if self._ahead:
-                self._iteration.culprits.clear()
             self._done += 1
-            monitor.updates += 1
-            duration, cost = account.plain(started)
-            self._recorder.write_steady(
-                self._stream, self._scale, tracker, self._told, duration, cost
-            )
-            if self._done == self._left:
+            if self._asks:
+                self._ask(started)
+            else:
+                self._count(started)
+            if self._done == self._left or monitor._scale != self._scale:
                 self.leave()
         except Exception as error:
             monitor.failed("after_update", error)
             self.leave()
         account.handed_over(started, sampled=False)
+
+    def _count(self, started: int) -> None:
+        tracker = self._tracker = self._tracker + 1
+        self._losses.clear()
+        if self._ahead:
+            self._iteration.culprits.clear()
+        self._monitor.updates += 1
+        duration, cost = self._account.plain(started)
+        self._recorder.write_steady(self._stream, self._scale, tracker, self._told, duration, cost)
+
+    def _ask(self, started: int) -> None:
+        """Have the record wait for what the device found, and for the state after it."""
+        monitor, stream, iteration = self._monitor, self._stream, self._iteration
+        assert self._flag is not None
+        self._begin(Iteration())
+        iteration.steps = self._steps
+        before = iteration.before = ReadingBetween(self._last, self._flag)
+        after = before.ended(*self._tensors)
+        self._last = after
+        monitor._measurer.ask_losses(iteration, infers=False)
+        duration, cost = self._account.plain(started)
+        pending = PendingUpdate(
+            stream=stream,
+            ordinal=stream.ordinal,
+            iteration=iteration,
+            before=before,
+            after=after,
+            growth_interval=self._interval,
+            order=monitor._order,
+            duration=duration,
+            cost=cost,
+            rates_moved=monitor._linter.updated(self._steps),
+            schedule=monitor._linter.schedule,
+            done=partial(monitor._written, nothing, stream.ordinal),
+        )
+        stream.ordinal += 1
+        stream.updating = False
+        stream.submit(pending)
 
 
 def called(call: int) -> int:

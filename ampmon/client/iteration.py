@@ -187,22 +187,22 @@ class PendingUpdate:
     iteration: Iteration
     before: AnyReading
     after: AnyReading
-    manual: bool
     growth_interval: int
-    infers_skips: bool
     order: BackwardOrderLearner
     duration: float | None
     cost: float
-    interval: int | None
-    over_budget: bool
     rates_moved: bool
     schedule: Schedule
-    fresh: bool
-    memory_peak: int | None
     done: Callable[
         [Sequence[wire.OptimizerStep], int, Reading, Reading, wire.Gradients | None, Lost | None],
         None,
     ]
+    manual: bool = False
+    infers_skips: bool = False
+    interval: int | None = None
+    over_budget: bool = False
+    fresh: bool = False
+    memory_peak: int | None = None
 
     @property
     def brief(self) -> bool:

@@ -102,23 +102,27 @@ class ReadingBetween:
     into no found_inf tensor: where there is one alone. ``flag`` is that one.
     """
 
-    __slots__ = ("_last", "flag", "now")
+    __slots__ = ("_flag", "_last", "_now")
 
     def __init__(self, last: AnyReading, flag: torch.Tensor) -> None:
         self._last = last
-        self.flag = flag
-        self.now: AnyReading | None = None
-        """The reading after the update, with what it found."""
+        self._flag = flag
+        self._now: ReadingOnDevice | None = None
+
+    def ended(self, scale: torch.Tensor, growth_tracker: torch.Tensor) -> ReadingOnDevice:
+        """The reading after the update, with what it found. Waits for nothing."""
+        self._now = ReadingOnDevice(scale, growth_tracker, [(self._flag,)])
+        return self._now
 
     def ready(self) -> bool:
         """Whether the values are on the host. Does not wait."""
-        return self._last.ready() and self.now is not None and self.now.ready()
+        return self._last.ready() and self._now is not None and self._now.ready()
 
     def result(self) -> Reading:
         """The values. Waits for them where they are not there yet."""
-        assert self.now is not None
+        assert self._now is not None
         last = self._last.result()
-        return Reading(last.scale, last.growth_tracker, self.now.result().found)
+        return Reading(last.scale, last.growth_tracker, self._now.result().found)
 
 
 AnyReading: TypeAlias = Reading | ReadingOnDevice | ReadingBetween

@@ -63,7 +63,7 @@ def test_parity_under_jitter(
 def test_parity_in_the_plain_gear(emulated: Device) -> None:
     """Cells in which most updates take the plain gear end as the stock scaler's under jitter, and wait as often.
 
-    A fused step on a device is never plain: the host is not told what was found.
+    Those of several fused optimizers do not: the host is not told what was found, and a device for one at a time.
     """
     emulated.jitter(200)
     for case in STEADY:
@@ -74,7 +74,8 @@ def test_parity_in_the_plain_gear(emulated: Device) -> None:
         assert bits(expected, ours), case
         assert scaler.monitor is not None
         assert scaler.monitor.errors == 0
-        assert case.overflow or (scaler.monitor.gear is None) == (case.route == "fused")
+        several_fused = case.route == "fused" and case.optimizers > 1
+        assert case.overflow or (scaler.monitor.gear is None) == several_fused
 
 
 UPDATES = 24
