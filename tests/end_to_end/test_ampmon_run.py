@@ -179,16 +179,21 @@ def online(environment: Mapping[str, str]) -> dict[str, str]:
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="processes are found by /proc")
 def test_a_server_is_started_where_none_runs(data_directory: Path) -> None:
-    """It is nobody's child, outlives the command, takes another port where 8267 is taken, and is the only one."""
+    """It is nobody's child, outlives the command, takes another port where 8267 is taken, and is the only one.
+
+    A command that comes while it starts does not start another.
+    """
     with socket.socket() as taken:
         with suppress(OSError):  # or somebody else has it, which is as well
             taken.bind(("127.0.0.1", 8267))
             taken.listen()
         assert run("true", **online({})).returncode == 0
         try:
+            (pid,) = wait_for(lambda: servers(data_directory), "the server")
+            assert run("true", **online({})).returncode == 0
+            assert servers(data_directory) == [pid]
             address = wait_for(lambda: server_address(data_directory), "the address of the server")
             assert not address.endswith(":8267")
-            (pid,) = servers(data_directory)
             assert os.getpgid(pid) == pid
             again = run("true", **online({}))
             assert (again.returncode, again.stderr) == (0, "")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from importlib.util import find_spec
+from typing import IO
 from urllib.parse import urlsplit
 
 from ampmon.config import DEFAULT_URL, RunOptions, resolve, server_address
@@ -16,6 +17,9 @@ from ampmon.identity.ids import rank_of_process
 from ampmon.system import interpreter, private
 from ampmon.system.installing import install
 
+
+if sys.platform != "win32":
+    import fcntl
 
 IDLE_MINUTES = 60
 """For so long it stays when nobody trains and nobody looks: long enough for a look at a run that has ended."""
@@ -41,8 +45,7 @@ def start() -> bool:
             file=sys.stderr,
         )
         return False
-    _start(options)
-    return True
+    return _start(options)
 
 
 def _answers(url: str | None) -> bool:
@@ -57,7 +60,7 @@ def _answers(url: str | None) -> bool:
     return False
 
 
-def _start(options: RunOptions) -> None:
+def _start(options: RunOptions) -> bool:
     folder = private.directory(options.dir, "server")
     port = urlsplit(DEFAULT_URL).port or 0
     command = interpreter.command(
@@ -67,9 +70,26 @@ def _start(options: RunOptions) -> None:
         *("--port", str(port if _is_free(port) else 0)),
         *("--stop-when-idle", str(IDLE_MINUTES)),
     )
-    log = private.open_file(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    log = private.open_file(folder / LOG, os.O_WRONLY | os.O_CREAT)
     with open(log, "wb") as file:
+        if not _claims(file):
+            return False
+        file.truncate(0)
         _detach(command, file.fileno())
+    return True
+
+
+def _claims(log: IO[bytes]) -> bool:
+    """Lock the log, which the server that is started holds open; False where another is being started, or stops."""
+    if sys.platform != "win32":
+        with suppress(
+            OSError
+        ):  # where a file system has no locks, two may start: one gets the database
+            try:
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+    return True
 
 
 def _is_free(port: int) -> bool:
