@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ampmon.lints.teller import ENOUGH, Teller
+from ampmon.lints.reporter import ENOUGH, LintReporter
 from ampmon.probe.ring import Readback
 
 
@@ -48,26 +48,26 @@ class Clearing:
         """Another pass of the batch begins, with gradients of these sizes that somebody wrote into; None if unknown."""
         self._between = sizes
 
-    def updated(self, teller: Teller, *, accumulates: bool) -> None:
+    def updated(self, reporter: LintReporter, *, accumulates: bool) -> None:
         """An update has ended; ``accumulates`` if its passes were to be added up."""
-        self._judge_step(teller)
+        self._judge_step(reporter)
         if accumulates:
             self._lost += self._gone
             self._betweens += [self._between] if self._between is not None else []
         self._gone, self._between = False, None
         empty = sum(each.ready() and _empty(each) for each in self._betweens)
         if self._lost + empty >= ENOUGH:
-            teller.say("cleared_within_batch")
+            reporter.say("cleared_within_batch")
 
-    def _judge_step(self, teller: Teller) -> None:
+    def _judge_step(self, reporter: LintReporter) -> None:
         if self._emptied >= ENOUGH:
-            teller.say("cleared_before_step")
+            reporter.say("cleared_before_step")
         sizes, left = self._sizes, self._left
         self.wants = sizes is None
         if sizes is None or not sizes.ready() or not (left is None or left.ready()):
             return
         if self._suspect and left is not None and left.result().tolist() and _empty(sizes):
-            teller.say("cleared_before_step")
+            reporter.say("cleared_before_step")
         self._suspect = self.wants = _empty(sizes)
         self._sizes = self._left = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ampmon.lints.teller import ENOUGH, Teller
+from ampmon.lints.reporter import ENOUGH, LintReporter
 from ampmon.probe.ring import Readback
 
 
@@ -34,7 +34,7 @@ class Clipping:
             self._pending.append(sizes)
             self.is_written = True
 
-    def updated(self, scale: float, teller: Teller) -> None:
+    def updated(self, scale: float, reporter: LintReporter) -> None:
         """An update has ended; ``scale`` is the newest one known, or 0."""
         while self._pending and self._pending[0].ready():
             norm, peak = self._pending.pop(0).result().tolist()
@@ -46,4 +46,4 @@ class Clipping:
             ("norm", "largest element"), zip(*self._sizes, strict=True), strict=True
         ):
             if max(values) <= (1 + _SAME) * min(values) and values[0] < _SMALL * scale:
-                teller.say("clip_before_unscale", measure=measure, value=values[0], scale=scale)
+                reporter.say("clip_before_unscale", measure=measure, value=values[0], scale=scale)

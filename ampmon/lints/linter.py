@@ -23,8 +23,8 @@ from ampmon.lints.poison import look
 from ampmon.lints.precision import computes_in
 from ampmon.lints.rates import FROZEN_AFTER, Rates, Schedule
 from ampmon.lints.refusals import has_no_scale, why_no_gradients
+from ampmon.lints.reporter import ENOUGH, LintReporter, Warn
 from ampmon.lints.steps import Steps
-from ampmon.lints.teller import ENOUGH, Teller, Warn
 from ampmon.training.outcome import is_sharded_scaler
 from ampmon.training.parameters import Models, OptimizerNames, ParameterRegistry, named_models
 from ampmon.training.series import Stream
@@ -91,7 +91,7 @@ class Linter:
         self._registry = registry
         self._names = names
         self._report = report
-        self._teller: Teller | None = None
+        self._reporter: LintReporter | None = None
         self._seen: dict[int, _SeenOptimizer] = {}
         self.early = True
         """Whether something is still to be seen of the first updates. Later only `stepping` and `updated` look."""
@@ -106,7 +106,7 @@ class Linter:
         self._moved = False
         self._idle = self._loaded = self._strayed = False
         """Whether no loss was scaled since the scaler was made here or given a state; which; and if it stepped."""
-        self.schedule = Schedule(lambda: self._teller)
+        self.schedule = Schedule(lambda: self._reporter)
         self._losses = Losses(self._begins, report)
         self._unpassed = 0
         """Updates in a row with a scaled loss that was not passed backward."""
@@ -121,22 +121,24 @@ class Linter:
     def give_up(self, error: Exception) -> None:
         """Look on no more."""
         self._report("lint", error)
-        self._teller, self.early, self._suspect = None, False, False
+        self._reporter, self.early, self._suspect = None, False, False
 
-    # -- told by the monitor, in this order ----------------------------------------------------------
+    # -- called by the monitor, in this order --------------------------------------------------------
 
     def connect(self, stream: Stream | None, warn: Warn | None) -> None:
-        """Tell of what follows in this stream, or of nothing where nothing is recorded."""
-        self._teller = Teller(stream, warn) if stream is not None and warn is not None else None
+        """Report what follows in this stream, or nothing where nothing is recorded."""
+        self._reporter = (
+            LintReporter(stream, warn) if stream is not None and warn is not None else None
+        )
 
     @harmless
     def attached(self, scaler: Any, models: Models) -> None:
         """The scaler is monitored from now on."""
         self._sharded = is_sharded_scaler(scaler)
         self._scaler, self._beginning = weakref.ref(scaler), beginning(scaler)
-        if self._teller is not None:
+        if self._reporter is not None:
             named = [pair for _, model in named_models(models) for pair in model.named_parameters()]
-            self._weigh(self._teller, [(parameter, name) for name, parameter in named])
+            self._weigh(self._reporter, [(parameter, name) for name, parameter in named])
 
     def begins(self, *, loaded: bool) -> None:
         """The scaler was made, or ``loaded``: it has scaled no loss since."""
@@ -150,18 +152,18 @@ class Linter:
         """`scale()` is being called with the loss."""
         strayed = self._idle and self._strayed
         self._idle = self._strayed = False
-        if self._teller is None:
+        if self._reporter is None:
             return
         if strayed:
             when = " after its state was loaded" if self._loaded else ""
-            self._teller.say("moved_outside_training", when=when)
+            self._reporter.say("moved_outside_training", when=when)
         if not self._scaled and computes_in(outputs) is torch.bfloat16:
-            self._teller.say("scaler_under_bf16")
+            self._reporter.say("scaler_under_bf16")
         if scaled_before(outputs):
-            self._teller.say("scaled_twice")
+            self._reporter.say("scaled_twice")
         self._scaled += 1
         if self._scaled == UNSTEPPED_MAX and not self._seen:
-            self._teller.say("no_step", count=UNSTEPPED_MAX)
+            self._reporter.say("no_step", count=UNSTEPPED_MAX)
         for seen in self._seen.values():
             if seen.passes is not None:
                 seen.passes.scaling()
@@ -180,11 +182,11 @@ class Linter:
     @harmless
     def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
         """The gradients of an optimizer are about to be unscaled, by `unscale_` or in `step`."""
-        if self._teller is not None:
-            seen = self._of(optimizer, self._teller)
+        if self._reporter is not None:
+            seen = self._of(optimizer, self._reporter)
             seen.unscaled |= explicit
             if seen.passes is not None:
-                seen.passes.unscaling(optimizer, explicit=explicit, teller=self._teller)
+                seen.passes.unscaling(optimizer, explicit=explicit, reporter=self._reporter)
 
     def stepping(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
         """`step()` is being called, for the first time in this iteration."""
@@ -195,7 +197,7 @@ class Linter:
             self._moved = True
         elif seen.rates.steps >= FROZEN_AFTER and not seen.weighed:
             seen.weighed = True
-            self._tell_of_frozen(optimizer, seen)
+            self._report_frozen(optimizer, seen)
 
     @harmless
     def has_stepped(self, optimizer: torch.optim.Optimizer) -> None:
@@ -205,7 +207,7 @@ class Linter:
             seen.steps.stepped(optimizer)
 
     def stepped(self, optimizer: torch.optim.Optimizer, steps: int) -> None:
-        """So many steps were taken of which nothing was told; the next one tells whether the rate differs by then."""
+        """So many steps were taken without `stepping`; the next one shows whether the rate differs by then."""
         seen = self._seen.get(id(optimizer))
         if seen is not None and seen.optimizer() is optimizer:
             seen.rates.steps += steps
@@ -219,17 +221,17 @@ class Linter:
         optimizer: torch.optim.Optimizer | None,
     ) -> None:
         """torch raised in one of the scaler's methods: say why where that is known."""
-        if (teller := self._teller) is None or not isinstance(error, AssertionError):
+        if (reporter := self._reporter) is None or not isinstance(error, AssertionError):
             return
         if has_no_scale(scaler):
-            teller.say("used_before_scale", where=where, why=LOADED if self._loaded else UNSCALED)
+            reporter.say("used_before_scale", where=where, why=LOADED if self._loaded else UNSCALED)
         elif where == "step" and optimizer is not None:
-            seen, parameters = self._of(optimizer, teller), parameters_of(optimizer)
+            seen, parameters = self._of(optimizer, reporter), parameters_of(optimizer)
             ids = self._registry.of_models()
             steps = seen.rates.steps - 1
             why = why_no_gradients(parameters, seen.held, ids, steps, constructor_of(optimizer))
             if why is not None:
-                teller.say(
+                reporter.say(
                     "no_gradients",
                     list(map(self._name, parameters)),
                     optimizer=self._names.name(optimizer),
@@ -240,13 +242,13 @@ class Linter:
 
     def stepped_again(self) -> None:
         """`step()` or `unscale_()` was refused, for no `update()` was called since the last step."""
-        if self._teller is not None:
-            self._teller.say("no_update")
+        if self._reporter is not None:
+            self._reporter.say("no_update")
 
     def unscaled_again(self) -> None:
         """`unscale_()` was refused, for it was called since the last update already."""
-        if self._teller is not None:
-            self._teller.say("unscale_in_accumulation")
+        if self._reporter is not None:
+            self._reporter.say("unscale_in_accumulation")
 
     @harmless
     def moved(self) -> None:
@@ -268,10 +270,10 @@ class Linter:
     def written(self, steps: Sequence[wire.OptimizerStep], skips: int, scale: float) -> None:
         """What is known now of the next update: its steps, and the scale after it. May be called on another thread."""
         self._scale = scale
-        if self._at_risk and self._teller is not None:
+        if self._at_risk and self._reporter is not None:
             for step in steps:
                 if step.skipped and step.optimizer in self._at_risk:
-                    self._teller.say("fused_sgd", optimizer=step.optimizer)
+                    self._reporter.say("fused_sgd", optimizer=step.optimizer)
             self._at_risk.difference_update(step.optimizer for step in steps)
         if not skips:
             self.streak = 0
@@ -283,34 +285,34 @@ class Linter:
 
     @harmless
     def _look_back(self, steps: Collection[int]) -> None:
-        if (teller := self._teller) is None:
+        if (reporter := self._reporter) is None:
             return
         self._wait(steps)
         seen = {step: self._seen[step] for step in steps if step in self._seen}
         for each in seen.values():
-            self._look_at(each, teller)
-        self._tell_of_shared(seen, teller)
-        self._see_losses(teller)
+            self._look_at(each, reporter)
+        self._report_shared(seen, reporter)
+        self._see_losses(reporter)
         self.early = self._idle or any(each.passes is not None for each in self._seen.values())
         if self._suspect:
             self._suspect = False
             optimizers = [optimizer for each in seen.values() if (optimizer := each.optimizer())]
-            teller.submit(look(optimizers, self._name, teller))
+            reporter.submit(look(optimizers, self._name, reporter))
 
-    def _look_at(self, seen: _SeenOptimizer, teller: Teller) -> None:
+    def _look_at(self, seen: _SeenOptimizer, reporter: LintReporter) -> None:
         if seen.passes is not None:
-            seen.passes.updated(self._scale, teller, alone=len(self._seen) == 1)
+            seen.passes.updated(self._scale, reporter, alone=len(self._seen) == 1)
         optimizer = seen.optimizer()
         if seen.steps is not None and optimizer is not None and seen.steps.past(optimizer):
-            teller.say("stepped_past", optimizer=self._names.name(optimizer))
+            reporter.say("stepped_past", optimizer=self._names.name(optimizer))
         if seen.passes is not None and seen.passes.over:
             seen.passes = seen.steps = None
 
-    def _see_losses(self, teller: Teller) -> None:
+    def _see_losses(self, reporter: LintReporter) -> None:
         unpassed = self._losses.count > self._losses.begun and not self._losses.by_hand
         self._unpassed = self._unpassed + 1 if unpassed else 0
-        if self._unpassed == ENOUGH and not teller.knows("unscaled_loss"):
-            teller.say("never_backward")
+        if self._unpassed == ENOUGH and not reporter.knows("unscaled_loss"):
+            reporter.say("never_backward")
         self._losses.updated()
 
     def _wait(self, steps: Collection[int]) -> None:
@@ -319,39 +321,41 @@ class Linter:
             seen.waiting = seen.waiting + 1 if seen.unscaled and key not in steps else 0
             seen.unscaled = False
             optimizer = seen.optimizer()
-            if seen.waiting == WAITING and self._teller is not None and optimizer is not None:
-                self._teller.say("unstepped", optimizer=self._names.name(optimizer), count=WAITING)
+            if seen.waiting == WAITING and self._reporter is not None and optimizer is not None:
+                self._reporter.say(
+                    "unstepped", optimizer=self._names.name(optimizer), count=WAITING
+                )
 
     @harmless
     def _step_early(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
-        if (teller := self._teller) is None:
+        if (reporter := self._reporter) is None:
             return
-        seen = self._of(optimizer, teller)
+        seen = self._of(optimizer, reporter)
         if path == "unscaled" and seen.passes is not None:
-            seen.passes.stepping(optimizer, teller)
+            seen.passes.stepping(optimizer, reporter)
         elif path == "fused" and self._sharded:
             name, constructor = self._names.name(optimizer), constructor_of(optimizer)
-            teller.say("sharded_fused", optimizer=name, constructor=constructor)
+            reporter.say("sharded_fused", optimizer=name, constructor=constructor)
         self._moved |= seen.rates.differ(optimizer)
 
     @harmless
-    def _tell_of_frozen(self, optimizer: torch.optim.Optimizer, seen: _SeenOptimizer) -> None:
-        if self._teller is not None and seen.rates.frozen(optimizer):
+    def _report_frozen(self, optimizer: torch.optim.Optimizer, seen: _SeenOptimizer) -> None:
+        if self._reporter is not None and seen.rates.frozen(optimizer):
             name = self._names.name(optimizer)
-            self._teller.say("scheduler_frozen", optimizer=name, updates=FROZEN_AFTER)
+            self._reporter.say("scheduler_frozen", optimizer=name, updates=FROZEN_AFTER)
 
-    def _of(self, optimizer: torch.optim.Optimizer, teller: Teller) -> _SeenOptimizer:
+    def _of(self, optimizer: torch.optim.Optimizer, reporter: LintReporter) -> _SeenOptimizer:
         seen = self._seen.get(id(optimizer))
         if seen is None or seen.optimizer() is not optimizer:
-            seen = self._seen[id(optimizer)] = self._meet(optimizer, teller)
+            seen = self._seen[id(optimizer)] = self._meet(optimizer, reporter)
             self.early = True
         return seen
 
-    def _meet(self, optimizer: torch.optim.Optimizer, teller: Teller) -> _SeenOptimizer:
+    def _meet(self, optimizer: torch.optim.Optimizer, reporter: LintReporter) -> _SeenOptimizer:
         parameters = parameters_of(optimizer)
-        self._weigh(teller, [(parameter, self._name(parameter)) for parameter in parameters])
+        self._weigh(reporter, [(parameter, self._name(parameter)) for parameter in parameters])
         if self._scaler is not None and made_anew(optimizer, self._scaler, self._beginning):
-            teller.say("scaler_made_anew", optimizer=self._names.name(optimizer))
+            reporter.say("scaler_made_anew", optimizer=self._names.name(optimizer))
         if begins_with_leftovers(optimizer):
             self._at_risk.add(self._names.name(optimizer))
         # Who makes an optimizer anew at every step leaves none behind here.
@@ -367,7 +371,7 @@ class Linter:
         steps = Steps(optimizer) if passes is not None else None
         return _SeenOptimizer(weakref.ref(optimizer), passes, shares, held, steps)
 
-    def _weigh(self, teller: Teller, parameters: list[tuple[torch.Tensor, str]]) -> None:
+    def _weigh(self, reporter: LintReporter, parameters: list[tuple[torch.Tensor, str]]) -> None:
         """Whether there are fp16 weights to be trained."""
         fp16 = [
             name
@@ -375,9 +379,9 @@ class Linter:
             if parameter.dtype is torch.float16 and parameter.requires_grad
         ]
         if fp16 and not self._sharded:
-            teller.say("fp16_parameters", fp16, count=len(fp16))
+            reporter.say("fp16_parameters", fp16, count=len(fp16))
 
-    def _tell_of_shared(self, stepped: dict[int, _SeenOptimizer], teller: Teller) -> None:
+    def _report_shared(self, stepped: dict[int, _SeenOptimizer], reporter: LintReporter) -> None:
         for key, seen in stepped.items():
             for other, names in seen.shares:
                 both = [stepped[each] for each in stepped if each in (other, key)]
@@ -385,7 +389,7 @@ class Linter:
                 if len(optimizers) == 2:  # and not one of them gone already
                     first, second = map(self._names.name, optimizers)
                     count = len(names)
-                    teller.say("shared_parameter", names, first=first, second=second, count=count)
+                    reporter.say("shared_parameter", names, first=first, second=second, count=count)
 
     def _name(self, parameter: torch.Tensor) -> str:
         index = self._registry.index(parameter)

@@ -12,7 +12,7 @@ from ampmon.lints.clearing import Clearing
 from ampmon.lints.clipping import Clipping
 from ampmon.lints.losses import Losses
 from ampmon.lints.optimizers import parameters_of
-from ampmon.lints.teller import ENOUGH, Teller
+from ampmon.lints.reporter import ENOUGH, LintReporter
 from ampmon.lints.turns import Turns
 from ampmon.probe.gradients import MEASURED, is_distributed, plain_gradients
 from ampmon.probe.order import forget_hooks
@@ -26,7 +26,7 @@ MOST = 64
 
 
 class Passes:
-    """The backward passes that reach one parameter, counted by a hook; its gradient's version tells what others do.
+    """The backward passes that reach one parameter, counted by a hook; its gradient's version shows what others do.
 
     Whatever writes into a tensor raises its version by one, and so does a backward pass that adds to it; unscaling does
     not. Holds neither parameter nor gradient, but finds them again in the optimizer.
@@ -135,7 +135,7 @@ class Passes:
                 self._filled = Readback(torch.count_nonzero(gradient))
 
     def unscaling(
-        self, optimizer: torch.optim.Optimizer, *, explicit: bool, teller: Teller
+        self, optimizer: torch.optim.Optimizer, *, explicit: bool, reporter: LintReporter
     ) -> None:
         """The gradients are about to be unscaled, by `unscale_` or in `step`."""
         version = _version(self._parameter())
@@ -144,23 +144,23 @@ class Passes:
         else:
             self._turns.stepping()
         if self.autocast:
-            teller.say("backward_under_autocast")
+            reporter.say("backward_under_autocast")
         if version is None or not self._count:
             return
         if self._divided == (self._count, version):
-            teller.say("unscaled_twice")
+            reporter.say("unscaled_twice")
         self._divided = self._count, version
-        self._see_whether_kept(version, teller)
+        self._see_whether_kept(version, reporter)
         if (
             self._moved is not None
             and self._count > self._moved[0]
             and self._only_added(self._moved, version)
         ):
-            teller.say("scale_within_batch")
+            reporter.say("scale_within_batch")
         if self._bare is not None and (not self._scaled or self._only_added(self._bare, version)):
-            teller.say("unscaled_loss")
+            reporter.say("unscaled_loss")
         if version != self._version and (
-            self._clearing.wants or not teller.knows("clip_before_unscale")
+            self._clearing.wants or not reporter.knows("clip_before_unscale")
         ):
             self._clearing.stepping(self._measure(optimizer))
 
@@ -169,21 +169,21 @@ class Passes:
         count, at = since
         return version == at + self._count - count
 
-    def _see_whether_kept(self, version: int, teller: Teller) -> None:
-        # Where others write into it too, as DDP's reducer does, the first pass tells, if it is of this step's loss.
+    def _see_whether_kept(self, version: int, reporter: LintReporter) -> None:
+        # Where others write into it too, as DDP's reducer does, the first pass decides, if it is of this step's loss.
         added = self._left is not None and version == self._left + self._count
         kept = added or (self._scalings == 1 and self._untouched)
         self._kept = self._kept + 1 if kept else 0
-        self._turns.unscaling(teller, kept=kept)
+        self._turns.unscaling(reporter, kept=kept)
         filled = self._filled is not None and self._filled.ready() and self._filled.result().item()
         if self._kept >= ENOUGH and filled:
-            teller.say("uncleared_gradients")
+            reporter.say("uncleared_gradients")
 
-    def stepping(self, optimizer: torch.optim.Optimizer, teller: Teller) -> None:
+    def stepping(self, optimizer: torch.optim.Optimizer, reporter: LintReporter) -> None:
         """`step()` is being called, after `unscale_()`."""
         self._turns.stepping()
         if self._unscaled is not None and self._scaled > self._unscaled:
-            teller.say("unscale_in_accumulation")
+            reporter.say("unscale_in_accumulation")
         version = _version(self._parameter())
         if version is None:
             if all(each.grad is None for each in parameters_of(optimizer)):
@@ -197,15 +197,15 @@ class Passes:
         if self._count and version is not None:
             self._moved = (self._count, version)
 
-    def updated(self, scale: float, teller: Teller, *, alone: bool) -> None:
+    def updated(self, scale: float, reporter: LintReporter, *, alone: bool) -> None:
         """An update has ended; ``scale`` is the newest one known, or 0, ``alone`` if the scaler has one optimizer."""
-        self._clipping.updated(scale, teller)
+        self._clipping.updated(scale, reporter)
         gradient = self._gradient()
         kept = gradient is None or gradient.data_ptr() == self._place
         self._clearing.updated(
-            teller, accumulates=alone and kept and self._whole and self._scalings > 1
+            reporter, accumulates=alone and kept and self._whole and self._scalings > 1
         )
-        self._turns.updated(teller, alone=alone)
+        self._turns.updated(reporter, alone=alone)
         self._scaled, self._whole = 0, True
         self._bare = self._divided = None
         self._left = _version(self._parameter())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ampmon.lints.optimizers import state_of
-from ampmon.lints.teller import Teller
+from ampmon.lints.reporter import LintReporter
 from ampmon.probe.gradients import local_elements
 from ampmon.probe.ring import Readback
 
@@ -20,7 +20,7 @@ NameOf = Callable[[torch.Tensor], str]
 class PendingLook:
     """Which of some tensors were finite, perhaps still on its way to the host."""
 
-    teller: Teller
+    reporter: LintReporter
     names: list[list[str]]
     flags: list[Readback]
     brief = False
@@ -36,11 +36,11 @@ class PendingLook:
             if not finite
         ]
         if poisoned:
-            self.teller.say("poisoned_state", list(dict.fromkeys(poisoned)), count=len(poisoned))
+            self.reporter.say("poisoned_state", list(dict.fromkeys(poisoned)), count=len(poisoned))
 
 
 def look(
-    optimizers: Iterable[torch.optim.Optimizer], name_of: NameOf, teller: Teller
+    optimizers: Iterable[torch.optim.Optimizer], name_of: NameOf, reporter: LintReporter
 ) -> PendingLook:
     """Begin to look at the weights and states of optimizers. One pass over them; waits for no device."""
     by_device: dict[torch.device, tuple[list[str], list[torch.Tensor]]] = {}
@@ -51,7 +51,7 @@ def look(
             flags.append(tensor.isfinite().all())
     parts = by_device.values()
     copies = [Readback(torch.stack(flags)) for _, flags in parts]
-    return PendingLook(teller, [names for names, _ in parts], copies)
+    return PendingLook(reporter, [names for names, _ in parts], copies)
 
 
 def _held(optimizer: torch.optim.Optimizer, name_of: NameOf) -> Iterator[tuple[str, torch.Tensor]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ampmon.lints.teller import Teller
+from ampmon.lints.reporter import LintReporter
 
 
 FROZEN_AFTER = 1000
@@ -45,8 +45,8 @@ class Rates:
 class Schedule:
     """Joins what the training thread sees of rates with which updates were skipped, as records come to be written."""
 
-    def __init__(self, teller: Callable[[], Teller | None]) -> None:
-        self._teller = teller
+    def __init__(self, reporter: Callable[[], LintReporter | None]) -> None:
+        self._reporter = reporter
         self._skipped = False
         self._ahead = 0
 
@@ -56,7 +56,7 @@ class Schedule:
         self._skipped = skipped
         if scheduled:
             self._ahead += 1
-            teller = self._teller()
-            if self._ahead == ENOUGH and teller is not None:
-                teller.say("scheduler_on_skip")
+            reporter = self._reporter()
+            if self._ahead == ENOUGH and reporter is not None:
+                reporter.say("scheduler_on_skip")
         return scheduled

@@ -7,7 +7,7 @@ import weakref
 import torch
 
 from ampmon.lints.optimizers import parameters_of, state_of
-from ampmon.lints.teller import ENOUGH
+from ampmon.lints.reporter import ENOUGH
 
 
 State = tuple[object, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ampmon.lints.losses import Losses
-from ampmon.lints.teller import ENOUGH, Teller
+from ampmon.lints.reporter import ENOUGH, LintReporter
 
 
 class Turns:
@@ -28,17 +28,17 @@ class Turns:
         """The optimizer is about to step."""
         self._stepped = True
 
-    def unscaling(self, teller: Teller, *, kept: bool) -> None:
+    def unscaling(self, reporter: LintReporter, *, kept: bool) -> None:
         """The gradients are about to be unscaled; ``kept`` if they hold those that the last update left."""
         self._lost = self._lost + 1 if self._dropped and not kept else 0
         if self._lost >= ENOUGH:
-            teller.say("cleared_before_step")
+            reporter.say("cleared_before_step")
 
-    def updated(self, teller: Teller, *, alone: bool) -> None:
+    def updated(self, reporter: LintReporter, *, alone: bool) -> None:
         """An update has ended; ``alone`` if the scaler has one optimizer."""
         self._repeats = self._repeats + 1 if self._again else 0
         if self._repeats == ENOUGH:
-            teller.say("backward_twice")
+            reporter.say("backward_twice")
         # Where there are several, the loss of one may reach another's parameters, which that clears.
         self._dropped = alone and self._late
         self._again = self._stepped = self._late = False

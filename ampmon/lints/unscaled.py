@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ampmon.lints.precision import computes_in
-from ampmon.lints.teller import Teller, Warn
+from ampmon.lints.reporter import LintReporter, Warn
 from ampmon.training.call import Call
 from ampmon.training.series import Stream
 
@@ -26,5 +26,5 @@ def say_unscaled(stream: Stream, warn: Warn, loss: Any, why: str, call: Call | N
     if "enabled" in call.arguments:
         wanted["enabled"] = "True"
     fix = call.code(wanted, note)
-    Teller(stream, warn).say("fp16_without_scaler", scaler=why, call=fix)
+    LintReporter(stream, warn).say("fp16_without_scaler", scaler=why, call=fix)
     return True

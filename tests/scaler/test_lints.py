@@ -20,7 +20,7 @@ from ampmon.client.gear import LOOK_EVERY
 from ampmon.lints.losses import Losses
 from ampmon.lints.passes import look_on
 from ampmon.lints.poison import look
-from ampmon.lints.teller import Teller
+from ampmon.lints.reporter import LintReporter
 from ampmon.lints.words import LINTS
 from older_torch import SEES_PRECISION, named
 from probe.test_no_sync import NoSync
@@ -467,7 +467,7 @@ def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
     loop = Loop(Adam)
     run = current_run.ensure()
     assert run is not None
-    teller = Teller(run.stream("lints"), run.warn)
+    reporter = LintReporter(run.stream("lints"), run.warn)
     passes = None
     for update in range(3):
         loop.loss().backward()
@@ -477,14 +477,14 @@ def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
         if update == 1:
             loop.gradients()[0].mul_(0.5)
         with NoSync():
-            passes.unscaling(loop.optimizer, explicit=False, teller=teller)
-            passes.updated(0.0, teller, alone=True)
+            passes.unscaling(loop.optimizer, explicit=False, reporter=reporter)
+            passes.updated(0.0, reporter, alone=True)
             passes.scaling()
         loop.optimizer.step()
     assert passes is not None
     assert (passes._filled is not None, passes._clipping.is_written) == (True, True)
     with NoSync():
-        pending = look([loop.optimizer], lambda parameter: "it", teller)
+        pending = look([loop.optimizer], lambda parameter: "it", reporter)
     assert pending.ready()
 
 

@@ -1,4 +1,4 @@
-"""Says each lint once: as an event of its stream, and, where it is more than a notice, as a warning."""
+"""Reports each lint once: as an event of its stream, and, where it is more than a notice, as a warning."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ Warn: TypeAlias = Callable[[str, str], None]
 """Warns of a message, once for each key."""
 
 
-class Teller:
-    """Tells of one stream's lints. May be called on any thread."""
+class LintReporter:
+    """Reports the lints of one stream. May be called on any thread."""
 
     def __init__(self, stream: Stream, warn: Warn) -> None:
         self._stream = stream
         self._warn = warn
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def knows(self, rule: str) -> bool:
-        """Whether this was said already."""
-        return rule in self._told
+        """Whether this was reported already."""
+        return rule in self._reported
 
     def submit(self, look: Deferred) -> None:
         """Hand in what can be said only when its values are on the host."""
         self._stream.submit(look)
 
     def say(self, rule: str, parameters: Sequence[str] = (), **values: object) -> None:
-        """Say a lint, with the values for the places in its words, once."""
-        if rule in self._told:
+        """Report a lint, with the values for the places in its words, once."""
+        if rule in self._reported:
             return
-        self._told.add(rule)
+        self._reported.add(rule)
         lint = LINTS[rule]
         texts = lint.title, lint.explanation, lint.fix
         title, explanation, fix = (text.format(**values) for text in texts)
