@@ -36,7 +36,7 @@ class ActivationSampler:
 
     Others are watched after an update whose loss was not finite: for where that began, magnitudes alone are gathered.
     Whether an iteration is sampled must be known before its forward pass, so it is decided when the one before ends.
-    ``failed`` is told of errors, and nothing here raises but what it does.
+    ``failed`` is called with errors, and nothing here raises but what it does.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ActivationSampler:
         return tuple(self._registry.modules)
 
     def lost(self, ordinal: int, lost: Lost | None) -> None:
-        """An update is written; ``lost`` tells that its loss was not finite. May be called on another thread."""
+        """An update is written; ``lost`` is set where its loss was not finite. May be called on another thread."""
         if lost is not None:
             self._watched_until = ordinal + 1 + WATCHED
             self._seen += lost[0] is not None
@@ -83,7 +83,7 @@ class ActivationSampler:
     def begin(self, ordinal: int, here: bool) -> bool:
         """Hook the modules if the iteration with this ordinal is to be sampled ``here``, or watched on any rank.
 
-        Tells whether there are new modules.
+        Returns whether there are new modules.
         """
         self.drop()
         measures = self._every is not None and not ordinal % self._every and here

@@ -97,7 +97,7 @@ class Preflight:
 
 
 def _row(name: str, *cells: str) -> str:
-    """A name's end tells more than its beginning."""
+    """A name's end says more than its beginning."""
     name = name if len(name) <= NAME else f"…{name[1 - NAME :]}"
     return (f"{name:{NAME}}" + "".join(f"{cell:>11}" for cell in cells)).rstrip()
 

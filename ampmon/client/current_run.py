@@ -174,5 +174,5 @@ atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 # A child of multiprocessing leaves without running the exit handlers of atexit, and forgets its parent's own of
-# multiprocessing after it was forked: then it is told of ours. What is registered lives as long as this function.
+# multiprocessing after it was forked: then it is given ours. What is registered lives as long as this function.
 register_after_fork(_finish_in_worker, _finish_in_worker)

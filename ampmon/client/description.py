@@ -41,8 +41,8 @@ class Description:
         self._rules: tuple[Any, ...] = ()
 
     def is_old(self, scaler: Any, ordinal: int) -> bool:
-        """Whether the scaler goes by other rules than were told last. Looks now and then: what changes them at every
-        update shall not fill the spool."""
+        """Whether the scaler goes by other rules than its last header says. Looks now and then: what changes them at
+        every update shall not fill the spool."""
         if ordinal < self._looked + RULES_EVERY:
             return False
         self._looked = ordinal
@@ -69,7 +69,7 @@ class Description:
             growth_interval=_count(interval),
             sample=None if self._config.sample == "all" else self._config.sample,
             budget=self._budget.share,
-            call=None if self._call is None else self._call.told,
+            call=None if self._call is None else self._call.to_wire(),
             parameters=tuple(self._registry.parameters),
             modules=self._activations.modules,
         )

@@ -1,4 +1,4 @@
-"""`stream`: loss scaling that no torch GradScaler does, told update by update. Knows no framework.
+"""`stream`: loss scaling that no torch GradScaler does, recorded update by update. Knows no framework.
 
 Gradients are looked at where an integration says when they are complete and still scaled.
 """
@@ -158,7 +158,7 @@ class FeedGradients:
         return step
 
     def interval(self) -> dict[str, Any]:
-        """What the record of a sample tells of the budget."""
+        """What the record of a sample says of the budget."""
         return {"interval": self._budget.every, "over_budget": self._budget.exceeded}
 
     def shares(self) -> dict[str, float]:
@@ -189,7 +189,7 @@ class Feed(Reporting):
             greet(run)
 
     def update(self, scale: Value, new_scale: Value, skipped: bool | torch.Tensor) -> None:
-        """Tell of an update: the scale in force, the one it left, and whether the optimizer's step was skipped.
+        """Record an update: the scale in force, the one it left, and whether the optimizer's step was skipped.
 
         Each may be a tensor of one element on any device: it is copied, and nothing waits for it. Call it once an
         update, after the scale was moved. Never raises, syncs or blocks.
@@ -210,8 +210,8 @@ class Feed(Reporting):
                 "cost": self._account.settle(duration, 0.0, iteration.spans, sampled=sampled),
             }
             stream.ordinal += 1
-            told = functools.partial(self._told, stream, iteration, more)
-            stream.submit(_Pending(values, iteration, told))
+            put = functools.partial(self._put, stream, iteration, more)
+            stream.submit(_Pending(values, iteration, put))
             self._account.handed_over(started, sampled=sampled)
 
     @property
@@ -224,7 +224,7 @@ class Feed(Reporting):
         self._account = self._gradients.account
 
     def unscaling(self) -> None:
-        """The gradients of the update that `update` tells of next are complete, and still scaled. Not public."""
+        """The gradients of the update that `update` records next are complete, and still scaled. Not public."""
         with self._harmless() as stream:
             if stream is None or self._gradients is None or self._recorder is None:
                 return
@@ -277,7 +277,7 @@ class Feed(Reporting):
         header = self._policy.header(stream.name)
         run.header(self._gradients.described(header) if self._gradients is not None else header)
 
-    def _told(
+    def _put(
         self, stream: Stream, iteration: Iteration, more: dict[str, Any], values: list[float]
     ) -> None:
         scale, after, found = values
@@ -310,7 +310,7 @@ class _Pending:
 
     values: list[Kept]
     iteration: Iteration
-    told: Callable[[list[float]], None]
+    put: Callable[[list[float]], None]
 
     @property
     def brief(self) -> bool:
@@ -321,7 +321,7 @@ class _Pending:
         return ready and self.iteration.ready()
 
     def write(self) -> None:
-        self.told(
+        self.put(
             [value if isinstance(value, float) else float(value.result()) for value in self.values]
         )
 

@@ -1,4 +1,4 @@
-"""What the server found wrong with the run, as the process itself comes to know it: kept, warned of, told to who asked.
+"""What the server found wrong with the run, as its process comes to know it: kept, warned of, and passed to listeners.
 
 All of it happens on the maintenance thread, but for the users' functions, which have a thread of their own.
 """
@@ -30,15 +30,15 @@ class FindingListener:
     def __init__(self, scaler: str, call: Callable[[wire.Finding], object]) -> None:
         self._scaler = scaler
         self._call = call
-        self._told: dict[tuple[str, str], int] = {}
+        self._passed: dict[tuple[str, str], int] = {}
 
     def news(self, findings: tuple[wire.Finding, ...]) -> list[Callable[[], object]]:
         """The calls to be made."""
         calls: list[Callable[[], object]] = []
         for finding in of_scaler(findings, self._scaler):
             key, rank = (finding.rule, finding.scaler), _RANKS[finding.severity]
-            if rank > self._told.get(key, -1):
-                self._told[key] = rank
+            if rank > self._passed.get(key, -1):
+                self._passed[key] = rank
                 calls.append(partial(self._call, finding))
         return calls
 
@@ -67,7 +67,7 @@ class Findings:
         self._caller = Reader(self._failed, thread="ampmon-findings", doing="on_finding")
 
     def listen(self, listener: FindingListener) -> None:
-        """Tell it from now on of what is new to it. Holds it weakly."""
+        """Pass what is new to it from now on. Holds it weakly."""
         self._listeners.add(listener)
 
     def look(self, path: Path) -> None:

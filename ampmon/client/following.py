@@ -24,7 +24,7 @@ class ScaleFollower:
 
     A step of an optimizer that is not fused reads found_inf, the one synchronisation of an iteration. With that, scale
     and growth tracker need no reading: they are followed, and checked at each sample by what the device says.
-    ``failed`` is told where that is something else.
+    ``failed`` is called where that is something else.
     """
 
     def __init__(self, scaler: Any, failed: Callable[[str, Exception], None]) -> None:
@@ -42,7 +42,7 @@ class ScaleFollower:
     def decide(
         self, state: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[torch.device, torch.Tensor] | None]:
-        """An optimizer's state with its found_inf brought to the host, and those by device that tell of an overflow.
+        """An optimizer's state with its found_inf brought to the host, and those by device that show an overflow.
 
         None for those where nothing was brought: all is on the host, or it is not to be done here. Waits for the
         devices, once each, as the stock step does. Raises what that raises.
@@ -79,13 +79,13 @@ class ScaleFollower:
     def after(
         self, scaler: Any, iteration: Iteration, *, manual: bool
     ) -> tuple[AnyReading, Callable[[Reading], None]]:
-        """The state after `update()`, and who is to be told of it once it is known. Waits for no device."""
+        """The state after `update()`, and what to call with it once it is known. Waits for no device."""
         if not iteration.found:
             return self._asked(scaler, iteration.before), nothing
         state = self.mirror.follow(scaler, None if manual else iteration.overflowed)
         if state is not None and isinstance(iteration.before, Reading):
             return Reading(*state, []), nothing
-        return outcome.read(scaler, ()), partial(self._told, self.mirror.updates, state)
+        return outcome.read(scaler, ()), partial(self._check, self.mirror.updates, state)
 
     def _asked(self, scaler: Any, before: AnyReading | None) -> AnyReading:
         """The state after an update, and with it what one before it still asks for."""
@@ -103,15 +103,15 @@ class ScaleFollower:
         scale, tracker = tensors
         self._last = last, (id(scale), versions[0], id(tracker), versions[1]), tensors
 
-    def _told(self, update: int, state: State | None, reading: Reading) -> None:
+    def _check(self, update: int, state: State | None, reading: Reading) -> None:
         """The device's word on the state after an update. May be called on another thread."""
         if state is None:
             self.mirror.heard(update, reading)
         elif repr(state) != repr((reading.scale, reading.growth_tracker)):  # a NaN is like another
             self.mirror.distrust()
-            told = f"{reading.scale}, {reading.growth_tracker}"
-            self._failed("following the scale", ValueError(f"{state} is {told} on the device"))
+            actual = f"{reading.scale}, {reading.growth_tracker}"
+            self._failed("following the scale", ValueError(f"{state} is {actual} on the device"))
 
 
 def nothing(_: Reading) -> None:
-    """Nobody is to be told of the state."""
+    """Ignore the state."""

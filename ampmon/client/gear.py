@@ -5,7 +5,7 @@ moves, a step out of order, any other hook. The iteration at hand goes on in the
 through. Both gears count in the same objects and write to the same spool.
 
 A fused optimizer's step does not bring to the host what was found. Then each update asks the device, as in the full
-gear: its record waits for the answer, and the gear is left when one tells of another scale.
+gear: its record waits for the answer, and the gear is left when one gives another scale.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class PlainGear:
         "_script",
         "_steps",
         "_stream",
+        "_taken",
         "_tensors",
-        "_told",
         "_tracker",
         "_versions",
         "_weak",
@@ -116,7 +116,7 @@ class PlainGear:
         self.scale, self.unscale, self.step, self._decide, self.update = stock
         self._left = updates
         self._steps = ended.iteration.steps
-        self._told = tuple(self._steps.values())
+        self._taken = tuple(self._steps.values())
         assert monitor._recorder is not None
         self._stream, self._recorder = ended.stream, monitor._recorder
         self._scaler = ref(scaler)
@@ -192,7 +192,7 @@ class PlainGear:
 
     @staticmethod
     def _is_asked(ended: PendingUpdate) -> bool:
-        """Whether a device was asked for it, since its one optimizer's step told the host nothing."""
+        """Whether a device was asked for it, since its one optimizer's step brought nothing to the host."""
         found, steps = ended.iteration.found, ended.iteration.steps
         return isinstance(ended.after, ReadingOnDevice) and not found and len(steps) == 1
 
@@ -214,10 +214,10 @@ class PlainGear:
         iteration = monitor._iteration = self._iteration
         iteration.sampling = False if begun else None
         for call in so_far:
-            self._tell(iteration, call)
+            self._replay(iteration, call)
 
-    def _tell(self, iteration: Iteration, call: int) -> None:
-        """Have the full gear know of an optimizer that was unscaled or stepped in the iteration at hand."""
+    def _replay(self, iteration: Iteration, call: int) -> None:
+        """Give the full gear an optimizer that was unscaled or stepped in the iteration at hand."""
         monitor, scaler = self._monitor, self._scaler()
         optimizer = self._optimizers[called(call)]()
         iteration.calls.append(call)
@@ -283,7 +283,7 @@ class PlainGear:
         """Have the device look for culprits before gradients are clipped, where it can do so by itself."""
         started = self._account.clock()
         measurer = self._monitor._measurer
-        measurer.after_unscale(optimizer, self._iteration, found, told=False)
+        measurer.after_unscale(optimizer, self._iteration, found, deferred=False)
         self._account.spend(started)
 
     def stepping(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -292,7 +292,7 @@ class PlainGear:
         if self._expected[at] != id(optimizer):
             return False
         if self._asks:  # a rate that moves matters where the update before turns out to be skipped
-            self._monitor._linter.stepping(optimizer, self._told[0].path)
+            self._monitor._linter.stepping(optimizer, self._taken[0].path)
         self._at = at + 1
         return True
 
@@ -362,7 +362,7 @@ class PlainGear:
             self._iteration.culprits.clear()
         self._monitor.updates += 1
         duration, cost = self._account.plain(started)
-        self._recorder.write_steady(self._stream, self._scale, tracker, self._told, duration, cost)
+        self._recorder.write_steady(self._stream, self._scale, tracker, self._taken, duration, cost)
 
     def _ask(self, started: int) -> None:
         """Have the record wait for what the device found, and for the state after it."""

@@ -59,7 +59,7 @@ class PendingSample:
 
 @dataclass(slots=True)
 class PendingCulprits:
-    """An optimizer's gradients on one device that were not finite, told by one of four things.
+    """An optimizer's gradients on one device that were not finite, from one of four sources.
 
     ``counted`` on the host; or, perhaps still on their way there, ``flags`` and ``counts`` of the gradients at
     ``indices``; or a ``sample`` that looked at every element.
@@ -88,7 +88,7 @@ class PendingCulprits:
 
 @dataclass(slots=True)
 class Iteration:
-    """What the hooks have gathered since the last update. Optimizers live at least that long: their id tells them."""
+    """What the hooks have gathered since the last update. Optimizers live at least that long: their ids are unique."""
 
     calls: list[int] = field(default_factory=list)
     """Which optimizers were unscaled and stepped, in order: the id of one that was stepped, ~id of one unscaled."""
@@ -296,7 +296,7 @@ def plain(value: float) -> float | str:
 
 
 def plain_state(state: Mapping[str, object]) -> dict[str, float | str]:
-    """What an event tells of a scaler's state: torch's own keys, where they are numbers. Reads no tensor."""
+    """What an event says of a scaler's state: torch's own keys, where they are numbers. Reads no tensor."""
     found = {key: state.get(key) for key in _STATE}
     return {
         key: plain(float(value)) for key, value in found.items() if isinstance(value, (int, float))

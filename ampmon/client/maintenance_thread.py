@@ -1,4 +1,4 @@
-"""The thread that does what may wait: syncs the spool, looks after the sender, tells of losses, and ends all of it."""
+"""The thread that does what may wait: syncs the spool, looks after the sender, reports losses, and ends all of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Household(Protocol):
     def warn(self, key: str, message: str) -> None:
         """Warn the user once for each key."""
 
-    def tell_losses(self) -> None:
+    def report_losses(self) -> None:
         """Write events of what was dropped and thinned since the last."""
 
 
@@ -52,7 +52,7 @@ class MaintenanceThread:
         self._began_s = time.monotonic()
         self._deadline = 0.0
         self._kept = "disk"
-        self._losses_told_s = time.monotonic() - LOSSES_EVERY_S
+        self._losses_reported_s = time.monotonic() - LOSSES_EVERY_S
         self._thread = threading.Thread(target=self._run, name="ampmon", daemon=True)
         self._thread.start()
 
@@ -104,9 +104,9 @@ class MaintenanceThread:
             self._household.event(
                 "spool", kept=self._kept, why=spool.why, window_ms=spool.window_ms
             )
-        if now_s - self._losses_told_s >= LOSSES_EVERY_S:
-            self._losses_told_s = now_s
-            self._household.tell_losses()
+        if now_s - self._losses_reported_s >= LOSSES_EVERY_S:
+            self._losses_reported_s = now_s
+            self._household.report_losses()
         self.warn_of_spool()
 
     def warn_of_spool(self) -> None:

@@ -121,7 +121,7 @@ class Measurer:
         self.set_aside = self._stock = None
 
     def wants_baseline(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether an update that is not sampled would tell what torch's own unscaling takes, which is not known yet."""
+        """Whether an update that is not sampled would show what torch's own unscaling takes, which is not known yet."""
         baseline = self._baselines.get(optimizer) if self._baselines else None
         return baseline is not None and baseline.begun < BASELINES
 
@@ -249,11 +249,11 @@ class Measurer:
         iteration: Iteration,
         found: dict[torch.device, torch.Tensor],
         *,
-        told: bool,
+        deferred: bool,
     ) -> None:
         """Find the culprits where that is not done yet: on a CPU if there are any, elsewhere as the device decides.
 
-        Where the host will be ``told`` before anything else is done to gradients on a device, `search` is left to it.
+        ``deferred``: the host will know before anything else is done to gradients on a device, and calls `search` then.
         Else the device is asked as often as half the budget allows: that takes the longer the more gradients there are.
         Without kernels the device cannot decide: there samples find culprits, or that search.
         """
@@ -263,7 +263,7 @@ class Measurer:
         found = {
             device: flag
             for device, flag in found.items()
-            if not (told and device.type != "cpu")
+            if not (deferred and device.type != "cpu")
             and (self._probe.fuses(device) if self._probe.takes(device) else flag.item())
         }
         if iteration.sampling or all(device.type == "cpu" for device in found):

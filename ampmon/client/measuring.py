@@ -90,7 +90,7 @@ class Measuring:
         self._took = self._spent = 0.0
 
     def announce(self) -> None:
-        """Tell the run, if there is one, that it can be measured."""
+        """Write to the run, if there is one, that it can be measured."""
         run, stream = self._monitor._recorder, self._monitor._stream
         if run is None or stream is None:
             return

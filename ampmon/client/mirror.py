@@ -23,7 +23,7 @@ class Mirror:
     """What scale and growth tracker of a scaler on a device are after each update, where that can be known.
 
     It is known from a reading that has arrived, if the host heard of each update since what was found, and nothing but
-    `update()` wrote into the two tensors: their version counters tell.
+    `update()` wrote into the two tensors: their version counters show it.
     """
 
     def __init__(self) -> None:
@@ -110,6 +110,6 @@ def rules_of(scaler: Any) -> Rules:
 
 
 def stamp(scaler: Any) -> Stamp:
-    """Tells whether anything was written into a scaler's tensors since: they are others then, or of another version."""
+    """Differs once anything is written into a scaler's tensors: they are others then, or of another version."""
     scale, tracker = scaler._scale, scaler._growth_tracker
     return id(scale), scale._version, id(tracker), tracker._version

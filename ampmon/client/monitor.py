@@ -197,8 +197,8 @@ class Monitor(Shown):
         if self._stream is not None:
             started = self._account.clock()
             iteration = self._iteration
-            told = self.follower.decides and iteration.unscales_in_step(id(optimizer))
-            self._measurer.after_unscale(optimizer, iteration, found, told=told)
+            deferred = self.follower.decides and iteration.unscales_in_step(id(optimizer))
+            self._measurer.after_unscale(optimizer, iteration, found, deferred=deferred)
             self._account.spend(started)
 
     @guarded
@@ -252,7 +252,7 @@ class Monitor(Shown):
         self._iteration = Iteration()
         if stream is None or before is None:
             return
-        after, told = self.follower.after(scaler, iteration, manual=manual)
+        after, check = self.follower.after(scaler, iteration, manual=manual)
         self._scale = 0.0 if manual else self._scale
         if not iteration.steps:
             self._linter.moved()
@@ -281,7 +281,7 @@ class Monitor(Shown):
             schedule=self._linter.schedule,
             fresh=self.fresh and not (stream.ordinal or self.updates),
             memory_peak=memory_peak() if sampled else None,
-            done=partial(self._written, told, stream.ordinal),
+            done=partial(self._written, check, stream.ordinal),
         )
         self._order.updated()
         stream.ordinal += 1
@@ -319,7 +319,7 @@ class Monitor(Shown):
 
     @guarded
     def unscale_raised(self, scaler: Any, error: BaseException, optimizer: Any) -> None:
-        """`unscale_()` raised: called twice, or after `step()`, or for gradients that were told of already."""
+        """`unscale_()` raised: called twice, or after `step()`, or for gradients that were reported already."""
         if self._raised != id(error):
             self._begun = None
             if id(optimizer) not in self._iteration.steps:
@@ -338,7 +338,7 @@ class Monitor(Shown):
 
     def _written(
         self,
-        told: Callable[[Reading], None],
+        check: Callable[[Reading], None],
         ordinal: int,
         steps: Sequence[wire.OptimizerStep],
         skips: int,
@@ -347,7 +347,7 @@ class Monitor(Shown):
         gradients: wire.Gradients | None,
         lost: Lost | None,
     ) -> None:
-        told(after)
+        check(after)
         self._activations.lost(ordinal, lost)
         self.updates += 1
         self.skips += skips

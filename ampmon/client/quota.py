@@ -20,7 +20,7 @@ _COMMON = {"steady", "grow", "grow_capped"}
 
 
 def is_rare(record: wire.Record) -> bool:
-    """Whether the record tells of what must not be lost: a skip, a hand on the scale, its death, an event."""
+    """Whether the record holds what must not be lost: a skip, a hand on the scale, its death, an event."""
     if isinstance(record, wire.Update):
         return record.event not in _COMMON
     return isinstance(record, wire.Event)

@@ -64,7 +64,7 @@ class Recorder(Troubles):
         """None while the ranks have not agreed on one."""
         self.dropped = 0
         self._quota = SpoolQuota()
-        self._told = {"dropped": 0, "thinned": 0}
+        self._reported = {"dropped": 0, "thinned": 0}
         self._lock = threading.RLock()
         self._queue: deque[Callable[[], object]] = deque()
         self._busy = False
@@ -166,7 +166,7 @@ class Recorder(Troubles):
         self._maintenance.after_fork_in_child()
         self.dropped = 0
         self._quota = SpoolQuota()
-        self._told = {"dropped": 0, "thinned": 0}
+        self._reported = {"dropped": 0, "thinned": 0}
         self._opened = False
 
     # -- writing ----------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Recorder(Troubles):
         duration: float,
         cost: float,
     ) -> None:
-        """`Stream.put` of the next update, if there is nothing but this to tell: a tenth quicker."""
+        """`Stream.put` of the next update, if there is nothing else to write: a tenth quicker."""
         ordinal = stream.ordinal
         stream.ordinal = ordinal + 1
         stream.updating = False
@@ -332,15 +332,15 @@ class Recorder(Troubles):
 
     # -- what may go wrong ------------------------------------------------------------------------------------------
 
-    def tell_losses(self) -> None:
+    def report_losses(self) -> None:
         """Write events of what was dropped and thinned since the last ones, and warn of the first."""
         with self._lock:
             for kind, count in (("dropped", self.dropped), ("thinned", self.thinned)):
-                if count > self._told[kind]:
+                if count > self._reported[kind]:
                     before = self.dropped
-                    self.event(kind, count=count - self._told[kind])
+                    self.event(kind, count=count - self._reported[kind])
                     if self.dropped == before:
-                        self._told[kind] = count
+                        self._reported[kind] = count
         if self.dropped:
             self.warn(
                 "dropped",
@@ -348,7 +348,7 @@ class Recorder(Troubles):
             )
 
     def _own_run_id(self) -> UUID:
-        """The run as this process would have it: the one that it goes on with where its launcher was told an id."""
+        """The run as this process would have it: the one that it goes on with where its launcher was given an id."""
         whose = (identity.owner(), self.options.project, self.options.name)
         return identity.launched_run_id(*whose, generation=self._generation) or identity.uuid7()
 
@@ -393,7 +393,7 @@ class Recorder(Troubles):
         for stream in (self._process, *self._streams.values()):
             self.dropped += stream.close(deadline)
         with contextlib.suppress(Exception):
-            self.tell_losses()
+            self.report_losses()
             if outcome == "finished":
                 self.event("finish")
             else:

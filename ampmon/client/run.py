@@ -29,7 +29,7 @@ _UNWATCHED_LOSSES = 3
 """Losses logged before a scaler: the first may come before the scaler is made."""
 
 
-def init(  # noqa: PLR0913 - one argument for each thing a run can be told
+def init(  # noqa: PLR0913 - one argument for each setting of a run
     project: str | None = None,
     name: str | None = None,
     config: Mapping[str, Any] | None = None,
@@ -143,7 +143,7 @@ def _counted(run: Recorder, values: Mapping[str, Any], user_step: int | None) ->
 
 
 def _look_for_fp16(run: Recorder, values: Mapping[str, Any]) -> None:
-    """A loss is logged, and nobody has told of a scaler yet: see whether it needs one, once."""
+    """A loss is logged before any scaler is watched: see whether it needs one, once."""
     if run.unwatched_losses < _UNWATCHED_LOSSES:
         for value in values.values():
             if getattr(value, "grad_fn", None) is not None:

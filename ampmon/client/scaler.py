@@ -192,7 +192,7 @@ def _attach(
     on_finding: OnFinding | None = None,
     call: Call | None = None,
 ) -> None:
-    """Give the scaler a monitor, and the process a run. A disabled one gets none: its first loss tells what to say."""
+    """Give the scaler a monitor, and the process a run. A disabled one gets none: its first loss shows what to say."""
     state = scaler.__dict__
     state[_MONITOR] = None
     # Kept for copies, which must not drag model or function along through a pickle.

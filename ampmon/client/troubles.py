@@ -1,4 +1,4 @@
-"""What goes wrong in the monitor: counted, told once to the user, and reported. Training goes on."""
+"""What goes wrong in the monitor: counted, shown once to the user, and reported. Training goes on."""
 
 from __future__ import annotations
 

@@ -40,15 +40,14 @@ class Call:
     """How a script makes its scaler.
 
     ``kind`` is the class with its module; one without is taken for torch's. ``arguments`` are those that differ from
-    the defaults, by name, as code. ``watched`` tells `ampmon.watch(...)` around it.
+    the defaults, by name, as code. ``watched``: with `ampmon.watch(...)` around it.
     """
 
     kind: str
     arguments: Mapping[str, str]
     watched: bool = False
 
-    @property
-    def told(self) -> wire.ScalerCall:
+    def to_wire(self) -> wire.ScalerCall:
         """What a stream's header says of it."""
         return wire.ScalerCall(arguments=dict(self.arguments), watched=self.watched)
 

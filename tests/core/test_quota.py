@@ -192,7 +192,7 @@ def test_losses_are_told_while_they_happen(data_directory: Path) -> None:
     )
     for dropped in (3, 3, 5):
         recorder.dropped = dropped
-        recorder.tell_losses()
+        recorder.report_losses()
     recorder.dropped += 1
     recorder.finish(DEADLINE_S)
     (recorded,) = recordings(data_directory)
