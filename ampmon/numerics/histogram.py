@@ -245,8 +245,8 @@ class Statistics:
         if (self.on_grid > self.looked).any():
             raise ValueError("gradients.on_grid: more elements on the grid than were looked at")
         small = classes.small
-        told = (small <= self.run_squares) & (-(-self.run_squares // RUN) <= small)
-        if not (told | (self.run_squares == 0)).all():
+        possible = (small <= self.run_squares) & (-(-self.run_squares // RUN) <= small)
+        if not (possible | (self.run_squares == 0)).all():
             raise ValueError("gradients.run_squares: not what runs of 16 elements can have")
 
 

@@ -59,8 +59,8 @@ def share_variance(counts: Ints, squares: Ints, looked: Ints, numel: Ints) -> Fl
     ``counts``, which it cannot be), and of one run alone, elements of a run are taken for alike.
     """
     runs = np.maximum(looked / RUN, 1.0)
-    told = np.where((squares >= counts) & (runs >= 2), squares, RUN * counts)
-    between = np.maximum(told - counts * (counts / runs), 0.0) / np.maximum(runs - 1.0, 1.0)
+    bounded = np.where((squares >= counts) & (runs >= 2), squares, RUN * counts)
+    between = np.maximum(bounded - counts * (counts / runs), 0.0) / np.maximum(runs - 1.0, 1.0)
     return np.asarray(between / RUN**2 * grain(looked, numel), np.float64)
 
 

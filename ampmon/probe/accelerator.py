@@ -35,14 +35,14 @@ def is_asynchronous(device: torch.device) -> bool:
 
 
 def current_stream(device: torch.device) -> Any:
-    """The stream that work on the device is enqueued to now. Its ``stream_id`` tells it from others."""
+    """The stream that work on the device is enqueued to now. Its ``stream_id`` is unique."""
     return (
         torch.accelerator.current_stream(device) if _GENERIC else torch.cuda.current_stream(device)
     )
 
 
 def stream_id(device: torch.device) -> int:
-    """What tells its current stream from others; 0 where it has none."""
+    """The id of its current stream; 0 where it has none."""
     return int(current_stream(device).stream_id) if is_asynchronous(device) else 0
 
 

@@ -36,7 +36,7 @@ class Account:
 
     @property
     def awaiting(self) -> bool:
-        """Whether a device is still to tell what something took."""
+        """Whether the time of something on a device is still to arrive."""
         return self._timer.awaiting
 
     @property
@@ -88,7 +88,7 @@ class Account:
         """
         spent_ns, self._spent_ns = self._spent_ns, 0
         usual = (spent_ns + self._handing_over[sampled]) / 1000
-        self._tell_budget(duration, usual, sampled=sampled, beside=beside)
+        self._update_budget(duration, usual, sampled=sampled, beside=beside)
         cost = (spent_ns + self._owed_ns) / 1000 + beside
         self._owed_ns = 0
         if spans or self._timer.awaiting:
@@ -101,7 +101,7 @@ class Account:
             self._elapsed_us += duration
         return cost
 
-    def _tell_budget(
+    def _update_budget(
         self, duration: float | None, usual: float, *, sampled: bool, beside: float
     ) -> None:
         updates, elapsed, cost = self._end_plain()

@@ -29,7 +29,7 @@ def flag(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def from_flags(magnitudes: torch.Tensor, indices: Sequence[int]) -> list[Culprit]:
-    """The culprits that `flag`'s copy on the host tells of: which, and of which kind, but not how many elements.
+    """The culprits that `flag`'s copy on the host shows: which, and of which kind, but not how many elements.
 
     A NaN hides the infs beside it, so inf stays unknown there.
     """

@@ -82,7 +82,7 @@ def _local(tensor: Any) -> torch.Tensor:
 
 
 def is_distributed(tensor: torch.Tensor) -> bool:
-    """Whether this is a DTensor, told without importing torch.distributed.tensor for it."""
+    """Whether this is a DTensor, without importing torch.distributed.tensor for it."""
     return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 

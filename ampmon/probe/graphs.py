@@ -35,7 +35,7 @@ def _capturing_modules() -> tuple[Any, ...]:
 
 @cache
 def leave_untraced() -> None:
-    """Tell torch.compile to call this package as it is, as it does torch's own scaler, instead of tracing into it.
+    """Have torch.compile call this package as it is, as it does torch's own scaler, instead of tracing into it.
 
     Where it traced, hooks would be cut into dozens of graphs, and compiled anew whenever what they count changed. The
     compiler's module is loaded for it, as by the first optimizer that is made. Does nothing where torch keeps its list

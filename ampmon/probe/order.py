@@ -34,7 +34,7 @@ class BackwardOrderLearner:
 
     @property
     def learning(self) -> bool:
-        """Whether the next update is to tell the order."""
+        """Whether the order is learned from the next update."""
         return bool(self._handles) and self._patience > 0
 
     def watch(self) -> None:

@@ -43,7 +43,7 @@ def sample_runs(
     """A copy of at least ``elements`` elements in runs of 16 neighbours, or all of them if there are no more.
 
     Runs are drawn at random without replacement, any as likely as any other and any two as likely as any other two:
-    what differs between those drawn then tells how far their mean may be off, however the gradient is structured. Where
+    what differs between those drawn then shows how far their mean may be off, however the gradient is structured. Where
     the last run would be short it begins earlier, so that all have the same length. Runs are in no order.
     """
     flat = flatten(tensor)

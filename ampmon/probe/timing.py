@@ -94,7 +94,7 @@ def _timed_event(device: torch.device) -> DeviceEvent:
 class DeviceTimer:
     """Hands out pairs of events, and takes them back when both have come to pass. Never waits, and never raises.
 
-    For accelerators; on a CPU the clock of whoever does the work tells. Not to be used while a CUDA graph is captured.
+    For accelerators; on a CPU whoever does the work reads a clock. Not to be used while a CUDA graph is captured.
     What goes wrong is reported once, and nothing is timed from then on.
     """
 
@@ -113,7 +113,7 @@ class DeviceTimer:
 
     @property
     def awaiting(self) -> bool:
-        """Whether there is anything to be told by `finished`, now or later."""
+        """Whether there is anything for `finished` to return, now or later."""
         return bool(self._awaited)
 
     def begin(self, devices: Collection[torch.device]) -> TimedSpan | None:
