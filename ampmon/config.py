@@ -249,7 +249,7 @@ def _script_name() -> str:
 
 
 def _ray_task() -> str:
-    """What a Ray worker is at, as `train` or `Trainer.fit`: Ray tells it no more of the script that started it."""
+    """What a Ray worker is at, as `train` or `Trainer.fit`: it knows no more of the script that started it."""
     try:
         return str(sys.modules["ray"].get_runtime_context().get_task_name() or "ray")
     except Exception as error:  # a Ray without the method, or a worker without a task

@@ -18,8 +18,8 @@ class MemoryTransport:
     """A server in memory that takes batches as the real one does: each record once, however often it comes.
 
     Set ``down`` to be unreachable, ``lose_acks`` to a number of batches that are to be stored but not answered,
-    ``bytes_max`` to refuse larger batches, ``refuse`` to a function that tells records to refuse a batch for. `forget`
-    loses the headers. Acknowledgements tell what ``findings`` and ``request`` are set to. Usable from several threads.
+    ``bytes_max`` to refuse larger batches, ``refuse`` to a function that picks records to refuse a batch for. `forget`
+    loses the headers. Acknowledgements carry what ``findings`` and ``request`` are set to. Usable from several threads.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def _key(header: wire.Header) -> str:
 
 
 class ManualClock:
-    """A monotonic clock that moves when it is told to. Call it for the time in seconds."""
+    """A monotonic clock that moves only by `advance`. Call it for the time in seconds."""
 
     def __init__(self, now_s: float = 1000.0) -> None:
         self.now_s = now_s

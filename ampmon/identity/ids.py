@@ -44,7 +44,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def rank_of_process(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """This process's rank and the number of ranks, as torchrun, Slurm's srun or MPI tells it; (0, 1) without them."""
+    """This process's rank and the number of ranks, as torchrun, Slurm's srun or MPI sets them; (0, 1) without them."""
     for rank_name, size_name in _rank_variables(environment):
         rank = _count(environment.get(rank_name))
         size = _count(environment.get(size_name))
@@ -55,7 +55,7 @@ def rank_of_process(environment: Mapping[str, str] = os.environ) -> tuple[int, i
 
 def _rank_variables(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     names = [("RANK", "WORLD_SIZE")]
-    # A batch script outside srun is one process, although Slurm tells it the number of tasks of the job.
+    # A batch script outside srun is one process, although Slurm gives it the number of tasks of the job.
     if "SLURM_STEP_ID" in environment:
         names += [("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), ("SLURM_PROCID", "SLURM_NTASKS")]
     return [*names, ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")]
@@ -80,10 +80,10 @@ def shared_run_id(
 def launched_run_id(
     *whose: str, environment: Mapping[str, str] = os.environ, generation: int = 0
 ) -> UUID | None:
-    """The run id of a launch that torchrun was told an id for (a UUIDv8 by hash), or None where it was told none.
+    """The run id of a launch that torchrun has an id for (a UUIDv8 by hash), or None where it has none.
 
     It stays the same when a launcher restarts its workers, or is restarted itself. People copy such ids from each
-    other: ``whose`` says which of the runs of that id it is. Ranks may be told that differently, so one has to decide.
+    other: ``whose`` says which of the runs of that id it is. Ranks may be given others, so one has to decide.
     """
     launch = environment.get("TORCHELASTIC_RUN_ID")
     if launch and launch != "none":

@@ -1,4 +1,4 @@
-"""One process told from all others: pid, start time, boot and pid namespace. And whether it still lives."""
+"""What identifies one process among all: pid, start time, boot and pid namespace. And whether it still lives."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _FIRST_NAMESPACE = 0xEFFFFFFC
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """A process, so that another one can tell later whether it is gone.
+    """A process, so that another one can see later whether it is gone.
 
     ``started`` is the kernel's start time in clock ticks after boot, ``namespace`` the pid namespace's inode. Both are
-    0, and ``boot_id`` empty, where the system does not tell (macOS, Windows).
+    0, and ``boot_id`` empty, where the system does not give them (macOS, Windows).
     """
 
     pid: int

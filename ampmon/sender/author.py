@@ -1,4 +1,4 @@
-"""Whether the writer of a spool may still append to it, asked now and then; judged by silence where nobody can tell."""
+"""Whether the writer of a spool may still append to it, asked now and then; judged by silence where nobody knows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Author:
         return self._fate == "alive" and not self._over
 
     def may_return(self) -> bool:
-        """Whether nobody can tell that it is gone: it was only silent for long."""
+        """Whether it is not known to be gone: it was only silent for long."""
         return self._fate == "unknown"
 
     def _ask(self) -> bool:

@@ -134,7 +134,7 @@ class SpoolDelivery:
         return True
 
     def _leave(self) -> Progress:
-        """Nobody can tell any more which run it is of: it goes, unless it holds a record that somebody might miss."""
+        """Nobody knows any more which run it is of: it goes, unless it holds a record that somebody might miss."""
         if not self._settled.keeps_records() and not self._holds_a_record():
             remove(self.path)
         return "done"

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 class DestinationWorker:
     """Takes turns at the spools of one destination. `add` may be called from another thread than `run`.
 
-    ``gone`` is told the name of a spool that was there no more, from the thread of `run`.
+    ``gone`` is called with the name of a spool that was there no more, from the thread of `run`.
     """
 
     def __init__(

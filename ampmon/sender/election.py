@@ -112,7 +112,7 @@ def _locked(fd: int, path: Path, *, shared: bool) -> int | None:
 
 
 def _on_local_disk(path: Path) -> Path:
-    """A file that stands for ``path`` among this user's processes on this machine, which are all that it is to tell."""
+    """A file that stands for ``path`` among this user's processes on this machine, the only ones it keeps apart."""
     folder = Path(tempfile.gettempdir()) / f"ampmon-{os.getuid() if hasattr(os, 'getuid') else 0}"
     private.directory(folder)
     return folder / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.lock"

@@ -1,4 +1,4 @@
-"""Sends spools on request, each taken over from whoever is gone, and tells how far it is. Knows no terminal."""
+"""Sends spools on request, each taken over from whoever is gone, and reports progress. Knows no terminal."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ def spools_at(directory: Path) -> list[Path] | None:
 
 
 class Sync:
-    """Sends the spools ``paths`` once. ``told`` is called after every batch."""
+    """Sends the spools ``paths`` once. ``on_batch`` is called after every batch."""
 
     def __init__(
         self,
         paths: list[Path],
         transport_for: Callable[[Destination], Transport],
         *,
-        told: Callable[[Sync], None] = lambda sync: None,
+        on_batch: Callable[[Sync], None] = lambda sync: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._outcomes = [SpoolOutcome(path, Cursor.bytes_left(path)) for path in paths]
         self._transport_for = transport_for
-        self._told = told
+        self._on_batch = on_batch
         self._clock = clock
         self._taken_s = clock()
         self._away: dict[tuple[str, str | None], str] = {}
@@ -94,7 +94,7 @@ class Sync:
         return sum(outcome.records for outcome in self._outcomes)
 
     def run(self) -> Iterator[SpoolOutcome]:
-        """Send, and tell of each spool once it is dealt with, but for those that there was nothing to do about.
+        """Send, and yield each spool once it is dealt with, but for those that there was nothing to do about.
 
         Blocks for the time of the requests. What was acknowledged stays so, wherever this is interrupted.
         """
@@ -116,7 +116,7 @@ class Sync:
                 outcome.left_bytes = 0  # sent by somebody else, or long ago
                 return None
             if destination is None:
-                outcome.problem = "nothing tells whose it is: its file `destination` is missing"
+                outcome.problem = "its server is unknown: the file `destination` is missing"
                 return None
             at_work = election.is_held(path.parent.parent)
             outcome.path = take(path, destination, sender_at_work=at_work)
@@ -174,7 +174,7 @@ class Sync:
                 outcome.rejected = delivery.rejected - before[0]
                 outcome.corrupt = delivery.corrupt - before[1]
                 outcome.left_bytes = delivery.waiting_bytes()
-                self._told(self)
+                self._on_batch(self)
             time.sleep(_POLL_S if progress == "quiet" else backoff.remaining_s())
         return delivery.position >= end
 
@@ -191,7 +191,7 @@ class Sync:
 
 def _explain(outcome: SpoolOutcome, *, whole: bool) -> None:
     if outcome.left_bytes and not whole:
-        outcome.problem = "nothing in it tells which run it is of, or its last record is not whole"
+        outcome.problem = "it does not say which run it is of, or its last record is not whole"
     elif outcome.rejected:
         outcome.problem = f"what was refused is in {outcome.path}, in the file `rejected`"
     elif outcome.left_bytes:

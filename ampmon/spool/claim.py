@@ -14,7 +14,7 @@ _NOBODY_KNOWN = ProcessIdentity(pid=0, started=0, boot_id="?", host="?", namespa
 
 
 def claimant_of(path: Path) -> ProcessIdentity | None:
-    """Who took over the spool at ``path``; None where nobody did. One that a name does not tell is of unknown fate."""
+    """Who took over the spool at ``path``; None where nobody did. One that a name does not give is of unknown fate."""
     _, taken, name = path.name.partition(layout.TAKEN)
     if not taken:
         return None

@@ -93,7 +93,7 @@ class SpoolTail:
         except (FileNotFoundError, NotADirectoryError):
             gone = True
         except OSError:
-            gone = False  # not to be told
+            gone = False  # not known
         if gone and tail is self._file:
             self._gone = True
             self._rotate_at = 0
@@ -115,7 +115,7 @@ class SpoolTail:
                 os.close(fd)
 
     def close(self) -> None:
-        """No frame follows: sync, and tell the sender so. Blocks."""
+        """No frame follows: sync, and mark the spool as closed for the sender. Blocks."""
         fd = self._let_go()
         if fd == _NO_FD:
             return

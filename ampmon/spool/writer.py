@@ -191,7 +191,7 @@ class SpoolWriter:
         self._tail.sync()
 
     def close(self, deadline_s: float = 5.0) -> None:
-        """No record follows: sync, and tell the sender that the spool may go once it is delivered.
+        """No record follows: sync, and have the sender remove the spool once it is delivered.
 
         Blocks while the disk does, but on what waits in memory ``deadline_s`` seconds at most; what is left is counted.
         """

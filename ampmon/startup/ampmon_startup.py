@@ -29,14 +29,14 @@ _made = {"scalers": 0, "enabled": 0, "refused": 0, "used": 0}
 _restored: set[int] = set()
 """Scalers, by id, that were given a state before they scaled."""
 _waiting_classes: dict[type, type] = {}
-_told: list[str] = []
+_said: list[str] = []
 _installed: list[bool] = []
 
 
-def tell(words: str) -> None:
+def say_once(words: str) -> None:
     """Say one line on stderr, and no second one in this process."""
-    if not _told and sys.stderr is not None:
-        _told.append(words)
+    if not _said and sys.stderr is not None:
+        _said.append(words)
         try:  # noqa: SIM105 - contextlib would have to be imported
             sys.stderr.write(" ".join(f"ampmon: {words}".split()) + "\n")
         except (OSError, ValueError):
@@ -50,7 +50,7 @@ def _fail(error: Exception) -> None:
     words = f"{type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError):
         words = f"{error}, in {sys.executable}: pip install ampmon there"
-    tell(f"not watching this process: {words}")
+    say_once(f"not watching this process: {words}")
 
 
 def install() -> None:
@@ -75,7 +75,7 @@ class Finder:
         self._work = work
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """What the other finders find, with a loader that tells us when the module is loaded."""
+        """What the other finders find, with a loader that calls us once the module is loaded."""
         if name not in self._work:
             return None
         for finder in sys.meta_path:
@@ -235,8 +235,8 @@ def _conclude(_: Any) -> None:
     crashed = getattr(sys, "last_value", None) is not None
     ranks = [os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")]
     first = next(filter(None, ranks), "0") == "0"
-    if first and not (used or crashed or _told) and _trains():
-        tell(f"nothing was watched in this process: {_why_unused()}")
+    if first and not (used or crashed or _said) and _trains():
+        say_once(f"nothing was watched in this process: {_why_unused()}")
 
 
 def _trains() -> bool:

@@ -38,7 +38,7 @@ def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
 def _mount(line: str) -> tuple[Path, str] | None:
     """Where a line's file system is mounted, and its kind; optional fields end at a lone hyphen."""
     before, separator, after = line.partition(" - ")
-    fields, told = before.split(" "), after.split(" ")
+    fields, rest = before.split(" "), after.split(" ")
     if not separator or len(fields) < 5:
         return None
-    return Path(_ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[4])), told[0]
+    return Path(_ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[4])), rest[0]

@@ -1,4 +1,4 @@
-"""Tells an error of the code at hand from what a signal handler of the user's raised in the midst of it.
+"""Separates an error of the code at hand from what a signal handler of the user's raised in the midst of it.
 
 What is said never to raise raises no error of its own; what a handler raises goes on to whoever trains.
 """

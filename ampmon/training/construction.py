@@ -41,21 +41,21 @@ def call_of(scaler: Any, *, watched: bool, **given: Any) -> Call | None:
 
 def _arguments(scaler: Any, given: dict[str, Any]) -> dict[str, str]:
     device = str(getattr(scaler, "_device", "cuda"))
-    told = {"device": json.dumps(device)}
-    told |= {name: _number(getattr(scaler, f"_{name}", None)) for name in RULES}
+    codes = {"device": json.dumps(device)}
+    codes |= {name: _number(getattr(scaler, f"_{name}", None)) for name in RULES}
     # torch disables a scaler for CUDA by itself where there is none.
     asked = scaler.is_enabled() or (device == "cuda" and not torch.cuda.is_available())
-    told["enabled"] = str(given.pop("enabled", asked))
+    codes["enabled"] = str(given.pop("enabled", asked))
     group = scaler.__dict__.get("process_group")
     written = _written()
     if group is not None and group is not torch.distributed.group.WORLD:
-        told["process_group"] = written.get("process_group", "process_group")
-    told |= {
+        codes["process_group"] = written.get("process_group", "process_group")
+    codes |= {
         name: _code(name, value, written) for name, value in given.items() if value is not None
     }
     return {
         name: code
-        for name, code in told.items()
+        for name, code in codes.items()
         if code and code != STOCK.get(name) and code.isprintable() and len(code) <= LENGTH_MAX
     }
 
@@ -69,12 +69,12 @@ def _code(name: str, value: Any, written: Mapping[str, str]) -> str:
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, Config):
         default = Config()
-        told = [
+        settings = [
             f"{field.name}={getattr(value, field.name)!r}"
             for field in dataclasses.fields(value)
             if getattr(value, field.name) != getattr(default, field.name)
         ]
-        return f"ampmon.Config({', '.join(told)})"
+        return f"ampmon.Config({', '.join(settings)})"
     code = written.get(name, "")  # other than names, it may hold a secret
     return code if _NAMES.fullmatch(code) else name
 

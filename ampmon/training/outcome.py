@@ -209,5 +209,5 @@ def is_invertible(inv_scale: float) -> bool:
 
 
 def is_sharded_scaler(scaler: Any) -> bool:
-    """Whether this is FSDP's ShardedGradScaler or a subclass, told without importing it."""
+    """Whether this is FSDP's ShardedGradScaler or a subclass, without importing it."""
     return any(cls.__name__ == "ShardedGradScaler" for cls in type(scaler).__mro__)

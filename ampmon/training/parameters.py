@@ -70,7 +70,7 @@ class ParameterRegistry:
     def meet(self, optimizer: torch.optim.Optimizer, *, again: bool = False) -> bool:
         """Take in the parameters of an optimizer. Whether there were new ones.
 
-        Looks only at the sizes of its groups where it has met it before, unless told to look ``again``.
+        Looks only at the sizes of its groups where it has met it before, unless it is to look ``again``.
         """
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         holder = self._holders.get(id(optimizer))

@@ -1,4 +1,4 @@
-"""Which training framework calls: told by the modules on the stack. Imports none of them."""
+"""Which training framework calls, by the modules on the stack. Imports none of them."""
 
 from __future__ import annotations
 

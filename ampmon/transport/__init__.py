@@ -89,7 +89,7 @@ class HttpTransport:
         self._line = _KeptConnection(self._url, read_timeout_s, total_timeout_s)
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
-        token = self._told()
+        token = self._read_token()
         headers = {"Content-Type": "application/msgpack", "Authorization": f"Bearer {token}"}
         if len(batch) >= _COMPRESSED_FROM_BYTES:
             headers["Content-Encoding"] = self._encoding
@@ -106,7 +106,7 @@ class HttpTransport:
     def close(self) -> None:
         self._line.close()
 
-    def _told(self) -> str:
+    def _read_token(self) -> str:
         token = self._token
         if token is None and self._token_file is not None:
             try:
@@ -203,7 +203,7 @@ class _KeptConnection:
         except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
             if not kept:
                 raise
-        # It closed what it had kept just as this was sent: that tells nothing of how it is.
+        # It closed what it had kept just as this was sent: that says nothing of how it is.
         self._connect(token)
         return self._exchange(body, headers)
 

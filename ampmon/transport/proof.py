@@ -90,10 +90,10 @@ class ProvenConnection(HTTPConnection):
                 f"the server does not answer for the address {address}, so nothing was sent: if it is yours, and its "
                 f"port is forwarded, start it with --allow-host {address}"
             )
-        told = _proof_in(answer) if status == 200 else None
-        if told is None:
+        received = _proof_in(answer) if status == 200 else None
+        if received is None:
             raise Unreachable(NO_PROOF)
-        if not hmac.compare_digest(told, proof(self._digest, nonce, address).encode()):
+        if not hmac.compare_digest(received, proof(self._digest, nonce, address).encode()):
             raise Unreachable(WRONG_PROOF)
 
     def _address(self) -> str:
@@ -103,11 +103,11 @@ class ProvenConnection(HTTPConnection):
             host = self.host.lower()
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def _asked(self, told: dict[str, str]) -> tuple[int, bytes]:
+    def _asked(self, query: dict[str, str]) -> tuple[int, bytes]:
         """The answer, read from the socket itself: a request may be under way, and this is to come before it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         head = (
-            f"GET {self._base}{PROOF_PATH}?{urlencode(told)} HTTP/1.1\r\n"
+            f"GET {self._base}{PROOF_PATH}?{urlencode(query)} HTTP/1.1\r\n"
             f"Host: {host}:{self.port}\r\nAccept: application/json\r\n\r\n"
         )
         self.sock.sendall(head.encode("ascii"))
@@ -130,7 +130,7 @@ class ProvenPool(HTTPConnectionPool):
 
 def _proof_in(answer: bytes) -> bytes | None:
     try:
-        told = json.loads(answer)["proof"]
+        value = json.loads(answer)["proof"]
     except (ValueError, LookupError, TypeError):
         return None
-    return told.encode(errors="replace") if isinstance(told, str) else None
+    return value.encode(errors="replace") if isinstance(value, str) else None

@@ -117,7 +117,7 @@ class Module(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class ScalerCall(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The script's call that made a scaler: its arguments besides defaults, by name, as code.
 
-    ``watched`` tells that `ampmon.watch(...)` is around it.
+    ``watched`` says that `ampmon.watch(...)` is around it.
     """
 
     arguments: Annotated[dict[Name, Name], msgspec.Meta(max_length=64)] = {}
@@ -182,7 +182,7 @@ class Gradients(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     not finite (``inf`` + ``nan``), ``zeros`` and the histogram's 64 bins. ``on_grid`` of them equal their own fp16
     rounding. ``amax`` and ``sum_squares`` may be infinite or NaN; of a sample they are of what was looked at.
 
-    ``run_squares`` tells how a sample's runs of 16 elements differ: the sum over the runs of the square of how many
+    ``run_squares`` says how a sample's runs of 16 elements differ: the sum over the runs of the square of how many
     elements of each are zero, below fp16's grid, and subnormal. 0 where every element was looked at, or not known.
     """
 
@@ -204,7 +204,7 @@ class Activations(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
     ``gradients`` are statistics of those gradients, still scaled, all micro-batches together; its ``parameters`` are
     indices into the header's modules, in the order in which the forward pass left them. ``elements`` is how many
     elements the gradients had, none where no fp16 gradient came back. ``forward`` is the largest magnitude that was put
-    out, infinite or NaN too. Older clients tell the same of what `scale()` was given as ``loss``.
+    out, infinite or NaN too. Older clients send the same of what `scale()` was given as ``loss``.
     """
 
     gradients: Gradients
@@ -220,13 +220,13 @@ class Update(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     adds the attempt's origin to get the step. ``scale`` was in force during the iteration, ``scale_after`` is the one
     update() left. ``duration`` is the time since the previous update, None for the first; ``cost`` is what the monitor
     itself took of it on the training thread, and on devices of this and earlier updates, as far as that is known. A
-    sampled update tells ``interval``, the updates between samples from then on, and whether even that is
+    sampled update has ``interval``, the updates between samples from then on, and whether even that is
     ``over_budget``. ``fresh`` is said of a stream's first update, where the scaler was made in this process and has
     been given no state since. ``scheduled`` is said of the update after one that was skipped, where the learning rate
     was changed in between.
 
-    Of a skipped update, ``loss`` tells whether all that `scale()` was given was finite, and if so, whether a product
-    with the scale ``overflowed``. Where the loss was not finite and the modules were watched, ``origin`` tells where
+    Of a skipped update, ``loss`` says whether all that `scale()` was given was finite, and if so, whether a product
+    with the scale ``overflowed``. Where the loss was not finite and the modules were watched, ``origin`` says where
     that began: in the model's ``input``; ``forward`` in ``origin_module``, the first whose output was not finite though
     its input was; or in the ``loss``, computed of finite outputs.
     """

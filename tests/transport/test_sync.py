@@ -390,12 +390,13 @@ def test_sync_waits_for_a_writer_that_may_be_alive(tmp_path: Path) -> None:
     silent(attempt.spool.path)
     server, clock, there = MemoryTransport(), ManualClock(0.0), list[float]()
 
-    def told(_: Sync) -> None:
+    def on_batch(_: Sync) -> None:
         if spools(tmp_path):
             there.append(clock.now_s)
         clock.advance(0.5)
 
-    (outcome,) = Sync(spools(tmp_path), lambda destination: server, told=told, clock=clock).run()
+    sync = Sync(spools(tmp_path), lambda destination: server, on_batch=on_batch, clock=clock)
+    (outcome,) = sync.run()
     assert (outcome.records, outcome.problem, outcome.kept) == (3, None, None)
     assert there == [0.0, 0.5, 1.0, 1.5]
     assert spools(tmp_path) == []

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     bar = Bar(sys.stderr)
     ways = _Ways(options, arguments.url, arguments.token_file)
-    sync = Sync(paths, ways.to, told=bar.show)
+    sync = Sync(paths, ways.to, on_batch=bar.show)
     outcomes = []
     for outcome in sync.run():
         bar.clear()
