@@ -24,9 +24,9 @@ from shutil import which
 from typing import Any, NamedTuple, TypeAlias
 
 from benchmarks.gpu.result import Result, claim, commit, last_line
+from benchmarks.gpu.stage_results import FAILED, NOT_RUN, PASSED, read_results
 from benchmarks.gpu.stages import FACTS, STAGES, TOTAL_S
 from benchmarks.gpu.suites import search_path
-from benchmarks.gpu.told import FAILED, NOT_RUN, PASSED, heard
 from benchmarks.report import table
 
 
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
 
 
 def stage_command(name: str, file: Path, place: str, limit_s: float) -> list[str]:
-    """What runs a stage, which tells the file what it finds."""
+    """What runs a stage, which writes what it finds to the file."""
     return [sys.executable, "-m", "benchmarks.gpu.stages", name, str(file), place, str(limit_s)]
 
 
@@ -163,12 +163,12 @@ class Run:
         file = self._folder / f"{name}.json"
 
         def changed(seconds: float) -> None:
-            self._hear(name, heard(file), "under way", seconds)
+            self._hear(name, read_results(file), "under way", seconds)
 
         limit_s = self._limit(name)
         command = stage_command(name, file, place, limit_s)
         outcome = self._run(command, file.with_suffix(".log"), limit_s, changed)
-        said = heard(file)
+        said = read_results(file)
         if outcome.words:
             said["failures"].append({"what": outcome.state, "why": outcome.words})
         self._hear(name, said, outcome.state, outcome.seconds)

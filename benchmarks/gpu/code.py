@@ -14,7 +14,7 @@ import torch
 
 from ampmon.probe.gpu import loading
 from benchmarks import kernel_code
-from benchmarks.gpu.told import Told
+from benchmarks.gpu.stage_results import StageResults
 
 
 ELSEWHERE = "sm_90"
@@ -23,8 +23,8 @@ WORKERS = 8
 RESERVE_S = 3.0
 
 
-def run(told: Told, place: str, limit_s: float) -> None:
-    """Compile them in several processes, with nothing compiled before, and tell of each."""
+def run(results: StageResults, place: str, limit_s: float) -> None:
+    """Compile them in several processes, with nothing compiled before, and report each."""
     until = time.monotonic() + limit_s - RESERVE_S
     workers = min(os.cpu_count() or 1, WORKERS)
     with tempfile.TemporaryDirectory() as cold:
@@ -34,9 +34,9 @@ def run(told: Told, place: str, limit_s: float) -> None:
         jobs = [pool.submit(made, architecture(place), number) for number in numbers]
         rows = (job.result() for job in futures.as_completed(jobs, until - time.monotonic()))
         try:
-            tell(told, rows, len(numbers))
+            report_variants(results, rows, len(numbers))
         except futures.TimeoutError:
-            told.fact("compiling", "the time was over")
+            results.fact("compiling", "the time was over")
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -61,22 +61,22 @@ def made(gpu: str, number: int) -> dict[str, Any]:
         return {**row, "note": f"{type(error).__name__}: {str(error)[-300:]}"}
 
 
-def tell(told: Told, rows: Iterable[dict[str, Any]], variants: int) -> None:
+def report_variants(results: StageResults, rows: Iterable[dict[str, Any]], variants: int) -> None:
     """Tell of the variants as they come."""
     for done in _together(rows):
-        told.rows("variants", done)
+        results.rows("variants", done)
         compiled = [row for row in done if row["seconds"] is not None]
         failed = [row["variant"] for row in done if row["seconds"] is None]
         holds = False if failed else True if len(done) == variants else None
         number = f"{len(compiled)} of {variants}"
-        told.bar("all variants of the kernels compile", holds, number, "all", ", ".join(failed))
+        results.bar("all variants of the kernels compile", holds, number, "all", ", ".join(failed))
         spilled = [row["spilled"] for row in compiled if row["ordinary"]]
         known = [each for each in spilled if each is not None]
         all_known = len(known) == len(kernel_code.LOOPS)
         total = sum(known)
         holds = False if total else True if all_known else None
         value = total if known else None
-        told.bar("spills in ordinary loops, bytes", holds, value, 0, f"{len(known)} loops")
+        results.bar("spills in ordinary loops, bytes", holds, value, 0, f"{len(known)} loops")
 
 
 def _together(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

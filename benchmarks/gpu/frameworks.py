@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.gpu.told import Told
+from benchmarks.gpu.stage_results import StageResults
 
 
 BAR = "frameworks' scripts that end in the same weights, recorded whole"
@@ -29,20 +29,20 @@ TRAININGS = {
 """Trainings that name no CPU, and the package that each needs."""
 
 
-def run(told: Told, place: str, limit_s: float) -> None:
+def run(results: StageResults, place: str, limit_s: float) -> None:
     """The bar is that all hold whose framework is here."""
     os.environ |= {"FRAMEWORKS_PYTHON": sys.executable, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     here = [training for training, package in TRAININGS.items() if find_spec(package)]
     if not here:
-        told.bar(BAR, None, None, "all", "no framework is installed")
+        results.bar(BAR, None, None, "all", "no framework is installed")
         return
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(here)) as threads:
         folders = [Path(folder, training.replace(" ", "-")) for training in here]
         why = dict(zip(here, threads.map(failure, here, folders), strict=True))
     failures = {training: words for training, words in why.items() if words}
-    told.failures(failures)
+    results.failures(failures)
     holding = len(here) - len(failures)
-    told.bar(BAR, not failures, f"{holding} of {len(here)}", "all", ", ".join(here))
+    results.bar(BAR, not failures, f"{holding} of {len(here)}", "all", ", ".join(here))
 
 
 def failure(training: str, folder: Path) -> str:

@@ -17,7 +17,7 @@ import torch
 import ampmon
 from ampmon.probe.gpu import loading
 from benchmarks import host_cost
-from benchmarks.gpu.told import Told
+from benchmarks.gpu.stage_results import StageResults
 
 
 STALL_MS, ADDED_US = 5.0, 40.0
@@ -28,7 +28,7 @@ AFTER = 50
 """Updates that are looked at when they are compiled."""
 
 
-def run(told: Told, place: str, limit_s: float) -> None:
+def run(results: StageResults, place: str, limit_s: float) -> None:
     """The stall first, in a process that has launched no kernel yet."""
     until = time.monotonic() + limit_s * 0.9
     device = place
@@ -36,14 +36,14 @@ def run(told: Told, place: str, limit_s: float) -> None:
         os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
         ampmon.init("make gpu", "host", dir=folder, mode="offline")
         stall, note = stall_ms(device)
-        told.bar(
+        results.bar(
             "stall of the first update, ms", stall <= STALL_MS, round(stall, 2), STALL_MS, note
         )
         rows: list[dict[str, Any]] = []
         for fused, tensors in product((False, True), host_cost.TENSORS):
             if time.monotonic() < until:
-                rows.append(_compared(told, device, tensors, fused=fused))
-                told.rows("host", rows)
+                rows.append(_compared(results, device, tensors, fused=fused))
+                results.rows("host", rows)
         ampmon.finish()
 
 
@@ -73,7 +73,7 @@ def stall_ms(device: str) -> tuple[float, str]:
     return stall, note
 
 
-def _compared(told: Told, device: str, tensors: int, *, fused: bool) -> dict[str, Any]:
+def _compared(results: StageResults, device: str, tensors: int, *, fused: bool) -> dict[str, Any]:
     pairs = PAIRS if device == "cuda" else 5
     times = host_cost.compare(tensors, pairs, swept=False, device=device, fused=fused or None)
     row: dict[str, Any] = {"optimizer": "fused" if fused else "plain", "tensors": tensors}
@@ -81,5 +81,5 @@ def _compared(told: Told, device: str, tensors: int, *, fused: bool) -> dict[str
     if not fused:
         added = row["monitored_added_p50_us"]
         bar = f"added to an unsampled update of {tensors} tensors, us"
-        told.bar(bar, added <= ADDED_US, added, ADDED_US, f"stock {row['stock_p50_us']}")
+        results.bar(bar, added <= ADDED_US, added, ADDED_US, f"stock {row['stock_p50_us']}")
     return row

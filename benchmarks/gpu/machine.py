@@ -7,13 +7,13 @@ import subprocess
 import torch
 
 from benchmarks import machine
-from benchmarks.gpu.told import Told
+from benchmarks.gpu.stage_results import StageResults
 
 
-def run(told: Told, place: str, limit_s: float) -> None:
-    """Tell of the machine."""
+def run(results: StageResults, place: str, limit_s: float) -> None:
+    """Record the facts of the machine."""
     for name, value in facts().items():
-        told.fact(name, value)
+        results.fact(name, value)
 
 
 def facts() -> dict[str, object]:
@@ -28,7 +28,7 @@ def facts() -> dict[str, object]:
 
 
 def driver() -> str:
-    """The driver's version, as its own tool tells it."""
+    """The driver's version, as its own tool gives it."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=10)

@@ -12,7 +12,7 @@ import torch
 import ampmon
 from ampmon.probe.gpu import kernels, loading
 from benchmarks import gpu_kernels, networks, sample_cost
-from benchmarks.gpu.told import Told
+from benchmarks.gpu.stage_results import StageResults
 
 
 SHARE = 0.01
@@ -20,19 +20,19 @@ UPDATES = 5
 BATCH = 2
 
 
-def run(told: Told, place: str, limit_s: float) -> None:
+def run(results: StageResults, place: str, limit_s: float) -> None:
     """Rows of bytes; the bar is what sampling each update takes of the device, as a share of the gradients."""
     with tempfile.TemporaryDirectory() as folder:
         ampmon.init("make gpu", "memory", dir=folder, mode="offline")
-        count = Bytes(told)
-        of_gradients(told, count, place)
+        count = Bytes(results)
+        of_gradients(results, count, place)
         for every in (None, 1):
             name = "stock" if every is None else "activations in each update"
             count(f"peak of GPT-2's update, {name}", activations(place, every))
         ampmon.finish()
 
 
-def of_gradients(told: Told, count: Bytes, place: str) -> None:
+def of_gradients(results: StageResults, count: Bytes, place: str) -> None:
     """Tell of what sampling gradients takes."""
     shapes = sample_cost.shapes()
     parameters = [torch.zeros(shape, device=place, requires_grad=True) for shape in shapes]
@@ -48,21 +48,21 @@ def of_gradients(told: Told, count: Bytes, place: str) -> None:
     count("pinned on the host", pinned())
     share = round(added / size, 5)
     holds = share <= SHARE if place == "cuda" else None  # on a CPU nobody counts
-    told.bar("memory that sampling takes, of the gradients'", holds, share, SHARE)
+    results.bar("memory that sampling takes, of the gradients'", holds, share, SHARE)
 
 
 class Bytes:
     """A table of bytes that grows. Its first row is what the shares are of."""
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, results: StageResults) -> None:
+        self._results = results
         self._rows: list[dict[str, Any]] = []
 
     def __call__(self, what: str, found: int) -> None:
         size = self._rows[0]["bytes"] if self._rows else found
         row: dict[str, Any] = {"what": what, "bytes": found, "of_gradients": round(found / size, 6)}
         self._rows.append(row)
-        self._told.rows("memory", self._rows)
+        self._results.rows("memory", self._rows)
 
 
 def until_compiled(work: Callable[[], None], place: str) -> None:

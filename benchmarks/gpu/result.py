@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from benchmarks import report
+from benchmarks.gpu.stage_results import FAILED, NOT_RUN, PASSED
 from benchmarks.gpu.stages import FACTS, STAGES
-from benchmarks.gpu.told import FAILED, NOT_RUN, PASSED
 from benchmarks.report import Benchmark
 
 
@@ -30,9 +30,9 @@ WHY_MAX, FAILURES_MAX = 600, 40
 
 
 def commit(root: Path) -> str:
-    """The commit that is checked out, with a + if files differ from it; "unknown" where git cannot tell."""
+    """The commit that is checked out, with a + if files differ from it; "unknown" where git does not know it."""
     try:
-        told = [
+        found = [
             subprocess.run(
                 ["git", "-C", str(root), *words], check=True, capture_output=True, text=True
             ).stdout.strip()
@@ -40,7 +40,7 @@ def commit(root: Path) -> str:
         ]
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-    return told[0] + ("+" if told[1] else "")
+    return found[0] + ("+" if found[1] else "")
 
 
 class Result:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.gpu import frameworks, suites
+from benchmarks.gpu.stage_results import StageResults
 from benchmarks.gpu.suites import Suite
-from benchmarks.gpu.told import Told
 
 
 class Stage(NamedTuple):
     """What a stage does, for how long at most, and the bars that it says something of.
 
-    Its work is a suite of tests, or a module of this package whose ``run`` takes what to tell, place and seconds. On a
+    Its work is a suite of tests, or a module of this package whose ``run`` takes the results, place and seconds. On a
     GPU those that need not be ``alone``, for they time nothing, run at once.
     """
 
@@ -31,13 +31,14 @@ class Stage(NamedTuple):
     place_without_gpu: str | None = None
     alone: bool = True
 
-    def run(self, told: Told, place: str, limit_s: float) -> None:
+    def run(self, results: StageResults, place: str, limit_s: float) -> None:
         """Do it here."""
         if isinstance(self.work, Suite):
-            suites.run(self.work, told, place, limit_s)
+            suites.run(self.work, results, place, limit_s)
             return
-        run: Callable[[Told, str, float], None] = import_module(f"benchmarks.gpu.{self.work}").run
-        run(told, place, limit_s)
+        module = import_module(f"benchmarks.gpu.{self.work}")
+        run: Callable[[StageResults, str, float], None] = module.run
+        run(results, place, limit_s)
 
 
 def _of_suite(what: str, limit_s: int, suite: Suite, place: str = "emulated") -> Stage:
@@ -111,7 +112,7 @@ def main() -> None:
     """Run one stage, as the command says. A mistake in it is its failure."""
     name, file, place, limit_s = sys.argv[1:]
     os.environ["AMPMON_MODE"] = "offline"
-    STAGES[name].run(Told(Path(file)), place, float(limit_s))
+    STAGES[name].run(StageResults(Path(file)), place, float(limit_s))
 
 
 if __name__ == "__main__":

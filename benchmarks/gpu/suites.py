@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.gpu.told import Told
+from benchmarks.gpu.stage_results import StageResults
 
 
 ROOT = Path(__file__).parents[2]
@@ -118,21 +118,21 @@ def seen(lines: Iterable[str]) -> Seen:
     why: dict[str, str] = {}
     figures: list[dict[str, Any]] = []
     for line in lines:
-        told = json.loads(line)
-        if "collected" in told:
+        entry = json.loads(line)
+        if "collected" in entry:
             if not collected:
-                collected = told["collected"]
+                collected = entry["collected"]
             for name in [name for name, state in states.items() if state == "started"]:
                 states[name], why[name] = "failed", ENDED
             continue
-        name, state = told["test"], told["state"]
+        name, state = entry["test"], entry["state"]
         if states.get(name) == "failed":
             continue
         states[name] = state
         if state == "failed":
-            why[name] = told.get("why", "")
-        if told.get("figures"):
-            figures.append({"test": name, **told["figures"]})
+            why[name] = entry.get("why", "")
+        if entry.get("figures"):
+            figures.append({"test": name, **entry["figures"]})
     return Seen(collected, states, why, figures)
 
 
@@ -155,29 +155,29 @@ def environment(place: str) -> dict[str, str]:
     }
 
 
-def run(suite: Suite, told: Told, place: str, limit_s: float) -> None:
+def run(suite: Suite, results: StageResults, place: str, limit_s: float) -> None:
     """Run the suite on a device, in as many processes as it takes, and say what is known at any time."""
     until = time.monotonic() + limit_s - RESERVE_S
     with tempfile.TemporaryDirectory() as folder:
         tally, log = Path(folder, "tally"), Path(folder, "log")
         ended = -1
         while True:
-            code = _process(suite, told, place, (tally, log), until)
+            code = _process(suite, results, place, (tally, log), until)
             now = _read(tally)
             over = code is None
             if not (now.collected or now.states or over):
                 words = log.read_text(errors="replace")[-2000:]
-                told.failures({"pytest": f"exit code {code}: {words}"})
-                told.bar(suite.bar, False, "no test ran", "0 failed")
+                results.failures({"pytest": f"exit code {code}: {words}"})
+                results.bar(suite.bar, False, "no test ran", "0 failed")
                 return
             if now.ended >= now.collected or now.ended == ended or over:
                 break
             ended = now.ended
-        _tell(suite, told, _read(tally, over=not over))
+        _report(suite, results, _read(tally, over=not over))
 
 
 def _process(
-    suite: Suite, told: Told, place: str, files: tuple[Path, Path], until: float
+    suite: Suite, results: StageResults, place: str, files: tuple[Path, Path], until: float
 ) -> int | None:
     """One process, until it or the time is over; its exit code."""
     tally, log = files
@@ -199,7 +199,7 @@ def _process(
             try:
                 return process.wait(1.0)
             except subprocess.TimeoutExpired:
-                _tell(suite, told, _read(tally))
+                _report(suite, results, _read(tally))
         process.kill()
     return None
 
@@ -210,21 +210,21 @@ def _read(tally: Path, *, over: bool = False) -> Seen:
     return seen([*lines, json.dumps({"collected": 0})] if over else lines)
 
 
-def _tell(suite: Suite, told: Told, found: Seen) -> None:
+def _report(suite: Suite, results: StageResults, found: Seen) -> None:
     done = found.ended >= found.collected > 0
     good = None
     if done or found.why:
         good = not found.why and "passed" in found.states.values()
-    told.failures(found.why)
-    told.bar(suite.bar, good, found.counts(), "0 failed")
+    results.failures(found.why)
+    results.bar(suite.bar, good, found.counts(), "0 failed")
     if suite.table and found.figures:
         names = list(dict.fromkeys(name for each in found.figures for name in each))
         rows = [{name: each.get(name) for name in names} for each in found.figures]
-        told.rows(
+        results.rows(
             suite.table, [{**row, "test": str(row["test"]).rpartition("::")[2]} for row in rows]
         )
     for bar, name in suite.figures.items():
         values = [each[name] for each in found.figures if name in each]
         total = sum(values)
         holds = False if total else True if done and values else None
-        told.bar(bar, holds, total if values else None, 0, f"in {len(values)} cells")
+        results.bar(bar, holds, total if values else None, 0, f"in {len(values)} cells")

@@ -19,7 +19,7 @@ WHY_MAX = 1500
 
 
 class Tally:
-    """Tells a file of what happens."""
+    """Writes to a file what happens."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -27,9 +27,9 @@ class Tally:
         self._known = {each["test"] for line in lines if "test" in (each := json.loads(line))}
         self._session: pytest.Session | None = None
 
-    def _write(self, **told: Any) -> None:
+    def _write(self, **entry: Any) -> None:
         with self._file.open("a") as file:
-            file.write(json.dumps(told) + "\n")
+            file.write(json.dumps(entry) + "\n")
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
@@ -49,13 +49,13 @@ class Tally:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "call" and report.passed:
             return
-        told: dict[str, Any] = {"test": report.nodeid, "state": report.outcome}
-        told |= {"seconds": round(report.duration, 2), "figures": dict(report.user_properties)}
+        entry: dict[str, Any] = {"test": report.nodeid, "state": report.outcome}
+        entry |= {"seconds": round(report.duration, 2), "figures": dict(report.user_properties)}
         if report.failed:
-            told["why"] = report.longreprtext[-WHY_MAX:]
+            entry["why"] = report.longreprtext[-WHY_MAX:]
             if self._session and any(word in report.longreprtext for word in BROKEN):
                 self._session.shouldfail = "the device works no more in this process"
-        self._write(**told)
+        self._write(**entry)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -64,7 +64,7 @@ class Tally:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--tally", type=Path, metavar="FILE", help="where tests are told of")
+    parser.addoption("--tally", type=Path, metavar="FILE", help="where tests are recorded")
 
 
 def pytest_configure(config: pytest.Config) -> None:

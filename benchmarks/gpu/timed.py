@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from benchmarks import gpu_kernels
-from benchmarks.gpu.told import Told
+from benchmarks.gpu.stage_results import StageResults
 
 
 ROUNDS = 40
@@ -20,22 +20,22 @@ BARS = {
 }
 
 
-def run(told: Told, place: str, limit_s: float) -> None:
+def run(results: StageResults, place: str, limit_s: float) -> None:
     """Rows for each dtype and kind of data; a bar is held to the worst of the kinds."""
     until = time.monotonic() + limit_s * 0.9
     clock = gpu_kernels.on_device if place == "cuda" else gpu_kernels.on_host
     rows: list[dict[str, Any]] = []
     for data, dtype in product(gpu_kernels.DATA, NAMES):
         if time.monotonic() > until:
-            told.fact("kernels", f"no time was left for {data}, {NAMES[dtype]}")
+            results.fact("kernels", f"no time was left for {data}, {NAMES[dtype]}")
             continue
         gradients = gpu_kernels.made(dtype, data, place)
         rows += gpu_kernels.compare(gradients, clock, ROUNDS if place == "cuda" else 2, data)
-        told.rows("kernels", rows)
-        _tell(told, rows, dtype)
+        results.rows("kernels", rows)
+        _report(results, rows, dtype)
 
 
-def _tell(told: Told, rows: list[dict[str, Any]], dtype: torch.dtype) -> None:
+def _report(results: StageResults, rows: list[dict[str, Any]], dtype: torch.dtype) -> None:
     name = str(dtype).removeprefix("torch.")
     for what, bar in BARS.items():
         measured = [row for row in rows if (row["what"], row["dtype"]) == (what, name)]
@@ -50,4 +50,4 @@ def _tell(told: Told, rows: list[dict[str, Any]], dtype: torch.dtype) -> None:
         if worst["holds"] == "not told apart":
             note += "; not told apart"
         named = f"{bar}, {NAMES[dtype]}"
-        told.bar(named, worst["holds"] == "yes", worst["ratio"], worst["bar"], note)
+        results.bar(named, worst["holds"] == "yes", worst["ratio"], worst["bar"], note)

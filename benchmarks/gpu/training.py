@@ -15,7 +15,7 @@ import torch
 
 import ampmon
 from benchmarks import networks, whole_step
-from benchmarks.gpu.told import Told
+from benchmarks.gpu.stage_results import StageResults
 from benchmarks.whole_step import AGAIN, MONITORED, SAMPLED, STOCK, UNSAMPLED, Setting
 
 
@@ -36,7 +36,7 @@ STARTING_S, TURNS_S = 25.0, 5.0
 """What is taken to make the first optimizer's models, and to do what is done once; and the least time for turns."""
 
 
-def run(told: Told, place: str, limit_s: float, setting: Setting = SETTING) -> None:
+def run(results: StageResults, place: str, limit_s: float, setting: Setting = SETTING) -> None:
     """A row for each kind of training, for each optimizer."""
     until = time.monotonic() + limit_s * 0.95
     with tempfile.TemporaryDirectory() as folder:
@@ -50,16 +50,16 @@ def run(told: Told, place: str, limit_s: float, setting: Setting = SETTING) -> N
             of_this = replace(setting, title=title, device=place, optimizer=optimizer)
             rows = whole_step.compare(replace(of_this, limit_s=turns_s))
             starting_s = time.monotonic() - began - turns_s
-            told.rows("training", all_rows := [*all_rows, *rows])
-            _tell(told, {row["kind"]: row for row in rows}, name)
+            results.rows("training", all_rows := [*all_rows, *rows])
+            _report(results, {row["kind"]: row for row in rows}, name)
         ampmon.finish()
 
 
-def _tell(told: Told, rows: dict[str, dict[str, Any]], optimizer: str) -> None:
+def _report(results: StageResults, rows: dict[str, dict[str, Any]], optimizer: str) -> None:
     for bar, kind in BARS.items():
         row = rows[kind]
         note = f"{row['low']} to {row['high']}; tells {row['overhead']} of itself; stock again "
         note += f"{rows[AGAIN]['ratio']}"
         if row["holds"] == "not told apart":
             note += "; not told apart"
-        told.bar(f"{bar}, {optimizer}", row["holds"] == "yes", row["ratio"], row["bar"], note)
+        results.bar(f"{bar}, {optimizer}", row["holds"] == "yes", row["ratio"], row["bar"], note)

@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks import gpu_kernels, host_cost, networks, report, sample_cost
 from benchmarks.gpu import host, memory, suites, timed, training
+from benchmarks.gpu.stage_results import PASSED, StageResults, read_results
 from benchmarks.gpu.stages import STAGES
 from benchmarks.gpu.suites import Suite
-from benchmarks.gpu.told import PASSED, Told, heard
 
 
 SUITE = """
@@ -35,13 +35,13 @@ def test_d(): pass
 
 def said(file: Path) -> dict[str, object]:
     """The bars that a stage has spoken of, with their values."""
-    return {bar["bar"]: bar["value"] for bar in heard(file)["bars"]}
+    return {bar["bar"]: bar["value"] for bar in read_results(file)["bars"]}
 
 
 def test_forms_of_parameters_on_a_cpu(tmp_path: Path) -> None:
     """The suites run with no more than pytest and hypothesis, FSDP2 over one rank and channels last among them."""
-    file = tmp_path / "told"
-    suites.run(Suite("holds", ("device/layouts_suite.py",)), Told(file), "cpu", 300.0)
+    file = tmp_path / "results"
+    suites.run(Suite("holds", ("device/layouts_suite.py",)), StageResults(file), "cpu", 300.0)
     assert said(file)["holds"] == "2 passed, 0 failed, 1 skipped"
 
 
@@ -65,18 +65,18 @@ def test_timed_stages_speak_of_their_bars(tmp_path: Path, monkeypatch: pytest.Mo
     }
     for name, run in stages.items():
         file = tmp_path / name
-        run(Told(file), "cpu", 1.0 if name == "training" else 60.0)
+        run(StageResults(file), "cpu", 1.0 if name == "training" else 60.0)
         bars = set(STAGES[name].bars)
         if name == "kernels":  # Triton's interpreter is for tests of its own
             assert set(said(file)) == set()
         else:
             assert set(said(file)) == bars
-        for rows in heard(file)["tables"].values():
+        for rows in read_results(file)["tables"].values():
             assert len({tuple(row) for row in rows}) == 1
             assert report.table(rows)
-    kinds = [row["kind"] for row in heard(tmp_path / "training")["tables"]["training"]]
+    kinds = [row["kind"] for row in read_results(tmp_path / "training")["tables"]["training"]]
     assert kinds == 2 * list(training.SETTING.kinds)
-    measured = heard(tmp_path / "kernels")["tables"]["kernels"]
+    measured = read_results(tmp_path / "kernels")["tables"]["kernels"]
     assert {row["data"] for row in measured} == set(gpu_kernels.DATA)
 
 
@@ -85,9 +85,9 @@ def test_a_suite_goes_on_where_a_test_ended_its_process(tmp_path: Path) -> None:
     file = tmp_path / "test_it.py"
     file.write_text(SUITE.format(wrong=0))
     suite = Suite("holds", (str(file),), (), {"wrong records": "wrong"})
-    suites.run(suite, Told(tmp_path / "told"), "cpu", 120.0)
-    (failure,) = heard(tmp_path / "told")["failures"]
-    bars = {bar["bar"]: bar for bar in heard(tmp_path / "told")["bars"]}
+    suites.run(suite, StageResults(tmp_path / "results"), "cpu", 120.0)
+    (failure,) = read_results(tmp_path / "results")["failures"]
+    bars = {bar["bar"]: bar for bar in read_results(tmp_path / "results")["bars"]}
     assert bars["holds"]["value"] == "2 passed, 1 failed, 1 skipped"
     assert (failure["what"].rpartition("::")[2], failure["why"]) == ("test_b", suites.ENDED)
     wrong = bars["wrong records"]

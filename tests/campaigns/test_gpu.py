@@ -1,4 +1,4 @@
-"""`make gpu` without a GPU: what is told of its stages, and results put together.
+"""`make gpu` without a GPU: what its stages report, and results put together.
 
 `campaigns/benchmarks/test_gpu_stages.py` runs the stages at a tiny size, and a suite that ends its process.
 """
@@ -19,9 +19,9 @@ from benchmarks import gpu_kernels, kernel_code, report
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import code, suites, timed
 from benchmarks.gpu.result import Result, claim
+from benchmarks.gpu.stage_results import FAILED, NOT_RUN, PASSED, StageResults, read_results
 from benchmarks.gpu.stages import FACTS, STAGES, TOTAL_S
 from benchmarks.gpu.suites import Suite
-from benchmarks.gpu.told import FAILED, NOT_RUN, PASSED, Told, heard
 from waiting import wait_for
 
 
@@ -31,13 +31,13 @@ HERE = {"gpu": "NVIDIA Ten", "driver": "1", "torch": "2.99", "triton": "3.99"}
 
 def said(file: Path) -> dict[str, dict[str, Any]]:
     """The bars that a stage has spoken of, by name."""
-    return {bar["bar"]: bar for bar in heard(file)["bars"]}
+    return {bar["bar"]: bar for bar in read_results(file)["bars"]}
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Told:
-    """What a stage tells its file, which is `told` in the test's folder."""
-    return Told(tmp_path / "told")
+def results(tmp_path: Path) -> StageResults:
+    """What a stage writes to its file, which is `results` in the test's folder."""
+    return StageResults(tmp_path / "results")
 
 
 def test_what_a_tally_says() -> None:
@@ -52,26 +52,28 @@ def test_what_a_tally_says() -> None:
     assert suites.seen([*lines, '{"collected": 3}']).why["b"] == suites.ENDED
 
 
-def test_a_suite_that_cannot_start_has_failed(tmp_path: Path, told: Told) -> None:
+def test_a_suite_that_cannot_start_has_failed(tmp_path: Path, results: StageResults) -> None:
     """A file that is not there, or that cannot be imported, is a failure with pytest's own words."""
-    suites.run(Suite("holds", (str(tmp_path / "nowhere.py"),)), told, "cpu", 60.0)
-    assert said(tmp_path / "told")["holds"]["state"] == FAILED
-    assert "nowhere.py" in heard(tmp_path / "told")["failures"][0]["why"]
+    suites.run(Suite("holds", (str(tmp_path / "nowhere.py"),)), results, "cpu", 60.0)
+    assert said(tmp_path / "results")["holds"]["state"] == FAILED
+    assert "nowhere.py" in read_results(tmp_path / "results")["failures"][0]["why"]
 
 
-def test_a_bar_of_the_kernels_is_held_to_the_worst_data(tmp_path: Path, told: Told) -> None:
+def test_a_bar_of_the_kernels_is_held_to_the_worst_data(
+    tmp_path: Path, results: StageResults
+) -> None:
     """Of random values and those within one binade the higher ratio decides; a bar within the noise has not passed."""
     row = {"what": gpu_kernels.STATISTICS, "dtype": "float32", "low": 1, "high": 2, "bar": 1.1}
     good = {**row, "data": "random", "ratio": 1.01, "holds": "yes"}
     unsure = {**row, "data": "one binade", "ratio": 1.09, "holds": "not told apart"}
     states = []
     for rows in ([good], [good, unsure]):
-        timed._tell(told, rows, next(iter(timed.NAMES)))
-        states.append(said(tmp_path / "told")["statistics beside one read, fp32"]["state"])
+        timed._report(results, rows, next(iter(timed.NAMES)))
+        states.append(said(tmp_path / "results")["statistics beside one read, fp32"]["state"])
     assert states == [PASSED, FAILED]
 
 
-def test_spills_are_counted_of_loops_only(tmp_path: Path, told: Told) -> None:
+def test_spills_are_counted_of_loops_only(tmp_path: Path, results: StageResults) -> None:
     """A variant that does not compile is named; spills count where people train, once all such loops are known."""
     loops = [code.made("no_gpu", 0)]
     assert loops[0]["seconds"] is None
@@ -79,20 +81,22 @@ def test_spills_are_counted_of_loops_only(tmp_path: Path, told: Told) -> None:
     spills = "spills in ordinary loops, bytes"
     ordinary = {"variant": "a", "seconds": 1.0, "registers": 90, "spilled": 0, "ordinary": True}
     other = {**ordinary, "ordinary": False, "spilled": 24}
-    code.tell(told, [ordinary, other], 3)
-    bars = said(tmp_path / "told")
+    code.report_variants(results, [ordinary, other], 3)
+    bars = said(tmp_path / "results")
     assert {bar["state"] for bar in bars.values()} == {NOT_RUN}
-    code.tell(told, [ordinary] * len(kernel_code.LOOPS) + [other], len(kernel_code.LOOPS) + 1)
-    assert {bar["state"] for bar in said(tmp_path / "told").values()} == {PASSED}
-    code.tell(told, [{**ordinary, "spilled": 8}, *loops], 2)
-    bars = said(tmp_path / "told")
+    code.report_variants(
+        results, [ordinary] * len(kernel_code.LOOPS) + [other], len(kernel_code.LOOPS) + 1
+    )
+    assert {bar["state"] for bar in said(tmp_path / "results").values()} == {PASSED}
+    code.report_variants(results, [{**ordinary, "spilled": 8}, *loops], 2)
+    bars = said(tmp_path / "results")
     assert (bars[spills]["state"], bars[spills]["value"]) == (FAILED, 8)
     assert bars["all variants of the kernels compile"]["state"] == FAILED
 
 
 def test_a_stage_that_fails_costs_itself_only(tmp_path: Path) -> None:
     """A mistake in a stage is its exit code with its last words."""
-    failing = command.stage_command("nonsense", tmp_path / "told", "cpu", 60.0)
+    failing = command.stage_command("nonsense", tmp_path / "results", "cpu", 60.0)
     failed = command.run_stage(failing, tmp_path / "log", 60.0, lambda seconds: None)
     assert failed.state == "ended with exit code 1"
     assert "KeyError: 'nonsense'" in failed.words
@@ -282,7 +286,7 @@ def test_what_is_missing_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_make_gpu_says_that_there_is_no_gpu(tmp_path: Path) -> None:
-    """Without one a stage that needs it is told as not run, no result is written, and the exit code is 0."""
+    """Without one a stage that needs it is reported as not run, no result is written, and the exit code is 0."""
     words = ["-m", "benchmarks.gpu", "training", "memory", "--results", str(tmp_path / "results")]
     environment = {"PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""}
     done = scripts.run(*words, cwd=ROOT, env=environment)

@@ -13,7 +13,7 @@ from benchmarks.report import replace
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 
 
-class Told:
+class StageResults:
     """What a stage has said so far. Its file is written at each word, so a stage that is killed leaves all of them."""
 
     def __init__(self, file: Path) -> None:
@@ -31,7 +31,7 @@ class Told:
     def bar(
         self, name: str, holds: bool | None, value: object, limit: object, note: str = ""
     ) -> None:
-        """Whether a bar holds; None where that cannot be told. A later word on it takes an earlier one's place."""
+        """Whether a bar holds; None where that is not known. A later word on it takes an earlier one's place."""
         state = NOT_RUN if holds is None else PASSED if holds else FAILED
         self._bars[name] = {
             "bar": name,
@@ -43,7 +43,7 @@ class Told:
         self._write()
 
     def rows(self, table: str, rows: list[dict[str, Any]]) -> None:
-        """Rows of equal columns: a table, in the place of what was told of it before."""
+        """Rows of equal columns: a table, in the place of the one before."""
         self._tables[table] = list(rows)
         self._write()
 
@@ -62,7 +62,7 @@ class Told:
         replace(self._file, json.dumps(parts).encode())
 
 
-def heard(file: Path) -> dict[str, Any]:
+def read_results(file: Path) -> dict[str, Any]:
     """What a stage has said, nothing where it said none."""
     nothing: dict[str, Any] = {"facts": {}, "bars": [], "tables": {}, "failures": []}
     return json.loads(file.read_bytes()) if file.exists() else nothing
