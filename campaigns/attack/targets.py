@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from ampmon_server.alerting.deliver import is_public
 from ampmon_server.alerting.delivery import deliver
+from ampmon_server.alerting.messages import trial
 from ampmon_server.alerting.targets import BadTarget, Target, check
-from ampmon_server.alerting.telling import trial
 from campaigns.attack.tally import Tally, every
 from receiver import receiving
 

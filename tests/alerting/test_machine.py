@@ -36,15 +36,15 @@ def test_what_fires_is_told_once(looks) -> None:
     """Between two tellings that it fires is one that it is over, unless it got worse; what ends was told before."""
     firing = None
     for _, _, made in walked(looks):
-        if made.tell == "firing":
+        if made.event == "firing":
             assert firing is None
-        elif made.tell == "worse":
+        elif made.event == "worse":
             assert RANKS[made.alert.severity] < RANKS[firing]
-        elif made.tell == "resolved":
+        elif made.event == "resolved":
             assert firing is not None
         if made.alert is None or made.alert.state == "resolved":
             firing = None  # told, unless it is muted
-        elif made.tell is not None:
+        elif made.event is not None:
             firing = made.alert.severity
 
 
@@ -53,7 +53,7 @@ def test_whoever_may_be_told_knows_how_bad_it_is(looks) -> None:
     """What fires after a look that is not muted was told at the severity that it has."""
     told = None
     for (*_, muted), (_, _, made) in zip(looks, walked(looks), strict=True):
-        if made.tell is not None:
+        if made.event is not None:
             told = made.alert.severity
         if made.alert is not None and made.alert.state == "firing" and not muted:
             assert (told, made.alert.heard) == (made.alert.severity, True)
@@ -75,7 +75,7 @@ def test_nothing_is_told_while_it_cools_down(looks) -> None:
 @given(st.lists(st.tuples(FOUND, st.integers(0, MINUTE), st.just(False)), max_size=300))
 def test_what_flaps_is_told_a_few_times_an_hour(looks) -> None:
     """However a finding comes and goes, within a cool-down it fires once, gets worse twice and ends twice at most."""
-    told = [now for now, _, made in walked(looks) if made.tell]
+    told = [now for now, _, made in walked(looks) if made.event]
     for first in told:
         assert sum(first <= each < first + PATIENCE.cool_down for each in told) <= 5
 
@@ -86,7 +86,7 @@ def test_what_went_away_tells_nobody(looks) -> None:
     for _, before, made in walked(looks):
         if before is not None and before.state == "pending" and made.alert != before:
             if made.alert is None or made.alert.state == "resolved":
-                assert made.tell is None
+                assert made.event is None
             if made.alert is None:
                 assert before.fired is None
 
@@ -95,7 +95,7 @@ def test_what_went_away_tells_nobody(looks) -> None:
 def test_only_differences_of_times_count(looks, later) -> None:
     """The same looks at another time of day tell the same."""
     one, other = walked(looks), walked(looks, start=1_000 * MINUTE + later)
-    assert [made.tell for *_, made in one] == [made.tell for *_, made in other]
+    assert [made.event for *_, made in one] == [made.event for *_, made in other]
 
 
 @given(LOOKS, st.integers(0, 10**13))
@@ -107,7 +107,7 @@ def test_a_clock_that_goes_back_tells_nothing_more(looks, back) -> None:
         for found in (None, "warning", "critical"):
             early = step(made.alert, found, now - back, PATIENCE)
             late = step(made.alert, found, now, PATIENCE)
-            assert early.tell is None or early.tell == late.tell
+            assert early.event is None or early.event == late.event
 
 
 @given(LOOKS)
@@ -120,7 +120,7 @@ def test_what_is_pending_says_when_to_look_again(looks) -> None:
         assert made.due > now
         severity = made.alert.severity
         assert step(made.alert, severity, made.due - 1, PATIENCE).alert.state == "pending"
-        assert step(made.alert, severity, made.due, PATIENCE).tell == "firing"
+        assert step(made.alert, severity, made.due, PATIENCE).event == "firing"
 
 
 def test_what_is_muted_is_told_when_it_is_not_any_more() -> None:
@@ -128,8 +128,8 @@ def test_what_is_muted_is_told_when_it_is_not_any_more() -> None:
     (_, _, fired), (_, _, heard) = walked([("critical", 0, True), ("critical", MINUTE, False)])
     (_, _, muted), (_, _, over) = walked([("critical", 0, True), (None, MINUTE, False)])
 
-    assert (fired.alert.state, fired.tell, heard.tell) == ("firing", None, "firing")
-    assert (muted.alert.state, over.alert.state, over.tell) == ("firing", "resolved", None)
+    assert (fired.alert.state, fired.event, heard.event) == ("firing", None, "firing")
+    assert (muted.alert.state, over.alert.state, over.event) == ("firing", "resolved", None)
 
 
 def test_what_got_worse_while_muted_is_told_when_it_is_not_any_more() -> None:
@@ -138,8 +138,8 @@ def test_what_got_worse_while_muted_is_told_when_it_is_not_any_more() -> None:
     *_, (_, _, worse), (_, _, heard), (_, _, again) = walked([*looks, *[("warning", 1, False)] * 2])
     *_, (_, _, over) = walked([*looks, (None, MINUTE, False)])
 
-    assert (worse.tell, heard.tell, heard.alert.severity) == (None, "worse", "critical")
-    assert (again.tell, over.tell) == (None, "resolved")
+    assert (worse.event, heard.event, heard.alert.severity) == (None, "worse", "critical")
+    assert (again.event, over.event) == (None, "resolved")
 
 
 def test_what_gets_worse_is_nobodys_again() -> None:
@@ -155,7 +155,7 @@ def test_what_gets_worse_is_nobodys_again() -> None:
     )
     assert step(alert, "notice", 5, PATIENCE) == AlertStep(alert)
     worse = step(alert, "critical", 5, PATIENCE)
-    assert (worse.tell, worse.alert.acknowledged, worse.alert.acknowledged_by) == (
+    assert (worse.event, worse.alert.acknowledged, worse.alert.acknowledged_by) == (
         "worse",
         None,
         None,

@@ -211,7 +211,7 @@ def hold_parameters(
 
     A part of them is what all of them have at its places, in its order.
     """
-    of = parameter_rollups.told(connection, scaler.run_id, source)
+    of = parameter_rollups.stream_samples(connection, scaler.run_id, source)
     rows = of.rows(0, INTEGER_MAX)
     asked = connection, scaler, source.number, stretch, columns
     found = parameter_rollups.read(*asked, parameter_rollups.whole).cells

@@ -210,4 +210,4 @@ def test_what_a_mute_kept_back_is_told_once_it_ends(store: Store) -> None:
     later(store, 99 * 3600)
 
     judge(store, lambda: told(store) == {lifted, cut, ended})
-    assert (store.restless(), store.restless(tells=False)) == ([], [])
+    assert (store.restless(), store.restless(alerting=False)) == ([], [])

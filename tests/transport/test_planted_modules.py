@@ -17,8 +17,8 @@ from ampmon import sender
 from ampmon.sender import launch
 from ampmon.system import interpreter
 from ampmon_server.alerting.delivery import deliver
+from ampmon_server.alerting.messages import trial
 from ampmon_server.alerting.targets import Target
-from ampmon_server.alerting.telling import trial
 from attempts import Attempt, end_sender
 from waiting import DEADLINE_S, wait_for
 

@@ -1,1 +1,1 @@
-"""Alerts: when a finding is told, to whom, in which words, and how a message leaves. Knows no database and no route."""
+"""Alerts: when a finding is sent, to whom, in which words, and how a message leaves. Knows no database and no route."""

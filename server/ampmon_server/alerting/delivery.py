@@ -11,8 +11,8 @@ import msgspec
 
 from ampmon.system import interpreter
 from ampmon_server.alerting.deliver import DEADLINE_S
+from ampmon_server.alerting.messages import Message
 from ampmon_server.alerting.targets import Target
-from ampmon_server.alerting.telling import Message
 
 
 Trouble = Literal[
@@ -83,7 +83,7 @@ async def deliver(target: Target, message: Message, *, allow_private: bool) -> D
     except (OSError, NotImplementedError):  # some event loops of Windows start no process
         return DeliveryOutcome("failed")
     try:
-        told, _ = await asyncio.wait_for(
+        output, _ = await asyncio.wait_for(
             process.communicate(msgspec.json.encode(order)), DEADLINE_S
         )
     except asyncio.TimeoutError:
@@ -94,12 +94,12 @@ async def deliver(target: Target, message: Message, *, allow_private: bool) -> D
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-    return _outcome(told)
+    return _outcome(output)
 
 
-def _outcome(told: bytes) -> DeliveryOutcome:
+def _outcome(output: bytes) -> DeliveryOutcome:
     try:
-        answer = msgspec.json.decode(told, type=_Answer)
+        answer = msgspec.json.decode(output, type=_Answer)
     except msgspec.DecodeError:
         return DeliveryOutcome("failed")
     return DeliveryOutcome(answer.trouble, answer.status)

@@ -1,4 +1,4 @@
-"""When a finding is told: the states of an alert, one for each run and rule. Pure; times are us since the epoch."""
+"""When an alert is sent: the states of an alert, one for each run and rule. Pure; times are us since the epoch."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ampmon_server.model.severities import RANKS, worse
 
 
 State = Literal["pending", "firing", "resolved"]
-Telling = Literal["firing", "worse", "resolved"]
+AlertEvent = Literal["firing", "worse", "resolved"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """How a finding stands. ``severity`` is the worst since it was there, which it has been ``since``.
 
-    ``fired`` and ``resolved`` are of the newest time that it did, ``told`` when targets were told that it fires: None
-    where nobody was. What gets worse while it is muted is to be told yet: it puts ``told`` before ``fired``. Who has
+    ``fired`` and ``resolved`` are of the newest time that it did, ``told`` when targets were notified of it: None
+    where none was. What gets worse while it is muted is to be sent yet: it puts ``told`` before ``fired``. Who has
     ``acknowledged`` it knows; what gets worse is nobody's again.
     """
 
@@ -34,7 +34,7 @@ class Alert:
 
     @property
     def heard(self) -> bool:
-        """Whether targets were told how bad it is."""
+        """Whether targets know how bad it is."""
         return self.told is not None and self.told >= (self.fired or 0)
 
 
@@ -47,10 +47,10 @@ class Patience:
 
 
 class AlertStep(NamedTuple):
-    """The next state, None for nothing to remember; what is to be told; when to look again, if anything is due."""
+    """The next state, None for nothing to remember; what is to be sent; when to look again, if anything is due."""
 
     alert: Alert | None
-    tell: Telling | None = None
+    event: AlertEvent | None = None
     due: int | None = None
 
 
@@ -64,7 +64,7 @@ def step(
 ) -> AlertStep:
     """What becomes of an alert whose finding is there with the severity ``found`` now, or is not.
 
-    A clock that went back stands still. What is ``muted`` changes its state, and is told of when it is not any more.
+    A clock that went back stands still. What is ``muted`` changes its state, and is sent when it is not any more.
     """
     now = max(now, _newest(alert))
     if found is None:
@@ -108,8 +108,8 @@ def _there(alert: Alert, found: Severity, now: int, *, muted: bool) -> AlertStep
             alert = replace(alert, told=min(alert.told, (alert.fired or 0) - 1))
     if muted or (alert.heard and not rose):
         return AlertStep(alert)
-    tell: Telling = "firing" if alert.told is None else "worse"
-    return AlertStep(replace(alert, told=now), tell)
+    event: AlertEvent = "firing" if alert.told is None else "worse"
+    return AlertStep(replace(alert, told=now), event)
 
 
 def _gone(alert: Alert | None, now: int, *, muted: bool) -> AlertStep:
@@ -119,5 +119,5 @@ def _gone(alert: Alert | None, now: int, *, muted: bool) -> AlertStep:
     if alert.state == "pending":
         before = None if alert.fired is None else replace(alert, state="resolved")
         return AlertStep(before)
-    tell: Telling | None = None if muted or alert.told is None else "resolved"
-    return AlertStep(replace(alert, state="resolved", resolved=now), tell)
+    event: AlertEvent | None = None if muted or alert.told is None else "resolved"
+    return AlertStep(replace(alert, state="resolved", resolved=now), event)

@@ -1,4 +1,4 @@
-"""Reads what a server is told of alerts: a file of TOML that is its owner's alone, or what is wrong with it."""
+"""Reads how a server is to send alerts: a file of TOML that is its owner's alone, or what is wrong with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom alerts are told: targets as Apprise names them, by URLs, of which few kinds are let through."""
+"""Whom alerts are sent to: targets as Apprise names them, by URLs, of which few kinds are let through."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.url.partition(":")[0].lower()
 
     def wants(self, project: str, severity: Severity) -> bool:
-        """Whether it is told of a finding."""
+        """Whether it is sent a finding."""
         known = self.projects is None or project in self.projects
         return known and RANKS[severity] <= RANKS[self.least]
 
 
 class After(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """For so many seconds a finding has to stay until it is told."""
+    """For so many seconds a finding has to stay until it is sent."""
 
     notice: _Seconds = 600
     warning: _Seconds = 120
@@ -67,7 +67,7 @@ class After(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class AlertPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much is told: nothing of a finding for ``cool_down_s`` after its end, ``hourly`` messages to a target."""
+    """How much is sent: nothing of a finding for ``cool_down_s`` after its end, ``hourly`` messages to a target."""
 
     after_s: After = After()
     cool_down_s: _Seconds = 900
@@ -84,7 +84,7 @@ class AlertPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Alerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a server is told of alerts. ``public_url`` is where readers find the page; without it nothing is linked.
+    """How a server sends alerts. ``public_url`` is where readers find the page; without it nothing is linked.
 
     ``allow_private`` lets messages go to addresses of one's own network, and in the clear.
     """
@@ -95,7 +95,7 @@ class Alerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     allow_private: bool = False
 
     def wanting(self, project: str, severity: Severity) -> list[Target]:
-        """Who is told of a finding."""
+        """Who is sent a finding."""
         return [target for target in self.targets if target.wants(project, severity)]
 
 
@@ -104,7 +104,7 @@ def _weakens(name: str, value: str) -> bool:
 
 
 def check(target: Target, *, allow_private: bool) -> None:
-    """Raise BadTarget unless messages may go there, as far as that can be told without asking anybody."""
+    """Raise BadTarget unless messages may go there, as far as that can be decided without asking anybody."""
     allowed = ENCRYPTED | PLAIN if allow_private else ENCRYPTED
     if target.scheme not in allowed:
         if target.scheme in PLAIN:

@@ -42,7 +42,7 @@ class AlertSender:
         self._unread = False
 
     async def keep_delivering(self) -> None:
-        """Send what is due, for ever; returns at once where nobody is to be told of anything."""
+        """Send what is due, for ever; returns at once where nobody is to be sent anything."""
         if self._alerts is None:
             return
         targets = {target.name: target for target in self._alerts.targets}

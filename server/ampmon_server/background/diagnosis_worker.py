@@ -55,7 +55,7 @@ def rest_s(took_s: float, late_s: float) -> float:
 
 
 class DiagnosisWorker:
-    """Judges what it is told of. ``failed`` counts looks and rules that failed, by what raised.
+    """Judges the runs that it is given. ``failed`` counts looks and rules that failed, by what raised.
 
     ``looks`` are all that it took, and ``seconds`` the processor time of this process for them.
     ``clock`` decides when a look is due; it returns seconds.
@@ -125,7 +125,7 @@ class DiagnosisWorker:
 
     async def _seek(self) -> None:
         """Note the runs that fell silent, before this process began too, and those that are due to be looked at."""
-        restless = partial(self._store.restless, tells=self._alerts is not None)
+        restless = partial(self._store.restless, alerting=self._alerts is not None)
         try:
             found = await self._beside(restless)
         except StoreError:

@@ -17,18 +17,18 @@ class RejectedClients:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._told: dict[str, float] = {}
+        self._refused: dict[str, float] = {}
 
     def note(self, words: str) -> None:
         """Keep a refusal; of more than a few the oldest goes."""
         with self._lock:
-            self._told.pop(words, None)
-            self._told[words] = self._clock()
-            while len(self._told) > WORDS_MAX:
-                del self._told[next(iter(self._told))]
+            self._refused.pop(words, None)
+            self._refused[words] = self._clock()
+            while len(self._refused) > WORDS_MAX:
+                del self._refused[next(iter(self._refused))]
 
     def recent(self) -> list[str]:
         """Those of the last hour, the newest last."""
         with self._lock:
             since = self._clock() - KEPT_S
-            return [words for words, at in self._told.items() if at >= since]
+            return [words for words, at in self._refused.items() if at >= since]

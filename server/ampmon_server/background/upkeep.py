@@ -40,7 +40,7 @@ async def _sweep(store: Store, writer: Writer, keep: Keep) -> None:
     due = await asyncio.to_thread(store.due, keep)
     # Else those that cannot be pruned would stand before the same others each time.
     random.shuffle(due)
-    failures = Failures(_tell)
+    failures = Failures(_log_failure)
     for one in due:
         with failures.of(one):
             await _prune(store, writer, one)
@@ -56,7 +56,7 @@ async def _prune(store: Store, writer: Writer, due: Due) -> None:
         _log.warning("Not pruned: %s", finding)
 
 
-def _tell(due: Due, error: Exception) -> None:
+def _log_failure(due: Due, error: Exception) -> None:
     _log.warning("Not pruned: run %s: %s", due.run_id, error, exc_info=_unforeseen(error))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ampmon.errors import ConfigurationError
-from ampmon_server.alerting import telling
+from ampmon_server.alerting import messages
 from ampmon_server.alerting.delivery import DeliveryOutcome, deliver, words
 from ampmon_server.alerting.reading import BadAlerts, read
 from ampmon_server.alerting.targets import Alerts, Target
@@ -89,7 +89,7 @@ async def _try(alerts: Alerts, targets: list[Target]) -> list[DeliveryOutcome]:
     tried = (
         deliver(
             target,
-            telling.trial(target.name, alerts.public_url),
+            messages.trial(target.name, alerts.public_url),
             allow_private=alerts.allow_private,
         )
         for target in targets
@@ -107,10 +107,10 @@ def _list(arguments: argparse.Namespace) -> int:
     alerts = answered(asked(arguments, lambda server: server.get("/alerts")), arguments)["alerts"]
     print("\n".join(_listed(_ALERTS, alerts)) if alerts else "No alert is open.")
     try:
-        told = asked(arguments, lambda server: server.get("/alerts/targets"))
+        answer = asked(arguments, lambda server: server.get("/alerts/targets"))
     except RequestRefused:  # how targets do is for whoever has the scope `admin`
         return 0
-    targets = answered(told, arguments)["targets"]
+    targets = answered(answer, arguments)["targets"]
     print()
     print("\n".join(_listed(_TARGETS, targets)) if targets else "The server has no targets.")
     return 0
@@ -125,4 +125,4 @@ def _cell(name: str, value: Any) -> str:
     if name == "waiting":
         return str(value)
     shows = _NONE.get(name) if value is None else None
-    return telling.plain(shows or shown(name, value))
+    return messages.plain(shows or shown(name, value))

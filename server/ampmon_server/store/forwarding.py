@@ -308,9 +308,15 @@ def _updates(
             name: None if of is None else of[place] for name, of in page.columns.items()
         }
         total += row["skipped"]
-        told = {"scale": _number(row, "scale"), "skipped": row["skipped"], "skipped_total": total}
-        told |= {name: _number(row, of) for name, of in _SAMPLED.items()}
-        known = {prefix + name: float(value) for name, value in told.items() if value is not None}
+        measured = {
+            "scale": _number(row, "scale"),
+            "skipped": row["skipped"],
+            "skipped_total": total,
+        }
+        measured |= {name: _number(row, of) for name, of in _SAMPLED.items()}
+        known = {
+            prefix + name: float(value) for name, value in measured.items() if value is not None
+        }
         points.append(Point(step, row["time"], known))
     return points, last
 

@@ -96,7 +96,7 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
         return self._exclusive is None
 
     def notices(self) -> PostgresNotices | None:
-        """What tells the other server processes of changes; None where there can be none."""
+        """What notifies the other server processes of changes; None where there can be none."""
         return PostgresNotices(self._engine) if self.shared else None
 
     def check(self) -> None:

@@ -21,7 +21,7 @@ POLL_S = 1.0
 OVERLAP_S = 120.0
 """How far back it asks: a row's time is its writer's clock at the start of the transaction, not when it is seen.
 
-A transaction may take many statements of up to 30 s each; runs that are told of already cost nothing but the asking.
+A transaction may take many statements of up to 30 s each; runs that are known already cost nothing but the asking.
 """
 _IDLE_S = 5.0
 
@@ -127,8 +127,8 @@ class BusFollower:
     def _deliver(self, ask: Callable[[], Sequence[Change]]) -> bool:
         """Pass on what the store answers; whether it did."""
         try:
-            for told in ask():
-                self._bus.deliver(Advance(*told))
+            for change in ask():
+                self._bus.deliver(Advance(*change))
         except Exception as error:  # of any kind, for nobody would see that this thread has ended
             if self._trouble is None:
                 _log.warning("Pages learn late of other server processes' updates: %s", error)

@@ -14,8 +14,8 @@ from anyio import move_on_after
 
 
 INTERVAL_S = 0.05
-TELLINGS_PER_S = 200
-"""To all listeners together: where there are many, each is told less often, so that ingest keeps its time."""
+NOTICES_PER_S = 200
+"""To all listeners together: where there are many, each is notified less often, so that ingest keeps its time."""
 QUIET_S = 15.0
 """After so long without news a listener is handed none, to show whoever it serves that it is there."""
 RUNS_KEPT_MAX = 16_384
@@ -39,7 +39,7 @@ class Bus:
 
     What is new is kept once for all of them: to deliver an advance costs the same however many listen.
 
-    ``relay`` is called with what this process publishes itself: it tells other processes, and does not block.
+    ``relay`` is called with what this process publishes itself: it notifies other processes, and does not block.
     """
 
     def __init__(self) -> None:
@@ -53,12 +53,12 @@ class Bus:
         self._closed = False
 
     def publish(self, advance: Advance) -> None:
-        """Tell all who listen, here and elsewhere. Does not wait for them; callable from any thread."""
+        """Notify all who listen, here and elsewhere. Does not wait for them; callable from any thread."""
         self.deliver(advance)
         self.relay(advance)
 
     def deliver(self, advance: Advance) -> None:
-        """Tell all who listen in this process, unless they know."""
+        """Notify all who listen in this process, unless they know."""
         with self._lock:
             if self._is_known(advance.run_id, advance.version):
                 return
@@ -72,7 +72,7 @@ class Bus:
                 listener.wake()
 
     def wants(self, run_id: UUID, version: int) -> bool:
-        """Whether anybody here would be told of this version."""
+        """Whether anybody here would be notified of this version."""
         with self._lock:
             return not self._is_known(run_id, version) and any(
                 listener.wants(run_id) for listener in self._listeners
@@ -94,10 +94,10 @@ class Bus:
             else:
                 found = filter(None, map(self._newest.get, listener.runs))
                 entries = (each for each in found if each[0] > heard)
-            told = [advance for _, advance in sorted(entries)]
-            if not told:
+            advances = [advance for _, advance in sorted(entries)]
+            if not advances:
                 self._waiting.add(listener)
-            return self._delivered, told
+            return self._delivered, advances
 
     def listen(self, runs: Collection[UUID] | None = None) -> BusListener:
         """A listener to some runs, or to all; on a running event loop. Use it as a context manager."""
@@ -134,8 +134,8 @@ class Bus:
 
     @property
     def interval_s(self) -> float:
-        """How long a listener rests after it has been told."""
-        return max(INTERVAL_S, len(self._listeners) / TELLINGS_PER_S)
+        """How long a listener rests after it has been notified."""
+        return max(INTERVAL_S, len(self._listeners) / NOTICES_PER_S)
 
     @property
     def closed(self) -> bool:
@@ -175,13 +175,13 @@ class BusListener:
         """What is new, at most twenty times a second, until the bus closes; nothing, where that is so for long."""
         while not self._ended:
             self._woken.clear()
-            self._heard, told = self._bus.since(self._heard, self)
-            if not told:
+            self._heard, news = self._bus.since(self._heard, self)
+            if not news:
                 # asyncio.wait_for loses a cancellation that comes with the news.
                 with move_on_after(quiet_s) as patience:
                     await self._woken.wait()
                 if not patience.cancelled_caught:
                     continue
-            yield told
-            if told:
+            yield news
+            if news:
                 await asyncio.sleep(self._bus.interval_s)

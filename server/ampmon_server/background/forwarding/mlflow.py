@@ -59,11 +59,11 @@ class MLflow:
             return self._deliver(portion)
         except MlflowException as error:
             # Its request's address is in it.
-            told = str(error).replace(self._secret, "") if self._secret else str(error)
+            reason = str(error).replace(self._secret, "") if self._secret else str(error)
             status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
             if 400 <= status < 500 and status not in _PASSING:
-                raise Rejected(told) from None
-            raise ConnectionError(told) from None
+                raise Rejected(reason) from None
+            raise ConnectionError(reason) from None
 
     def _deliver(self, portion: Portion) -> str:
         if not portion.pieces and not portion.position:

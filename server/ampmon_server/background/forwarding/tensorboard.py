@@ -80,8 +80,8 @@ def _events(piece: Piece) -> Iterator[Any]:
     from tensorboard.compat.proto.summary_pb2 import Summary
 
     for step, time, values in piece.points:
-        told = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
-        event = Event(wall_time=time / 1e6, step=step, summary=Summary(value=told))
+        scalars = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        event = Event(wall_time=time / 1e6, step=step, summary=Summary(value=scalars))
         yield event.SerializeToString()
 
 

@@ -39,16 +39,16 @@ def _back_up(arguments: argparse.Namespace) -> None:
     target: Path = (arguments.file or Path(f"ampmon-{_now()}.db")).absolute()
     if target.exists() and not arguments.force:
         raise Unusable(f"{target} is there already: name another file, or say --force")
-    with _told("copying") as tell:
-        copying.back_up(database, target, tell)
+    with _progress_bar("copying") as on_progress:
+        copying.back_up(database, target, on_progress)
     print(f"{target}: {target.stat().st_size:,} bytes, whole and sound")
 
 
 def _restore(arguments: argparse.Namespace) -> None:
     database = _file_of(settings_of(arguments))
     aside = database.with_name(f"{database.name}.{_now()}")
-    with _told("restoring") as tell:
-        before = copying.restore(arguments.file.absolute(), database, aside, tell)
+    with _progress_bar("restoring") as on_progress:
+        before = copying.restore(arguments.file.absolute(), database, aside, on_progress)
     was = "" if before is None else f"; what was there before is {before}"
     print(f"{database} is what the copy holds{was}")
     print(_GO_ON, file=sys.stderr)
@@ -69,7 +69,7 @@ def _now() -> str:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[copying.Tell]:
+def _progress_bar(what: str) -> Iterator[copying.OnProgress]:
     """A bar for as long as it takes, and what moves it."""
     with progress() as bar:
         task = bar.add_task(what, total=None)

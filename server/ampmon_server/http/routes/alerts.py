@@ -1,4 +1,4 @@
-"""Alerts: how they stand, who has taken one upon themselves, of what nobody is told, and how targets do."""
+"""Alerts: how they stand, who has taken one upon themselves, what nobody is alerted of, and how targets do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.responses import Response
 from ampmon import wire
 from ampmon_server.alerting.delivery import words
 from ampmon_server.alerting.machine import Alert
-from ampmon_server.alerting.telling import Found
+from ampmon_server.alerting.messages import Found
 from ampmon_server.background.bus import Advance
 from ampmon_server.http.auth import Caller
 from ampmon_server.http.auth.access import requires
@@ -64,10 +64,12 @@ def list_alerts(request: Request, service: ServiceDependency, caller: CallerDepe
     Each comes with its deliveries and its mute. `configured`: whether this server has targets to send to.
     """
     found = service.store.open_alerts(LISTED_MAX, caller.projects)
-    told = [
-        {**subject._asdict(), **each} for subject, stand in found for each in standings_told(stand)
+    listed = [
+        {**subject._asdict(), **each} for subject, stand in found for each in standings_json(stand)
     ]
-    return tagged_json({"configured": service.settings.alerts is not None, "alerts": told}, request)
+    return tagged_json(
+        {"configured": service.settings.alerts is not None, "alerts": listed}, request
+    )
 
 
 @router.get("/alerts/messages")
@@ -84,7 +86,7 @@ def list_messages(
     `due` is the next attempt; without one, the server gave up.
     """
     found = service.store.messages(limit, caller.projects, sent=sent)
-    told = [
+    listed = [
         {
             **subject._asdict(),
             "rule": each.rule,
@@ -94,7 +96,7 @@ def list_messages(
         }
         for subject, title, each in found.messages
     ]
-    return tagged_json({"messages": told, "total": found.total}, request)
+    return tagged_json({"messages": listed, "total": found.total}, request)
 
 
 @router.get("/alerts/targets", dependencies=[OVER_ALL])
@@ -103,10 +105,10 @@ def list_targets(service: ServiceDependency) -> Response:
     """List the targets of alerts, each with waiting messages, the last one sent, and the last error."""
     alerts = service.settings.alerts
     stand = service.store.standings()
-    told = []
+    listed = []
     for target in () if alerts is None else alerts.targets:
         at = stand.get(target.name)
-        told.append(
+        listed.append(
             {
                 "name": target.name,
                 "kind": target.scheme,
@@ -117,7 +119,7 @@ def list_targets(service: ServiceDependency) -> Response:
                 "trouble": words(at.trouble, at.status) if at and at.trouble else None,
             }
         )
-    return json_answer({"targets": told})
+    return json_answer({"targets": listed})
 
 
 @router.post(
@@ -140,15 +142,15 @@ async def acknowledge(
 @requires("read")
 def list_mutes(service: ServiceDependency, caller: CallerDependency) -> Response:
     """List the mutes of projects that the caller sees, newest first, with name and owner of their runs."""
-    told = [
+    listed = [
         {
-            **mute_told(mute),
+            **mute_json(mute),
             "name": None if run is None else run.name,
             "owner": None if run is None else run.owner,
         }
         for mute, run in service.store.mutes(caller.projects)
     ]
-    return json_answer({"mutes": told})
+    return json_answer({"mutes": listed})
 
 
 @router.post(
@@ -171,7 +173,7 @@ async def make_mute(
     who = _name_of(caller)
     kept, change = await service.writer.run(lambda: service.store.mute(mute, who))
     _publish(service, change)
-    return json_answer(mute_told(kept), status=201)
+    return json_answer(mute_json(kept), status=201)
 
 
 @router.delete("/mutes/{mute_id}", status_code=204)
@@ -200,13 +202,13 @@ async def _check_mutes(
         raise NotAllowed("This needs a token with the scope `admin` over its projects.", "admin")
 
 
-def standings_told(stand: Standings) -> list[dict[str, Any]]:
+def standings_json(stand: Standings) -> list[dict[str, Any]]:
     """The alerts of a run as its page shows them: each with the mute that holds for it, and with its deliveries."""
     return [
         {
             **_alert(rule, alert, found),
             "mute": next(
-                (mute_told(mute) for mute in stand.mutes if mute.rule in {None, rule}), None
+                (mute_json(mute) for mute in stand.mutes if mute.rule in {None, rule}), None
             ),
             "deliveries": [
                 _delivery(each)
@@ -233,7 +235,7 @@ def _alert(rule: str, alert: Alert, found: Found) -> dict[str, Any]:
     }
 
 
-def mute_told(mute: Mute) -> Mapping[str, Any]:
+def mute_json(mute: Mute) -> Mapping[str, Any]:
     """A mute in plain data."""
     return {
         "mute_id": str(mute.mute_id),

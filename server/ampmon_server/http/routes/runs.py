@@ -17,7 +17,7 @@ from ampmon_server.background.upkeep import clear
 from ampmon_server.charts.sparkline import sparkline
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import refusals
-from ampmon_server.http.routes.alerts import standings_told
+from ampmon_server.http.routes.alerts import standings_json
 from ampmon_server.http.routes.answers import ServiceDependency, json_answer, tagged_json, takes
 from ampmon_server.http.routes.bodies import read_json
 from ampmon_server.http.routes.callers import OF_OWN_RUN, OF_RUN, CallerDependency, visible
@@ -116,8 +116,8 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
     """Show a run: its summary, who reported (``identity``), and its alerts, null if the server sends none."""
     summary, identity = service.store.run(run_id)
     document = orjson.loads(orjson.dumps(summary))
-    telling = service.settings.alerts is not None
-    alerts = standings_told(service.store.alerts(run_id)) if telling else None
+    alerting = service.settings.alerts is not None
+    alerts = standings_json(service.store.alerts(run_id)) if alerting else None
     return tagged_json({**document, "identity": identity, "alerts": alerts}, request)
 
 

@@ -19,9 +19,9 @@ from ampmon_server.store.schema import migrations
 
 
 PAGES = 4096
-"""Of each step of a copy: 16 MiB, between which it is told how far it is."""
+"""Of each step of a copy: 16 MiB, after which the progress is reported."""
 
-Tell = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 def file_of(url: str) -> Path | None:
@@ -29,22 +29,22 @@ def file_of(url: str) -> Path | None:
     return Path(make_url(url).database or "") if engine.is_file(url) else None
 
 
-def back_up(source: Path, target: Path, tell: Tell) -> None:
+def back_up(source: Path, target: Path, on_progress: OnProgress) -> None:
     """Copy the database as it is now to ``target``, whole or not at all, readable by its owner only.
 
-    Servers may write meanwhile. ``tell`` is given the pages that are done, and all. Raises Unusable.
+    Servers may write meanwhile. ``on_progress`` is given the pages that are done, and all. Raises Unusable.
     """
     if not source.exists():
         raise Unusable(f"{source} is not there: name a --data-dir")
     with _beside(target) as draft:
-        _copy(source, draft, tell)
+        _copy(source, draft, on_progress)
         found = _unsound(draft)
         if found is not None:
             raise Unusable(f"{source} is damaged ({found}): see ampmon db verify")
         _put(draft, target)
 
 
-def restore(copy: Path, target: Path, aside: Path, tell: Tell) -> Path | None:
+def restore(copy: Path, target: Path, aside: Path, on_progress: OnProgress) -> Path | None:
     """Put a copy in the place of ``target``, and what was there under the name ``aside``; the first of it, if any was.
 
     Raises Unusable, with everything as it was: where a server runs, or the copy is damaged or none of ours.
@@ -56,7 +56,7 @@ def restore(copy: Path, target: Path, aside: Path, tell: Tell) -> Path | None:
     except OSError as error:
         raise Unusable(f"{target.parent} cannot be made ({error.strerror})") from None
     with sqlite.lock(target.with_name(target.name + ".lock")), _beside(target) as draft:
-        _copy(copy, draft, tell)
+        _copy(copy, draft, on_progress)
         found = _unsound(draft)
         if found is not None:
             raise Unusable(f"{copy} is damaged ({found}): take another copy")
@@ -84,13 +84,15 @@ def _beside(target: Path) -> Iterator[Path]:
         raise Unusable(f"{target} cannot be written: {error}") from None
 
 
-def _copy(source: Path, draft: Path, tell: Tell) -> None:
+def _copy(source: Path, draft: Path, on_progress: OnProgress) -> None:
     try:
         with closing(_opened(source)) as old, closing(sqlite3.connect(draft)) as new:
             # One view of it from here on: without it each write of a server would begin the copy anew.
             old.execute("BEGIN")
             old.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-            old.backup(new, pages=PAGES, progress=lambda _, left, all_: tell(all_ - left, all_))
+            old.backup(
+                new, pages=PAGES, progress=lambda _, left, all_: on_progress(all_ - left, all_)
+            )
             new.execute("PRAGMA journal_mode = DELETE")  # one file, and none beside it
     except sqlite3.Error as error:
         if sqlite.is_unavailable(error):

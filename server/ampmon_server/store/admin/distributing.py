@@ -83,7 +83,7 @@ class Distribution:
         return len(BY_RUN) + len(EVERYWHERE)
 
     def run(self) -> Iterator[DistributionStep]:
-        """Do what is left, in one transaction, and tell each step once it is done; committed after the last.
+        """Do what is left, in one transaction, and yield each step once it is done; committed after the last.
 
         Raises Unusable or Busy, with nothing changed.
         """
@@ -171,12 +171,12 @@ def _emptying(table: str) -> str:
 
 
 def _failure(step: DistributionStep, error: DBAPIError, name: str) -> str:
-    told = " ".join(str(error.orig).split())
+    reason = " ".join(str(error.orig).split())
     state = getattr(error.orig, "sqlstate", None)
     if state == "55P03":
-        told, remedy = f"{step.table} is in use", "stop every ampmon serve that uses it"
+        reason, remedy = f"{step.table} is in use", "stop every ampmon serve that uses it"
     elif state == "42501":
         remedy = "run it as the owner of the tables, with the right to connect to every node"
     else:
         remedy = "see that the coordinator reaches every worker, SELECT * FROM citus_check_cluster_node_health()"
-    return f"{name}: nothing is distributed ({step.statement}: {told}): {remedy}"
+    return f"{name}: nothing is distributed ({step.statement}: {reason}): {remedy}"

@@ -60,7 +60,7 @@ class PostgresNotices:
             thread.start()
 
     def send(self, run_id: UUID, version: int) -> None:
-        """Have others told soon, together with what else there is to tell. Does not block."""
+        """Notify the others soon, together with what else there is to send. Does not block."""
         with self._changed:
             if len(self._pending) < PENDING_MAX or run_id in self._pending:
                 self._pending[run_id] = max(version, self._pending.get(run_id, 0))
@@ -120,12 +120,12 @@ class PostgresNotices:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._pending or self._stopping.is_set())
-                told = list(self._pending.items())
-            for first in range(0, len(told), _PAYLOAD_RUNS):
-                payload = _pack(told[first : first + _PAYLOAD_RUNS])
+                changes = list(self._pending.items())
+            for first in range(0, len(changes), _PAYLOAD_RUNS):
+                payload = _pack(changes[first : first + _PAYLOAD_RUNS])
                 line.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
             with self._changed:
-                self._pending = dict(self._pending.items() - told)
+                self._pending = dict(self._pending.items() - changes)
             if self._stopping.wait(INTERVAL_S):
                 return
 
@@ -138,8 +138,8 @@ class PostgresNotices:
                     hear(run_id, version)
 
 
-def _pack(told: list[tuple[UUID, int]]) -> str:
-    return " ".join(f"{run_id.hex}:{version}" for run_id, version in told)
+def _pack(changes: list[tuple[UUID, int]]) -> str:
+    return " ".join(f"{run_id.hex}:{version}" for run_id, version in changes)
 
 
 def _unpack(payload: str) -> Iterator[tuple[UUID, int]]:

@@ -108,11 +108,11 @@ class _Cut:
 
 
 class Failures:
-    """The ``runs`` that could not be pruned: one keeps no other waiting. ``tell`` is called with each, and why."""
+    """The ``runs`` that could not be pruned: one keeps no other waiting. ``notify`` is called with each, and why."""
 
-    def __init__(self, tell: Callable[[Due, Exception], None]) -> None:
+    def __init__(self, notify: Callable[[Due, Exception], None]) -> None:
         self.runs: list[Due] = []
-        self._tell = tell
+        self._notify = notify
         self._in_a_row = 0
 
     @contextmanager
@@ -123,7 +123,7 @@ class Failures:
         except Exception as error:  # of any kind: a damaged page may show as anything
             self.runs.append(one)
             self._in_a_row += 1
-            self._tell(one, error)
+            self._notify(one, error)
             if self._in_a_row == IN_A_ROW_MAX:
                 raise Busy(str(error)) from error
         else:

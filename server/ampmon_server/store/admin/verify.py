@@ -1,4 +1,4 @@
-"""Verifies a database, for `ampmon db verify`: reads it run by run, and mends what rows tell if it is asked to."""
+"""Verifies a database, for `ampmon db verify`: reads it run by run, and, if asked to, mends what is derived."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Verification:
         return found
 
     def broken(self) -> list[Defect]:
-        """What is wrong with the file itself: then nothing else can be told. Raises Busy."""
+        """What is wrong with the file itself: then nothing else can be checked. Raises Busy."""
         try:
             with self._reading() as connection:
                 return list(strays.integrity(connection))
@@ -78,7 +78,7 @@ class Verification:
             return list(_check(connection, run_id))
 
     def repair(self, run_id: UUID) -> None:
-        """Make anew what rows tell: cells, totals and counts. Nothing that was recorded is changed. Raises Busy."""
+        """Derive cells, totals and counts anew from rows. Nothing that was recorded is changed. Raises Busy."""
 
         def work(connection: Connection) -> None:
             postgresql.take_time(connection)
@@ -137,7 +137,7 @@ def unsound(database: Engine, run_id: UUID) -> Defect | None:
 def rolled_up(
     connection: Connection, run_id: bytes, where: str, *, mending: bool = False
 ) -> Iterator[Defect]:
-    """What is wrong with the cells of a run; ``mending``, what was, as far as rows tell."""
+    """What is wrong with the cells of a run; ``mending``, what was, as far as rows show."""
     for kind in KINDS:
         try:
             for name, series in kind.series(connection, run_id):

@@ -1,1 +1,1 @@
-"""What a run was found to have, and the messages that tell of it."""
+"""What a run was found to have, and the messages about it."""

@@ -1,4 +1,4 @@
-"""Keeps how a run's findings stand as alerts, in the transaction that keeps the findings: stored before it is told."""
+"""Keeps how a run's findings stand as alerts, in the transaction that keeps the findings: stored before it is sent."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Row, and_, delete, func, or_, select, update
 
 from ampmon import wire
 from ampmon_server.alerting.machine import Alert, step
+from ampmon_server.alerting.messages import Found, Subject, message
 from ampmon_server.alerting.targets import Alerts
-from ampmon_server.alerting.telling import Found, Subject, message
 from ampmon_server.store.alerts import mutes, outbox
 from ampmon_server.store.alerts.outbox import subject_of
 from ampmon_server.store.engine.engine import insert_rows, now_us
@@ -23,7 +23,7 @@ from ampmon_server.store.streams.changes import Change, move_on
 
 
 OF_THE_END = frozenset({"crashed"})
-"""Rules that tell how a run ended; what others found was of its going on, and ends with it."""
+"""Rules that say how a run ended; what others found was of its going on, and ends with it."""
 
 RECENT_US = 24 * 3600 * 1_000_000
 """Nothing begins to fire of a run whose last record is older: such are sent late, or were left behind long ago."""
@@ -49,9 +49,9 @@ class Advanced(NamedTuple):
 def advance(
     connection: Connection, run: Row[Any], findings: Sequence[wire.Finding], now: int, to: Alerts
 ) -> Advanced:
-    """Take every alert of a run, whose row is held, to its next state, and have told what is to be."""
+    """Take every alert of a run, whose row is held, to its next state, and queue the messages that are due."""
     before = read(connection, run.run_id)
-    there = _worth_telling(run, findings, now, to, before)
+    there = _worth_an_alert(run, findings, now, to, before)
     if not before and not there:
         return Advanced(False, 0, None)
     muted = mutes.rules_of(connection, run.run_id, run.project, now)
@@ -69,10 +69,10 @@ def advance(
             continue
         after[rule] = made.alert, found
         dues.append(made.due)
-        if made.tell is not None:
-            told = message(subject, found, made.alert, made.tell, to.public_url)
+        if made.event is not None:
+            notice = message(subject, found, made.alert, made.event, to.public_url)
             targets = to.wanting(run.project, made.alert.severity)
-            outbox.put(connection, run.run_id, rule, told, targets, now)
+            outbox.put(connection, run.run_id, rule, notice, targets, now)
     _write(connection, run.run_id, before, after)
     changed = {rule: kept[0] for rule, kept in before.items()} != {
         rule: kept[0] for rule, kept in after.items()
@@ -81,10 +81,10 @@ def advance(
     return Advanced(changed, _firing(each for each, _ in after.values()), due)
 
 
-def _worth_telling(
+def _worth_an_alert(
     run: Row[Any], findings: Sequence[wire.Finding], now: int, to: Alerts, before: Kept
 ) -> dict[str, wire.Finding]:
-    """The worst finding of each rule that somebody is to be told of."""
+    """The worst finding of each rule that somebody is to be alerted of."""
     over = run.state != "running"
     recent = run.last_time is not None and now - run.last_time < RECENT_US
     there: dict[str, wire.Finding] = {}
@@ -209,7 +209,7 @@ def restless(connection: Connection, now: int) -> list[Restless]:
 
 
 def unheard(connection: Connection, now: int) -> list[Restless]:
-    """Runs with an alert that fires, that targets were not told of, and that is muted no more: by whatever it ended."""
+    """Runs with an alert that fires, that no target was sent, and that is muted no more: by whatever it ended."""
     table = alerts.c
     rows = connection.execute(
         select(runs.c.run_id, runs.c.silent_after)

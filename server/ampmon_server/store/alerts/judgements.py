@@ -62,26 +62,26 @@ class Kept(NamedTuple):
 def keep(
     connection: Connection, run_id: UUID, judgement: Judgement, to: Alerts | None = None
 ) -> Kept:
-    """Keep it, where it is another than is kept and the run is there; and take its alerts on, where anybody is told."""
+    """Keep it, where it is another than is kept and the run is there; and advance its alerts, if any are sent."""
     now = now_us()
     held = connection.execute(
         select(*_HELD).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0).with_for_update()
     ).one_or_none()
     if held is None:
         return Kept()
-    told = orjson.dumps([msgspec.structs.asdict(each) for each in judgement.findings[:KEPT]])
+    findings = orjson.dumps([msgspec.structs.asdict(each) for each in judgement.findings[:KEPT]])
     advanced = alerts.Advanced(False, held.firing, None)
     if to is not None:
         advanced = alerts.advance(connection, held, judgement.findings, now, to)
     values: dict[str, Any] = {"alerts_due": _due(held, judgement, advanced.due)}
-    stands = (held.findings, held.firing) == (told.decode(), advanced.firing)
+    stands = (held.findings, held.firing) == (findings.decode(), advanced.firing)
     change = None
     if advanced.changed or not stands:
         change = run_id, held.version + 1, held.last_step
         values |= {
             "verdict": judgement.verdict,
             "severity": judgement.severity,
-            "findings": told.decode(),
+            "findings": findings.decode(),
             "firing": advanced.firing,
             "version": held.version + 1,
             "changed": now,

@@ -1,4 +1,4 @@
-"""Of what nobody is told: few rows, of one run, of a project or of all."""
+"""What nobody is alerted of: few rows, of one run, of a project or of all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEPT_US = 7 * 24 * 3600 * 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mute:
-    """What nobody is told of: None is any run, project or rule, and for ever. Times are us since the epoch."""
+    """What nobody is alerted of: None is any run, project or rule, and for ever. Times are us since the epoch."""
 
     mute_id: UUID
     run_id: UUID | None
@@ -92,7 +92,7 @@ def find(connection: Connection, mute_id: UUID) -> Mute:
 
 
 def lift(connection: Connection, mute_id: UUID) -> None:
-    """Have told of it again."""
+    """Have it alerted of again."""
     connection.execute(delete(mutes).where(mutes.c.mute_id == mute_id.bytes))
 
 

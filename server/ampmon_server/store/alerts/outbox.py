@@ -22,8 +22,8 @@ from sqlalchemy import (
 
 from ampmon_server.alerting.deliver import DEADLINE_S
 from ampmon_server.alerting.delivery import DeliveryOutcome, Trouble
+from ampmon_server.alerting.messages import Message, Subject, together
 from ampmon_server.alerting.targets import Target
-from ampmon_server.alerting.telling import Message, Subject, together
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.schema.tables import messages, runs
@@ -39,7 +39,7 @@ RETRY_US, RETRY_MAX_US = 30 * _S, HOUR_US
 GIVE_UP_US = 24 * HOUR_US
 KEPT_US = 7 * 24 * HOUR_US
 TOGETHER_MAX = 1000
-"""So many that were held back are told in one message."""
+"""So many that were held back go into one message."""
 
 
 @dataclass(frozen=True, slots=True)

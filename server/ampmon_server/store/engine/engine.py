@@ -62,7 +62,7 @@ def now_us() -> int:
 
 
 def _parse(url: str) -> URL:
-    """Raises Unusable, without telling what stands in the URL: it may hold a password."""
+    """Raises Unusable, without showing what stands in the URL: it may hold a password."""
     try:
         return make_url(url)
     except (ArgumentError, ValueError):
@@ -219,7 +219,7 @@ def _all_at_once(table: Table, replace: bool, dialect: Dialect) -> str:
     changed = ", ".join(f"{quote(c.name)} = excluded.{quote(c.name)}" for c in _values(table))
     return (
         f"INSERT INTO {quote(table.name)} ({', '.join(columns)}) "
-        f"SELECT %b::bytea, told.* FROM unnest({arrays}) AS told "
+        f"SELECT %b::bytea, batch.* FROM unnest({arrays}) AS batch "
         f"ON CONFLICT ({keys}) DO " + (f"UPDATE SET {changed}" if replace else "NOTHING")
     )
 

@@ -64,4 +64,4 @@ class Unusable(StoreError):
 
 
 class Damaged(ValueError):
-    """Bytes that are not what was packed; a caller of the store is told of it as `Busy`."""
+    """Bytes that are not what was packed; a caller of the store sees it as `Busy`."""

@@ -21,7 +21,7 @@ from ampmon_server.store.schema.migrations import Schema
 
 
 SHOWN_MAX = 3
-"""So many differences of a schema are told; the others are counted."""
+"""So many differences of a schema are listed; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)

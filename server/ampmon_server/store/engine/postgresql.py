@@ -155,8 +155,8 @@ def take_time(connection: Connection) -> None:
 
 def refusal(error: DBAPIError, url: URL) -> str:
     """A line on why a database could not be used, and what to do; ``error`` is what opening it raised."""
-    told = str(error.orig).strip().splitlines()[-1:] or [type(error.orig).__name__]
-    return f"{place(url)} cannot be used ({_without_secret(told[0], url)}): {_remedy(error, url)}"
+    reason = str(error.orig).strip().splitlines()[-1:] or [type(error.orig).__name__]
+    return f"{place(url)} cannot be used ({_without_secret(reason[0], url)}): {_remedy(error, url)}"
 
 
 def _remedy(error: DBAPIError, url: URL) -> str:

@@ -28,7 +28,7 @@ ENDS = {"finish": "finished", "exception": "crashed"}
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What to answer, and whether there is something new to tell of."""
+    """What to answer, and whether there is something new to announce."""
 
     ack: wire.Ack
     changed: bool = False
@@ -83,7 +83,7 @@ def ingest(
     _check(state, batch, sender)  # a run's first start may have named another
     before = replace(state)
     roster = Roster(connection, state, attempt, remembered)
-    told = roster.introduce(batch, shares)
+    described = roster.introduce(batch, shares)
     acked, stored = _store(BatchWriter(connection, state, roster, attempt), shares, remembered)
     if stored and (attempt.newest or state.last_time is None):
         # By order, and not the greatest: a clock that was far ahead for a while must not stay the newest.
@@ -94,7 +94,7 @@ def ingest(
         state.rivals += attempts.went_on(connection, state.run_id, attempt, now)
     if (new and state.window_ms is not None) or _says(stored, durability.KIND):
         state.window_ms, state.window_why = durability.window(connection, state.run_id)
-    changed = bool(new or told or stored or state != before)
+    changed = bool(new or described or stored or state != before)
     if changed:
         state.advance(now)
         run_state.save(connection, state)
@@ -171,7 +171,7 @@ def _ends(
                 attempts.end(connection, state.run_id, attempt, ENDS[record.kind], record.time)
                 ended = True
     if batch.ended is not None:
-        # As nearly as the training's own clock tells: it is compared with when other processes began.
+        # As nearly as the training's own clock says: it is compared with when other processes began.
         died = now if state.last_time is None else state.last_time
         attempts.end(connection, state.run_id, attempt, batch.ended, died)
     return ended

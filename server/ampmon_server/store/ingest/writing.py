@@ -111,10 +111,10 @@ class BatchWriter:
     ) -> None:
         stream, overlaid = rows.stream, self.state.attempts > 1
         of = LoggedSeries(self.state.run_id, stream.number, stream.rows_from, overlaid)
-        told = rows.scalars(placed)
-        if told:
-            _check_room(placed, scalars.too_many(self.connection, of, told, self.roster.tails))
-            scalars.write(self.connection, of, told, self.roster.tails)
+        logged = rows.scalars(placed)
+        if logged:
+            _check_room(placed, scalars.too_many(self.connection, of, logged, self.roster.tails))
+            scalars.write(self.connection, of, logged, self.roster.tails)
         for near in _near(updates) if self.attempt.number else ():
             first, last = (near[end][1].ordinal + self.attempt.origin for end in (0, -1))
             scalars.supersede(self.connection, of, self.attempt.number, (first, last))

@@ -81,7 +81,7 @@ def decompress(data: bytes) -> bytes:
     """Raises Damaged."""
     try:
         return zstandard.ZstdDecompressor().decompress(data)
-    except (zstandard.ZstdError, MemoryError) as error:  # a damaged header may tell of any size
+    except (zstandard.ZstdError, MemoryError) as error:  # a damaged header may claim any size
         raise Damaged(f"what is packed is damaged: {error}") from error
 
 

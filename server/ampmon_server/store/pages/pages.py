@@ -139,19 +139,19 @@ Tails: TypeAlias = dict[Key, NewestPage]
 
 @dataclass(frozen=True, slots=True)
 class PagedSeries:
-    """One kind of series in pages of one table; ``told`` gives the values of its columns before `data`.
+    """One kind of series in pages of one table; ``summarize`` gives the values of its columns before `data`.
 
     ``replaces``: of several rows of one step and attempt the last is kept, and not the first.
     """
 
     table: Table
     dtype: np.dtype[Any]
-    told: Callable[[Rows], tuple[Any, ...]]
+    summarize: Callable[[Rows], tuple[Any, ...]]
     replaces: bool = False
 
     def row(self, key: Key, number: int, rows: Rows) -> tuple[Any, ...]:
         """A page as a row of the table."""
-        return (*key, number, *self.told(rows), pack(rows))
+        return (*key, number, *self.summarize(rows), pack(rows))
 
     def put(
         self, connection: Connection, new: Mapping[Key, Rows], tails: Tails | None = None

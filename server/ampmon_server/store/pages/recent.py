@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 MOST = 4
 LIFE_S = 2.0
-"""What is not told by a key, as a repair of the database, is not seen for so long."""
+"""What no key shows, as a repair of the database, is not seen for so long."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What a store keeps of alerts: how they stand, the messages that tell of them, and of what nobody is told."""
+"""What a store keeps of alerts: how they stand, the messages about them, and what nobody is alerted of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from ampmon_server.alerting.machine import Alert
-from ampmon_server.alerting.telling import Found, Subject
+from ampmon_server.alerting.messages import Found, Subject
 from ampmon_server.store.alerts import alerts, mutes, outbox
 from ampmon_server.store.alerts.alerts import Restless
 from ampmon_server.store.alerts.mutes import Mute
@@ -64,19 +64,19 @@ class Alarms(Calls):
             ids = {UUID(subject.run_id) for subject, *_ in found}
             deliveries = outbox.of_runs(connection, [run_id.bytes for run_id in ids])
             kept = mutes.read_all(connection, within)
-        told = []
+        standings = []
         for subject, rule, alert, of in found:
             run_id = UUID(subject.run_id)
             holding = [mute for mute in kept if mute.holds(run_id, subject.project, now)]
             stand = Standings({rule: (alert, of)}, deliveries.get(run_id.bytes, []), holding)
-            told.append((subject, stand))
-        return told
+            standings.append((subject, stand))
+        return standings
 
-    def restless(self, *, tells: bool = True) -> list[Restless]:
-        """Runs that want to be looked at though nothing of them arrives, by a server that ``tells`` somebody or not."""
+    def restless(self, *, alerting: bool = True) -> list[Restless]:
+        """Runs that want to be looked at though nothing of them arrives, by a server that is ``alerting`` or not."""
         with engine.reading(self._engine) as connection:
             found = alerts.restless(connection, now_us())
-            return [*found, *alerts.unheard(connection, now_us())] if tells else found
+            return [*found, *alerts.unheard(connection, now_us())] if alerting else found
 
     # -- mutes ------------------------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class Alarms(Calls):
         return engine.write(self._engine, work)
 
     def lift(self, mute: Mute) -> Change | None:
-        """Have told of it again; where its run stands, if it is of one that is there."""
+        """Have it alerted of again; where its run stands, if it is of one that is there."""
 
         def work(connection: Connection) -> Change | None:
             moved = None

@@ -163,8 +163,8 @@ def _ranks(connection: Connection, scaler: Scaler) -> Mapping[int, Cells]:
 
 def policy_of(connection: Connection, scaler: Scaler) -> ScalePolicy:
     """How a scaler moves its scale, as its newest attempt said."""
-    told = headers.c
-    columns = (told.scaler_type, told.device, told.settings)
+    header = headers.c
+    columns = (header.scaler_type, header.device, header.settings)
     newest = newest_header(scaler.run_id, scaler.number, *columns)
     kind, device, settings = connection.execute(newest).one()
     return ScalePolicy(
@@ -225,7 +225,7 @@ def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> Par
     return ParameterCase(names=names, numel=sizes.of(names), cells=cells, sample=sizes.sample)
 
 
-# -- what the user told ------------------------------------------------------------------------------------------------
+# -- what the user logged ----------------------------------------------------------------------------------------------
 
 
 def _logged(connection: Connection, scaler: Scaler) -> Mapping[str, Cells]:
@@ -249,6 +249,6 @@ def _config(connection: Connection, run_id: bytes) -> dict[str, Any]:
         .order_by(table.rank, table.attempt.desc())
         .limit(1)
     )
-    told = connection.scalar(newest)
-    config: dict[str, Any] = orjson.loads(told) if told is not None else {}
+    stored = connection.scalar(newest)
+    config: dict[str, Any] = orjson.loads(stored) if stored is not None else {}
     return config

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, cast, func, or_, s
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import BadQuery
 from ampmon_server.store.engine.paging import Paged
-from ampmon_server.store.runs.runs import TOLD, Status, Summary, summary
+from ampmon_server.store.runs.runs import SUMMARY_COLUMNS, Status, Summary, summary
 from ampmon_server.store.schema.tables import key_text, runs
 
 
@@ -57,7 +57,7 @@ class Wanted:
     sort: Sort = "started"
     ascending: bool = False
     projects: Collection[str] | None = None
-    """Those of which anything may be told."""
+    """Those of which anything may be shown."""
 
     @property
     def is_newest_first(self) -> bool:
@@ -110,7 +110,7 @@ def read_page(
     if at_once and found:
         total = found[0][1]
     shown = {run_id: place for place, run_id in enumerate(ids[:limit])}
-    rows = list(connection.execute(select(*TOLD).where(table.run_id.in_(shown))))
+    rows = list(connection.execute(select(*SUMMARY_COLUMNS).where(table.run_id.in_(shown))))
     rows.sort(key=lambda row: shown[row.run_id])
     following = None
     if len(ids) > limit and wanted.is_newest_first:
@@ -171,7 +171,7 @@ def _conditions(wanted: Wanted, now: int) -> list[ColumnElement[bool]]:
         heard = table.silent_after >= now
         conditions.append(heard if status == "running" else ~heard)
     if wanted.tag is not None:
-        # Unlike LIKE, `replace` tells upper case from lower on every engine. Most runs need no more than the first.
+        # Unlike LIKE, `replace` respects case on every engine. Most runs need no more than the first.
         quoted = orjson.dumps(wanted.tag).decode()
         conditions.append(func.replace(table.tags, quoted, "") != table.tags)
         tags, one = _tags(), f"{_APART}{_unquoted(wanted.tag)}{_APART}"

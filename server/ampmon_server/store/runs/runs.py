@@ -1,4 +1,4 @@
-"""What is told of a run, and what a user may change of it: reads and writes its own row only, however long it is."""
+"""What is shown of a run, and what a user may change of it: reads and writes its own row only, however long it is."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Summary:
     version: int
 
 
-TOLD = tuple(column for column in runs.c if column.name != "findings")
+SUMMARY_COLUMNS = tuple(column for column in runs.c if column.name != "findings")
 """Findings may be long, and no list shows them."""
 
 
@@ -119,7 +119,7 @@ def belonging(connection: Connection, run_id: UUID) -> Belonging:
 
 def find(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any]:
     """The row of a run, ``held`` until the transaction ends if it is to be. Raises NotFound."""
-    statement = select(*TOLD).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    statement = select(*SUMMARY_COLUMNS).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
     row = connection.execute(statement.with_for_update() if held else statement).one_or_none()
     if row is None:
         raise NotFound(f"There is no run {run_id}.")
@@ -148,7 +148,7 @@ _AS_STORED = ({field.name for field in fields(Summary)} & set(runs.c.keys())) - 
 
 
 def summary(row: Row[Any], now: int) -> Summary:
-    """What a run's row, which has the columns `TOLD`, says of it at ``now``, in us since the epoch."""
+    """What a run's row, which has `SUMMARY_COLUMNS`, says of it at ``now``, in us since the epoch."""
     listed = orjson.loads(row.streams)
     scalers = len({entry["scaler"] for entry in listed})
     return Summary(

@@ -102,7 +102,7 @@ def _newest(
 ) -> _Shard | None:
     """The newest sample of a stream that no later attempt has done over."""
     table = headers.c
-    told = connection.execute(
+    held = connection.execute(
         select(table.attempt, table.modules).where(
             table.run_id == scaler.run_id,
             table.stream == source.number,
@@ -111,7 +111,7 @@ def _newest(
     )
     found = [
         _Shard(source.rank, attempt, sample, unpack_modules(modules))
-        for attempt, modules in told.all()
+        for attempt, modules in held.all()
         if (sample := _newest_of(connection, scaler, source, attempt, (start, stop))) is not None
     ]
     return max(found, key=lambda shard: shard.sample.step, default=None)

@@ -1,6 +1,6 @@
 """The gradients of each parameter rolled up, of one rank: what ingest recomputes of them, and what the heatmap reads.
 
-Attempts may tell of other parameters, or in another order. A parameter's place among all that the stream ever told of
+Attempts may have other parameters, or in another order. A parameter's place among all that the stream ever had
 is that at which its name stands in a list that only grows, kept with the cells as a page of level 0.
 """
 
@@ -171,8 +171,8 @@ class StreamSamples:
     def _places(self, attempt: int) -> Ints:
         """Where the parameters of an attempt's header stand among all; -1 for those that were never sampled."""
         place = {name: index for index, name in enumerate(self.names)}
-        told = parameters_of(self.connection, self.run_id, self.source.number, attempt)
-        return np.array([place.get(each.name, -1) for each in told], np.int64)
+        parameters = parameters_of(self.connection, self.run_id, self.source.number, attempt)
+        return np.array([place.get(each.name, -1) for each in parameters], np.int64)
 
 
 def _positions(places: Sequence[int], parameters: int) -> Ints:
@@ -182,18 +182,18 @@ def _positions(places: Sequence[int], parameters: int) -> Ints:
     return found
 
 
-def told(connection: Connection, run_id: bytes, source: StreamSource) -> StreamSamples:
-    """What a stream is held to have told of."""
+def stream_samples(connection: Connection, run_id: bytes, source: StreamSource) -> StreamSamples:
+    """A stream with the names of the parameters that it is held to have had."""
     held = fetch(connection, _NAMES, {"of": run_id, "stream": source.number})
     names = tuple(_names_decoder.decode(packing.decompress(held[0][0]))) if held else ()
     return StreamSamples(connection, run_id, source, names)
 
 
-def _told_more(
+def _add_names(
     connection: Connection, run_id: bytes, source: StreamSource, attempt: int
 ) -> StreamSamples:
-    """The same, with what an attempt's header has told of."""
-    held = told(connection, run_id, source)
+    """The same, with the names in an attempt's header, which are stored."""
+    held = stream_samples(connection, run_id, source)
     more = parameters_of(connection, run_id, source.number, attempt)
     names = dict.fromkeys((*held.names, *(each.name for each in more)))
     if len(names) == len(held.names):
@@ -218,11 +218,11 @@ def note(
             if change.begins:
                 _drop_others(connection, scaler)
             if change.sampled:
-                _told_more(connection, scaler.run_id, source, attempt)
+                _add_names(connection, scaler.run_id, source, attempt)
             changed = change.redone or change.sampled
             rolls = change.rolls(change.edges.stream, source.edge, changed=changed)
             if rolls is not None:
-                told(connection, scaler.run_id, source).series.roll_up(*rolls)
+                stream_samples(connection, scaler.run_id, source).series.roll_up(*rolls)
 
 
 def _drop_others(connection: Connection, scaler: Scaler) -> None:
@@ -237,16 +237,16 @@ def _drop_others(connection: Connection, scaler: Scaler) -> None:
 
 def rebuild(connection: Connection, run_id: bytes, sources: Sequence[StreamSource]) -> None:
     """Make all cells of streams anew from the samples that are held."""
-    told_of = headers.c
+    header = headers.c
     for source in sources:
         attempts = connection.scalars(
-            select(told_of.attempt)
-            .where(told_of.run_id == run_id, told_of.stream == source.number)
-            .order_by(told_of.attempt)
+            select(header.attempt)
+            .where(header.run_id == run_id, header.stream == source.number)
+            .order_by(header.attempt)
         ).all()
         for attempt in attempts:
-            _told_more(connection, run_id, source, attempt)
-        told(connection, run_id, source).series.rebuild(_REBUILT)
+            _add_names(connection, run_id, source, attempt)
+        stream_samples(connection, run_id, source).series.rebuild(_REBUILT)
 
 
 def next_step(connection: Connection, run_id: bytes, source: StreamSource, step: int) -> int | None:
@@ -291,7 +291,7 @@ def read(
     sources = [source for source in sampled if source.number == stream] or sampled
     if not sources or stretch is None:
         return ParameterSeries((), of_parameters.empty(), None, np.zeros(0, np.int64), None)
-    of = told(connection, scaler.run_id, sources[0])
+    of = stream_samples(connection, scaler.run_id, sources[0])
     room = max(VALUES_MAX // (8 * max(len(of.names), 1)), 2)
     part = part_of(of.names)
     cells = replace(of, part=part).series.window(stretch, min(columns, room))
@@ -313,17 +313,17 @@ class Sizes(NamedTuple):
     sample: int | None
 
     def of(self, names: Iterable[str]) -> Ints:
-        """Those of some parameters; 0 where none is told."""
+        """Those of some parameters; 0 where none is known."""
         return np.array([self.numel.get(name, 0) for name in names], np.int64)
 
 
 def sizes(connection: Connection, run_id: bytes, stream: int) -> Sizes:
     """What the newest attempt said."""
     newest = newest_header(run_id, stream, headers.c.parameters, headers.c.sample)
-    told = connection.execute(newest).one_or_none()
-    if told is None:
+    row = connection.execute(newest).one_or_none()
+    if row is None:
         return Sizes({}, None)
-    return Sizes({each.name: each.numel for each in unpack_parameters(told[0])}, told[1])
+    return Sizes({each.name: each.numel for each in unpack_parameters(row[0])}, row[1])
 
 
 def newest(
@@ -335,7 +335,7 @@ def newest(
     """
     sources = [source for source in scaler.sampled if source.sampled]
     if sources and start >= sources[0].samples_from:
-        of = told(connection, scaler.run_id, sources[0])
+        of = stream_samples(connection, scaler.run_id, sources[0])
         return of.names, of.rows(start, INTEGER_MAX)[-wanted:]
     series = read(connection, scaler, None, Stretch(start), wanted, whole)
     return series.names, series.cells

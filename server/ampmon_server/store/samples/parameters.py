@@ -74,11 +74,11 @@ class ParameterNumbers:
         at, counts, magnitudes = [], [], []
         for shard in shards:
             one = shard.sample.statistics
-            told = [shard.parameters[index] for index in one.parameters.tolist()]
+            parameters = [shard.parameters[index] for index in one.parameters.tolist()]
             at.append(
-                np.array([place.setdefault(each.name, len(place)) for each in told], np.int64)
+                np.array([place.setdefault(each.name, len(place)) for each in parameters], np.int64)
             )
-            numel = np.array([each.numel for each in told], np.int64)
+            numel = np.array([each.numel for each in parameters], np.int64)
             of, classes = elements_of(one.looked, numel, shard.looked_at), one.classes()
             below = classes.subnormal + classes.below_grid
             counts.append(
@@ -287,7 +287,7 @@ def _row(parts: Sequence[_Part], scale: float) -> ParameterRow:
 
 
 def _sum_squares(parts: Sequence[_Part]) -> Floats:
-    """The sum of squares of all elements, [1], as those looked at tell it."""
+    """The sum of squares of all elements, [1], as those looked at show it."""
     estimated = [
         part.statistics.sum_squares * (part.elements / np.maximum(part.statistics.looked, 1))
         for part in parts

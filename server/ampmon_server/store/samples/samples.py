@@ -165,7 +165,7 @@ def _shard(
     connection: Connection, run_id: bytes, source: StreamSource, step: int, attempts: Samples
 ) -> Shard:
     attempt = int(attempts[-1])
-    table, told = gradient_blocks.c, headers.c
+    table, columns = gradient_blocks.c, headers.c
     data = connection.scalar(
         select(table.data)
         .where(
@@ -178,8 +178,8 @@ def _shard(
         .limit(1)
     )
     header = connection.execute(
-        select(told.parameters, told.sample).where(
-            told.run_id == run_id, told.stream == source.number, told.attempt == attempt
+        select(columns.parameters, columns.sample).where(
+            columns.run_id == run_id, columns.stream == source.number, columns.attempt == attempt
         )
     ).first()
     if data is None or header is None:

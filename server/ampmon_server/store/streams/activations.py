@@ -59,7 +59,7 @@ class ModuleActivations:
         """
         in_forward = self._places(~np.isfinite(self.forward))
         lost = loss == "not_finite"
-        if loss is None:  # an older client tells of the loss here, if at all
+        if loss is None:  # an older client states the loss here, if at all
             lost = bool(in_forward) if self.loss is None else not math.isfinite(self.loss)
         squashed = bool(in_forward) and self.statistics.nan.any() and not self.statistics.inf.any()
         if lost or squashed:

@@ -121,7 +121,7 @@ def _number(connection: Connection, header: wire.AttemptHeader, state: RunState,
     those of the rank would not do, for of some it may have left no record.
     """
     table = attempts.c
-    # Who begins before it is told of others says that it is alone.
+    # Who begins before it knows of others says that it is alone.
     alike: ColumnElement[bool] = true()
     if header.world_size > 1:
         alike = table.world_size.in_([1, header.world_size])
@@ -246,7 +246,7 @@ def state_of_run(connection: Connection, run_id: bytes) -> str:
 
 
 def world_sizes(connection: Connection, run_id: bytes) -> dict[int, int]:
-    """Of how many ranks each start of a run is: who began before it was told of others says that it is alone."""
+    """Of how many ranks each start of a run is: who began before it knew of others says that it is alone."""
     rows = fetch(connection, _SIZES, {"of": run_id})
     return {attempt: max(size, rank + 1) for attempt, size, rank in rows}
 

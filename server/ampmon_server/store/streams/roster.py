@@ -55,7 +55,7 @@ _SAVING = (
 )
 
 
-_TOLD = select(
+_HEADERS = select(
     headers.c.stream,
     headers.c.parameter_count,
     headers.c.parameters,
@@ -97,20 +97,20 @@ class Roster:
 
         Raises HeaderMissing, BadBatch.
         """
-        told = {
+        described = {
             header.stream: (place, header)
             for place, header in enumerate(batch.headers)
             if isinstance(header, wire.StreamHeader)
         }
-        wanted = {*names, *told}
+        wanted = {*names, *described}
         unknown = [name for name in wanted if (self._attempt.rank, name) not in self._streams]
         if unknown:
             self._read(_MINE, names=unknown)
         held = self._load_headers(wanted)
-        self._create({name: header.layout for name, (_, header) in told.items()})
+        self._create({name: header.layout for name, (_, header) in described.items()})
         new = [
             (header, packed)
-            for place, header in told.values()
+            for place, header in described.values()
             if (packed := self._describe(place, header, held.get(header.stream))) is not None
         ]
         if new:
@@ -120,10 +120,10 @@ class Roster:
                 number = self.mine(header.stream).number
                 self._headers[number, self._attempt.number] = packed
             self._list([header for header, _ in new])
-        for name in wanted - {*told, ""}:
+        for name in wanted - {*described, ""}:
             if name not in held:
                 raise UnknownHeader(name)
-            self.mine(name).told(held[name])
+            self.mine(name).note_header(held[name])
         return bool(new)
 
     def mine(self, name: str) -> IngestStream:
@@ -195,8 +195,8 @@ class Roster:
         unknown = [number for number in mine if (number, attempt) not in self._headers]
         if unknown:
             of = {"of": self._state.run_id, "attempt": attempt, "numbers": unknown}
-            for number, *told in fetch(self._connection, _TOLD, of):
-                self._headers[number, attempt] = Header(*told)
+            for number, *fields in fetch(self._connection, _HEADERS, of):
+                self._headers[number, attempt] = Header(*fields)
         return {
             name: held
             for number, name in mine.items()
@@ -240,7 +240,7 @@ class Roster:
         )
         if held is not None and (held == packed or _is_shorter(place, header, held)):
             packed = held
-        stream.told(packed)
+        stream.note_header(packed)
         return None if packed is held else packed
 
     def _header_row(self, header: wire.StreamHeader, packed: Header) -> tuple[object, ...]:
@@ -259,10 +259,10 @@ class Roster:
             packed.modules,
         )
 
-    def _list(self, told: Sequence[wire.StreamHeader]) -> None:
-        """Tell the run's row of the streams of new headers, and what follows from them for the whole run."""
+    def _list(self, new: Sequence[wire.StreamHeader]) -> None:
+        """Note in the run's row the streams of new headers, and what follows from them for the whole run."""
         state, by_number = self._state, {entry["stream"]: entry for entry in self._listed}
-        for header in told:
+        for header in new:
             stream = self.mine(header.stream)
             self._lay_out(stream, header.layout)
             by_number[str(stream.number)] = {
@@ -274,8 +274,8 @@ class Roster:
             state.exact = int(bool(state.exact) and _is_exact(header))
         self._listed = sorted(by_number.values(), key=lambda entry: int(str(entry["stream"])))
         state.streams = orjson.dumps(self._listed).decode()
-        state.disabled = int(len(self._listed) == 1 and not told[-1].enabled)
-        for header in told:
+        state.disabled = int(len(self._listed) == 1 and not new[-1].enabled)
+        for header in new:
             if str(self.mine(header.stream).number) == self._listed[0]["stream"]:
                 state.parameters, state.budget = len(header.parameters), header.budget
 
@@ -298,7 +298,7 @@ def _is_exact(header: wire.StreamHeader) -> bool:
 
 
 def _settings(header: wire.StreamHeader) -> str:
-    """By what the scaler moves its scale, which a later header may tell anew, and how the script made it."""
+    """By what the scaler moves its scale, which a later header may state anew, and how the script made it."""
     names = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
     settings: dict[str, object] = {name: getattr(header, name) for name in names}
     if header.call is not None:
@@ -309,13 +309,13 @@ def _settings(header: wire.StreamHeader) -> str:
 def _is_shorter(place: int, header: wire.StreamHeader, held: Header) -> bool:
     """Whether a header's lists are shorter than those held: then it is a resend. Raises BadBatch for other lists."""
     growth = []
-    for name, told, known in (
+    for name, listed, known in (
         ("parameters", header.parameters, unpack_parameters(held.parameters)),
         ("modules", header.modules, unpack_modules(held.modules)),
     ):
-        shared = min(len(known), len(told))
-        growth.append(len(told) - len(known))
-        if known[:shared] != told[:shared] or min(growth) < 0 < max(growth):
+        shared = min(len(known), len(listed))
+        growth.append(len(listed) - len(known))
+        if known[:shared] != listed[:shared] or min(growth) < 0 < max(growth):
             raise BadBatch(
                 f"headers[{place}].{name}", "within an attempt the list only grows at its end"
             )

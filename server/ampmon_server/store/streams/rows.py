@@ -154,8 +154,8 @@ class RowMaker:
         return {name: _scalars(rows) for name, rows in found.items()}
 
 
-def _scalars(told: Sequence[Row]) -> ScalarRows:
-    rows = np.array(told, SCALAR_ROWS)
+def _scalars(logged: Sequence[Row]) -> ScalarRows:
+    rows = np.array(logged, SCALAR_ROWS)
     rows["value"] += 0.0  # of the two zeros the positive one
     return rows
 

@@ -129,18 +129,18 @@ def sources(connection: Connection, run_id: bytes, name: str) -> tuple[StreamSou
 
 
 def _source(row: Sequence[Any]) -> StreamSource:
-    number, rank, _, *told, overlaid, exact = row
-    return StreamSource(number, rank, *[*told, bool(overlaid), bool(exact)])
+    number, rank, _, *fields, overlaid, exact = row
+    return StreamSource(number, rank, *[*fields, bool(overlaid), bool(exact)])
 
 
 @lru_cache
 def _sources(*, alone: bool) -> Select[Any]:
     """`COLUMNS`, and the last fields of `StreamSource`; of one scaler ``alone``, or of all of a run."""
-    table, told = streams.c, headers.c
+    table, header = streams.c, headers.c
     which = table.scaler == bindparam("name") if alone else table.scaler != ""
     return (
-        select(*COLUMNS, func.count() > 1, func.min(told.exact) == 1)
-        .join(headers, (told.run_id == table.run_id) & (told.stream == table.stream))
+        select(*COLUMNS, func.count() > 1, func.min(header.exact) == 1)
+        .join(headers, (header.run_id == table.run_id) & (header.stream == table.stream))
         .where(table.run_id == bindparam("of"), which)
         .group_by(*COLUMNS)
         .order_by(table.rank)

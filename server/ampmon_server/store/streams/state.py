@@ -80,7 +80,7 @@ class RunState:
 
     @classmethod
     def of(cls, header: wire.AttemptHeader, owner: str | None = None) -> RunState:
-        """A run as the first of its attempts tells of it; whose it is stays as it is here."""
+        """A run as the first of its attempts describes it; whose it is stays as it is here."""
         whose = header.owner if owner is None else owner
         state = cls(header.run_id.bytes, "", "", whose, "[]", header.started)
         state.describe(header)

@@ -61,11 +61,11 @@ def parameters_of(
 
 def newest_header(run_id: bytes, stream: int, *columns: ColumnElement[Any]) -> Select[Any]:
     """What the newest attempt said of a stream."""
-    told = headers.c
+    header = headers.c
     return (
         select(*columns)
-        .where(told.run_id == run_id, told.stream == stream)
-        .order_by(told.attempt.desc())
+        .where(header.run_id == run_id, header.stream == stream)
+        .order_by(header.attempt.desc())
         .limit(1)
     )
 
@@ -82,7 +82,7 @@ COLUMNS = (
     streams.c.rows_from,
     streams.c.samples_from,
 )
-"""What is told of a stream: the first fields of `IngestStream`, in their order."""
+"""What is held of a stream: the first fields of `IngestStream`, in their order."""
 
 
 class Header(NamedTuple):
@@ -118,7 +118,7 @@ class IngestStream:
     def parameter_count(self) -> int:
         return len(self.numel)
 
-    def told(self, held: Header) -> None:
+    def note_header(self, held: Header) -> None:
         """Note what the attempt's header says."""
         if held is not self._header:  # unpacked once, not with each batch
             self.numel, self.module_count = (

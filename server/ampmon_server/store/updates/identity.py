@@ -22,7 +22,7 @@ class Identity:
 
 
 def read(connection: Connection, run_id: UUID) -> Identity:
-    told = headers.c
+    header = headers.c
     starts = connection.execute(
         select(attempts)
         .where(attempts.c.run_id == run_id.bytes)
@@ -30,17 +30,17 @@ def read(connection: Connection, run_id: UUID) -> Identity:
     ).all()
     scalers = connection.execute(
         select(
-            told.stream,
-            told.attempt,
-            told.scaler_type,
-            told.device,
-            told.enabled,
-            told.sample,
-            told.settings,
-            told.parameter_count,
+            header.stream,
+            header.attempt,
+            header.scaler_type,
+            header.device,
+            header.enabled,
+            header.sample,
+            header.settings,
+            header.parameter_count,
         )
-        .where(told.run_id == run_id.bytes)
-        .order_by(told.stream, told.attempt)
+        .where(header.run_id == run_id.bytes)
+        .order_by(header.stream, header.attempt)
     ).all()
     lowest = [start for start in starts if start.rank == starts[0].rank]
     return Identity(

@@ -63,7 +63,7 @@ def beside(
     sources = scaler.sources[:RANKS]
     if len(sources) < 2:
         return ()
-    steps = telling(
+    steps = representative_steps(
         rollups.window(connection, scaler, stretch, columns), min(columns, BESIDE // len(sources))
     )
     steps = steps[steps >= scaler.rows_from]
@@ -78,7 +78,7 @@ def beside(
     )
 
 
-def telling(cells: Cells, most: int) -> Ints:
+def representative_steps(cells: Cells, most: int) -> Ints:
     """At most so many steps of a stretch: all of them, or the ends and the newest skips of its columns."""
     if not len(cells):
         return np.zeros(0, np.int64)

@@ -37,17 +37,17 @@ def note(connection: Connection, rows: RowMaker, first: wire.Update) -> bool:
     is what is held of it now: records of it that come later change no word.
     """
     before = _scale_before(connection, rows)
-    told = {"restored": not first.fresh, "scale_before": before, "scale": first.scale}
+    detail = {"restored": not first.fresh, "scale_before": before, "scale": first.scale}
     event = wire.Event(
         stream=first.stream,
         seq=first.seq,
         time=first.time,
         kind=KIND,
         ordinal=first.ordinal,
-        detail=told,
+        detail=detail,
     )
     insert_rows(connection, events, [rows.event(event, 0)])
-    return _resume(0, first.time, told).forgotten is not None
+    return _resume(0, first.time, detail).forgotten is not None
 
 
 def _scale_before(connection: Connection, rows: RowMaker) -> float | None:
@@ -63,9 +63,9 @@ def _scale_before(connection: Connection, rows: RowMaker) -> float | None:
     return None
 
 
-def _resume(step: int, time: int, told: Mapping[str, Any]) -> Resume:
-    scale = math.nan if told["scale"] is None else told["scale"]
-    return Resume(step, time, told["scale_before"], scale, told["restored"])
+def _resume(step: int, time: int, detail: Mapping[str, Any]) -> Resume:
+    scale = math.nan if detail["scale"] is None else detail["scale"]
+    return Resume(step, time, detail["scale_before"], scale, detail["restored"])
 
 
 def read(connection: Connection, scaler: Scaler) -> tuple[Resume, ...]:

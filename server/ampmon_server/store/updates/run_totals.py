@@ -99,7 +99,7 @@ class Tally:
     ) -> None:
         """Note what updates say of the monitor's cost, how often it samples, of the schedule, and the scale now.
 
-        Before they are stored: of the schedule only that counts which nobody has told of yet. ``held`` is the last seq
+        Before they are stored: of the schedule only that counts which nobody has reported yet. ``held`` is the last seq
         of theirs that was held before: what fills a gap is not the present.
         """
         scheduled = {attempt.origin + update.ordinal for update in new if update.scheduled}
@@ -114,13 +114,13 @@ class Tally:
         if new[-1].seq > held and self.is_present(stream, attempt):
             if self._is_lowest(stream, attempt):
                 self.state.scale, self.state.scale_kind = split(new[-1].scale_after)
-            told = [update for update in new if update.interval is not None]
-            if told and self._is_lowest(stream, attempt, samples=1):
-                self.state.sampling_interval = told[-1].interval
-                self.state.over_budget = int(told[-1].over_budget)
+            with_interval = [update for update in new if update.interval is not None]
+            if with_interval and self._is_lowest(stream, attempt, samples=1):
+                self.state.sampling_interval = with_interval[-1].interval
+                self.state.over_budget = int(with_interval[-1].over_budget)
 
     def _known(self, stream: IngestStream, steps: set[int]) -> set[int]:
-        """Those of some steps that any rank has told of, in any attempt, or whose rows are pruned."""
+        """Those of some steps that any rank has reported, in any attempt, or whose rows are pruned."""
         scaler = self.roster.scaler(stream.scaler)
         rows = read_rows(self.connection, scaler, start=min(steps), stop=max(steps) + 1)
         held = steps.intersection(rows["step"].tolist())
@@ -131,7 +131,7 @@ class Tally:
         return attempt.newest and stream.scaler == self.roster.first_scaler
 
     def _is_lowest(self, stream: IngestStream, attempt: Attempt, samples: int = 0) -> bool:
-        """Whether the present is this stream's to tell: of ranks, which arrive apart, the lowest that started so."""
+        """Whether the present is this stream's to say: of ranks, which arrive apart, the lowest that started so."""
         of = {"of": self.state.run_id, "name": stream.scaler, "by": stream.rank}
         of |= {"attempt": attempt.number, "samples": samples}
         return stream.rank == 0 or not fetch(self.connection, _BELOW, of)

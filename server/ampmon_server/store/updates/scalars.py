@@ -41,7 +41,7 @@ NAMES_AT_ONCE = 1000
 """PostgreSQL takes at most 65 535 values with a statement."""
 
 
-def _told(rows: Rows) -> tuple[Any, ...]:
+def _page_summary(rows: Rows) -> tuple[Any, ...]:
     """What SQL can ask of a page."""
     rows = last_of_each_step(rows)
     value = rows["value"]
@@ -56,7 +56,7 @@ def _told(rows: Rows) -> tuple[Any, ...]:
     )
 
 
-PAGES = PagedSeries(scalar_pages, ROWS, _told, replaces=True)
+PAGES = PagedSeries(scalar_pages, ROWS, _page_summary, replaces=True)
 """By run, stream and name."""
 
 
@@ -88,10 +88,12 @@ def too_many(
     return new
 
 
-def write(connection: Connection, of: LoggedSeries, told: Mapping[str, Rows], tails: Tails) -> None:
+def write(
+    connection: Connection, of: LoggedSeries, logged: Mapping[str, Rows], tails: Tails
+) -> None:
     """Store values by name, in the order in which they were logged; those of steps whose rows are gone are not kept."""
     new = {}
-    for name, rows in told.items():
+    for name, rows in logged.items():
         kept = rows[rows["step"] >= of.rows_from]
         if len(kept):
             new[of.key(name)] = kept[np.argsort(kept["step"], kind="stable")]

@@ -93,11 +93,11 @@ def newest(
 def _blames(connection: Connection, run_id: UUID, parameter: str) -> ColumnElement[bool]:
     """That a skip names a parameter, which has a place of its own in each header."""
     table = headers.c
-    told = connection.execute(
+    declared = connection.execute(
         select(table.stream, table.attempt, table.parameters).where(table.run_id == run_id.bytes)
     )
     at: dict[int, list[tuple[int, int]]] = {}
-    for stream, attempt, parameters in told:
+    for stream, attempt, parameters in declared:
         for index, each in enumerate(unpack_parameters(parameters)):
             if each.name == parameter:
                 at.setdefault(index, []).append((stream, attempt))
@@ -122,8 +122,8 @@ def _of(run_id: UUID) -> Select[Any]:
 def _skips(
     connection: Connection, run_id: UUID, rows: Sequence[Row[Any]], culprits: int | None
 ) -> list[Skip]:
-    told = _headers(connection, run_id, rows)
-    return [_skip(row, *told[row.stream, row.attempt], culprits) for row in rows]
+    declared = _headers(connection, run_id, rows)
+    return [_skip(row, *declared[row.stream, row.attempt], culprits) for row in rows]
 
 
 def _headers(
@@ -132,14 +132,14 @@ def _headers(
     """What the indices in these rows stand for, by stream and attempt."""
     table = headers.c
     wanted = {(row.stream, row.attempt) for row in rows}
-    told = connection.execute(
+    declared = connection.execute(
         select(table.stream, table.attempt, table.parameters, table.modules).where(
             table.run_id == run_id.bytes, tuple_(table.stream, table.attempt).in_(wanted)
         )
     )
     return {
         (stream, attempt): (unpack_parameters(parameters), unpack_modules(modules))
-        for stream, attempt, parameters, modules in told
+        for stream, attempt, parameters, modules in declared
     }
 
 

@@ -23,7 +23,7 @@ GAPS_MAX = 64
 """With more holes than this in the lowest rank's rows, the others' are read as a whole."""
 
 
-def _told(rows: Rows) -> tuple[Any, ...]:
+def _page_summary(rows: Rows) -> tuple[Any, ...]:
     """What SQL can ask of a page."""
     rows = last_of_each_step(rows)
     scale, timed = rows["scale"], rows["duration_ns"][rows["duration_ns"] >= 0]
@@ -45,7 +45,7 @@ def _told(rows: Rows) -> tuple[Any, ...]:
     )
 
 
-PAGES = PagedSeries(update_pages, ROWS, _told)
+PAGES = PagedSeries(update_pages, ROWS, _page_summary)
 """By run and stream."""
 
 
@@ -172,7 +172,7 @@ def _sampled_elsewhere(
 ) -> Iterator[Ints]:
     """The steps that another rank than the lowest sampled, where each may speak for all.
 
-    Where gradients are sharded they count only where all ranks sampled, so one of them tells.
+    Where gradients are sharded they count only where all ranks sampled, so one of them suffices.
     """
     for source in () if scaler.is_sharded else scaler.sources[1:]:
         if source.sampled and source.meets(first, last):

@@ -45,16 +45,16 @@ def _parameters(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Wi
     for scaler in scalers_of(connection, run_id):
         for source in scaler.sampled:
             if source.sampled:
-                told = parameter_rollups.told(connection, run_id, source)
-                if not told.names:
+                samples = parameter_rollups.stream_samples(connection, run_id, source)
+                if not samples.names:
                     raise Damaged(f"the names of stream {source.number}'s parameters are not held")
-                yield f"parameters of stream {source.number}", told.series
+                yield f"parameters of stream {source.number}", samples.series
 
 
 def _scalars(connection: Connection, run_id: bytes) -> Iterator[tuple[str, WindowedSeries]]:
     table = streams.c
-    told = select(table.stream, table.rows_from).where(table.run_id == run_id)
-    rows_from = dict(connection.execute(told).all())
+    statement = select(table.stream, table.rows_from).where(table.run_id == run_id)
+    rows_from = dict(connection.execute(statement).all())
     named = {
         (stream, name)
         for held in (scalar_pages.c, scalar_rollups.c)

@@ -96,13 +96,13 @@ def read(connection: Connection, run_id: bytes, where: str, *, mending: bool = F
                 held.findings.append(Defect(_place(paged, row, where), str(error), RESTORE))
                 continue
             note(row.stream, rows)
-            told = _told(paged, rows)
-            wrong = [name for name, value in told.items() if getattr(row, name) != value]
+            expected = _expected(paged, rows)
+            wrong = [name for name, value in expected.items() if getattr(row, name) != value]
             if wrong:
                 what = f"{', '.join(wrong)} beside it say other than its rows"
                 held.findings.append(Defect(_place(paged, row, where), what, REPAIR))
                 if mending:
-                    _mend(connection, paged, row, told)
+                    _mend(connection, paged, row, expected)
     return held
 
 
@@ -113,13 +113,15 @@ def _place(paged: PagedSeries, row: Row[Any], where: str) -> str:
     return f"{where}, {paged.table.name}, stream {row.stream}{named}, {steps}"
 
 
-def _told(paged: PagedSeries, rows: Rows) -> dict[str, Any]:
+def _expected(paged: PagedSeries, rows: Rows) -> dict[str, Any]:
     """What is to stand beside a page."""
     key = {*paged.table.primary_key.c.keys(), "data"}
     names = [name for name in paged.table.c.keys() if name not in key]  # noqa: SIM118
-    return dict(zip(names, paged.told(rows), strict=True))
+    return dict(zip(names, paged.summarize(rows), strict=True))
 
 
-def _mend(connection: Connection, paged: PagedSeries, row: Row[Any], told: dict[str, Any]) -> None:
+def _mend(
+    connection: Connection, paged: PagedSeries, row: Row[Any], expected: dict[str, Any]
+) -> None:
     key = and_(*(column == getattr(row, column.name) for column in paged.table.primary_key.c))
-    connection.execute(update(paged.table).where(key).values(told))
+    connection.execute(update(paged.table).where(key).values(expected))

@@ -69,15 +69,15 @@ def _rows(
     connection: Connection,
     run_id: bytes,
     held: Mapping[Place, Sequence[Range]],
-    told: HeldPages,
+    pages: HeldPages,
     unknown: Collection[int],
     where: str,
 ) -> Iterator[Defect]:
     """A record of scalars may be several rows or none, so where there are such only an excess shows."""
-    of_events, of_scalars = _of_events(connection, run_id), told.logged()
-    for place in sorted(held.keys() | told.spans.keys()):
+    of_events, of_scalars = _of_events(connection, run_id), pages.logged()
+    for place in sorted(held.keys() | pages.spans.keys()):
         recorded = ranges.size(held.get(place, []))
-        updates = told.spans[place].updates if place in told.spans else 0
+        updates = pages.spans[place].updates if place in pages.spans else 0
         rows = updates + of_events.get(place, 0) + of_scalars.get(place, 0)
         complete = place[0] not in unknown and place not in of_scalars
         if rows > recorded or (rows < recorded and complete):
@@ -97,7 +97,7 @@ def _steps(
 ) -> Iterator[Defect]:
     """That the ledger says of which step the first and the last update is, of streams whose rows are all held."""
     table = ledger.c
-    told = {
+    stated = {
         (stream, attempt): (first, last)
         for stream, attempt, first, last in connection.execute(
             select(
@@ -108,11 +108,11 @@ def _steps(
         )
     }
     rows = {place: (span.first, span.last) for place, span in spans.items()}
-    for place in sorted(told.keys() | rows.keys()):
-        if place[0] not in unknown and told.get(place) != rows.get(place):
+    for place in sorted(stated.keys() | rows.keys()):
+        if place[0] not in unknown and stated.get(place) != rows.get(place):
             yield Defect(
                 f"{where}, stream {place[0]}, attempt {place[1]}",
-                f"its ledger says steps {told.get(place)} where its updates have {rows.get(place)}",
+                f"its ledger says steps {stated.get(place)} where its updates have {rows.get(place)}",
                 RESTORE,
             )
 
@@ -139,10 +139,10 @@ def totals(connection: Connection, run: Row[Any], rows: HeldPages, where: str) -
         if held != expected:
             what = f"says {held} {name} where its parts have {expected}"
             yield Defect(where, what, REPAIR)
-    for stream, told, counted in stream_counts(connection, run.run_id, rows):
-        if told != counted:
+    for stream, stated, counted in stream_counts(connection, run.run_id, rows):
+        if stated != counted:
             place = f"{where}, stream {stream}"
-            what = f"says {(*told,)} updates, samples, first and last step where its rows say {(*counted,)}"
+            what = f"says {(*stated,)} updates, samples, first and last step where its rows say {(*counted,)}"
             yield Defect(place, what, REPAIR)
 
 
@@ -170,12 +170,12 @@ def stream_counts(
 ) -> Iterator[tuple[int, Counted, Counted]]:
     """Stream, what it says and what its rows say, for those whose rows are all held and can be read."""
     table = streams.c
-    told = connection.execute(
+    rows_of_streams = connection.execute(
         select(table.stream, table.updates, table.sampled, table.first_step, table.last_step)
         .where(table.run_id == run_id, table.rows_from == 0)
         .order_by(table.stream)
     )
-    for stream, *says in told.all():
+    for stream, *says in rows_of_streams.all():
         if stream not in rows.damaged:
             yield stream, Counted(*says), rows.counted.get(stream, Counted())
 
@@ -184,8 +184,8 @@ def mend(connection: Connection, run: Row[Any], rows: HeldPages) -> None:
     """Count a run and its streams anew, from the ledger, the cells and the rows."""
     right = {name: count for name, (_, count) in expected_totals(connection, run).items()}
     connection.execute(runs.update().where(runs.c.run_id == run.run_id).values(right))
-    for stream, told, counted in stream_counts(connection, run.run_id, rows):
-        if told != counted:
+    for stream, stated, counted in stream_counts(connection, run.run_id, rows):
+        if stated != counted:
             connection.execute(
                 streams.update()
                 .where(streams.c.run_id == run.run_id, streams.c.stream == stream)

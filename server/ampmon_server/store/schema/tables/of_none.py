@@ -78,7 +78,7 @@ messages = Table(
 Index(None, messages.c.due)
 Index(None, messages.c.of_run)
 
-# Of what no target is told: of one run, of a project or of all, by one rule or any; until a time or for ever.
+# What no target is alerted of: of one run, of a project or of all, by one rule or any; until a time or for ever.
 mutes = Table(
     "mutes",
     metadata,

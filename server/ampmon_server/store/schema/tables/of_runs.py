@@ -86,7 +86,7 @@ runs = Table(
     Column("measurement", BigInteger),
     sqlite_with_rowid=False,
 )
-# With what tells whether the list shows a run, so that to count and to skip over runs no row is read.
+# With what decides whether the list shows a run, so that to count and to skip over runs no row is read.
 Index(None, runs.c.started, runs.c.run_id, runs.c.deleted, runs.c.archived)
 Index(None, runs.c.project, runs.c.started, runs.c.deleted, runs.c.archived)
 Index(None, runs.c.changed)
@@ -250,7 +250,7 @@ gradient_rollups = rolled_up("gradient_rollups")
 parameter_rollups = rolled_up("parameter_rollups")
 scalar_rollups = rolled_up("scalar_rollups", key("name", key_text()))
 
-# One for each rule that has found something worth telling, as `alerting.machine` has it.
+# One for each rule that has found something worth an alert, as `alerting.machine` has it.
 alerts = of_run(
     "alerts",
     key("rule", key_text(64)),
@@ -262,7 +262,7 @@ alerts = of_run(
     Column("told", BigInteger),
     Column("acknowledged", BigInteger),
     Column("acknowledged_by", String(256)),
-    # What is told of the finding, as JSON.
+    # What is shown of the finding, as JSON.
     Column("found", Text, nullable=False),
 )
 

@@ -8,7 +8,7 @@ import pytest
 
 from ampmon.wire import Finding
 from ampmon_server.alerting.machine import Alert
-from ampmon_server.alerting.telling import Found, Subject, message, plain, together
+from ampmon_server.alerting.messages import Found, Subject, message, plain, together
 
 
 SUBJECT = Subject("0198-run", "vision", "run-7", "ada")

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ampmon.wire import Finding, Severity
-from ampmon_server.alerting.machine import Alert, Telling
+from ampmon_server.alerting.machine import Alert, AlertEvent
 from ampmon_server.model.words import count, plural, steps
 
 
@@ -45,7 +45,7 @@ class Subject(NamedTuple):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is kept of a finding with its alert, to be told when it is there no more."""
+    """What is kept of a finding with its alert, to be named when it is there no more."""
 
     title: str
     culprit: str | None = None
@@ -66,10 +66,10 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def message(
-    subject: Subject, found: Found, alert: Alert, tell: Telling, public_url: str | None
+    subject: Subject, found: Found, alert: Alert, event: AlertEvent, public_url: str | None
 ) -> Message:
-    """What is told of an alert whose newest step says to ``tell``."""
-    over = tell == "resolved"
+    """What is sent of an alert whose newest step is ``event``."""
+    over = event == "resolved"
     heads = {"firing": alert.severity, "worse": f"{alert.severity} now", "resolved": "resolved"}
     lines = [
         f"Run: {plain(subject.name)} in {plain(subject.project)}, of {plain(subject.owner)}",
@@ -83,7 +83,7 @@ def message(
     if found.first_step is not None and found.last_step is not None:
         lines.append(steps(found.first_step, found.last_step).capitalize())
     lines.append(link(subject.run_id, found, public_url) or f"Its id: {subject.run_id}")
-    title = f"ampmon {heads[tell]}: {plain(subject.name)}: {plain(found.title)}"
+    title = f"ampmon {heads[event]}: {plain(subject.name)}: {plain(found.title)}"
     return Message(title, "\n".join(lines), "success" if over else _KINDS[alert.severity])
 
 
