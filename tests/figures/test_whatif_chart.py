@@ -142,7 +142,7 @@ def test_one_parameter_is_named_and_nothing_is_said_of_none() -> None:
     """The caption says whose gradient it is; where there is none the chart says why."""
     one = whatif(_source(parameter="<b>head</b>"), View())["layout"]["meta"]
     assert one["caption"].startswith("The newest gradient of <b>head</b>, steps 40 – 70")
-    source = Source(updates.empty(), gradients.empty(), untold="there is no 'tail'")
+    source = Source(updates.empty(), gradients.empty(), why_none="there is no 'tail'")
     assert (
         whatif(source, View())["layout"]["meta"]["empty"] == "Nothing to shift: there is no 'tail'."
     )

@@ -146,11 +146,11 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
     drawn, frame = _cut(runs, view)
     found = [(run, window, of) for run, window in drawn if (of := judge(window, view))]
     judged = [each for each in found if each[2].side == "on"]
-    told = without(OFF_GRID, [run for run, _, of in found if of.side == "off"])
-    told += left_out(runs, [run for run, _, _ in found], view, "sample")
+    notes = without(OFF_GRID, [run for run, _, of in found if of.side == "off"])
+    notes += left_out(runs, [run for run, _, _ in found], view, "sample")
     if not judged:
         none = nothing_of(runs, view, "sample", "No gradient of these runs is sampled yet.")
-        return empty(_FATE, told.strip() if found else none)
+        return empty(_FATE, notes.strip() if found else none)
     height = tall(len(judged), 400, panels=2)
     traces: list[Trace] = []
     labels: list[dict[str, Any]] = []
@@ -182,7 +182,7 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
         meta={
             **_FATE,
             "caption": "Shares of gradient elements at sampled steps; the newest beside each line."
-            + told,
+            + notes,
         },
         annotations=labels,
         anchor="y2",
@@ -223,7 +223,7 @@ def _named(trace: Trace, run: Compared) -> Trace:
 
 def _rug(run: Compared, window: Window, row: int, view: View) -> Trace:
     held_by = window.updates[window.updates["skipped"] > 0]
-    told = zip(
+    spans = zip(
         *(held_by[name].tolist() for name in ("skip_first", "skip_last", "skipped")), strict=True
     )
     return {
@@ -239,7 +239,7 @@ def _rug(run: Compared, window: Window, row: int, view: View) -> Trace:
         "x": plot_x(window.x.at(held_by, "skip"), view),
         "y": [-row] * len(held_by),
         "customdata": typed(held_by["skipped"]),
-        "text": [f"{steps(first, last)}: {count(number)} skipped" for first, last, number in told],
+        "text": [f"{steps(first, last)}: {count(number)} skipped" for first, last, number in spans],
         "hovertemplate": "%{text}",
     }
 

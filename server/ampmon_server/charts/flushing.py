@@ -1,4 +1,4 @@
-"""What of the zeros fp16 flushed, as far as changes of the scale told: an estimate, drawn as one, within its bounds."""
+"""What of the zeros fp16 flushed, as far as changes of the scale show: an estimate, drawn as one, within its bounds."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Headroom:
 
     @property
     def bits(self) -> Floats:
-        """What is between them, [c]; NaN where nothing tells."""
+        """What is between them, [c]; NaN where nothing is known."""
         return self.limit - self.scale
 
     @property
@@ -39,7 +39,7 @@ class Headroom:
 
 
 def headroom(window: Window, view: View) -> Headroom | None:
-    """What a window's samples tell; None where none is on fp16's grid, or none has a number in it."""
+    """What a window's samples show; None where none is on fp16's grid, or none has a number in it."""
     judged = judge(window, view)
     if judged is None or judged.side == "off":
         return None

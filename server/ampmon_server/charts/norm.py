@@ -112,7 +112,7 @@ def _traces(norms: Norms, window: Window, view: View) -> list[Trace]:
     x = np.append(norms.x, max(window.high, norms.x[-1]))
     points = broken(x, Gaps.of(window), held=True)
     middle = np.append(norms.middle, norms.middle[-1])[points.taken]
-    told = np.append(_said(norms), "")[np.minimum(points.taken, len(norms.x) - 1)]
+    hovers = np.append(_said(norms), "")[np.minimum(points.taken, len(norms.x) - 1)]
     line = {
         "type": "scatter",
         "name": "gradient norm",
@@ -121,7 +121,7 @@ def _traces(norms: Norms, window: Window, view: View) -> list[Trace]:
         "line": {"shape": "hv", "color": "role:accent", "width": 1.5},
         "x": plot_x(points.x, view),
         "y": typed(np.where(points.empty | (middle <= 0), np.nan, middle)),
-        "text": told.tolist(),
+        "text": hovers.tolist(),
         "hoverinfo": "text",
     }
     if not (norms.high > norms.low).any():
@@ -136,11 +136,11 @@ def _traces(norms: Norms, window: Window, view: View) -> list[Trace]:
 
 
 def _said(norms: Norms) -> list[str]:
-    told = (norms.first.tolist(), norms.last.tolist(), norms.middle, norms.low, norms.high)
+    columns = (norms.first.tolist(), norms.last.tolist(), norms.middle, norms.low, norms.high)
     return [
         f"{steps(first, last)}: {middle:.4g}"
         + (f"<br>between {low:.4g} and {high:.4g}" if high > low else "")
-        for first, last, middle, low, high in zip(*told, strict=True)
+        for first, last, middle, low, high in zip(*columns, strict=True)
     ]
 
 

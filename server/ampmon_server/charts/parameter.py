@@ -215,8 +215,8 @@ def _norms(decades: Floats) -> dict[str, Any]:
 def _titles(view: View) -> list[dict[str, Any]]:
     """What each panel shows, above it; of the shares in the colours of their lines."""
     gap = 176
-    told = [("y", SHARES[0][2], SHARES[0][1], 0), ("y", SHARES[1][2], SHARES[1][1], gap)]
-    told += [
+    titles = [("y", SHARES[0][2], SHARES[0][1], 0), ("y", SHARES[1][2], SHARES[1][1], gap)]
+    titles += [
         ("y2", "largest magnitude, scaled", "accent", 0),
         ("y3", "norm, unscaled", "accent", 0),
     ]
@@ -233,7 +233,7 @@ def _titles(view: View) -> list[dict[str, Any]]:
             "showarrow": False,
             "font": {"size": 11, "color": f"role:{role}"},
         }
-        for axis, words, role, shift in told
+        for axis, words, role, shift in titles
     ]
 
 

@@ -50,7 +50,7 @@ LABEL_PIXELS = 14
 LABEL_LETTERS = 10
 
 BITS = (-1.0, 41.0)
-"""The colours tell no more of headroom apart: what is beyond was made in fp32."""
+"""The colours distinguish no more of headroom: what is beyond was made in fp32."""
 
 FAR = 9999.0
 """The logarithm of 0 or of infinity is drawn as if it were this: beyond all others, so it has the colour of an end.
@@ -97,7 +97,7 @@ STATISTICS: Mapping[str, Statistic] = {
 
 
 def fields(statistic: str, parameters: int) -> tuple[str, ...]:
-    """The fields of the cells of so many parameters that are drawn, told in the caption, or decide what is left out."""
+    """The fields of the cells of so many parameters that are drawn, in the caption, or decide what is left out."""
     left_out = ("zero_max", "subnormal_max") if parameters > ROWS_MAX else ()
     return ("looked", "subnormal", "on_grid", STATISTICS[statistic].field, *left_out)
 
@@ -183,7 +183,7 @@ def _statistic_choice(of: ParameterSource) -> dict[str, Any]:
 
 
 def _level_choice(rows: ParameterRows) -> list[dict[str, Any]]:
-    """How finely parameters are told apart, where there is a choice."""
+    """How finely parameters are distinguished, where there is a choice."""
     if len(rows.offered) < 2:
         return []
     options = [
@@ -227,10 +227,10 @@ def _heatmap(
         half = max(0.5, (window.high - window.low) / 200)
         x = np.array([x[0] - half, x[0] + half])
     of = f"<br>the worst of up to {plural(samples, 'sample')}" if samples > 1 else ""
-    told: Trace = {}
+    cell_text: Trace = {}
     hover = statistic.hover
     if np.isinf(z).any():  # what else is drawn needs no words of its own
-        told = {"text": [[statistic.said(value) for value in row] for row in z.tolist()]}
+        cell_text = {"text": [[statistic.said(value) for value in row] for row in z.tolist()]}
         hover = "%{text}"
     return {
         "type": "heatmap",
@@ -240,7 +240,7 @@ def _heatmap(
         "coloraxis": "coloraxis",
         "hoverongaps": False,
         "hovertemplate": f"%{{y}}<br>{hovered_x(view)}: {hover} {statistic.word}{of}<extra></extra>",
-        **told,
+        **cell_text,
     }
 
 
@@ -249,7 +249,7 @@ def _ticks(names: Sequence[str], labels: Sequence[str], height: int) -> dict[str
     apart = max(1, -(-len(names) * LABEL_PIXELS // height))
     texts = [_short(name) for name in names]
     kept = list(range(len(names)))
-    # A last word alone, such as "weight", would tell nothing.
+    # A last word alone, such as "weight", would say nothing.
     cut = [name for name, text in zip(names, texts, strict=True) if "." in name and "." not in text]
     if apart > 1 or cut:
         rows = _blocks(names)

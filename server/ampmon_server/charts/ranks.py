@@ -102,16 +102,16 @@ class Strip:
         """What a disagreement is."""
         row, lead = self.rows[at], self.lead[at]
         where = f"{steps(int(row['first']), int(row['first']))}: rank {self.rank}"
-        told = []
+        differences = []
         if self.other_skip[at]:
-            told.append(
+            differences.append(
                 f"{where} {'skipped' if row['skipped'] else 'did not skip'}, "
                 f"rank {self.leader[at]} {'skipped' if lead['skipped'] else 'did not'}"
             )
         if self.other_scale[at]:
             mine, theirs = (power_of_two(float(each["scale_first"])) for each in (row, lead))
-            told.append(f"{where} at {mine}, rank {self.leader[at]} at {theirs}")
-        return "<br>".join(told)
+            differences.append(f"{where} at {mine}, rank {self.leader[at]} at {theirs}")
+        return "<br>".join(differences)
 
 
 def _within(rows: Cells, window: Window) -> Cells:

@@ -216,7 +216,7 @@ def _lost(cell: Cells) -> str:
 
 
 def _title(source: Source, view: View) -> dict[str, str]:
-    """In the stack the name that is drawn, unless the choice of names beside it tells which it is."""
+    """In the stack the name that is drawn, unless the choice of names beside it shows which it is."""
     if not view.stacked:
         return {}
     return {"title": shortened(source.logged[0], 32) if len(source.logged) == 1 else "Logged"}

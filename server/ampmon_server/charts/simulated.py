@@ -1,4 +1,4 @@
-"""The scale as it was and as it would have been under another policy, with what the run cannot tell as a band."""
+"""The scale as it was and as it would have been under another policy, with what the run leaves open as a band."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PREFIX = "sim_"
 
 
 def simulated(source: Source, view: View) -> Figure:
-    """Two stepped lines and a band; what comes of the policy is said, or that the run cannot tell."""
+    """Two stepped lines and a band; what comes of the policy is said, or that the run leaves it open."""
     window = cut(source, view)
     found = source.replayed
     if found is None or found.simulated.path is None or not len(window.updates):

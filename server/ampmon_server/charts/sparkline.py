@@ -21,7 +21,7 @@ PAD = 2
 BINADES = 4.0
 """A scale that moves less than this is not drawn as if it moved more."""
 RUG_MAX = 12
-"""Of more skips a rug would be a bar: then the scale's own line tells of them."""
+"""Of more skips a rug would be a bar: then the scale's own line shows them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What updates take: the time from one to the next, and the most memory of the device, where it tells."""
+"""What updates take: the time from one to the next, and the most memory of the device, where it is known."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def _times(cells: Cells, window: Window, view: View) -> list[Trace]:
 def _memory(cells: Cells, window: Window, view: View) -> list[Trace]:
     peak = cells["memory_peak"].astype(np.float64)
     line = _line("peak memory", cells, peak, window, view)
-    told = zip(_where(cells), peak.tolist(), strict=True)
-    line |= {"text": [f"{where}: {_bytes(each)}" for where, each in told], "yaxis": "y2"}
+    peaks = zip(_where(cells), peak.tolist(), strict=True)
+    line |= {"text": [f"{where}: {_bytes(each)}" for where, each in peaks], "yaxis": "y2"}
     return [_broken(line, window.x.at(cells, "first"), window, view)]
 
 
@@ -137,8 +137,8 @@ def _time_axis(cells: Cells, domain: list[float]) -> dict[str, Any]:
 def _memory_axis(cells: Cells) -> dict[str, Any]:
     top = 1.15 * float(cells["memory_peak"].max())
     ticks = [0, 0.5 * top / 1.15, top / 1.15]
-    told = {"tickvals": ticks, "ticktext": [_bytes(each) for each in ticks]}
-    return y_axis(range=[0, top], domain=[0, 0.4], **told)
+    labels = {"tickvals": ticks, "ticktext": [_bytes(each) for each in ticks]}
+    return y_axis(range=[0, top], domain=[0, 0.4], **labels)
 
 
 def _seconds(seconds: float) -> str:

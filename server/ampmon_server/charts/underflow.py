@@ -1,6 +1,6 @@
 """How much of the gradient fp16 loses: shares of its elements on a log scale, down to one in ten million.
 
-What fp16 holds in full is told as a number: drawn, it would be nearly all of the chart.
+What fp16 holds in full is given as a number: drawn, it would be nearly all of the chart.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ META = {
 
 
 def underflow(source: Source, view: View) -> Figure:
-    """Shares at sampled updates: lines keep the extremes of each column; what is held is told, and not drawn."""
+    """Shares at sampled updates: lines keep the extremes of each column; what is held is said, and not drawn."""
     window = cut(source, view)
     judged = judge(window, view)
     if judged is None:
@@ -99,7 +99,7 @@ def underflow(source: Source, view: View) -> Figure:
         ends = np.array([gone.gone.low, gone.gone.estimate, gone.gone.high])
         low, at, high = _height(ends, floor).tolist()
         lines += gone.traces(low, high, at, view)
-    told = flushed_caption(gone, source.flushed, judged) if source.newest else ""
+    gone_caption = flushed_caption(gone, source.flushed, judged) if source.newest else ""
     held = {**_line(HELD, judged, floor, window, view), "mode": "none"}
     return figure(
         [held, *filter(None, bands), *lines],
@@ -108,7 +108,7 @@ def underflow(source: Source, view: View) -> Figure:
         height=256,
         stacked=132,
         top=32 if view.narrow else 8,
-        meta={**META, "caption": _caption([HELD, *drawn], judged) + told},
+        meta={**META, "caption": _caption([HELD, *drawn], judged) + gone_caption},
         hovermode="x unified",
         yaxis=y_axis(range=[floor, top], **ticks(floor, top)),
         annotations=_line_labels(drawn, judged, gone, (floor, top), view),
@@ -140,8 +140,8 @@ def _line(fate: Fate, judged: Judged, floor: float, window: Window, view: View) 
 def _points(fate: Fate, judged: Judged) -> tuple[Ints | Floats, Floats, Ints]:
     """x, share and column of the samples that are drawn, in order of x, [p]."""
     x, step, share = (
-        np.stack([told(place, fate.place) for place in PLACES], axis=1)
-        for told in (partial(_x, judged), partial(_step, judged), partial(_share_at, judged))
+        np.stack([read(place, fate.place) for place in PLACES], axis=1)
+        for read in (partial(_x, judged), partial(_step, judged), partial(_share_at, judged))
     )
     order = np.lexsort((step, x), axis=1)
     x, step, share = (np.take_along_axis(each, order, axis=1) for each in (x, step, share))

@@ -62,7 +62,7 @@ META = {
 
 @dataclass(frozen=True, slots=True)
 class LossKind:
-    """One way of losing a value, named as in `analysis.whatif.Curve`; ``word`` and, of none, ``none`` tell it."""
+    """One way of losing a value, named as in `analysis.whatif.Curve`; ``word`` and, of none, ``none`` say it."""
 
     field: str
     word: str
@@ -87,7 +87,7 @@ def whatif(source: Source, view: View) -> Figure:
     """Bands of what is lost at each scale in one format, the scales of `_Marks` marked."""
     asked = source.scales
     if asked is None:
-        return empty(META, f"Nothing to shift: {source.untold}.")
+        return empty(META, f"Nothing to shift: {source.why_none}.")
     at = _Marks.of(asked)
     shares = curve(asked.gradient, asked.gone, FORMATS[asked.format])
     words = [loss.word for loss in LOSSES]
@@ -307,26 +307,26 @@ def _zeros(asked: ScaleSource) -> str:
 
 def _sentence(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
     """What would come of the chosen scale, beside what there is today, and whether that is of all parameters."""
-    told = _compared(asked, shares, at)
+    words = _compared(asked, shares, at)
     if asked.parameter is None:
-        return told
-    return f"{told} Of this parameter alone; the others may overflow."
+        return words
+    return f"{words} Of this parameter alone; the others may overflow."
 
 
 def _compared(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
-    would = _told(asked, shares, at.chosen)
+    would = _losses_at(asked, shares, at.chosen)
     if asked.format != _FP16:
         now = replace(asked, format=_FP16)
         today = curve(asked.gradient, asked.gone, FP16)
         would = f"in {NAMES[asked.format]}: {would}. Today, at {two_to(at.today)} in fp16: "
-        told = _told(now, today, at.today)
-        return f"At {two_to(at.chosen)} {would}{told}."
+        today_words = _losses_at(now, today, at.today)
+        return f"At {two_to(at.chosen)} {would}{today_words}."
     if at.chosen == at.today:
         return f"At {two_to(at.chosen)}, as today: {would}."
-    return f"At {two_to(at.chosen)}: {would}. Today, at {two_to(at.today)}: {_told(asked, shares, at.today)}."
+    return f"At {two_to(at.chosen)}: {would}. Today, at {two_to(at.today)}: {_losses_at(asked, shares, at.today)}."
 
 
-def _told(asked: ScaleSource, shares: Curve, level: int) -> str:
+def _losses_at(asked: ScaleSource, shares: Curve, level: int) -> str:
     if level not in LEVELS:
         return "beyond the scales shown"
     index = LEVELS.index(level)

@@ -68,7 +68,7 @@ class Skip:
 
     @property
     def beyond_scale(self) -> bool:
-        """Whether no scale would have prevented it, as far as its own row tells: the loss, or without it NaN alone."""
+        """Whether no scale would have prevented it, as far as its own row shows: the loss, or without it NaN alone."""
         return self.loss == LOST or (self.loss is None and self.cause == "nan")
 
 

@@ -12,9 +12,9 @@ NO_UPDATE = "No steps recorded yet."
 STOP = "Stop this run: it cannot recover."
 
 
-def notices_of(run: dict[str, Any], gaps_told: bool, failed: Sequence[str]) -> list[str]:
-    """``gaps_told``: whether a finding says already which data is missing; ``failed`` rules could not judge the run."""
-    gaps = [] if gaps_told else list(_gaps(run))
+def notices_of(run: dict[str, Any], gaps_found: bool, failed: Sequence[str]) -> list[str]:
+    """``gaps_found``: a finding says already which data is missing; ``failed`` rules could not judge the run."""
+    gaps = [] if gaps_found else list(_gaps(run))
     return [*failed_of(failed), *gaps, *_thinned(run), *_others(run)]
 
 

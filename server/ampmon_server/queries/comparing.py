@@ -35,7 +35,7 @@ from ampmon_server.store.updates.identity import Identity
 
 Axis = Literal["step", "time", "user"]
 SCALARS_MAX = 4
-"""Of so many logged names the newest and the least value are told."""
+"""Of so many logged names the newest and the least value are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ComparedRow:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``runs`` in the order asked for, null where one is not there (any more), with what is told of each in words.
+    """``runs`` in the order asked for, null where one is not there (any more), with what is said of each in words.
 
     ``baseline`` is the id of that run, null without one; then ``distances`` are null too. ``name`` is the logged value
     that they are of. ``own_steps``: whether any was given steps of the user's own.
@@ -108,7 +108,7 @@ def compare(
     run_ids: Sequence[UUID | None],
     reference: Reference = Reference(),
 ) -> Comparison:
-    """What is told of the runs side by side; None is of a run that is not there."""
+    """What is shown of the runs side by side; None is of a run that is not there."""
     found = [_held(store, run_id) for run_id in run_ids]
     came = [None if each is None else dict(_came(store, each[0])) for each in found]
     made = [None if each is None else dict(_made(each[1])) for each in found]
@@ -116,11 +116,11 @@ def compare(
     there = [run for run in runs if run is not None]
     own = any(_has_own_steps(store, run) for run in there)
     baseline, name = _chosen(store, there, reference)
-    told = [
+    distances = [
         distance(store, baseline, run, name) if run and baseline and name else None for run in runs
     ]
     of = None if baseline is None else baseline.run_id
-    return Comparison(runs, of, name, told, _lines(came), _lines(made), own)
+    return Comparison(runs, of, name, distances, _lines(came), _lines(made), own)
 
 
 def _chosen(
@@ -193,12 +193,12 @@ def _source(store: Store, run: Summary, view: View) -> Source:
     return source_of(series)
 
 
-def _lines(told: Sequence[Mapping[str, str] | None]) -> list[ComparedRow]:
+def _lines(columns: Sequence[Mapping[str, str] | None]) -> list[ComparedRow]:
     """A line for each name that any run has, in the order in which they are first met."""
-    names = dict.fromkeys(name for each in told if each is not None for name in each)
+    names = dict.fromkeys(name for each in columns if each is not None for name in each)
     lines = []
     for name in names:
-        values = [None if each is None else each.get(name, NONE) for each in told]
+        values = [None if each is None else each.get(name, NONE) for each in columns]
         known = {value for value in values if value is not None}
         lines.append(ComparedRow(name, values, len(known) > 1))
     return lines
@@ -225,9 +225,9 @@ def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
         yield f"{name} now", NONE if share is None else within(share, error)
     yield "training", effective(store.case(UUID(run.run_id))).sentence
     logged = logged_of(store, UUID(run.run_id))
-    for name, told in islice(logged.items(), SCALARS_MAX):
-        yield f"{name} (last)", _value(join(told.value, KINDS.index(told.value_kind)))
-        yield f"{name} (min)", _value(told.least)
+    for name, scalar in islice(logged.items(), SCALARS_MAX):
+        yield f"{name} (last)", _value(join(scalar.value, KINDS.index(scalar.value_kind)))
+        yield f"{name} (min)", _value(scalar.least)
 
 
 def _value(value: float | None) -> str:

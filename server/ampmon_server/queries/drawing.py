@@ -43,7 +43,7 @@ class Asked:
 
     ``logged`` is which of the logged values is drawn, None the first few; ``statistic`` what is drawn of a parameter.
     ``parameter`` is the one that is looked at closely, ``whatif_scale`` the power of two of a scale that is tried.
-    ``search`` is which parameters are looked for, and ``level`` how finely they are told apart.
+    ``search`` is which parameters are looked for, and ``level`` how finely they are distinguished.
     ``rank`` is the one that is looked at alone.
     ``replay`` is a policy and its setting, as `ampmon_server.queries.whatif_reader.tried` takes it; if none is given,
     it is the setting that the run's findings recommend by these ``thresholds``.
@@ -143,7 +143,7 @@ def _parameters(store: Store, run_id: UUID, asked: Asked) -> Source:
 
 
 def _parameter(store: Store, run_id: UUID, asked: Asked) -> Source:
-    """Of one parameter, in as many columns as there are samples to tell apart."""
+    """Of one parameter, in as many columns as there are distinct samples."""
     of = store.parameter_series(
         run_id,
         stream=asked.stream,
@@ -207,7 +207,7 @@ def _scales(store: Store, run_id: UUID, asked: Asked) -> Source:
     found = measured(store, run_id, asked.stream, asked.parameter)
     nothing = Source(empty(), gradients.empty())
     if isinstance(found, str):
-        return replace(nothing, untold=found)
+        return replace(nothing, why_none=found)
     scales = ScaleSource(
         found.gradient,
         found.gone,

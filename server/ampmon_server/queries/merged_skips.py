@@ -21,7 +21,7 @@ def shared(
     """At least ``limit`` skips that follow ``cursor``, if there are so many, each with all of its ranks.
 
     ``read`` gives a page of rows, ``every`` is how many ranks there are. A rank that is late has rows anywhere: a step
-    is told once all of it was read.
+    is returned once all of it was read.
     """
     rows: list[Skip] = []
     following = cursor

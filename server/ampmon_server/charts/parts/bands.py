@@ -41,8 +41,8 @@ def line(
         for part in parts
     ]
     if said:
-        told = [[said[place] for place in part.tolist() for _ in "lr"] + [""] for part in parts]
-        text = [words for part in told for words in part][:-1]
+        hovers = [[said[place] for place in part.tolist() for _ in "lr"] + [""] for part in parts]
+        text = [words for part in hovers for words in part][:-1]
         keys = {"text": text, "hovertemplate": "%{text}", "hoverinfo": "text", **keys}
     return _trace(found, view, **keys)
 

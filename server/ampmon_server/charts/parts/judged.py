@@ -104,7 +104,7 @@ def judge(window: Window, view: View) -> Judged | None:
 
 
 def _side(cells: Cells) -> Side:
-    """Gradients on the grid where there are any; where all of them overflowed they tell nothing, and others may."""
+    """Gradients on the grid where there are any; where all of them overflowed they say nothing, and others may."""
     for side in SIDES:
         if cells[f"{side}_histogram"].any() or cells[f"{side}_zeros"].any():
             return side

@@ -16,14 +16,14 @@ from ampmon_server.model.series import Ints
 Level: TypeAlias = Literal["parameter", "module", "block"]
 
 ROWS_MAX = 300
-"""More cannot be told apart: then those of a part of the model share a row, unless they were asked for."""
+"""More cannot be distinguished: then those of a part of the model share a row, unless they were asked for."""
 
 LEVELS: Mapping[Level, tuple[str, Callable[[str], str]]] = {
     "parameter": ("each parameter", lambda name: name),
     "module": ("the worst of each module", module_of),
     "block": ("the worst of each block", block_of),
 }
-"""How finely parameters are told apart: in words, and which row one is in, by its name. The finest first."""
+"""How finely parameters are distinguished: in words, and which row one is in, by its name. The finest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,8 +100,8 @@ class ParameterSource:
     """Cells of a view (`ampmon_server.model.aggregates.parameters`), of parameters by their names, and what to draw.
 
     ``shard`` is the rank whose shard they are of, where gradients are sharded. They are those that a ``search`` found,
-    and one of them may be ``chosen``, of which ``sample`` is the newest in the view. ``level`` is how finely they are
-    told apart; None is as finely as there is room. Of larger ones than ``looked_at`` so many elements are looked at,
+    and one of them may be ``chosen``, of which ``sample`` is the newest in the view. ``level`` is how finely they
+    are split; None is as finely as there is room. Of larger ones than ``looked_at`` so many elements are looked at,
     which stand for ``numel`` [n]; None where all are.
     """
 
@@ -166,15 +166,15 @@ class Source:
     rows_from: int = 0
     """Before this step no single update is held any more, but cells of 16."""
     flushed: Flushed | None = None
-    """What fp16 flushed at the newest scale, where ``newest``: only its chart is told, and only of the newest."""
+    """What fp16 flushed at the newest scale, where ``newest``: only its chart gets it, and only of the newest."""
     newest: bool = False
     ranks: Sequence[RankRows] = ()
     """What each rank has at the same steps; only their chart is given it."""
     resumes: Sequence[Resume] = ()
     """Starts of processes that went on with the run, in view or not."""
     scales: ScaleSource | None = None
-    """What is moved to other scales; only that chart is given it, or in ``untold`` why there is nothing."""
-    untold: str = ""
+    """What is moved to other scales; only that chart is given it, or in ``why_none`` why there is nothing."""
+    why_none: str = ""
     replayed: ReplaySource | None = None
     """The run under another policy; only that chart is given it."""
 
@@ -255,9 +255,9 @@ def cut(source: Source, view: View) -> Window:
 
 def ends(series: Sequence[Cells], x: XAxis, view: View) -> tuple[int, float]:
     """The first and the last x of a view, or of what is in it."""
-    told = [cells for cells in series if len(cells)]
-    lows = [math.floor(x.of(cells["first"], cells["time_min"]).min()) for cells in told]
-    highs = [x.of(cells["last"], cells["time_max"]).max().item() for cells in told]
+    filled = [cells for cells in series if len(cells)]
+    lows = [math.floor(x.of(cells["first"], cells["time_min"]).min()) for cells in filled]
+    highs = [x.of(cells["last"], cells["time_max"]).max().item() for cells in filled]
     low = view.start if view.start is not None else min(lows, default=0)
     high: float = max(highs, default=low)
     if view.stop is not None:

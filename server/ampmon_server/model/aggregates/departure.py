@@ -28,7 +28,7 @@ APART = SMOOTH // 2
 NEAR = 41
 """The noise of a column is that of so many around it: it changes as the loss falls."""
 LEAST, COLUMNS = 2 * SMOOTH, 256
-"""Fewer columns tell nothing; more would be too fine to see a slow drift."""
+"""Fewer columns show nothing; more would be too fine to see a slow drift."""
 _MAD = 1.4826
 """A normal distribution's standard deviation, in its median absolute deviations."""
 

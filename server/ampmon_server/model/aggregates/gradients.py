@@ -98,7 +98,7 @@ LAYOUT = Layout(
     greatest={"time_max": INT, **_of_sides(_GREATEST)},
     choices=(*_choices("on"), *_choices("off")),
 )
-"""`samples` are those that looked at an element of the side, from its `first` to its `last`: what is told of its newest
+"""`samples` are those that looked at an element of the side, from its `first` to its `last`: what is said of its newest
 is of that. `low` and `high` are the ends of the 95 % intervals of shares, least and greatest. `lost_most` is the most
 elements that were inf or NaN in one sample. An `amax` that is NaN counts as infinite.
 """
@@ -129,14 +129,16 @@ def _fill(cells: Cells, side: Side, of: Totals) -> None:
     step, time = cells["first"][rows], cells["time_first"][rows]
     shares = _shares(of)
     low, high = of.interval()
-    told = {name: getattr(of, name) for name in ("zeros", "inf", "nan", "sum_squares", "histogram")}
-    told |= {name: getattr(of, name) for name in ("parameters", "elements", "looked")}
-    told |= dict.fromkeys(("first", "last"), step)
-    told |= dict.fromkeys(("first_time", "last_time"), time)
-    told |= dict.fromkeys(("first_share", "last_share", "min", "max"), shares)
-    told |= dict.fromkeys(("min_step", "max_step"), step[:, None])
-    told |= dict.fromkeys(("min_time", "max_time"), time[:, None])
-    told |= {
+    fields = {
+        name: getattr(of, name) for name in ("zeros", "inf", "nan", "sum_squares", "histogram")
+    }
+    fields |= {name: getattr(of, name) for name in ("parameters", "elements", "looked")}
+    fields |= dict.fromkeys(("first", "last"), step)
+    fields |= dict.fromkeys(("first_time", "last_time"), time)
+    fields |= dict.fromkeys(("first_share", "last_share", "min", "max"), shares)
+    fields |= dict.fromkeys(("min_step", "max_step"), step[:, None])
+    fields |= dict.fromkeys(("min_time", "max_time"), time[:, None])
+    fields |= {
         "samples": np.ones(len(rows), np.int64),
         "amax": np.where(np.isnan(of.amax), np.inf, of.amax),
         "elements_most": of.elements,
@@ -145,7 +147,7 @@ def _fill(cells: Cells, side: Side, of: Totals) -> None:
         "high": high,
         "error": np.where(of.grain[:, None] > 0, of.errors(), 0.0),
     }
-    for name, values in told.items():
+    for name, values in fields.items():
         cells[f"{side}_{name}"][rows] = values
 
 

@@ -1,6 +1,6 @@
 """Cells of the gradients of each parameter: what the heatmap of parameters draws of stretches of one rank's samples.
 
-A field that is one of each parameter is a vector over them, in the order in which the stream has told of them. Shares
+A field that is one of each parameter is a vector over them, in the order in which the stream has listed them. Shares
 are of the elements looked at in one sample; NaN where there were none.
 """
 
