@@ -37,8 +37,8 @@ class Diagnosis:
 def diagnose(case: Case, thresholds: Thresholds) -> Diagnosis:
     """Judge a run. Of equal severity the finding of the rule that stands first in `rules.RULES` comes first."""
     failed: dict[str, Exception] = {}
-    told = explained(list(_found(case, thresholds, failed)))
-    found = [plain_finding(measured(each, case)) for each in told]
+    causes = explained(list(_found(case, thresholds, failed)))
+    found = [plain_finding(measured(each, case)) for each in causes]
     found.sort(key=lambda each: RANKS[each.severity])
     try:
         found = list(recommend(found, case.scalers))

@@ -50,7 +50,7 @@ class Divergence:
 
 
 def divergence(cells: Cells) -> Divergence | None:
-    """What the cells of a loss tell of its divergence; None while it falls, stands, or is too noisy to say."""
+    """What the cells of a loss show of its divergence; None while it falls, stands, or is too noisy to say."""
     typical = _typical(cells)
     n = len(cells)
     least = max(LEAST, int(STAYS * n))

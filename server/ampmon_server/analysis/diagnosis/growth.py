@@ -17,7 +17,7 @@ from ampmon_server.model.thresholds import Thresholds
 BITS_MAX = 24
 
 LATE = 100
-"""Updates after which a scaler has told of another growth interval for certain, as it does within fifty."""
+"""Updates after which a scaler has reported another growth interval for certain, as it does within fifty."""
 
 SOON = 3
 """A growth causes the overflows of the first third of a growth interval after it.

@@ -56,7 +56,7 @@ class SkippedUpdate:
 
     ``loss`` is the worst state on any rank, ``scale`` the scale in force.
     ``everywhere`` says that every parameter of the optimizers that skipped was one, as far as `_Sizes` knows, so that
-    the first of them tells nothing.
+    the first of them says nothing.
     """
 
     step: int
@@ -72,7 +72,7 @@ class SkippedUpdate:
     def beyond_scale(self) -> bool:
         """Whether no smaller scale would have helped, as far as that is known: the loss was not finite.
 
-        Where nothing is known of the loss, gradients with NaN and no inf tell it, if no module was seen where that
+        Where nothing is known of the loss, gradients with NaN and no inf show it, if no module was seen where that
         began on the way back. There NaN is made of inf: it is inf less inf, or 0 times inf, one module further. So it
         is where the loss was finite, unless the scale was too small to be to blame.
         """

@@ -40,24 +40,24 @@ def measured(finding: Finding, case: Case) -> Finding:
     if finding.rule not in RULES or event is None:
         return finding
     try:
-        told = msgspec.convert(event.detail, _Measurement)
+        measurement = msgspec.convert(event.detail, _Measurement)
     except msgspec.ValidationError:  # events hold anything
         return finding
-    errors = {name: error for name, error in told.modules.items() if error is not None}
+    errors = {name: error for name, error in measurement.modules.items() if error is not None}
     step = count(event.step or 0)
-    if told.error is None or not errors:
-        words, evidence = FAILED.format(step=step, why=told.failed), {}
+    if measurement.error is None or not errors:
+        words, evidence = FAILED.format(step=step, why=measurement.failed), {}
     else:
         named = [name for each in finding.parameters if (name := module_of(each)) in errors]
         module = named[0] if named else max(errors, key=errors.__getitem__)
         words = CHANGED.format(
             step=step,
-            scale=power_of_two(told.scale),
+            scale=power_of_two(measurement.scale),
             module=module,
             error=percent(errors[module]),
-            whole=percent(told.error),
+            whole=percent(measurement.error),
         )
-        evidence = {"measured_error": errors[module], "measured_error_of_all": told.error}
+        evidence = {"measured_error": errors[module], "measured_error_of_all": measurement.error}
     return msgspec.structs.replace(
         finding, explanation=finding.explanation + words, evidence=finding.evidence | evidence
     )

@@ -101,7 +101,7 @@ def period_of(steps: Ints) -> int | None:
 def loss_at(logged: Mapping[str, Cells], steps: Ints, skips: Ints) -> LossPattern | None:
     """The training loss at some steps of all ``skips``; None if none was logged.
 
-    A cell of several updates tells the step of its largest value alone, which speaks for all skips in the cell. A value
+    A cell of several updates knows the step of its largest value alone, which speaks for all skips in the cell. A value
     that is logged before `scale()` is stored with the update before, so both steps are looked at.
     """
     known = _known(logged)

@@ -68,8 +68,8 @@ def _tried(finding: Finding, scalers: Mapping[str, ScalerCase]) -> Finding:
     was, would = simulator.recorded(), simulator.run(setting)
     if setting == was.setting:
         return finding
-    updates, told = count(history.replayed), sentence(was, would)
+    updates, comparison = count(history.replayed), sentence(was, would)
     if would.skips.known and is_in_vain(was, would):
-        return msgspec.structs.replace(finding, second=REFUTED.format(updates=updates) + told)
-    words = finding.explanation + REPLAYED.format(updates=updates, sentence=told)
+        return msgspec.structs.replace(finding, second=REFUTED.format(updates=updates) + comparison)
+    words = finding.explanation + REPLAYED.format(updates=updates, sentence=comparison)
     return msgspec.structs.replace(finding, explanation=words)

@@ -68,7 +68,7 @@ class MeasuredUnderflow:
 
 
 def underflow(scaler: ScalerCase) -> MeasuredUnderflow | None:
-    """None where too few samples tell of it."""
+    """None where too few samples show it."""
     samples = scaler.samples
     of = samples.on_grid
     fine = (of.looked > 0) & (of.inf + of.nan == 0) & (of.histogram.any(1))

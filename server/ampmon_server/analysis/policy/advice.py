@@ -18,7 +18,7 @@ from ampmon_server.model.words import count, percent, plural
 INTERVALS = (100, 200, 500, 1000, 2000, 5000)
 
 REPLAYS = 4
-"""Of each kind, of each setting of the grid: it is many settings, and only one of them is told."""
+"""Of each kind, of each setting of the grid: it is many settings, and only one of them is shown."""
 
 SUBNORMAL_WEIGHT = 0.1
 """A subnormal element keeps some of its bits: ten of them count as one that is lost."""
@@ -53,8 +53,8 @@ def advise(simulator: Simulator, recommended: Recommended) -> Advice:
     was, policy = simulator.recorded(), simulator.history.policy
     if recommended.setting:
         setting = changed("torch", policy, **recommended.setting)
-        told = simulator.run(setting)
-        return Advice(setting, sentence(was, told), recommended.code, told)
+        simulation = simulator.run(setting)
+        return Advice(setting, sentence(was, simulation), recommended.code, simulation)
     tried = [simulator.run(setting, REPLAYS) for setting in _grid(simulator.history)]
     best = simulator.run(min(filter(_is_sure, tried), key=_cost, default=was).setting)
     if not _is_sure(best) or _cost(was) - _cost(best) < GAIN_LEAST:

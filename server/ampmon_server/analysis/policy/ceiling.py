@@ -1,4 +1,4 @@
-"""How likely an update is to overflow at a scale, as a run tells it: what was tried, and how far that speaks for more.
+"""How likely an update is to overflow at a scale, as a run shows it: what was tried, and how far that speaks for more.
 
 Each update tried one scale. Of those at one scale the share that overflowed is what an update risks there; it can only
 rise with the scale, so shares are pooled until they do (isotonic regression, which is the maximum-likelihood estimate
@@ -32,7 +32,7 @@ SAMPLES_LEAST = 3
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What one part of a run tells: ``levels`` [l], rising, each with how many updates ``tried`` it and the ``share``
+    """What one part of a run shows: ``levels`` [l], rising, each with how many updates ``tried`` it and the ``share``
     of them that overflowed, which does not fall. ``surely`` are levels at which its samples overflow for certain, in
     order, and at no more than ``slack`` below which they do.
     """
@@ -55,7 +55,7 @@ class Tried:
 
 
 class Ceiling:
-    """What a history tells of overflow, part by part; ``part`` [s] is that of each of its stretches."""
+    """What a history shows of overflow, part by part; ``part`` [s] is that of each of its stretches."""
 
     def __init__(self, history: History) -> None:
         self.part = _parts(history)

@@ -1,4 +1,4 @@
-"""What a recorded run tells of overflow: stretches of updates at one scale, and what samples saw of its gradients."""
+"""What a recorded run shows of overflow: stretches of updates at one scale, and what samples saw of its gradients."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class History:
         with np.errstate(divide="ignore", invalid="ignore"):
             # A gradient that was inf overflowed at the scale it had.
             found = np.log2(self.samples.scale) + np.where(np.isneginf(room), 0.0, room)
-        return np.where(found > -np.inf, found, np.inf)  # at a dead scale it tells nothing
+        return np.where(found > -np.inf, found, np.inf)  # at a dead scale it says nothing
 
 
 def _held(scales: Floats) -> Floats:

@@ -14,7 +14,7 @@ from ampmon_server.model.words import in_code
 
 
 NO_DEVICE = "none"
-"""What `ampmon.stream` tells for the device of a scaler: there is none of torch's."""
+"""What `ampmon.stream` states for the device of a scaler: there is none of torch's."""
 _TORCHS = re.compile(r"\bscaler\b|GradScaler|load_state_dict")
 _SHARDED = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
 _MADE_BY = re.compile(r" \(([\w.]+)\)$")
@@ -97,10 +97,10 @@ def lr_scheduler_step(self, scheduler, metric):
 
 def _deepspeed(settings: Mapping[str, float]) -> str:
     names = {"init_scale": "initial_scale_power", "growth_interval": "loss_scale_window"}
-    told = {**settings}
-    if "init_scale" in told:
-        told["init_scale"] = max(round(math.log2(told["init_scale"])), 0)
-    inner = ", ".join(f'"{names[name]}": {value:.0f}' for name, value in told.items())
+    written = {**settings}
+    if "init_scale" in written:
+        written["init_scale"] = max(round(math.log2(written["init_scale"])), 0)
+    inner = ", ".join(f'"{names[name]}": {value:.0f}' for name, value in written.items())
     return f'"fp16": {{"enabled": true, {inner}}}  # in the DeepSpeed configuration'
 
 
@@ -152,7 +152,7 @@ def _own(policy: ScalePolicy, found: re.Match[str]) -> str:
 
 
 def _call(policy: ScalePolicy) -> Call:
-    """How the script makes its scaler; as far as its device and rules tell, where an older client has not said."""
+    """How the script makes its scaler; as far as its device and rules show, where an older client has not said."""
     given = policy.arguments
     if given is None:
         given = {
@@ -190,8 +190,8 @@ def _settings_in(code: str) -> dict[str, float]:
 
 
 def _without_torch(policy: ScalePolicy, code: str) -> str:
-    told = _settings_in(code)
-    settings = {name: told[name] for name in told if name in ("init_scale", "growth_interval")}
+    found = _settings_in(code)
+    settings = {name: found[name] for name in found if name in ("init_scale", "growth_interval")}
     kept = [line for line in code.splitlines() if not _TORCHS.search(line)]
     lines = kept if any(not line.startswith("#") for line in kept) else []
     language = _LANGUAGES.get(policy.scaler_type.partition(".")[0])

@@ -114,7 +114,7 @@ def _passed(history: History, steady: Flags) -> Floats:
     """How many outliers would have overflowed in the clean updates of each stretch, had the scale been larger, [s].
 
     Outliers may come in a period. The scale may grow again after each, and then be large whenever the next one comes:
-    the updates between at smaller scales tell nothing. So those count that come no earlier after an outlier than ever
+    the updates between at smaller scales say nothing. So those count that come no earlier after an outlier than ever
     another did.
     """
     places = history.ends[steady] - 1

@@ -35,7 +35,7 @@ class Replay:
     """Replays of one history. ``exact`` holds each update to what it did: skipped at a scale, it is at any above.
 
     Otherwise updates are taken for draws of what their part of the run does: another training, of other weights,
-    overflows as often but not in the same updates. ``worst``: what the run does not tell is as bad as may be.
+    overflows as often but not in the same updates. ``worst``: what the run leaves open is as bad as may be.
     """
 
     def __init__(self, history: History, ceiling: Ceiling, *, exact: bool, worst: bool) -> None:

@@ -88,14 +88,14 @@ def changed(kind: Kind, base: ScalePolicy, **given: float | None) -> Setting:
     Raises ValueError, whose arguments are the name of what is given and what is wrong with it.
     """
     setting = recorded(base) if kind == "torch" else DEFAULTS[kind]
-    told = {
+    changes = {
         name: int(value) if name == "growth_interval" else value
         for name, value in given.items()
         if value is not None
     }
-    for name, value in told.items():
+    for name, value in changes.items():
         _check(setting, name, value)
-    return replace(setting, **told)  # type: ignore[arg-type]  # an interval is whole, as was checked
+    return replace(setting, **changes)  # type: ignore[arg-type]  # an interval is whole, as was checked
 
 
 def _check(setting: Setting, name: str, value: float) -> None:

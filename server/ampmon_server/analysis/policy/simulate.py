@@ -1,4 +1,4 @@
-"""What a run would have been under another policy: skips, time at each scale, underflow, each as far as it tells."""
+"""What a run would have been under another policy: skips, time at each scale, underflow, each as far as it shows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEED = 20260825
 
 @dataclass(frozen=True, slots=True)
 class Skips:
-    """How many updates are skipped: ``low`` and ``high`` bound what the run tells. ``known``: that is narrow."""
+    """How many updates are skipped: ``low`` and ``high`` bound what the run shows. ``known``: that is narrow."""
 
     low: int
     expected: float
@@ -83,7 +83,7 @@ class Simulation:
 
 
 class Simulator:
-    """Simulations of one history: what it tells is gathered once."""
+    """Simulations of one history: what it shows is gathered once."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -99,7 +99,7 @@ class Simulator:
     ) -> Simulation:
         """A simulation, of so many replays of each kind; the same each time it is asked for.
 
-        With ``places``, in order, of updates among those replayed, the scale is told there.
+        With ``places``, in order, of updates among those replayed, the scale is given there.
         """
         at = [] if places is None else places.tolist()
         sure, *drawn = (

@@ -1,4 +1,4 @@
-"""What samples tell of scales and formats that were not tried, and which of the zeros were flushed."""
+"""What samples show of scales and formats that were not tried, and which of the zeros were flushed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fp16 flushed to zero, told from zeros that always were, by what changes of the scale did to them.
+"""What fp16 flushed to zero, separated from zeros that always were, by what changes of the scale did to them.
 
 Pure: samples in, estimates out. An element that fp16 flushed is a zero by the time it is seen, and so are structural
 zeros (dead units, unused rows of an embedding); only the former move when the scale does.
@@ -53,7 +53,7 @@ class Flushed:
 
 
 def flushed(case: ScalerCase) -> Flushed | None:
-    """What a scaler's samples tell; None where no change of the scale has a sample on either side."""
+    """What a scaler's samples show; None where no change of the scale has a sample on either side."""
     return flushed_in(case.samples)
 
 

@@ -135,12 +135,12 @@ def _at(
             found.overflow_most if room(gradient, into, level) < 0 else 0.0,
         ),
     }
-    told: dict[str, float] = {}
+    bounds: dict[str, float] = {}
     for name, (low, high) in ends.items():
         # Differences of sums may be a rounding error below nothing.
         least, most = max(float(low), 0.0), max(float(high), 0.0)
-        told[f"{name}_low"], told[f"{name}_high"] = widened(name, bits, least, most)
+        bounds[f"{name}_low"], bounds[f"{name}_high"] = widened(name, bits, least, most)
     if bits > 0:  # what comes back is among the zeros
         back = float(found.subnormal_most) + gradient.zeros
-        told["subnormal_high"] = min(told["subnormal_high"], back)
-    return told
+        bounds["subnormal_high"] = min(bounds["subnormal_high"], back)
+    return bounds

@@ -87,9 +87,11 @@ def _updates(store: Store, run_id: UUID, summary: Summary) -> Iterator[Piece]:
             start = page.following
             rows = len(page.columns["step"] or ())
             nothing = [None] * rows
-            told = {name: nothing if each is None else each for name, each in page.columns.items()}
+            columns = {
+                name: nothing if each is None else each for name, each in page.columns.items()
+            }
             if rows:
-                yield {name: told.get(name, [scaler] * rows) for name in COLUMNS["updates"]}
+                yield {name: columns.get(name, [scaler] * rows) for name in COLUMNS["updates"]}
 
 
 def _listed(table: Literal["skips", "events"]) -> Callable[[Store, UUID, Summary], Iterator[Piece]]:

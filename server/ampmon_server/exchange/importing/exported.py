@@ -66,7 +66,7 @@ def _rows(path: Path) -> Iterator[Row]:
 
 @dataclass
 class _Scaler:
-    """What its rows tell of a scaler: its policy, and its parameters in the order in which they come."""
+    """What its rows say of a scaler: its policy, and its parameters in the order in which they come."""
 
     name: str
     init_scale: float

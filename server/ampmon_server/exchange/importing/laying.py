@@ -1,6 +1,6 @@
-"""Lays out updates between the lines of a log: as many as it counts, with the skips and growths that it tells of.
+"""Lays out updates between the lines of a log: as many as it counts, with the skips and growths that it names.
 
-A log tells of some updates only. Skips whose step it does not name are spread over those between two lines, by their
+A log names some updates only. Skips whose step it does not name are spread over those between two lines, by their
 times where it has them; skips on neighbouring lines follow one another. So a step may be off by as many updates as lie
 between two lines, while counts, scales and their order are the log's own.
 """
@@ -56,7 +56,7 @@ class _Laying:
         self._scale: float | None = None
         self._first: float | None = None
         self._logged = 0
-        """The step of the last line that told one, as the log counts."""
+        """The step of the last line that named one, as the log counts."""
         self._width = 1
         self._time: int | None = None
 
@@ -86,7 +86,7 @@ class _Laying:
             raise TooLong(f"the log counts {done:,} updates: more than {UPDATES_MAX:,}")
         self._logged, self._width = done, max(updates, 1)
         began = len(self._rows)
-        skips = [*pending, *self._told(mark, updates - len(pending), bool(pending))]
+        skips = [*pending, *self._counted(mark, updates - len(pending), bool(pending))]
         gaps = self._gaps(skips, max(updates - len(skips), 0), mark)
         for skip, gap in zip(skips, gaps, strict=False):
             self._clean(gap, skip.before)
@@ -94,7 +94,7 @@ class _Laying:
         self._clean(gaps[-1], mark.scale)
         self._date(began, mark)
 
-    def _told(self, mark: LogMark, updates: int, listed: bool) -> list[LogMark]:
+    def _counted(self, mark: LogMark, updates: int, listed: bool) -> list[LogMark]:
         """Skips that a line counts, or that a scale which fell betrays, with no lines of their own."""
         scale, after = self._scale, mark.scale
         if listed or scale is None or after is None or updates <= 0 or not scale > 0:
@@ -140,7 +140,7 @@ class _Laying:
         return [b - a for a, b in pairwise([0, *ends])]
 
     def _unstepped(self, skips: Sequence[LogMark]) -> None:
-        """Skips after which the log counts no step: a scale that grew in between tells how many updates there were."""
+        """Skips after which the log counts no step: a scale that grew in between shows how many updates there were."""
         before = None
         began = len(self._rows)
         for skip in skips:
@@ -207,12 +207,12 @@ class _Laying:
 
 
 def growth_interval(marks: Sequence[LogMark], rows: Sequence[Laid], rules: Rules) -> int:
-    """The interval that the log tells, else a shorter one than usual if the scale grew so; 0 where nobody can know it.
+    """The interval that the log states, else a shorter one than usual if the scale grew so; 0 where nobody can know it.
 
     Between two prints of the scale it may have grown and been taken back, which a print of each update would show.
     """
     seen = sorted(_intervals(rows))
-    if rules.told:  # between two lines a growth may be laid out a little too early
+    if rules.is_stated:  # between two lines a growth may be laid out a little too early
         near = [each for each in seen if each >= NEAR * rules.growth_interval]
         return min([rules.growth_interval, *near])
     if len(seen) >= SEEN:

@@ -1,4 +1,4 @@
-"""Reads what text logs tell of a loss scale: lines of DeepSpeed, Megatron-LM, fairseq and Apex, and prints.
+"""Reads what text logs say of a loss scale: lines of DeepSpeed, Megatron-LM, fairseq and Apex, and prints.
 
 Each reader knows the lines that its framework writes; what became of the updates in between is `laying`'s to say.
 """
@@ -41,7 +41,7 @@ class Rules(NamedTuple):
     growth_interval: int = 1000
     hysteresis: int = 1
     min_scale: float = 0.0
-    told: bool = False
+    is_stated: bool = False
     """Whether the interval is the log's own word."""
 
 
@@ -72,8 +72,8 @@ def _time(line: str) -> int | None:
     found = _TIME.search(line)
     if found is None:
         return None
-    told = datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=timezone.utc)
-    return int(told.timestamp()) * 1_000_000 + int((found[3] or "0").ljust(6, "0"))
+    stamp = datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=timezone.utc)
+    return int(stamp.timestamp()) * 1_000_000 + int((found[3] or "0").ljust(6, "0"))
 
 
 def _step(line: str) -> int | None:
@@ -230,7 +230,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """Rules that the log itself tells, as a framework prints its configuration."""
+    """Rules that the log itself states, as a framework prints its configuration."""
     found: dict[str, Any] = {}
     for _, line in _lines(path):
         if "scale" in line or "hysteresis" in line:
@@ -240,5 +240,5 @@ def _settings(path: Path) -> dict[str, Any]:
                 elif name.startswith("min"):
                     found["min_scale"] = float(value)
                 elif float(value) >= 1:
-                    found |= {"growth_interval": int(float(value)), "told": True}
+                    found |= {"growth_interval": int(float(value)), "is_stated": True}
     return found

@@ -108,7 +108,7 @@ def updates(
     rows: Sequence[Laid], origin: int, header: wire.AttemptHeader, interval: int
 ) -> Iterator[wire.Record]:
     """The records of updates that were laid out, and of the losses beside them."""
-    # How near the scale is to its next growth is a guess: it is never told to be past it.
+    # How near the scale is to its next growth is a guess: it is never said to be past it.
     seq, most = 0, max(interval - 1, 0)
     for row in rows:
         ordinal, at = row.step - origin, row.time or header.started

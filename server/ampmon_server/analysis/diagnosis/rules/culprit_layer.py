@@ -48,11 +48,11 @@ def examine(
         for each in skipped_updates(scaler)
         if each.first and each.step >= since and each.step not in tries
     ]
-    telling = Counter(each.first for each in known if not each.everywhere)
-    if not telling:
+    firsts = Counter(each.first for each in known if not each.everywhere)
+    if not firsts:
         return
-    parameter, times = telling.most_common(1)[0]
-    recurs = times >= RECURRING and times >= MOST * telling.total() and 2 * times > len(known)
+    parameter, times = firsts.most_common(1)[0]
+    recurs = times >= RECURRING and times >= MOST * firsts.total() and 2 * times > len(known)
     if parameter is None or not recurs:
         return
     yield Finding(

@@ -1,4 +1,4 @@
-"""Gradients that fp16 has made zero, told from zeros that always were by what changes of the scale did to them."""
+"""Gradients that fp16 has made zero, separated from zeros that always were by what changes of the scale did to them."""
 
 from __future__ import annotations
 

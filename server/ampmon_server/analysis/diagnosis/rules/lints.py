@@ -1,4 +1,4 @@
-"""What ampmon saw in the training process itself, in the words it was told in there."""
+"""What ampmon saw in the training process itself, in the words it was shown in there."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ STOPPING = frozenset({"fused_sgd", "poisoned_state"})
 
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-    """Those of the newest attempt of each rank, each once; what was told first is the cause of what came after."""
+    """Those of the newest attempt of each rank, each once; what was shown first is the cause of what came after."""
     newest: dict[int, int] = {}
     for event in case.events:
         newest[event.rank] = max(event.attempt, newest.get(event.rank, 0))
-    told = set()
+    seen = set()
     for event in reversed(case.events):
         key = str(event.detail.get("rule")), event.scaler
-        if event.kind == KIND and event.attempt == newest[event.rank] and key not in told:
-            told.add(key)
+        if event.kind == KIND and event.attempt == newest[event.rank] and key not in seen:
+            seen.add(key)
             for finding in _finding(event):
                 yield _in_settings(finding, case)
 

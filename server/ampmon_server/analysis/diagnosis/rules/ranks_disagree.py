@@ -70,7 +70,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _differ(one: Cells, other: Cells) -> Ints:
-    """The steps of both at which they tell another scale or another skip; single updates alone can be compared."""
+    """The steps of both at which they have another scale or another skip; single updates alone can be compared."""
     one, other = (cells[cells["n"] == 1] for cells in (one, other))
     both, at, beside = np.intersect1d(one["first"], other["first"], return_indices=True)
     scales = one["scale_first"][at], other["scale_first"][beside]

@@ -147,14 +147,14 @@ def examine(
 def _finding(skips: _Skips, severity: Severity, logged: Mapping[str, Cells]) -> Finding:
     skipped, updates = _count(skips.window), _updates(skips.window)
     is_growth = skips.severity(skips.steady) is None
-    told = _after_growth(skips) if is_growth else _at_steady_scale(skips, logged)
+    cause = _after_growth(skips) if is_growth else _at_steady_scale(skips, logged)
     return Finding(
         rule="skip_rate",
         severity=severity,
         title=f"{count(skipped)} of the last {count(updates)} steps were skipped "
-        f"({percent(skipped / updates)}), {told.where}",
-        explanation=EXPLANATION + told.why,
-        fix=told.fix,
+        f"({percent(skipped / updates)}), {cause.where}",
+        explanation=EXPLANATION + cause.why,
+        fix=cause.fix,
         scaler=skips.scaler.name,
         first_step=int(skips.window["first"][0]),
         last_step=int(skips.window["last"][-1]),
@@ -162,7 +162,7 @@ def _finding(skips: _Skips, severity: Severity, logged: Mapping[str, Cells]) -> 
             "skipped": skipped,
             "updates": updates,
             "after_growth": _count(skips.grown),
-            **told.evidence,
+            **cause.evidence,
         },
         figure="skips",
     )
@@ -226,8 +226,8 @@ def _words(common: Common) -> Iterator[str]:
     elif culprits.times > 1:
         yield FIRST.format(first=culprits.first, times=culprits.times, known=culprits.known)
     if common.norm_ratio is not None:
-        told = CALM if common.norm_ratio < RAISED else UNSTEADY
-        yield told.format(ratio=magnitude_of(common.norm_ratio))
+        sentence = CALM if common.norm_ratio < RAISED else UNSTEADY
+        yield sentence.format(ratio=magnitude_of(common.norm_ratio))
 
 
 def _fix(common: Common) -> str:

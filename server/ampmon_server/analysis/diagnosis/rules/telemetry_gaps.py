@@ -21,7 +21,7 @@ RIVALS_FIX = "unset AMPMON_RUN_ID  # or give each job one of its own"
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
     """A warning from the first one on; also where processes write over one another."""
-    told = {
+    troubles = {
         "lost": plural(case.lost, "record was lost", "records were lost"),
         "dropped": plural(case.dropped, "record was dropped", "records were dropped"),
         "rivals": plural(
@@ -30,8 +30,8 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
             "processes write beside later starts",
         ),
     }
-    counts = {name: getattr(case, name) for name in told}
-    there = [words for name, words in told.items() if counts[name]]
+    counts = {name: getattr(case, name) for name in troubles}
+    there = [words for name, words in troubles.items() if counts[name]]
     if there:
         yield Finding(
             rule="telemetry_gaps",

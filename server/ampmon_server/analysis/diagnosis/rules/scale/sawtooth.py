@@ -51,7 +51,7 @@ def examine(
     if not has_ceiling(window[whole_skips(window)]) or _is_of_the_loader(window, scaler.policy):
         return
     if severity_of(window[outlier_skips(window, logged)], window, thresholds) is not None:
-        return  # with them the skips have two causes, which `skip_rate` tells together
+        return  # with them the skips have two causes, which `skip_rate` reports together
     yield Finding(
         rule="sawtooth",
         severity=severity,
