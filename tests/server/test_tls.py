@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 
 from ampmon_server.http.app import create_app
 from ampmon_server.http.auth.proxies import Proxies
-from ampmon_server.http.certificate import SOON_S, TOLD_EVERY_S, BadCertificate, Certificate
+from ampmon_server.http.certificate import SOON_S, WARNED_EVERY_S, BadCertificate, Certificate
 from ampmon_server.settings import Settings
 from certificates import Authority
 from serving import Server, Terminal
@@ -126,7 +126,7 @@ def test_its_end_is_told_once_a_day(authority: Authority, caplog: pytest.LogCapt
     caplog.set_level(logging.INFO)
     certificate = Certificate(*authority.issue(days=30.0))
     soon = certificate.ends_s - SOON_S
-    for now in (soon - 1, soon + 1, soon + 3600, soon + TOLD_EVERY_S, soon + 1 + TOLD_EVERY_S):
+    for now in (soon - 1, soon + 1, soon + 3600, soon + WARNED_EVERY_S, soon + 1 + WARNED_EVERY_S):
         certificate.look(now)
 
     assert [each.levelname for each in caplog.records] == ["WARNING", "WARNING"]

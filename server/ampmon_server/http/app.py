@@ -146,7 +146,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     headers = error.headers
     if error.status_code == 404 and (page := _missing(request)):
         return page
-    if error.status_code == 405:  # Starlette tells the methods of the first route of the path
+    if error.status_code == 405:  # Starlette lists the methods of the first route of the path
         headers = {"Allow": ", ".join(methods(request.app.routes, request.scope))}
     return problem(error.status_code, str(error.detail), headers=headers)
 

@@ -1,4 +1,4 @@
-"""The server's own certificate: checked before it is used, read anew when its file changes, and told before it ends."""
+"""The server's own certificate: checked before it is used, read anew when its file changes; its end is logged ahead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ampmon_server.settings import Settings
 
 SOON_S = 14 * 24 * 3600.0
 """So long before its end a certificate is spoken of."""
-TOLD_EVERY_S = 24 * 3600.0
+WARNED_EVERY_S = 24 * 3600.0
 LOOK_EVERY_S = 3600.0
 _FLIGHTS = 4
 """A handshake is over after fewer turns of both sides."""
@@ -35,7 +35,7 @@ class Certificate:
 
     def __init__(self, cert: Path, key: Path) -> None:
         self._cert, self._key = cert, key
-        self._told_s = -TOLD_EVERY_S
+        self._warned_s = -WARNED_EVERY_S
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.ends_s = 0.0
         """Its end, in seconds since the epoch."""
@@ -45,7 +45,7 @@ class Certificate:
 
     @classmethod
     def of(cls, settings: Settings) -> Certificate | None:
-        """The one that a server was told of; None where it was told of none. Raises BadCertificate."""
+        """The one that a server was given; None where it was given none. Raises BadCertificate."""
         if settings.tls_cert is None or settings.tls_key is None:
             return None
         return cls(settings.tls_cert, settings.tls_key)
@@ -59,8 +59,8 @@ class Certificate:
                 _log.info("The certificate %s was read anew: it ends %s", self._cert, self._end)
             except BadCertificate as problem:
                 _log.error("The certificate that was loaded before stays: %s", problem)
-        if self.ends_s - now_s < SOON_S and now_s - self._told_s >= TOLD_EVERY_S:
-            self._told_s = now_s
+        if self.ends_s - now_s < SOON_S and now_s - self._warned_s >= WARNED_EVERY_S:
+            self._warned_s = now_s
             _log.warning(
                 "The certificate %s ends %s: put another in its place, it is read within an hour",
                 self._cert,
@@ -94,7 +94,7 @@ class Certificate:
         trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             trial.load_cert_chain(self._cert, self._key, self._no_passphrase)
-            told = _shown(trial, self._cert)
+            certificate = _shown(trial, self._cert)
         except ssl.SSLCertVerificationError as error:
             raise BadCertificate(
                 f"--tls-cert {self._cert} would be refused by every client ({error.verify_message}): renew it"
@@ -105,8 +105,8 @@ class Certificate:
                 f"({(error.reason or 'not PEM').lower().replace('_', ' ')})"
             ) from None
         self.context.load_cert_chain(self._cert, self._key)
-        self.ends_s = float(ssl.cert_time_to_seconds(told["notAfter"]))
-        self.names = tuple(_names(told))
+        self.ends_s = float(ssl.cert_time_to_seconds(certificate["notAfter"]))
+        self.names = tuple(_names(certificate))
 
     def _no_passphrase(self) -> str:
         raise BadCertificate(  # OpenSSL would ask for it at the terminal, or for ever
@@ -134,8 +134,8 @@ def _shown(server: ssl.SSLContext, cert: Path) -> dict[str, Any]:
     return ours.getpeercert() or {}
 
 
-def _names(told: dict[str, Any]) -> list[str]:
-    names = [(kind, str(value)) for kind, value in told.get("subjectAltName", ())]
+def _names(certificate: dict[str, Any]) -> list[str]:
+    names = [(kind, str(value)) for kind, value in certificate.get("subjectAltName", ())]
     return [
         f"[{value.lower()}]" if ":" in value else value.lower()
         for kind, value in names

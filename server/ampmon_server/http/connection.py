@@ -95,7 +95,7 @@ class Connection(H11Protocol):
             transport.abort()  # before a byte of theirs is read
             return
         super().connection_made(transport)
-        transport.set_write_buffer_limits(1)  # to be told of all that is not read, however little
+        transport.set_write_buffer_limits(1)  # to hear of all that is not read, however little
         self._head.begin()
         self._note_whether_it_waits()
         self._crowd.make_room(len(self.connections))

@@ -28,7 +28,7 @@ REQUEST: ContextVar[str | None] = ContextVar("ampmon_request", default=None)
 """The id of the request that is being answered; None outside of any."""
 _HARMLESS = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FIELDS = ("method", "route", "status", "seconds")
-"""What a line about a request's outcome tells beside its words."""
+"""What a line about a request's outcome has beside its words."""
 
 
 def request_id(given: str | None) -> str:
@@ -76,12 +76,12 @@ class _Json(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        told: Mapping[str, Any] = {
+        fields: Mapping[str, Any] = {
             "request": REQUEST.get(),
             **{name: getattr(record, name, None) for name in _FIELDS},
             "exception": self.formatException(record.exc_info) if record.exc_info else None,
         }
-        line |= {name: value for name, value in told.items() if value is not None}
+        line |= {name: value for name, value in fields.items() if value is not None}
         return json.dumps(
             line
         )  # in ASCII: orjson would fail at half a character, as of a file's name

@@ -127,7 +127,7 @@ class _Standing(Collector):
 
     def collect(self) -> Iterator[Metric]:
         service = self._service()
-        for name, told, value in (
+        for name, documentation, value in (
             ("event_streams", "Event streams that are open.", service.bus.listeners),
             ("writers_waiting", "Who waits to write, or does.", service.writer.waiting),
             (
@@ -136,7 +136,7 @@ class _Standing(Collector):
                 service.writer.waiting_bytes,
             ),
         ):
-            yield GaugeMetricFamily(f"ampmon_{name}", told, value)
+            yield GaugeMetricFamily(f"ampmon_{name}", documentation, value)
         limited = CounterMetricFamily(
             "ampmon_limited", "Requests refused with 429, by limit.", labels=["limit"]
         )
@@ -156,7 +156,7 @@ class _Standing(Collector):
 
     def _judging(self, service: Service) -> Iterator[Metric]:
         judge = service.judge
-        for name, told, value in (
+        for name, documentation, value in (
             ("judgements", "Looks at runs to judge them.", judge.looks),
             ("judgement_seconds", "Processor time that they took.", judge.seconds),
             (
@@ -165,7 +165,7 @@ class _Standing(Collector):
                 sum(list(judge.failed.values())),
             ),
         ):
-            yield CounterMetricFamily(f"ampmon_{name}", told, value)
+            yield CounterMetricFamily(f"ampmon_{name}", documentation, value)
         yield GaugeMetricFamily(
             "ampmon_judgement_late_seconds",
             "How long the run that waits longest for a look has been due.",
@@ -197,7 +197,7 @@ class _Standing(Collector):
             )
 
     def _forwarding(self, service: Service) -> Iterator[Metric]:
-        for kind, name, told, value in (
+        for kind, name, documentation, value in (
             (CounterMetricFamily, "points", "Points that were forwarded.", attrgetter("points")),
             (CounterMetricFamily, "failures", "Attempts that failed.", attrgetter("failed")),
             (
@@ -208,7 +208,7 @@ class _Standing(Collector):
             ),
             (GaugeMetricFamily, "up", "1 for a destination that can be used.", attrgetter("up")),
         ):
-            family = kind(f"ampmon_forward_{name}", told, labels=["destination"])
+            family = kind(f"ampmon_forward_{name}", documentation, labels=["destination"])
             for each in service.forwarders:
                 family.add_metric([each.label], value(each))
             if service.forwarders:

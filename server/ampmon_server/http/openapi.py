@@ -28,7 +28,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
             title=app.title,
             version=app.version,
             routes=app.routes,
-            description="Refusals are problem documents (RFC 9457). Nothing is told without a token.",
+            description="Refusals are problem documents (RFC 9457). Nothing is shown without a token.",
         )
         needed = {
             (method, route.path): required_access(route)
@@ -38,7 +38,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
         }
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
-                _tell_refusals(operation, method.upper(), path, needed[method.upper(), path])
+                _add_refusals(operation, method.upper(), path, needed[method.upper(), path])
         document["security"] = [{_TOKEN: []}]
         document["components"] = {
             "schemas": {"Problem": PROBLEM, **_of_the_wire()},
@@ -48,7 +48,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
-def _tell_refusals(operation: dict[str, Any], method: str, path: str, access: Access) -> None:
+def _add_refusals(operation: dict[str, Any], method: str, path: str, access: Access) -> None:
     """Add what is answered before and beside the route's own code; what the route says of itself stays."""
     known = access != "public"
     statuses = {421, 429, 503}
@@ -60,16 +60,16 @@ def _tell_refusals(operation: dict[str, Any], method: str, path: str, access: Ac
         statuses.add(403)
     if "{" in path:
         statuses.add(404)
-    told = {**refusals(*statuses), **operation["responses"]}
-    told.pop("422", None)  # FastAPI's own shape, and of paths too, where it is a 404
+    responses = {**refusals(*statuses), **operation["responses"]}
+    responses.pop("422", None)  # FastAPI's own shape, and of paths too, where it is a 404
     if _query(operation) or "requestBody" in operation:
-        told |= refusals(422)
+        responses |= refusals(422)
     if known:  # a browser that does not send a token is shown how to come in
-        told["401"]["content"]["text/html"] = {}
-    for answer in told.values():  # of a stream FastAPI says that it is one string
+        responses["401"]["content"]["text/html"] = {}
+    for answer in responses.values():  # of a stream FastAPI says that it is one string
         if _EVENTS in answer.get("content", {}):
             answer["content"][_EVENTS] = {}
-    operation["responses"] = dict(sorted(told.items()))
+    operation["responses"] = dict(sorted(responses.items()))
 
 
 def _query(operation: dict[str, Any]) -> list[dict[str, Any]]:
@@ -95,11 +95,15 @@ def _portable(schema: Any) -> Any:
         return [_portable(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    told = {
+    portable = {
         name: _pattern(value) if name == "pattern" and isinstance(value, str) else _portable(value)
         for name, value in schema.items()
     }
-    return {**told, "pattern": _BASE64} if told.get("contentEncoding") == "base64" else told
+    return (
+        {**portable, "pattern": _BASE64}
+        if portable.get("contentEncoding") == "base64"
+        else portable
+    )
 
 
 def _pattern(written: str) -> str:

@@ -49,7 +49,7 @@ def problem(
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Answers with these statuses, as an OpenAPI document tells of them."""
+    """Answers with these statuses, as an OpenAPI document describes them."""
     return {
         str(status): {
             "description": HTTPStatus(status).phrase,

@@ -37,7 +37,7 @@ STOP_SECONDS = 5
 END_SECONDS = 9
 """After so long a process is gone that does not end by itself, as where a thread waits for a database."""
 EXHAUSTION_SECONDS = 60
-"""The log tells at most so often that connections have to wait."""
+"""The log says at most so often that connections have to wait."""
 _ENDS = {b"content-length", b"transfer-encoding"}
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -156,7 +156,7 @@ class ServerProcess(uvicorn.Server):
 
 
 class Idle:
-    """Tells when nobody has asked for ``seconds``, by ``clock``; never where that is None."""
+    """Notices when nobody has asked for ``seconds``, by ``clock``; never where that is None."""
 
     def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = math.inf if seconds is None else seconds
@@ -173,7 +173,7 @@ class Idle:
 
 
 class _Exhaustion:
-    """An event loop's exception handler that tells the exhaustion of descriptors or memory once in a while.
+    """An event loop's exception handler that logs the exhaustion of descriptors or memory once in a while.
 
     asyncio reports it for each place in the queue of connections, thousands of times a second.
     """
@@ -228,7 +228,7 @@ class _Parting:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
-            # A proof is of its connection: the request that follows it there is the one to be told.
+            # A proof is of its connection: the request that follows it there is the one to close it.
             proof = scope.get("path", "").endswith(PROOF_PATH)
             if message["type"] == "http.response.start" and self._leaving.is_set() and not proof:
                 MutableHeaders(scope=message)["Connection"] = "close"

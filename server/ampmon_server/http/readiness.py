@@ -36,7 +36,7 @@ def look(service: Service) -> Readiness:
             database = "The last batch could not be written: see the log."
     except Busy as error:
         _log.warning("Not ready: %s", error)  # only here, for it may name host and user
-        database, schema = "The database does not answer.", "It cannot be told."
+        database, schema = "The database does not answer.", "It is not known."
         service.last_write.note(failed=False)  # this is why, and is asked about each time
     except Unusable as error:
         schema = str(error)

@@ -1,4 +1,4 @@
-"""Each request gets an id, is counted, and is told in one line of the log where it was refused or failed."""
+"""Each request gets an id, is counted, and is described in one line of the log where it was refused or failed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Watched:
         self._app = app
         self._metrics = metrics
         self._lines = Rate(LINES_PER_S, LINES_BURST)
-        self._untold = 0
+        self._unlogged = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -51,12 +51,14 @@ class Watched:
         if status < 400 or status == 500:  # whoever answers 500 has logged why
             return
         if self._lines.taken() > 0:
-            self._untold += 1
+            self._unlogged += 1
             return
-        if self._untold:
-            _log.info("%d more requests were refused than the lines before tell", self._untold)
-            self._untold = 0
+        if self._unlogged:
+            _log.info("%d more requests were refused than were logged", self._unlogged)
+            self._unlogged = 0
         level = logging.INFO if status < 500 else logging.WARNING
         why = scope.get("state", {}).get("why")  # of a 503: for whoever runs the server
-        told = {"method": method, "route": route, "status": status, "seconds": round(seconds, 6)}
-        _log.log(level, "%s %s: %d%s", method, route, status, f": {why}" if why else "", extra=told)
+        fields = {"method": method, "route": route, "status": status, "seconds": round(seconds, 6)}
+        _log.log(
+            level, "%s %s: %d%s", method, route, status, f": {why}" if why else "", extra=fields
+        )

@@ -1,4 +1,4 @@
-"""The newest values of running runs for Prometheus, where the server was told to show them: of a bounded number."""
+"""The newest values of running runs for Prometheus, where the server is set up to show them: of a bounded number."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class RunMetrics(Collector):
         yield GaugeMetricFamily(
             "ampmon_runs_running", "Running runs, those included that are not shown.", listed.total
         )
-        for name, told, field in _COUNTERS:
-            counter = CounterMetricFamily(f"ampmon_run_{name}", told, labels=LABELS)
+        for name, documentation, field in _COUNTERS:
+            counter = CounterMetricFamily(f"ampmon_run_{name}", documentation, labels=LABELS)
             for run in listed.rows:
                 counter.add_metric(_labels(run), getattr(run, field))
             yield counter
-        for name, told, field in _GAUGES:
-            gauge = GaugeMetricFamily(f"ampmon_run_{name}", told, labels=LABELS)
+        for name, documentation, field in _GAUGES:
+            gauge = GaugeMetricFamily(f"ampmon_run_{name}", documentation, labels=LABELS)
             for run in listed.rows:
                 value = join(getattr(run, field), KINDS.index(getattr(run, f"{field}_kind", None)))
                 if value is not None:

@@ -84,8 +84,8 @@ class Guard:
         try:
             await self._app(scope, receive, send)
         except Exception:
-            told = {"method": method_of(scope), "route": route_of(scope), "status": 500}
-            _log.exception("%(method)s %(route)s failed", told, extra=told)
+            fields = {"method": method_of(scope), "route": route_of(scope), "status": 500}
+            _log.exception("%(method)s %(route)s failed", fields, extra=fields)
             if send.started:
                 raise
             answer = problem(500, "The server failed at this; its log says how.")
@@ -105,8 +105,8 @@ class Guard:
     async def _refusal(self, scope: Scope) -> Response | None:
         """The answer to who may not come in; None for who may."""
         headers = Headers(scope=scope)
-        if (untold := self._proxies.heed(scope)) is not None:
-            return untold
+        if (refusal := self._proxies.heed(scope)) is not None:
+            return refusal
         if _host_name(headers.get("host", "")) not in self._hosts:
             detail = "This server does not answer under that name (Host header)."
             return problem(421, detail, headers={"Connection": "close"})

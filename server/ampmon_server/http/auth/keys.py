@@ -59,7 +59,7 @@ class Keys:
 
     @property
     def cookie_name(self) -> str:
-        # Cookies do not tell ports apart: two servers on one host would log each other's browsers out.
+        # Cookies do not distinguish ports: two servers on one host would log each other's browsers out.
         return f"ampmon_{self.server_id}"
 
     def is_token(self, given: str) -> bool:

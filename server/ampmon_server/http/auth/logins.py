@@ -26,7 +26,7 @@ LISTED_S = 2.0
 class Logins:
     """The codes that are still good: the store has their digests only. Safe to use from any thread; may raise Busy.
 
-    ``clock`` tells the time of day, by which codes expire; ``monotonic`` measures how often wrong ones are tried.
+    ``clock`` gives the time of day, by which codes expire; ``monotonic`` measures how often wrong ones are tried.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Logins:
         Raises TooManyAttempts for one that is not listed in a flood of them; one that is listed is always tried, so
         wrong codes lock out nobody.
         """
-        # Looked up by digest, so the time it takes tells nothing of a code.
+        # Looked up by digest, so the time it takes reveals nothing of a code.
         digest = digest_of(code)
         if not self._may_try(digest):
             raise TooManyAttempts("Too many wrong codes are being tried. Try again.", LISTED_S)

@@ -41,7 +41,7 @@ class Proofs:
         )
 
     async def prove(self, nonce: str, token_id: str, address: str) -> str:
-        """The proof for the token with this id; of one that is not good, or never was, what nobody can tell from one.
+        """The proof for the token with this id; of one that is not good, or never was, what looks like one.
 
         May raise Busy and TooManyAttempts.
         """

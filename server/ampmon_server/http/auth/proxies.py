@@ -43,23 +43,23 @@ class Proxies:
         """
         if self._user_header is None or not self._is_named(_peer(scope)):
             return None
-        told = headers.getlist(self._user_header)
-        if not told:
+        names = headers.getlist(self._user_header)
+        if not names:
             return None
-        return told[0] if len(told) == 1 and _NAME.fullmatch(told[0]) else ""
+        return names[0] if len(names) == 1 and _NAME.fullmatch(names[0]) else ""
 
     def heed(self, scope: Scope) -> Response | None:
         """Let a request have the scheme under which it came to its proxy. The answer to one that came without TLS."""
         peer, headers = _peer(scope), Headers(scope=scope)
-        told = headers.getlist(_PROTO)
+        schemes = headers.getlist(_PROTO)
         if _is_loopback(peer) and not self._is_from_proxy(peer, headers):
-            if told in (["http"], ["https"]):
-                scope["scheme"] = told[0]
+            if schemes in (["http"], ["https"]):
+                scope["scheme"] = schemes[0]
             return None
         if not self._named:
             return None
         # How it came to the server says nothing of how it came to the proxy.
-        scope["scheme"] = "https" if told == ["https"] and self._is_named(peer) else "http"
+        scope["scheme"] = "https" if schemes == ["https"] and self._is_named(peer) else "http"
         if scope["scheme"] == "https":
             return None
         return problem(
@@ -85,10 +85,10 @@ def _is_loopback(address: str | None) -> bool:
 
 
 def _address(
-    told: str | None,
+    peer: str | None,
 ) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        found = ipaddress.ip_address(told or "")
+        found = ipaddress.ip_address(peer or "")
     except ValueError:
         return None
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None

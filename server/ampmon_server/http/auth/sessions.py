@@ -15,7 +15,7 @@ from ampmon_server.store import Store
 class Sessions:
     """Revokes sessions, in cookies or held by a page. Revoking is safe from any thread, asking from one event loop's.
 
-    May raise Busy. ``clock`` tells the time of day; ``monotonic`` decides how long an answer of the store is believed.
+    May raise Busy. ``clock`` gives the time of day; ``monotonic`` decides how long an answer of the store is believed.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 class Tokens:
     """Makes tokens, finds them and revokes them. Safe to use from any thread, finding from one event loop's.
 
-    May raise Busy and, for tokens that this process has not seen before, TooManyAttempts. ``clock`` tells the time of
+    May raise Busy and, for tokens that this process has not seen before, TooManyAttempts. ``clock`` gives the time of
     day, by which tokens expire; ``monotonic`` decides how long a lookup is believed. Both return seconds.
     """
 
@@ -79,7 +79,7 @@ class Tokens:
         """The token itself, shown; None where it is not good."""
         if not given.startswith(PREFIX):
             return None
-        # Looked up by digest, so the time it takes tells nothing of a token.
+        # Looked up by digest, so the time it takes reveals nothing of a token.
         digest = digest_of(given)
         token = await self._good(id_of(digest))
         if token is None or not hmac.compare_digest(token.digest, digest):

@@ -35,7 +35,7 @@ def show_diagnosis(run_id: UUID, request: Request, service: ServiceDependency) -
     case = service.store.case(run_id)
     diagnosis = diagnose(case, service.settings.thresholds)
     run = service.store.run(run_id)[0]
-    gaps_told = any(each.rule == "telemetry_gaps" for each in diagnosis.findings)
+    gaps_found = any(each.rule == "telemetry_gaps" for each in diagnosis.findings)
     answer = {
         "run_id": case.run_id,
         "version": case.version,
@@ -43,7 +43,7 @@ def show_diagnosis(run_id: UUID, request: Request, service: ServiceDependency) -
         "severity": diagnosis.severity,
         "findings": [msgspec.structs.asdict(each) for each in diagnosis.findings],
         "failed": sorted(diagnosis.failed),
-        "notices": notices_of(asdict(run), gaps_told, sorted(diagnosis.failed)),
+        "notices": notices_of(asdict(run), gaps_found, sorted(diagnosis.failed)),
         "training": asdict(effective(case)),
         "measurement": _measurement(case),
     }

@@ -67,17 +67,17 @@ async def _events(
     seen = _Seen(service.store, caller)
     quiet_s = QUIET_S if caller.token_id == OWN else KNOWN_S
     with service.bus.listen(asked) as listener:
-        # Asked after listening, so that nothing falls between; a run may then be told of twice.
+        # Asked after listening, so that nothing falls between; a run may then be announced twice.
         known = await seen.at_first(asked)
-        yield b"".join(_told(Advance(*each)) for each in known) or _NOTHING
+        yield b"".join(_event(Advance(*each)) for each in known) or _NOTHING
         async for advances in listener.advances(quiet_s):
             if not await _is_known(service, caller):
                 return
-            yield b"".join(map(_told, await seen.of(advances))) or _NOTHING
+            yield b"".join(map(_event, await seen.of(advances))) or _NOTHING
 
 
 async def _is_known(service: Service, caller: Caller) -> bool:
-    """Whether token and session are still good; while the database cannot tell, what it said last holds."""
+    """Whether token and session are still good; while the database cannot say, what it said last holds."""
     try:
         return await service.callers.is_known(caller)
     except Busy:
@@ -85,7 +85,7 @@ async def _is_known(service: Service, caller: Caller) -> bool:
 
 
 class _Seen:
-    """What a caller may be told of: nothing of another project's run. Who sees all costs no question."""
+    """What a caller may hear of: nothing of another project's run. Who sees all costs no question."""
 
     def __init__(self, store: Store, caller: Caller) -> None:
         self._store = store
@@ -100,24 +100,24 @@ class _Seen:
         return known
 
     async def of(self, advances: list[Advance]) -> list[Advance]:
-        """Those of them that are to be told: the last one of a run that was shown and is gone, too."""
+        """Those of them that are to be sent: the last one of a run that was shown and is gone, too."""
         if self._projects is None or not advances:
             return advances
         asked = [each.run_id for each in advances]
         known = await to_thread.run_sync(self._versions, asked, len(asked))
         there = {run_id for run_id, _, _ in known}
-        told = [each for each in advances if each.run_id in there | self._shown]
+        visible = [each for each in advances if each.run_id in there | self._shown]
         self._shown.difference_update(asked)
         self._shown |= there
-        return told
+        return visible
 
     def _versions(self, asked: list[UUID] | None, limit: int) -> list[Change]:
         return self._store.versions(asked, limit, self._projects)
 
 
 @lru_cache(maxsize=1024)
-def _told(advance: Advance) -> bytes:
-    """An event, made once for all who are told of it."""
+def _event(advance: Advance) -> bytes:
+    """An event, made once for all whom it is sent to."""
     run_id, version, step = advance
     data = orjson.dumps({"run": str(run_id), "version": version, "step": step})
     return b"event: advance\ndata: " + data + b"\n\n"

@@ -89,8 +89,8 @@ def list_skips(
             run_id, stream=stream, limit=rows, cursor=following, parameter=parameter
         )
 
-    told = merged_skips.shared(read, every, limit, cursor) if shared else read(cursor)
-    return tagged_json({"skips": told.rows, "next": told.next}, request)
+    page = merged_skips.shared(read, every, limit, cursor) if shared else read(cursor)
+    return tagged_json({"skips": page.rows, "next": page.next}, request)
 
 
 @router.get("/skips/nearest")

@@ -59,10 +59,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
         "first": history.first,
         "last": history.last,
         "updates": history.replayed,
-        "recorded": told(simulator.recorded()),
-        "simulated": told(simulator.run(setting)),
+        "recorded": simulation_json(simulator.recorded()),
+        "simulated": simulation_json(simulator.run(setting)),
         "recommended": {
-            **told(advice.simulation),
+            **simulation_json(advice.simulation),
             "words": advice.words,
             "code": advice.code,
             "second": advice.second,
@@ -71,7 +71,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     return tagged_json(answer, request)
 
 
-def told(simulation: Simulation) -> dict[str, Any]:
+def simulation_json(simulation: Simulation) -> dict[str, Any]:
     """A simulation as JSON."""
     skips, lost = simulation.skips, simulation.lost
     return {

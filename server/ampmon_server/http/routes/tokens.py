@@ -42,7 +42,7 @@ class _WantedToken(msgspec.Struct, forbid_unknown_fields=True):
 @requires("admin")
 def list_tokens(service: ServiceDependency) -> Response:
     """List all tokens, newest first, with secrets hidden."""
-    return json_answer({"tokens": [_told(each) for each in service.store.tokens()]})
+    return json_answer({"tokens": [_token_json(each) for each in service.store.tokens()]})
 
 
 @router.post(
@@ -61,7 +61,7 @@ async def make_token(request: Request, service: ServiceDependency) -> Response:
             wanted.name, wanted.owner, sorted(wanted.scopes), wanted.projects, wanted.expires
         )
     )
-    return json_answer({"token": secret, **_told(token)}, status=201)
+    return json_answer({"token": secret, **_token_json(token)}, status=201)
 
 
 @router.delete("/{id}", status_code=204)
@@ -74,7 +74,7 @@ async def revoke_token(
     return Response(status_code=204)
 
 
-def _told(token: Token) -> dict[str, Any]:
+def _token_json(token: Token) -> dict[str, Any]:
     return {
         "id": token.id,
         "name": token.name,

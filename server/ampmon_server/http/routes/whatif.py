@@ -42,13 +42,13 @@ def show_whatif(
         {
             "run_id": str(run_id),
             "parameter": parameter,
-            **_told(found.gradient, found.gone, headroom),
+            **_whatif_json(found.gradient, found.gone, headroom),
         },
         request,
     )
 
 
-def _told(gradient: Gradient, gone: Flushed | None, headroom: float) -> dict[str, object]:
+def _whatif_json(gradient: Gradient, gone: Flushed | None, headroom: float) -> dict[str, object]:
     return {
         "scale": 2.0**gradient.level,
         "zero_fraction": gradient.zeros,
