@@ -183,7 +183,7 @@ def test_the_story_tells_each_thing_once() -> None:
         *(Row(step, 8.0, 4.0, True, None) for step in range(7, 20)),
     ]
     story = Story()
-    told = [words for row in updates for words in story.tell(row, "head.weight")]
+    told = [words for row in updates for words in story.lines_for(row, "head.weight")]
 
     beginnings = [words.split(":")[0].split(",")[0].split(".")[0] for words in told]
     assert beginnings == [

@@ -15,8 +15,8 @@ from ampmon_server.cli import main
 from ampmon_server.cli.exits import CANNOT
 from ampmon_server.client import answering
 from ampmon_server.client.answers import RECOMMENDED
+from ampmon_server.report import gather
 from ampmon_server.report import page as report_of
-from ampmon_server.report import tell
 from campaigns.clinic.pictures import WAIT_MS, drawn, login_link
 from threaded_server import ThreadedServer
 
@@ -84,7 +84,7 @@ class Reading:
     def _in_the_report(self, run_id: str) -> Iterator[str]:
         token = self._server.directory / "token"
         with answering(self._url, None, token) as server:
-            text = report_of(tell(server, run_id), "0")
+            text = report_of(gather(server, run_id), "0")
         for standing, code in _IN_A_REPORT.findall(text.partition("<h2>Configuration</h2>")[0]):
             if not standing.startswith("Alternative"):
                 yield unescape(code)

@@ -11,8 +11,8 @@ from typing import Literal
 from playwright.sync_api import Page, expect
 
 from ampmon_server.client import answering
+from ampmon_server.report import gather
 from ampmon_server.report import page as whole
-from ampmon_server.report import tell
 from browser import chromium
 from campaigns.clinic.drawn import find
 from campaigns.clinic.pictures import THEMES, WAIT_MS
@@ -70,7 +70,7 @@ def make(
         )
         with answering(url, None, token) as asked:
             for exhibit, verdict in zip(exhibits, verdicts, strict=True):
-                report = whole(tell(asked, verdict.run_id), version)
+                report = whole(gather(asked, verdict.run_id), version)
                 for theme, ending in THEMES.items():
                     _picture(screen, report, exhibit, theme, folder / f"{exhibit.name}{ending}.png")
                 made(_write(report, exhibit, folder))

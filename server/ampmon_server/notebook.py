@@ -190,16 +190,16 @@ def _awaited(server: Asking, run: str, wait_s: float) -> Run:
 def _words(server: Asking, run_id: str) -> str:
     """A run in words: its findings with their fixes, and where its page is."""
     run = read(server.get(f"/runs/{run_id}"), Run)
-    told = read(server.get(f"/runs/{run_id}/diagnosis"), Diagnosed)
+    diagnosed = read(server.get(f"/runs/{run_id}/diagnosis"), Diagnosed)
     head = f"{run.name}  {run.project}, {run.status}, {plural(run.updates, 'step')}"
     drawn = sketch(server.get(f"/runs/{run_id}/figures/scale", {"width": "100"}), SKETCH)
     between = f"loss scale, 2^{drawn.low:g} to 2^{drawn.high:g}, and skipped steps\n"
-    parts = [f"{head}\n{told.training.sentence}"]
+    parts = [f"{head}\n{diagnosed.training.sentence}"]
     parts += [f"{between}{drawn.line}\n{drawn.marks}".rstrip()] if drawn.line else []
     parts += [
         f"{each.severity}: {each.title}\n{textwrap.indent(_fix(each), '    ')}".rstrip()
-        for each in map(plain_finding, told.findings)
-    ] or [told.verdict if run.updates else "no step yet"]
+        for each in map(plain_finding, diagnosed.findings)
+    ] or [diagnosed.verdict if run.updates else "no step yet"]
     where = "No server runs. For the live page: ampmon serve"
     if server.page is not None:
         where = (
@@ -233,20 +233,20 @@ def _drawn(
     fields = {key: str(value) for key, value in asked.items() if value is not None}
     if "logged" in fields:
         fields["name"] = fields.pop("logged")
-    told = msgspec.json.decode(server.get(f"/runs/{run_id}/figures/{name}", fields))
+    document = msgspec.json.decode(server.get(f"/runs/{run_id}/figures/{name}", fields))
     roles = json.loads((assets.web_directory() / "roles.json").read_text("utf-8"))[theme]
-    return _titled(resolve(told, roles), roles)
+    return _titled(resolve(document, roles), roles)
 
 
-def _titled(told: dict[str, Any], roles: dict[str, Any]) -> go.Figure:
+def _titled(document: dict[str, Any], roles: dict[str, Any]) -> go.Figure:
     """With the words that the page has around a chart above it, and the theme's background."""
-    meta, layout = told["layout"]["meta"], told["layout"]
+    meta, layout = document["layout"]["meta"], document["layout"]
     said = [meta.get(part, "") for part in ("caption", "sentence", "standing", "code")]
     words = [line for each in said for line in textwrap.wrap(each, LINE)]
     title = "<br>".join([f"<b>{escaped(meta['title'])}</b>", *map(escaped, words)])
     above = (2 + len(words)) * LINE_PIXELS
     margin = layout.get("margin", {"l": 24, "r": 24, "t": 0, "b": 24})
-    drawn = go.Figure(told)
+    drawn = go.Figure(document)
     drawn.update_layout(
         template="none",
         paper_bgcolor=roles["background"],

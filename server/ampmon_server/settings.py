@@ -1,4 +1,4 @@
-"""What the server is told: where data lies, where it listens, how much it takes. Knows nothing of HTTP or SQL."""
+"""How the server is set up: where data lies, where it listens, how much it takes. Knows nothing of HTTP or SQL."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ class Settings:
     """A server that nobody has asked for so long stops; None for one that stays."""
 
     alerts: Alerts | None = None
-    """Whom findings are told, and how often; None for nobody."""
+    """Whom findings are sent to, and how often; None for nobody."""
 
     forward: tuple[str, ...] = ()
     """Where runs are forwarded to, as "tensorboard:DIR" or "mlflow:URI"."""
 
     run_metrics: int = 0
-    """How many running runs `/metrics` tells of at most, by name."""
+    """How many running runs `/metrics` shows at most, by name."""
 
     log_format: LogFormat = "text"
     """How `ampmon serve` writes its log."""

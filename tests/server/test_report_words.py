@@ -17,7 +17,7 @@ from ampmon import wire
 from ampmon_server.client import answering
 from ampmon_server.model.notices import NO_UPDATE, notices_of
 from ampmon_server.queries.merged_skips import ranks_words
-from ampmon_server.report.data import ReportData, tell
+from ampmon_server.report.data import ReportData, gather
 from ampmon_server.report.sections import sections
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
@@ -46,7 +46,7 @@ def _answers(
         store.ingest(trainer.batch(records))
     store.close()
     with answering(data_dir=directory) as asked:
-        return tell(asked, str(trainers[0][0].run_id))
+        return gather(asked, str(trainers[0][0].run_id))
 
 
 def _body(told: ReportData) -> str:
@@ -117,12 +117,12 @@ def test_it_is_said_which_ranks_agree(ranks: Sequence[int], every: int, words: s
     assert ranks_words(ranks, every) == words
 
 
-@pytest.mark.parametrize(("fields", "gaps_told", "failed", "said"), GOLDEN["notices"])
+@pytest.mark.parametrize(("fields", "gaps_found", "failed", "said"), GOLDEN["notices"])
 def test_notices_say_what_is_missing(
-    fields: dict[str, Any], gaps_told: bool, failed: list[str], said: list[str]
+    fields: dict[str, Any], gaps_found: bool, failed: list[str], said: list[str]
 ) -> None:
     """Each is as the golden file has it."""
-    assert notices_of({**GOLDEN["sound"], **fields}, gaps_told, failed) == said
+    assert notices_of({**GOLDEN["sound"], **fields}, gaps_found, failed) == said
 
 
 def test_a_report_says_what_is_to_be_known_before_it_is_trusted(tmp_path: Path) -> None:

@@ -75,12 +75,12 @@ def _write(server: Asking, run_id: str, file: Path) -> None:
 
 def _without_host(body: bytes) -> str:
     """An answer without names of machines and of whom it belongs to: what is wrong is not theirs."""
-    told = json.loads(body)
-    for each in (told, *told.get("identity", {}).get("attempts", ())):
+    answer = json.loads(body)
+    for each in (answer, *answer.get("identity", {}).get("attempts", ())):
         for name in ("owner", "host", "boot_id"):
             if name in each:
                 each[name] = "[removed]"
-    return json.dumps(told, indent=1)
+    return json.dumps(answer, indent=1)
 
 
 def _environment() -> Iterator[tuple[str, object]]:

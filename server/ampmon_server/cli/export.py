@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 def copy(
     server: Asking, run_id: str, what: Table, kind: Format, output: IO[bytes], count: Count
 ) -> int:
-    """Write a table of a run to ``output``, telling ``count`` of rows as they come; how many there were."""
+    """Write a table of a run to ``output``, passing rows to ``count`` as they come; how many there were."""
     whole = kind in {"csv", "jsonl"}
     fields: dict[str, str] = {"what": what, "format": kind if whole else "arrow"}
     rows = -1 if kind == "csv" else 0
@@ -85,7 +85,7 @@ def _lines(answer: object, what: Table, kind: Format) -> Iterator[tuple[bytes, i
 
 
 def _columns(answer: object, what: Table, kind: Format) -> Iterator[tuple[bytes, int]]:
-    """Parquet is made here, of Arrow's batches, which tell how many rows they have."""
+    """Parquet is made here, of Arrow's batches, which know how many rows they have."""
     from ampmon_server.exchange.exporting.formats import columnar
 
     into, batches = columnar(what, kind)

@@ -25,9 +25,9 @@ def add_limits(serve: argparse.ArgumentParser) -> None:
     )
 
 
-def count(told: str) -> int:
+def count(typed: str) -> int:
     """A number of at least 1, as typed."""
-    number = int(told)
+    number = int(typed)
     if number < 1:
         raise ValueError
     return number

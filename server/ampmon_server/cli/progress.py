@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def progress() -> Progress:
-    """A bar to begin with ``with``; it counts to a total, and tells the time that is left."""
+    """A bar to begin with ``with``; it counts to a total, and shows the time that is left."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),

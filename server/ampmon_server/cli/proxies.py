@@ -1,4 +1,4 @@
-"""What `ampmon serve` is told of TLS, balancers, proxies and frames; checked: a slip would only show in a browser."""
+"""The options of `ampmon serve` on TLS, balancers, proxies and frames; checked: a slip would only show in a browser."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _add_people(serve: argparse.ArgumentParser) -> None:
 
 def addresses(given: Sequence[str]) -> tuple[str, ...]:
     """The addresses and networks, one or more in each. Raises BadAddress."""
-    return tuple(_network(each) for told in given for each in told.split(","))
+    return tuple(_network(each) for listed in given for each in listed.split(","))
 
 
 def _network(given: str) -> str:
@@ -139,7 +139,7 @@ def frame_ancestors(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def origins(given: Sequence[str]) -> tuple[str, ...]:
-    """The origins, as a browser tells them. Raises BadAddress."""
+    """The origins, as a browser states them. Raises BadAddress."""
     for each in given:
         if "*" in each or not _ORIGIN.fullmatch(each):
             raise BadAddress(f"--allow-origin {each}: one origin, such as https://hub.example")

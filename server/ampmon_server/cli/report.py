@@ -47,12 +47,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def made(server: Asking, run_id: str) -> str:
-    """A run's report, told by a bar how far it is."""
+    """A run's report; a bar shows how far it is."""
     from importlib.metadata import version
 
     from ampmon_server.charts import OF_A_RUN
     from ampmon_server.cli.progress import progress
-    from ampmon_server.report import page, tell
+    from ampmon_server.report import gather, page
 
     with progress() as bar:
         task = bar.add_task("report", total=len(OF_A_RUN) + 2)
@@ -60,7 +60,7 @@ def made(server: Asking, run_id: str) -> str:
         def each(what: str) -> None:
             bar.update(task, advance=1, description=what)
 
-        return page(tell(server, run_id, each), version("ampmon"))
+        return page(gather(server, run_id, each), version("ampmon"))
 
 
 def refuse(file: Path, force: bool) -> None:

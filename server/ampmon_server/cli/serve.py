@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until told to stop; 0 then, and 2, with one line that says what to do, where it cannot start."""
+    """Serve until stopped; 0 then, and 2, with one line that says what to do, where it cannot start."""
     os.umask(0o077)
     try:
         settings = _named(_settings(arguments))
@@ -111,7 +111,7 @@ def _alerts(arguments: argparse.Namespace) -> Alerts | None:
             raise _CannotStart("--public-url is for the links in alerts: name --alerts FILE too")
         return None
     if arguments.no_judging:
-        raise _CannotStart("--alerts tells what is found, and --no-judging finds nothing")
+        raise _CannotStart("--alerts sends what is found, and --no-judging finds nothing")
     return read(arguments.alerts.expanduser(), arguments.public_url)
 
 

@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Ways:
-    """How servers are reached: as told here, else as the run was told, with a token from here, the run or a file.
+    """How servers are reached: as stated here, else as the run had it, with a token from here, the run or a file.
 
     Who wrote a spool wrote where it goes. So a token that is not of its directory, AMPMON_TOKEN or the user's own file,
     is kept from a server that only a spool names, unless that has to prove first, over plain http, that it knows it.

@@ -106,8 +106,8 @@ def _new(arguments: argparse.Namespace) -> str:
 
 
 def _list(arguments: argparse.Namespace) -> str:
-    told = answered(asked(arguments, lambda server: server.get("/tokens")), arguments)
-    rows = [[shown(name, token[name]) for _, name in _LISTED] for token in told["tokens"]]
+    answer = answered(asked(arguments, lambda server: server.get("/tokens")), arguments)
+    rows = [[shown(name, token[name]) for _, name in _LISTED] for token in answer["tokens"]]
     return "\n".join(table([[title for title, _ in _LISTED], *rows]))
 
 
@@ -138,15 +138,15 @@ def asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Res
     raise refusal
 
 
-def _tokens(settings: Settings, told: str | None, *, at_home: bool) -> list[str]:
+def _tokens(settings: Settings, token: str | None, *, at_home: bool) -> list[str]:
     """Those that the server may see: the named file's alone; else the directory's and AMPMON_TOKEN. Raises Unanswered.
 
     Any server can refuse a token. Only one that is ``at_home``, the data directory's own, is then shown another.
     """
-    if told and not settings.token_file and not at_home:
-        return [told]
+    if token and not settings.token_file and not at_home:
+        return [token]
     file = settings.token_file or settings.data_directory / "token"
-    found = [told] if told and not settings.token_file else []
+    found = [token] if token and not settings.token_file else []
     try:
         return [held_token(settings), *found]
     except (OSError, ValueError) as error:
@@ -166,18 +166,20 @@ def answered(answer: bytes, arguments: argparse.Namespace) -> dict[str, Any]:
         raise Unanswered(f"{arguments.url}: no ampmon server answers there") from None
 
 
-def _expiry(told: str | None) -> int | None:
+def _expiry(typed: str | None) -> int | None:
     """In us since the epoch; None for never. Raises ConfigurationError."""
-    if told is None or told == "never":
+    if typed is None or typed == "never":
         return None
-    parts = re.fullmatch(r"([1-9][0-9]{0,5})([hdw])", told)
+    parts = re.fullmatch(r"([1-9][0-9]{0,5})([hdw])", typed)
     if parts is None:
-        raise ConfigurationError(f"--expires {told}: a number and h, d or w, such as 90d; or never")
+        raise ConfigurationError(
+            f"--expires {typed}: a number and h, d or w, such as 90d; or never"
+        )
     return round((time.time() + int(parts[1]) * _SECONDS[parts[2]]) * 1e6)
 
 
 def shown(name: str, value: Any) -> str:
-    """What the server told, for a column of a list."""
+    """A field of an answer, for a column of a list."""
     if isinstance(value, list):
         return ",".join(value)
     if isinstance(value, int):

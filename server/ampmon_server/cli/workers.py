@@ -50,7 +50,7 @@ class _Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Worker:
-    """A process, and a line on which it says that it serves, and is told when another has taken its place."""
+    """A process, and a line on which it says that it serves, and hears when another has taken its place."""
 
     process: SpawnProcess
     line: Any  # of a class that hangs on the system
@@ -72,7 +72,7 @@ class Workers:
         self._count = count
         self._running: dict[int, _Worker] = {}
         self._pause = _PAUSE_S
-        self._signals, self._told = _spawn.Pipe(duplex=False)
+        self._signals, self._sender = _spawn.Pipe(duplex=False)
         self._renewal = False
 
     def __enter__(self) -> Workers:
@@ -163,10 +163,10 @@ class Workers:
         return worker
 
     def _on_signal(self, _: int, __: FrameType | None) -> None:
-        self._told.send(True)
+        self._sender.send(True)
 
     def _on_renewal(self, _: int, __: FrameType | None) -> None:
-        self._told.send(False)
+        self._sender.send(False)
 
 
 def _end(process: SpawnProcess) -> None:
@@ -186,7 +186,7 @@ def _serve(settings: Settings, listener: socket.socket, line: Any, folder: str) 
         sys.exit(_CANNOT_START)
     process = ServerProcess(service, ready=lambda: line.send(True))
     threading.Thread(
-        target=_end_when_told, args=(process, line), name="ampmon-parent", daemon=True
+        target=_end_when_replaced, args=(process, line), name="ampmon-parent", daemon=True
     ).start()
     try:
         process.run(sockets=[listener])
@@ -194,7 +194,7 @@ def _serve(settings: Settings, listener: socket.socket, line: Any, folder: str) 
         service.close()
 
 
-def _end_when_told(process: ServerProcess, line: Any) -> None:
+def _end_when_replaced(process: ServerProcess, line: Any) -> None:
     """Stop when another has taken this one's place, or the process is gone that would say so, however it ended."""
     with suppress(EOFError, OSError):
         line.recv()

@@ -72,7 +72,7 @@ class SettingAnswer(msgspec.Struct, frozen=True):
 
 
 class SkipsAnswer(msgspec.Struct, frozen=True):
-    """Updates that are skipped; ``known`` says whether the band from ``low`` to ``high`` is narrow enough to tell."""
+    """Updates that are skipped; ``known``: the band from ``low`` to ``high`` is narrow enough to be an answer."""
 
     low: int
     expected: float

@@ -32,7 +32,7 @@ class Narrator:
         columns = self._service.ask(f"{self._path}/updates?start={self._next_step}&limit=10000")
         for row in rows(columns) if columns else ():
             self._next_step = row.step + 1
-            for words in self._story.tell(row, self._culprit(row)):
+            for words in self._story.lines_for(row, self._culprit(row)):
                 self._say(words)
 
     def _culprit(self, row: Row) -> str | None:

@@ -12,7 +12,7 @@ from ampmon_server.model.words import two_to
 
 MELTED = 0.001
 """Below this share of subnormal values, underflow is over."""
-SKIPS_TOLD = 3
+SKIPS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ def rows(columns: dict[str, list[Any]]) -> list[Row]:
 
 
 class Story:
-    """Tells each thing once: the share at each new scale, the end of underflow, the first skips."""
+    """Says each thing once: the share at each new scale, the end of underflow, the first skips."""
 
     def __init__(self) -> None:
         self._highest = 0.0
         self._melted = False
         self._skips = 0
 
-    def tell(self, row: Row, culprit: str | None = None) -> Iterator[str]:
+    def lines_for(self, row: Row, culprit: str | None = None) -> Iterator[str]:
         """What an update adds to the story; ``culprit`` is the parameter that overflowed first, where it is known."""
         if row.subnormal_fraction is not None and row.scale > self._highest and not row.skipped:
             yield from self._climbed(row.scale, row.subnormal_fraction)
@@ -48,10 +48,10 @@ class Story:
             self._skips += 1
             if self._skips == 1:
                 yield from self._first_skip(row, culprit)
-            elif self._skips <= SKIPS_TOLD:
+            elif self._skips <= SKIPS_SHOWN:
                 where = f" in {culprit}" if culprit else ""
                 yield f"step {row.step}: overflow{where} at scale {power(row.scale)}, skipped."
-            if self._skips == SKIPS_TOLD:
+            if self._skips == SKIPS_SHOWN:
                 yield (
                     "The ceiling is known. From here on the scale is tried higher only now and then, as in a "
                     "usual training: a step lost each time, and the rest at the best scale there is."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ampmon_server.report.data import SKIPS, ReportData, tell
+from ampmon_server.report.data import SKIPS, ReportData, gather
 from ampmon_server.report.page import page
 
 
-__all__ = ["SKIPS", "ReportData", "page", "tell"]
+__all__ = ["SKIPS", "ReportData", "gather", "page"]

@@ -1,4 +1,4 @@
-"""What a report holds of a run, as a server tells it. Asks, and draws nothing."""
+"""What a report holds of a run, as a server has it. Asks, and draws nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ class ReportData:
     skips: list[dict[str, Any]]
 
 
-def tell(server: Asking, run_id: str, each: Callable[[str], object] = lambda _: None) -> ReportData:
+def gather(
+    server: Asking, run_id: str, each: Callable[[str], object] = lambda _: None
+) -> ReportData:
     """Everything of a run; ``each`` is called before each of the things that take time. Blocks. Raises Unanswered."""
     ask = _Run(server, f"/runs/{run_id}")
     each("the run")

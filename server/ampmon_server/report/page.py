@@ -52,19 +52,19 @@ _SHELL = """\
 """
 
 
-def page(told: ReportData, version: str, now: datetime | None = None) -> str:
+def page(report: ReportData, version: str, now: datetime | None = None) -> str:
     """The whole file. What users named is only ever text in it."""
     when = (now or datetime.now(timezone.utc)).strftime("%Y-%m-%d %H:%M UTC")
     return _SHELL.format(
-        title=html.escape(f"{told.run['name']} · ampmon"),
+        title=html.escape(f"{report.run['name']} · ampmon"),
         policy=html.escape(POLICY),
         style=styles.embedded(STYLES),
-        body=sections(told),
+        body=sections(report),
         version=html.escape(version),
         when=when,
         roles=_in_script(styles.themes()),
-        figures=_in_script(_drawn({each.name: each.figure for each in told.charts})),
-        narrow=_in_script(_drawn({each.name: each.narrow for each in told.charts})),
+        figures=_in_script(_drawn({each.name: each.figure for each in report.charts})),
+        narrow=_in_script(_drawn({each.name: each.narrow for each in report.charts})),
         plotly=assets.plotly().decode().replace("</script", "<\\/script"),
         script=_script(),
     )

@@ -32,23 +32,23 @@ OPEN_MAX = 20
 """So many skips are shown at once: on a phone each is as tall as a paragraph."""
 
 
-def sections(told: ReportData) -> str:
+def sections(report: ReportData) -> str:
     """Everything between the head of the file and its scripts."""
     parts = [
-        _head(told),
-        _notices(told),
-        _findings(told),
-        _numbers(told.run),
-        _left_out(told.scalers),
-        *map(_chart, told.charts),
-        _skips(told),
-        _configuration(told.run),
+        _head(report),
+        _notices(report),
+        _findings(report),
+        _numbers(report.run),
+        _left_out(report.scalers),
+        *map(_chart, report.charts),
+        _skips(report),
+        _configuration(report.run),
     ]
     return "\n".join(parts)
 
 
-def _head(told: ReportData) -> str:
-    run, diagnosis = told.run, told.diagnosis
+def _head(report: ReportData) -> str:
+    run, diagnosis = report.run, report.diagnosis
     about = " · ".join(
         [run["project"], run["owner"], run["status"], f"started {_when(run['started'])}"]
     )
@@ -72,24 +72,24 @@ def _verdict(severity: str | None) -> str:
     return f"<span class='badge verdict' data-severity='{word}'><span>{SHAPES[severity]}</span> {word}</span>"
 
 
-def _notices(told: ReportData) -> str:
-    notices = "".join(f"<li>{escape(each)}</li>" for each in told.diagnosis["notices"])
+def _notices(report: ReportData) -> str:
+    notices = "".join(f"<li>{escape(each)}</li>" for each in report.diagnosis["notices"])
     return f"<ul class='notices'>{notices}</ul>" if notices else ""
 
 
-def _findings(told: ReportData) -> str:
-    findings = "".join(_finding(each, told) for each in told.diagnosis["findings"])
+def _findings(report: ReportData) -> str:
+    findings = "".join(_finding(each, report) for each in report.diagnosis["findings"])
     return f"<section class='findings'>{findings}</section>"
 
 
-def _finding(finding: dict[str, Any], told: ReportData) -> str:
+def _finding(finding: dict[str, Any], report: ReportData) -> str:
     first, last = finding["first_step"], finding["last_step"]
     places = ["" if first is None or last is None else steps(first, last)]
-    if finding["scaler"] and len(told.scalers) > 1:
+    if finding["scaler"] and len(report.scalers) > 1:
         places.append(f"scaler {finding['scaler']}")
     place = " · ".join(filter(None, places))
     where = f"<p class='caption'>{escape(place)}</p>" if place else ""
-    going = told.run["status"] in GOING_ON
+    going = report.run["status"] in GOING_ON
     stop = f"<p class='stop'>{STOP}</p>" if finding["stop"] and going else ""
     fix = _code(finding["fix"], finding["second"] or RECOMMENDED) if finding["fix"] else ""
     return (
@@ -129,11 +129,11 @@ def _numbers(run: dict[str, Any]) -> str:
         ("Processes", plural(run["ranks"], "rank"), plural(run["attempts"], "start")),
         ("Parameters", count(run["parameters"]), ""),
     ]
-    told = (
+    listed = (
         f"<div><dt>{label}</dt><dd>{value}</dd><dd class='more'>{more}</dd></div>"
         for label, value, more in rows
     )
-    return f"<dl class='numbers'>{''.join(told)}</dl>"
+    return f"<dl class='numbers'>{''.join(listed)}</dl>"
 
 
 def _budget(run: dict[str, Any]) -> str:
@@ -180,36 +180,36 @@ def _chart(chart: Chart) -> str:
     return f"<section class='panel' data-figure='{chart.name}'>{title}{''.join(words)}</section>"
 
 
-def _skips(told: ReportData) -> str:
-    if not told.skips:
+def _skips(report: ReportData) -> str:
+    if not report.skips:
         return "<section class='ledger'><h2>Skipped steps</h2><p class='empty'>None.</p></section>"
-    newest, earlier = told.skips[:OPEN_MAX], told.skips[OPEN_MAX:]
-    listed = {(each["scaler"], each["step"]) for each in told.skips}
-    more = int(told.run["skipped"]) - len(listed)
-    parts = [_table(newest, told)]
+    newest, earlier = report.skips[:OPEN_MAX], report.skips[OPEN_MAX:]
+    listed = {(each["scaler"], each["step"]) for each in report.skips}
+    more = int(report.run["skipped"]) - len(listed)
+    parts = [_table(newest, report)]
     if earlier:
         summary = f"<summary>{count(len(earlier))} earlier</summary>"
-        parts.append(f"<details class='rows'>{summary}{_table(earlier, told)}</details>")
+        parts.append(f"<details class='rows'>{summary}{_table(earlier, report)}</details>")
     if more > 0:
         parts.append(f"<p class='caption'>{plural(more, 'earlier skipped step')} not listed.</p>")
     return f"<section class='ledger'><h2>Skipped steps</h2>{''.join(parts)}</section>"
 
 
-def _table(skips: Sequence[dict[str, Any]], told: ReportData) -> str:
+def _table(skips: Sequence[dict[str, Any]], report: ReportData) -> str:
     heads = "".join(
         f"<th scope='col'>{each}</th>"
         for each in ("Step", "Time", "Optimizer", "Cause", "First to overflow", "Scale")
     )
-    rows = "".join(_skip(each, told) for each in skips)
+    rows = "".join(_skip(each, report) for each in skips)
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _skip(skip: dict[str, Any], told: ReportData) -> str:
+def _skip(skip: dict[str, Any], report: ReportData) -> str:
     names = [each["parameter"] for each in skip["culprits"]]
     rest = skip["culprit_parameters"] - len(names[:CULPRITS])
     culprits = ", ".join(f"<code>{escape(name)}</code>" for name in names[:CULPRITS])
     culprits += f" and {count(rest)} more" if rest > 0 else ""
-    whose = f"{skip['scaler']}: " if len(told.scalers) > 1 else ""
+    whose = f"{skip['scaler']}: " if len(report.scalers) > 1 else ""
     optimizer = whose + ", ".join(filter(None, [skip["optimizer"], skip["ranks_words"]]))
     cells = (
         ("Step", count(skip["step"])),
@@ -222,22 +222,22 @@ def _skip(skip: dict[str, Any], told: ReportData) -> str:
     return f"<tr>{''.join(f'<td data-name={json.dumps(name)}>{cell}</td>' for name, cell in cells)}</tr>"
 
 
-def _scale(told: dict[str, Any], name: str) -> str:
-    scale = _number(told, name)
+def _scale(record: dict[str, Any], name: str) -> str:
+    scale = _number(record, name)
     return NONE if scale is None else power_of_two(scale)
 
 
-def _bits(told: dict[str, Any], name: str) -> str:
-    bits = _number(told, name)
+def _bits(record: dict[str, Any], name: str) -> str:
+    bits = _number(record, name)
     if bits is None:
         return NONE
     return f"{bits:.1f} bits" if math.isfinite(bits) else not_finite(bits)
 
 
-def _number(told: dict[str, Any], name: str) -> float | None:
+def _number(record: dict[str, Any], name: str) -> float | None:
     """A number that JSON may hold only by its kind: "nan", "inf" or "-inf"."""
-    kind = told[f"{name}_kind"]
-    number: float | None = told[name] if kind is None else float(kind)
+    kind = record[f"{name}_kind"]
+    number: float | None = record[name] if kind is None else float(kind)
     return number
 
 

@@ -17,7 +17,7 @@ from ampmon_server.store import Busy, Due, Failures, Keep, PruneSize, Pruning, U
 
 
 REST = 1.0
-"""Between two transactions it rests so many times as long as one took, for servers to write, unless told otherwise."""
+"""Between two transactions it rests so many times as long as one took, for servers to write; not with --at-once."""
 
 GIVEN_BACK_AFTER = 5_000
 """Parts after which space is given back: SQLite looks for each page that it cuts off among all free ones."""
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     days = [each for each in (keep.rows_days, keep.samples_days) if each is not None]
     if any(each < 0 for each in days):
         return _refused("days are 0 or more")
-    failures = Failures(_tell)
+    failures = Failures(_print_failure)
     refusals = []
     try:
         with Pruning.begin(settings_of(arguments), alone=arguments.rewrite) as pruning:
@@ -61,7 +61,7 @@ def _refused(*reasons: str) -> int:
     return CANNOT
 
 
-def _tell(one: Due, error: Exception) -> None:
+def _print_failure(one: Due, error: Exception) -> None:
     print(f"not pruned: run {one.run_id}: {error}", file=sys.stderr)
 
 

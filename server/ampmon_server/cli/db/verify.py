@@ -1,4 +1,4 @@
-"""``ampmon db verify``: prints what is wrong with a database, a line each; mends what rows tell, if it is asked to."""
+"""``ampmon db verify``: prints what is wrong with a database, a line each; if asked to, mends what is derived."""
 
 from __future__ import annotations
 

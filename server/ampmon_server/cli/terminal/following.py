@@ -96,7 +96,7 @@ class RunFollower:
         return Moment(run, self._loss, self._drawn, findings, tuple(news), self._rate(run))
 
     def _changed(self, before: SummaryAnswer | None, run: SummaryAnswer) -> Iterator[News]:
-        """Read what goes with a new version of the run, and tell what is new in it."""
+        """Read what goes with a new version of the run, and yield what is new in it."""
         self._loss = loss_among(read(self._server.get(f"{self._path}/scalars"), LoggedNames).names)
         if columns := self._columns():
             asked = {"width": str(max(columns, 100))}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ampmon_server.cli.terminal.answers import RunListAnswer, SummaryAnswer
 
 ID_MIN = 8
-"""Of an id at least so much is shown: more only where it takes that to tell two apart."""
+"""Of an id at least so much is shown: more only where two would look alike."""
 PIPED_COLUMNS = 200
 """A pipe has no width: nothing is cut there."""
 STATUSES = ("running", "finished", "crashed", "silent")
@@ -125,7 +125,7 @@ def _cells(run: SummaryAnswer, id_length: int, *, several: bool) -> Iterator[str
 
 
 def _id_length(ids: Sequence[str]) -> int:
-    """How much of each id it takes to tell them apart."""
+    """How much of each id it takes to distinguish them."""
     return next(
         length for length in range(ID_MIN, 37) if len({each[:length] for each in ids}) == len(ids)
     )

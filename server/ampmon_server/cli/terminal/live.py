@@ -33,13 +33,13 @@ def follow(server: Asking, run_id: str) -> None:
 
     follower = RunFollower(server, run_id, columns=columns)
     with Live(console=console, auto_refresh=False) as live:
-        for moment in moments(follower, lambda why: _tell(console, News(why, "warning"))):
+        for moment in moments(follower, lambda why: _print(console, News(why, "warning"))):
             for news in moment.news:
-                _tell(console, news)
+                _print(console, news)
             live.update(drawing(moment), refresh=True)
 
 
-def _tell(console: Console, news: News) -> None:
+def _print(console: Console, news: News) -> None:
     words = Text.assemble((time.strftime("%H:%M:%S  "), "dim"))
     if news.severity is not None:
         words.append_text(Text.assemble(SHAPES[news.severity], "  "))

@@ -68,7 +68,7 @@ def _draws() -> bool:
 
 
 def moments(follower: RunFollower, lost: Callable[[str], object]) -> Iterator[Moment]:
-    """A run about each second until it ends. ``lost`` is told why the server does not answer, once each time it goes.
+    """A run about each second until it ends. ``lost`` hears why the server does not answer, once each time it goes.
 
     Raises Unanswered where it cannot be looked at in the first place, or is not to be seen any more.
     """
