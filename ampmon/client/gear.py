@@ -389,9 +389,7 @@ class PlainGear:
             schedule=monitor._linter.schedule,
             done=partial(monitor._written, nothing, stream.ordinal),
         )
-        stream.ordinal += 1
-        stream.updating = False
-        stream.submit(pending)
+        stream.end_update(pending)
 
 
 def called(call: int) -> int:

@@ -284,9 +284,7 @@ class Monitor(Shown):
             done=partial(self._written, check, stream.ordinal),
         )
         self._order.updated()
-        stream.ordinal += 1
-        stream.updating = False
-        stream.submit(pending)
+        stream.end_update(pending)
         if self._description.is_old(scaler, stream.ordinal):
             self._describe(scaler)
         self._account.handed_over(started, sampled=sampled)

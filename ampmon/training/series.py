@@ -72,6 +72,12 @@ class Stream:
             self._waiting.append(record)
             self.drain()
 
+    def end_update(self, record: Deferred) -> None:
+        """Submit the record of an update, which has ended: the next one has the next ordinal."""
+        self.ordinal += 1
+        self.updating = False
+        self.submit(record)
+
     def drain(self) -> None:
         """Have the waiting records that are ready written, in order."""
         while self._waiting and self._waiting[0].ready():

@@ -82,13 +82,12 @@ def _start(options: RunOptions) -> bool:
 def _claims(log: IO[bytes]) -> bool:
     """Lock the log, which the server that is started holds open; False where another is being started, or stops."""
     if sys.platform != "win32":
-        with suppress(
-            OSError
-        ):  # where a file system has no locks, two may start: one gets the database
-            try:
-                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
+        try:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # where a file system has no locks, two may start: one gets the database
     return True
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 from uuid import UUID
@@ -30,7 +30,14 @@ from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.names import sought
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.queries.whatif_reader import measured, recommended, tried
-from ampmon_server.store import NotFound, ParameterPart, ScalerSeries, Store, Stretch
+from ampmon_server.store import (
+    NotFound,
+    ParameterPart,
+    ParameterSeries,
+    ScalerSeries,
+    Store,
+    Stretch,
+)
 
 
 _FIRST = {"loss": 0, "lr": 1}
@@ -119,16 +126,11 @@ def _fate(store: Store, run_id: UUID, asked: Asked) -> Source:
 
 
 def _parameters(store: Store, run_id: UUID, asked: Asked) -> Source:
-    of = store.parameter_series(
-        run_id,
-        stream=asked.stream,
-        **_ends(asked.view),
-        by=asked.view.x,
-        columns=asked.view.columns // COLUMN_PIXELS,
-        part_of=lambda names: ParameterPart(
-            places := sought(names, asked.search), fields(asked.statistic, len(places))
-        ),
-    )
+    def part_of(names: Sequence[str]) -> ParameterPart:
+        places = sought(names, asked.search)
+        return ParameterPart(places, fields(asked.statistic, len(places)))
+
+    of = _parameter_series(store, run_id, asked, COLUMN_PIXELS, part_of)
     found = ParameterSource(
         of.names,
         of.cells,
@@ -144,18 +146,32 @@ def _parameters(store: Store, run_id: UUID, asked: Asked) -> Source:
 
 def _parameter(store: Store, run_id: UUID, asked: Asked) -> Source:
     """Of one parameter, in as many columns as there are distinct samples."""
-    of = store.parameter_series(
-        run_id,
-        stream=asked.stream,
-        **_ends(asked.view),
-        by=asked.view.x,
-        columns=asked.view.columns // HISTORY_PIXELS,
-        part_of=lambda names: ParameterPart(
-            [place for place, name in enumerate(names) if name == asked.parameter]
-        ),
-    )
+
+    def part_of(names: Sequence[str]) -> ParameterPart:
+        return ParameterPart([place for place, name in enumerate(names) if name == asked.parameter])
+
+    of = _parameter_series(store, run_id, asked, HISTORY_PIXELS, part_of)
     found = ParameterSource(of.names, of.cells, shard=of.shard, chosen=asked.parameter)
     return replace(_series(store, run_id, asked), parameters=found)
+
+
+def _parameter_series(
+    store: Store,
+    run_id: UUID,
+    asked: Asked,
+    pixels: int,
+    part_of: Callable[[Sequence[str]], ParameterPart],
+) -> ParameterSeries:
+    """In columns of so many pixels."""
+    view = asked.view
+    return store.parameter_series(
+        run_id,
+        stream=asked.stream,
+        **_ends(view),
+        by=view.x,
+        columns=view.columns // pixels,
+        part_of=part_of,
+    )
 
 
 def _histogram(store: Store, run_id: UUID, asked: Asked) -> Source:

@@ -21,11 +21,10 @@ from ampmon_server.analysis.whatif import (
     usable,
 )
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.store import BadQuery, NotFound, ParameterPage, Store
+from ampmon_server.store import BadQuery, NotFound, ParameterPage, Recent, Store
 
 
-_KEPT_MAX = 64
-_advice: WeakKeyDictionary[Store, dict[tuple[object, ...], Recommended]] = WeakKeyDictionary()
+_advice: WeakKeyDictionary[Store, Recent[Recommended]] = WeakKeyDictionary()
 
 NONE = "no sampled fp16-representable gradient is finite yet"
 
@@ -78,16 +77,15 @@ def recommended(
 ) -> Recommended:
     """What the run's findings recommend, and what of it is a setting of a stream's scaler. Raises NotFound.
 
-    It is kept until the run changes: a slider of the page asks for it again and again.
+    It is kept for a minute, until the run changes: a slider of the page asks for it again and again.
     """
-    kept = _advice.setdefault(store, {})
-    asked = (*store.versions([run_id]), thresholds, stream)
-    if asked not in kept:
+
+    def read() -> Recommended:
         found = diagnose(store.case(run_id), thresholds).findings
-        if len(kept) >= _KEPT_MAX:
-            kept.clear()
-        kept[asked] = Recommended.of(found, store.scaler_name(run_id, stream=stream))
-    return kept[asked]
+        return Recommended.of(found, store.scaler_name(run_id, stream=stream))
+
+    kept = _advice.setdefault(store, Recent(most=64, life_s=60.0))
+    return kept.get((run_id, store.held(run_id), thresholds, stream), read)
 
 
 def tried(history: History, given: Mapping[str, float | str | None], prefix: str = "") -> Setting:

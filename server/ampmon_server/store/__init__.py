@@ -26,6 +26,7 @@ from ampmon_server.store.engine.paging import Paged
 from ampmon_server.store.forwarding import Behind, Piece, Point, Portion
 from ampmon_server.store.ingest.ingest import ANYONE, Receipt, Sender
 from ampmon_server.store.ingest.together import Outcome
+from ampmon_server.store.pages.recent import Recent
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.reading.alarms import Standings
 from ampmon_server.store.runs.listing import Groups, ListedRuns, Sort, Wanted
@@ -73,6 +74,7 @@ __all__ = [
     "PruneSize",
     "Pruning",
     "Receipt",
+    "Recent",
     "ScalerSeries",
     "Sender",
     "Sort",

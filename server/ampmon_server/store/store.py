@@ -158,6 +158,7 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
     groups = reads(listing.read_groups)
     belonging = reads(runs.belonging)
     versions = reads(runs.read_versions)
+    held = reads(changes.held)
     runs = reads(listing.read_page)
     case = reads(cases.read)
     changes_since = reads(changes.since)
@@ -202,9 +203,7 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
         given the same arrays, which cannot be written to. Raises NotFound.
         """
         asked = (run_id, stream, start, stop, by, columns, rank)
-        with engine.reading(self._engine) as connection:
-            held = changes.held(connection, run_id)
-        return self._recent.get((held, asked), lambda: self._series(*asked))
+        return self._recent.get((self.held(run_id), asked), lambda: self._series(*asked))
 
     def _series(
         self,

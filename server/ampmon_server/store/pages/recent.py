@@ -29,8 +29,14 @@ class _Place(Generic[T]):
 class Recent(Generic[T]):
     """Keeps the newest few readings for a moment. Callable from any thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        most: int = MOST,
+        life_s: float = LIFE_S,
+    ) -> None:
+        self._clock, self._most, self._life_s = clock, most, life_s
         self._lock = threading.Lock()
         self._places: OrderedDict[Hashable, _Place[T]] = OrderedDict()
 
@@ -39,10 +45,10 @@ class Recent(Generic[T]):
         with self._lock:
             place = self._places.setdefault(key, _Place())
             self._places.move_to_end(key)
-            if len(self._places) > MOST:
+            if len(self._places) > self._most:
                 self._places.popitem(last=False)
         with place.lock:
             if not place.found or self._clock() >= place.until:
                 place.found = [read()]
-                place.until = self._clock() + LIFE_S
+                place.until = self._clock() + self._life_s
             return place.found[0]
