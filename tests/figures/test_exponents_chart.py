@@ -13,7 +13,6 @@ from ampmon_server.charts import Source, View
 from ampmon_server.charts.exponents import exponents
 from ampmon_server.charts.parts.gaps import Gaps, apart
 from ampmon_server.charts.parts.judged import judge
-from ampmon_server.charts.parts.layout import middles
 from ampmon_server.charts.parts.source import cut
 
 
@@ -165,7 +164,7 @@ def test_columns_have_the_mean_of_their_samples(source: Source, view: View) -> N
     counts = made.read(_map(figure, "2<sup>")["customdata"])
     scale = judged.cells["scale_last"]
     judged = replace(judged, cells=judged.cells[(scale > 0) & np.isfinite(scale)])
-    columns = apart(middles(judged.x, judged.at("last")), Gaps.of(window))
+    columns = apart(judged.centres, Gaps.of(window))
     samples = np.where(columns.empty, 0, judged.of("samples")[columns.taken])
     assert len(judged.cells) <= view.columns // 4
     counted = judged.of("histogram").sum()
@@ -187,15 +186,15 @@ def test_one_inf_among_many_samples_is_seen() -> None:
     assert "Up to 1\u202f000 samples share a column" in figure["layout"]["meta"]["caption"]
 
 
-def test_a_column_stands_in_the_middle_of_its_samples() -> None:
-    """A column of several samples is centred between the first and the last, a sample alone at its step."""
+def test_a_column_stands_in_the_middle_of_its_stretch() -> None:
+    """A column of several samples is centred in the stretch of x that it stands for, a sample alone at its step."""
     steps = list(range(0, 800, 2))
     at = made.gradients(steps, made.totals(made.histograms([{0: 9}] * 400), [0] * 400))
     of = made.source(made.updates([1.0] * 800), at)
     assert made.read(_map(exponents(of, View(width=400)), "2<sup>")["x"])[:3].tolist() == [
-        3,
-        11,
-        19,
+        3.5,
+        11.5,
+        19.5,
     ]
     assert made.read(_map(exponents(of, View(0, 9)), "2<sup>")["x"]).tolist() == [0, 2, 4, 6, 8]
 

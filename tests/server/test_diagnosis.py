@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import zstandard
 from starlette.testclient import TestClient
 
 import ampmon
@@ -33,6 +34,24 @@ def test_a_sick_run_is_told_what_is_wrong_with_it(client: TestClient, send) -> N
     assert told["training"]["updates"] == 1000
     assert told["training"]["sentence"].startswith("940 of 1\u202f000 steps applied (94\u202f%)")
     assert client.get(path, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
+
+
+def test_an_answer_is_compressed_as_its_reader_takes_it(client: TestClient, send) -> None:
+    """By zstd where that is taken, else by gzip, else not at all; it says the same, and is one answer to a cache."""
+    trainer = Trainer()
+    send(trainer.batch(trainer.updates(1000, skipped=range(100, 1000, 15))))
+    path = f"/api/v1/runs/{trainer.run_id}/diagnosis"
+    plain = client.get(path, headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    for takes, came, unpacked in (
+        ("gzip, deflate, br, zstd", "zstd", zstandard.decompress),
+        ("gzip, deflate", "gzip", bytes),  # the client has unpacked it
+    ):
+        answer = client.get(path, headers={"Accept-Encoding": takes})
+        assert answer.headers["content-encoding"] == came
+        assert answer.headers["etag"] == f"W/{plain.headers['etag']}"
+        assert int(answer.headers["content-length"]) < len(plain.content)
+        assert unpacked(answer.content) == plain.content
 
 
 @pytest.mark.storage

@@ -59,11 +59,19 @@ export function draw(element, figure) {
     // Of a chart that was closed meanwhile Plotly would hear the window for ever.
     if (!element.isConnected) return;
     const { data, layout } = figure();
+    const before = isDrawn(element);
     await quietly(element, () => Plotly.react(element, data, /** @type {object} */ (layout), CONFIG));
-    // Plotly hears of no resize of what is in a hidden tab.
-    const wide = element.querySelector(".main-svg")?.clientWidth;
-    if (wide && wide !== element.clientWidth) await quietly(element, async () => Plotly.Plots.resize(element));
+    if (!before) new ResizeObserver(() => fit(element, Plotly)).observe(element);
   });
+}
+
+/**
+ * Fits a chart to its element: Plotly hears of the window's resizes, and of none while it is in a hidden tab.
+ * @type {(element: HTMLElement, Plotly: Library) => void}
+ */
+function fit(element, Plotly) {
+  const wide = element.querySelector(".main-svg")?.clientWidth;
+  if (wide && element.clientWidth && wide !== element.clientWidth) void quietly(element, async () => Plotly.Plots.resize(element));
 }
 
 /**

@@ -10,25 +10,25 @@ import { unpacked } from "./saving.js";
 /** Where a chart is read: x in Plotly's terms, how far up as a share, and how much of x a mark may be off. */
 /** @typedef {{x: number, up: number | null, near: number}} Spot */
 /** @typedef {{words: string, colour: string}} Reading */
-/** @typedef {{x: unknown[], y: unknown[], text: unknown[], customdata: unknown[], z: unknown[]}} Columns */
 
 /**
  * @typedef {{type: string, mode?: string, name?: string, hoverinfo?: string, hovertemplate?: string, width?: number,
+ *   x?: unknown, y?: unknown, text?: unknown, customdata?: unknown, z?: unknown,
  *   meta?: {exact?: boolean}, line?: {shape?: string, color?: string}, marker?: {color?: string}}} Trace
  * @typedef {{range?: [number, number], fixedrange?: boolean, unifiedhovertitle?: {text: string}}} Axis
  */
 
 const MARK_PIXELS = 6;
 
-/** Columns are packed: each is unpacked once. @type {WeakMap<object, Columns>} */
+/** Columns come packed: each is unpacked once, when it is first read. @type {WeakMap<object, unknown[]>} */
 const known = new WeakMap();
 
-/** @param {object} trace @returns {Columns} */
-function columnsOf(trace) {
-  const { x, y, text, customdata, z } = /** @type {Record<string, unknown>} */ (trace);
-  const columns = known.get(trace) ?? { x: unpacked(x), y: unpacked(y), text: unpacked(text), customdata: unpacked(customdata), z: unpacked(z) };
-  known.set(trace, columns);
-  return columns;
+/** @param {unknown} values */
+function column(values) {
+  if (typeof values !== "object" || values === null) return [];
+  const numbers = known.get(values) ?? unpacked(values);
+  known.set(values, numbers);
+  return numbers;
 }
 
 /**
@@ -40,8 +40,7 @@ export function readAt(figure, spot) {
   return figure.data.flatMap((each) => {
     const trace = /** @type {Trace} */ (each);
     if (trace.hoverinfo === "skip") return [];
-    const columns = columnsOf(each);
-    const point = trace.type === "heatmap" ? cellAt(columns, spot, yaxis) : pointAt(trace, columns, spot);
+    const point = trace.type === "heatmap" ? cellAt(trace, spot, yaxis) : pointAt(trace, spot);
     const words = point && wordsOf(trace, point);
     return words ? [{ words, colour: (trace.line?.color ?? trace.marker?.color ?? "").replace(/^role:/, "") }] : [];
   });
@@ -55,37 +54,39 @@ export function placeWords({ layout }, x) {
 
 /**
  * The values of a trace's point at a spot: of a bar or a mark that is there, of a line that is held or near.
- * @type {(trace: Trace, columns: Columns, spot: Spot | null) => Record<string, unknown> | null}
+ * @type {(trace: Trace, spot: Spot | null) => Record<string, unknown> | null}
  */
-function pointAt({ type, mode, width = 0, line, meta }, { x, y, text, customdata }, spot) {
-  const places = /** @type {number[]} */ (x);
+function pointAt({ type, mode, width = 0, line, meta, x, y, text, customdata }, spot) {
   const single = type === "bar" || mode === "markers";
   if (spot === null && single) return null;
+  const places = /** @type {number[]} */ (column(x));
+  const values = column(y);
   let at = spot === null ? places.length - 1 : places.findLastIndex((each) => each <= spot.x);
   const held = line?.shape === "hv" && !single;
   if (spot !== null && !held && (at < 0 || Number(places[at + 1]) - spot.x < spot.x - Number(places[at]))) at += 1;
   // What is not there ends a line: at its very end the value before it is still the newest.
-  while (spot === null && at > 0 && !Number.isFinite(y[at])) at -= 1;
+  while (spot === null && at > 0 && !Number.isFinite(values[at])) at -= 1;
   const off = spot === null ? 0 : Math.abs(Number(places[at]) - spot.x);
   const reach = single ? Math.max(width / 2, spot?.near ?? 0) : meta?.exact ? 0 : Infinity;
   // Where a held line breaks at its next point there is nothing in between.
-  const broken = held && off > 0 && at + 1 < y.length && !Number.isFinite(y[at + 1]);
-  if (at < 0 || !Number.isFinite(y[at]) || off > reach || broken) return null;
-  return { y: y[at], text: text[at], customdata: customdata[at] };
+  const broken = held && off > 0 && at + 1 < values.length && !Number.isFinite(values[at + 1]);
+  if (at < 0 || !Number.isFinite(values[at]) || off > reach || broken) return null;
+  return { y: values[at], text: column(text)[at], customdata: column(customdata)[at] };
 }
 
 /**
  * The same of a heatmap's cell. An axis has numbers from its range's lower end up, or a row for each name from its top down.
- * @type {(columns: Columns, spot: Spot | null, axis?: Axis) => Record<string, unknown> | null}
+ * @type {(trace: Trace, spot: Spot | null, axis?: Axis) => Record<string, unknown> | null}
  */
 function cellAt({ x, y, z, text, customdata }, spot, axis) {
   if (spot === null || spot.up === null) return null;
-  const [low, high] = axis?.range ?? [y.length - 0.5, -0.5];
+  const rows = column(y);
+  const [low, high] = axis?.range ?? [rows.length - 0.5, -0.5];
   const up = low + spot.up * (high - low);
-  const row = axis?.range ? y.findIndex((each) => Math.abs(Number(each) - up) <= 0.5) : Math.round(up);
-  const column = nearest(/** @type {number[]} */ (x), spot.x);
-  const values = [z, text, customdata].map((rows) => /** @type {unknown[][]} */ (rows)[row]?.[column]);
-  return values[0] === undefined || Number.isNaN(values[0]) ? null : { y: y[row], z: values[0], text: values[1], customdata: values[2] };
+  const row = axis?.range ? rows.findIndex((each) => Math.abs(Number(each) - up) <= 0.5) : Math.round(up);
+  const across = nearest(/** @type {number[]} */ (column(x)), spot.x);
+  const values = [z, text, customdata].map((cells) => /** @type {unknown[][]} */ (column(cells))[row]?.[across]);
+  return values[0] === undefined || Number.isNaN(values[0]) ? null : { y: rows[row], z: values[0], text: values[1], customdata: values[2] };
 }
 
 /** @param {number[]} places @param {number} x */
@@ -175,12 +176,12 @@ export class Readout {
     const found = pointed ?? marked;
     // Between steps there is nothing to read.
     const x = found !== null && /d\}/.test(unifiedhovertitle?.text ?? "") ? Math.round(found) : found;
-    const near = ((high - low) * MARK_PIXELS) / this.plot.clientWidth;
-    const read = readAt(this.#figure, x === null ? null : { x, up: this.#pointed?.up ?? null, near });
+    const spot = x === null ? null : { x, up: this.#pointed?.up ?? null, near: ((high - low) * MARK_PIXELS) / this.plot.clientWidth };
+    const read = readAt(this.#figure, spot);
     const where = x === null ? "" : placeWords(this.#figure, x);
     const told = read.map(({ words, colour }) => h("span", {}, colour && swatch(colour), bare(words, where)));
     this.element.replaceChildren(...(where ? [h("b", {}, where)] : []), ...told);
-    this.element.title = this.element.innerText;
+    this.element.title = [...this.element.children].map(({ textContent }) => textContent).join(" ");
   }
 
   /** @type {(name: string, x: number | null, low: number, high: number) => void} */

@@ -56,7 +56,10 @@ export function unpacked(values) {
   if (Array.isArray(values)) return values;
   if (typeof values !== "object" || values === null || !("bdata" in values)) return [];
   const { dtype, bdata, shape } = /** @type {Packed} */ (values);
-  const bytes = Uint8Array.from(atob(bdata), (letter) => letter.charCodeAt(0));
+  const letters = atob(bdata);
+  const bytes = new Uint8Array(letters.length);
+  // A function called of each letter would take twenty times as long.
+  for (let at = 0; at < letters.length; at += 1) bytes[at] = letters.charCodeAt(at);
   const Kind = ARRAYS[dtype];
   if (Kind === undefined) throw new Error(`unknown type of numbers: ${dtype}`);
   const numbers = Array.from(new Kind(bytes.buffer));

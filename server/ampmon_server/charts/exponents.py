@@ -18,7 +18,6 @@ from ampmon_server.charts.parts.layout import (
     empty,
     figure,
     hovered_x,
-    middles,
     plot_x,
     powers_of_two,
     y_axis,
@@ -70,7 +69,7 @@ def exponents(source: Source, view: View) -> Figure:
     if not held.any():
         return empty(META, "At no sample here was the scale a positive number to divide by.")
     judged, levels = replace(judged, cells=judged.cells[held]), levels[held]
-    columns = apart(middles(judged.x, judged.at("last")), Gaps.of(window))
+    columns = apart(judged.centres, Gaps.of(window))
     slide = Slide.along(
         _at_least_two(columns.x, window),
         _at_least_two(np.where(columns.empty, np.nan, levels[columns.taken])).astype(np.float64),

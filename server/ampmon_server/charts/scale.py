@@ -41,8 +41,8 @@ from ampmon_server.model.series import Flags, Floats, Ints
 from ampmon_server.model.words import count, plural, power, power_of_two, pruned, steps
 
 
-MARK_PIXELS = 6
-"""Marks closer than this are drawn as one."""
+MARK_PIXELS = 10
+"""Marks closer than this, about their width, are drawn as one."""
 
 STRIP = 0.12
 """Of the plot's height, for the rug of skips below."""

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy.typing as npt
 
 from ampmon.numerics.histogram import Classes, classify
-from ampmon_server.charts.parts.layout import NO_USER_STEPS, nothing_here
+from ampmon_server.charts.parts.layout import NO_USER_STEPS, centres, nothing_here
 from ampmon_server.charts.parts.source import Source, View, Window, XAxis
 from ampmon_server.model.aggregates.gradients import LAYOUT, SHARES, SIDES, Side
 from ampmon_server.model.aggregates.merging import Cells
@@ -42,12 +42,14 @@ COLUMN_PIXELS = 4
 class Judged:
     """The pixel columns [c] of a window in which there is something to judge.
 
-    They are cells of `ampmon_server.model.aggregates.gradients`. ``side`` says which of their fields are judged.
+    They are cells of `ampmon_server.model.aggregates.gradients`. ``side`` says which of their fields are judged, and
+    ``span`` how far along x a column reaches.
     """
 
     cells: Cells
     side: Side
     axis: XAxis
+    span: float
 
     def __len__(self) -> int:
         """How many samples there are."""
@@ -67,6 +69,11 @@ class Judged:
     def x(self) -> Ints | Floats:
         """Where each column begins."""
         return self.at("first")
+
+    @property
+    def centres(self) -> Ints | Floats:
+        """Where each is drawn as a column of a heatmap."""
+        return centres(self.x, self.at("last"), self.span)
 
     @property
     def newest(self) -> Judged:
@@ -99,8 +106,8 @@ def judge(window: Window, view: View) -> Judged | None:
     cells = cells[cells[f"{side}_samples"] > 0]
     if not len(cells):
         return None
-    columns, _ = window.columns(cells, max(view.columns // COLUMN_PIXELS, 2), LAYOUT)
-    return Judged(columns, side, window.x)
+    columns, span = window.columns(cells, max(view.columns // COLUMN_PIXELS, 2), LAYOUT)
+    return Judged(columns, side, window.x, span)
 
 
 def _side(cells: Cells) -> Side:

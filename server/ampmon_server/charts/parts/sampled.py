@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.charts.parts.layout import middles
+from ampmon_server.charts.parts.layout import centres
 from ampmon_server.charts.parts.source import Window, XAxis
 from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.aggregates.parameters import fields_of, layout
@@ -31,7 +31,7 @@ def merged(
     starts = starts_of(np.floor_divide(at, span).astype(np.int64))
     ends = np.append(starts, len(at))[1:] - 1
     of = layout(parameters, fields_of(cells))
-    return of.merge(cells, starts), middles(at[starts], at[ends])
+    return of.merge(cells, starts), centres(at[starts], at[ends], span)
 
 
 def wide(cells: Cells, name: str) -> npt.NDArray[Any]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 import orjson
+import zstandard
 from fastapi import Depends, Request
 from starlette.responses import FileResponse, Response
 
@@ -22,8 +23,10 @@ from ampmon_server.http.service import Service
 
 _COMPRESSED_FROM = 1024
 """Bytes: less is one packet either way."""
-_LEVEL = 4
-"""Of gzip: figures shrink to a sixth in a few ms; more takes twice as long for a tenth less."""
+_GZIP_LEVEL = 4
+"""Figures shrink to a quarter in a few ms; more takes twice as long for a tenth less."""
+_ZSTD_LEVEL = 1
+"""Figures shrink as by gzip, in an eighth of its time; more saves nothing."""
 
 
 async def _service(request: Request) -> Service:
@@ -61,8 +64,14 @@ def tagged_json(value: object, request: Request) -> Response:
     tag = f'"{hashlib.blake2b(answer.body, digest_size=16).hexdigest()}"'
     if _is_held(tag, request):
         return _held(tag)
-    if _takes_gzip(request) and len(answer.body) >= _COMPRESSED_FROM:
-        answer = _gzipped(gzip.compress(answer.body, _LEVEL, mtime=0), "application/json")
+    if len(answer.body) < _COMPRESSED_FROM:
+        return _tagged(answer, tag)
+    if _takes("zstd", request):
+        packed = zstandard.ZstdCompressor(_ZSTD_LEVEL).compress(answer.body)
+        answer = _compressed("zstd", packed, "application/json")
+    elif _takes("gzip", request):
+        packed = gzip.compress(answer.body, _GZIP_LEVEL, mtime=0)
+        answer = _compressed("gzip", packed, "application/json")
     return _tagged(answer, tag)
 
 
@@ -74,8 +83,8 @@ def file_answer(path: Path, request: Request, cache: str = "no-cache") -> Respon
         return _held(tag, cache)
     answer: Response = FileResponse(path, stat_result=stat)
     is_text = answer.media_type is not None and not answer.media_type.startswith("image/")
-    if is_text and _takes_gzip(request) and stat.st_size >= _COMPRESSED_FROM:
-        answer = _gzipped(_gzipped_file(path, stat.st_mtime_ns), answer.media_type)
+    if is_text and _takes("gzip", request) and stat.st_size >= _COMPRESSED_FROM:
+        answer = _compressed("gzip", _gzipped_file(path, stat.st_mtime_ns), answer.media_type)
     answer.headers["Cache-Control"] = cache
     return _tagged(answer, tag)
 
@@ -87,8 +96,11 @@ def content_answer(
     tag = _tag_of(content)
     if _is_held(tag, request):
         return _held(tag, cache)
-    packed = _gzipped(_gzipped_content(content), kind) if _takes_gzip(request) else None
-    answer = packed or Response(content, media_type=kind)
+    answer = (
+        _compressed("gzip", _gzipped_content(content), kind)
+        if _takes("gzip", request)
+        else Response(content, media_type=kind)
+    )
     answer.headers["Cache-Control"] = cache
     return _tagged(answer, tag)
 
@@ -109,13 +121,13 @@ def _gzipped_file(path: Path, _changed: int) -> bytes:
     return gzip.compress(path.read_bytes(), mtime=0)
 
 
-def _gzipped(body: bytes, media_type: str | None) -> Response:
-    return Response(body, headers={"Content-Encoding": "gzip"}, media_type=media_type)
+def _compressed(encoding: str, body: bytes, media_type: str | None) -> Response:
+    return Response(body, headers={"Content-Encoding": encoding}, media_type=media_type)
 
 
-def _takes_gzip(request: Request) -> bool:
+def _takes(encoding: str, request: Request) -> bool:
     takes = request.headers.get("accept-encoding", "").lower().replace(" ", "").split(",")
-    return "gzip" in takes
+    return encoding in takes
 
 
 def _tagged(answer: Response, tag: str) -> Response:
