@@ -12,8 +12,10 @@ import made_series as made
 from ampmon_server.analysis.whatif import Flushed
 from ampmon_server.charts import Source, View
 from ampmon_server.charts.parts.judged import judge
+from ampmon_server.charts.parts.layout import MARGIN_RIGHT
 from ampmon_server.charts.parts.source import cut
 from ampmon_server.charts.underflow import FATES, underflow
+from ampmon_server.model.words import percent
 
 
 def _one(**counts: int) -> Source:
@@ -39,6 +41,15 @@ def test_the_lines_are_on_a_log_scale_with_none_on_the_floor() -> None:
     assert np.isclose(lines["subnormal"][0], np.log10(25 / 95))
     assert set(lines["zero"]) == {floor}
     assert axis["ticktext"][axis["tickvals"].index(floor)] == "0 %"
+
+
+def test_the_longest_label_has_room_in_the_margin() -> None:
+    """However small a share of ten million elements is, its words are narrower than the margin."""
+    name = max((fate.word for fate in FATES), key=len)
+    letters = max(len(f"{name} {percent(share)}") for share in np.geomspace(1e-7, 1, 500).tolist())
+    assert 6 + 6 * letters <= MARGIN_RIGHT, (
+        "letters of 11 pixels are 6 wide, 6 pixels from the plot"
+    )
 
 
 def test_classes_that_never_occur_are_left_out_but_the_usual_ones() -> None:

@@ -50,6 +50,27 @@ test("no two runs overlap, and a call during one is followed by another", async 
   assert.deepEqual([runs, most], [2, 1]);
 });
 
+test("what is asked for now does not wait for its time, but for a run that is under way", async () => {
+  let runs = 0;
+  const trigger = paced(async () => {
+    runs += 1;
+    await new Promise((done) => setTimeout(done, 20));
+  }, 1000);
+  trigger();
+  await pass(10);
+  trigger.now();
+  assert.equal(runs, 1);
+  await pass(15);
+  assert.equal(runs, 2);
+  await pass(30);
+  trigger();
+  await pass(100);
+  assert.equal(runs, 2);
+  trigger.now();
+  await pass(2);
+  assert.equal(runs, 3);
+});
+
 test("once stopped it stays still", async () => {
   let runs = 0;
   const trigger = paced(async () => void (runs += 1), 10);

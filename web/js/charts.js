@@ -42,8 +42,12 @@ const CHOICES = {
 /** The charts of a run that are seen together, from top to bottom: the last of them has the axis. */
 const STACK = ["scale", "skips", "scalars", "underflow"];
 
-// Each chart is asked for by itself: one that takes long holds no other up.
+/** Those that change with a sample, one in many steps: drawn with every step they would hold the others up. */
+const SAMPLED = ["underflow", "exponents", "parameters", "parameter", "histogram", "activations", "norm", "whatif"];
+
+// Each chart is asked for by itself while a run grows, at most so often: one that takes long holds no other up.
 const EACH_MS = 100;
+const SAMPLED_MS = 500;
 
 /** What moves the view: the factor and the shift of `moved`. @type {Partial<Record<Command, [number, number]>>} */
 const MOVES = { left: [1, -0.5], right: [1, 0.5], in: [0.5, 0], out: [2, 0] };
@@ -120,13 +124,13 @@ export class Charts {
    * @type {(name: string, position?: Position) => Panel}
    */
   panel(name, position) {
-    const ask = paced(() => this.#refresh(panel), EACH_MS);
+    const ask = paced(() => this.#refresh(panel), SAMPLED.includes(name) ? SAMPLED_MS : EACH_MS);
     const listener = {
       onZoom: (/** @type {PlotRange} */ range) => this.#zoom(range),
       onReset: () => this.#look(null),
       onClick: (/** @type {Point} */ point) => this.#click(panel, point),
       onChoice: (/** @type {string} */ choice, /** @type {string} */ value) => this.#choose(choice, value),
-      onWanted: ask,
+      onWanted: ask.now,
       onSave: (/** @type {Saved} */ kind) => void this.#save(panel, kind),
     };
     const panel = new Panel(name, CHOICES[name] ?? [], listener, position);
@@ -210,7 +214,7 @@ export class Charts {
   /** Lets what is under way lapse, and asks anew. */
   #again() {
     this.#generation += 1;
-    this.refresh();
+    for (const [panel, ask] of this.#asks) if (panel.visible) ask.now();
   }
 
   close() {

@@ -1,14 +1,15 @@
 // Work that is asked for more often than it should be done, and not at all while nobody sees the page.
 
 /**
- * A trigger for `work`: it runs at most once in `interval` ms, never twice at a time, and once more after the last call;
- * what is asked for behind the reader's back runs when the page is seen again.
+ * A trigger for `work`: it runs at most once in `interval` ms unless that is asked for `now`, never twice at a time, and
+ * once more after the last call; what is asked for behind the reader's back runs when the page is seen again.
  * @param {() => Promise<void>} work must not reject
  * @param {number} interval
  */
 export function paced(work, interval) {
   let running = false;
   let wanted = false;
+  let urgent = false;
   let stopped = false;
   let last = -Infinity;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -18,7 +19,7 @@ export function paced(work, interval) {
     timer = undefined;
     running = true;
     await seen();
-    wanted = false;
+    wanted = urgent = false;
     last = performance.now();
     try {
       if (!stopped) await work();
@@ -32,9 +33,15 @@ export function paced(work, interval) {
     if (stopped) return;
     wanted = true;
     if (running || timer !== undefined) return;
-    timer = setTimeout(run, Math.max(0, last + interval - performance.now()));
+    timer = setTimeout(run, urgent ? 0 : Math.max(0, last + interval - performance.now()));
   }
 
+  trigger.now = () => {
+    urgent = true;
+    clearTimeout(timer);
+    timer = undefined;
+    trigger();
+  };
   trigger.stop = () => {
     stopped = true;
     clearTimeout(timer);

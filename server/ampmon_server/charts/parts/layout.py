@@ -24,7 +24,7 @@ Trace: TypeAlias = dict[str, Any]
 
 # The same on every chart, so that a step stands at the same place in all of them.
 MARGIN_LEFT = 64
-MARGIN_RIGHT = 128
+MARGIN_RIGHT = 144
 MARGIN_NARROW = 24
 """Half of a step's number fits beside a narrow plot, whose own labels stand within it."""
 
