@@ -4,7 +4,8 @@ Chromium is new each time and has nothing cached. The window is tall enough for 
 of charts are until the frame that shows them, from the end of Plotly's own script, whose time from the start of the
 page stands beside them. The longest task of the main thread is of those that begin after it; bytes are as they were
 transferred, headers included, without it. Zooms are clicks, in a window of a thousand pixels: each is timed until the
-last chart in it is painted anew.
+last chart in it is painted anew. The slider below the heatmap is then dragged to and fro, a move for each frame, and
+frames are timed, of which a browser without a screen makes sixty a second.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from benchmarks.store.track import track
 
 
 TALL = 12_000
+DRAGS, MOVES = 4, 60
 QUIET_MS = 500
 """Nothing drawn for so long: a zoom has come to rest."""
 BARS = {
@@ -35,6 +37,7 @@ BARS = {
     "longest_task_ms": 200.0,
     "transferred_kB": 500.0,
     "zoom_p95_ms": 200.0,
+    "drag_frame_p95_ms": 17.0,
 }
 ZOOMS = (
     "Zoom in",
@@ -89,12 +92,13 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     with serving(settings.data_directory, "--no-judging") as (url, token):
         address = f"{url}/#/runs/{run}"
         opened = [_opened(url, token, address) for _ in shown(range(effort.rounds), "openings")]
-        zooms = _zoomed(url, token, address, effort.zooms)
+        zooms, frames = _zoomed(url, token, address, effort.zooms)
     figures = {name: [each[name] for each in opened] for name in opened[0]}
     return [
         *(_row(name, effort, median(values), values) for name, values in figures.items()),
         _row("zoom_p50_ms", effort, float(np.percentile(zooms, 50)), zooms),
         _row("zoom_p95_ms", effort, float(np.percentile(zooms, 95)), zooms),
+        _row("drag_frame_p95_ms", effort, float(np.percentile(frames, 95)), frames),
     ]
 
 
@@ -137,8 +141,8 @@ def _all_there(page: Page) -> bool:
     return page.evaluate("Object.keys(watched.drawn).length") and not page.evaluate(_WAITING)
 
 
-def _zoomed(url: str, token: str, address: str, zooms: int) -> list[float]:
-    """Milliseconds of each zoom, from the click to the last chart painted anew."""
+def _zoomed(url: str, token: str, address: str, zooms: int) -> tuple[list[float], list[float]]:
+    """Milliseconds of each zoom, from the click to the last chart painted anew, and of each frame of a drag."""
     took = []
     with reading(url, token) as page:
         page.add_init_script(_WATCH)
@@ -151,7 +155,33 @@ def _zoomed(url: str, token: str, address: str, zooms: int) -> list[float]:
             page.locator(f".toolbar [aria-label^='{name}']").click()
             until(page, "the redrawing", lambda: page.evaluate(_AT_REST), within_s=30)
             took.append(page.evaluate("watched.redrawn - watched.asked"))
-    return took
+        return took, _dragged(page)
+
+
+def _dragged(page: Page) -> list[float]:
+    """Milliseconds of each frame while the slider is dragged to and fro."""
+    slider = page.locator("[aria-label='Lost at another loss scale'] input[type=range]")
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    assert box is not None
+    middle, reach = box["x"] + box["width"] / 2, box["width"] / 3
+    page.mouse.move(middle, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.evaluate(_FRAMES)
+    for turn in np.linspace(0, 2 * np.pi * DRAGS, DRAGS * MOVES):
+        page.mouse.move(middle + reach * np.sin(turn), box["y"] + box["height"] / 2)
+        page.wait_for_function("frames.length > moved && (moved = frames.length)")
+    page.mouse.up()
+    frames: list[float] = page.evaluate("frames")
+    return np.diff(frames).tolist()
+
+
+_FRAMES = """
+window.frames = [];
+window.moved = 0;
+const next = (at) => { frames.push(at); requestAnimationFrame(next); };
+requestAnimationFrame(next);
+"""
 
 
 _AT_REST = f"watched.redrawn > watched.asked && performance.now() - watched.redrawn > {QUIET_MS}"
