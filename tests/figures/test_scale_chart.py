@@ -102,11 +102,20 @@ def test_every_column_keeps_its_extremes(source: Source, view: View) -> None:
     rows = made.within(source.updates, view)
     heights, x = log2_scale(rows["scale_first"]), made.x_of(rows, view)
     at = made.read(line["x"]) if view.x == "step" else np.rint(made.read(line["x"]) * 1000)
+    column = at.astype(np.int64) // window.span
     for part in np.unique(x // window.span):
         whole = heights[x // window.span == part]
         if not np.isnan(whole).all():
-            kept = drawn[at.astype(np.int64) // window.span == part]
+            kept = drawn[column == part] if (column == part).any() else drawn[column < part][-1:]
             assert (np.nanmin(kept), np.nanmax(kept)) == (np.nanmin(whole), np.nanmax(whole))
+
+
+def test_a_scale_that_stands_has_no_points_between_its_ends() -> None:
+    """Along steps the line has its ends, both sides of each change and of each hole; along time it has all points."""
+    series = made.updates([4.0] * 50 + [8.0] * 50)[[*range(20), *range(30, 100)]]
+    line = _line(scale(made.source(series), View()))
+    assert made.read(line["x"]).tolist() == [0, 19, 30, 30, 49, 50, 99]
+    assert len(made.read(_line(scale(made.source(series), View(x="time")))["x"])) == 91
 
 
 @made.SOME

@@ -15,7 +15,7 @@ const CONFIG = {
   doubleClick: /** @type {const} */ (false),
 };
 
-const SOON_MS = 200;
+const SOON_MS = 350;
 
 /** @typedef {[number | string, number | string]} PlotRange */
 

@@ -114,7 +114,8 @@ def scale(source: Source, view: View) -> Figure:
     return figure(
         [
             *above[:1],  # the band, below the scale's own line
-            stepped(window, view),
+            # Elsewhere the words of a point name its step.
+            stepped(window, view, turns=view.x == "step"),
             *above[1:],
             *marks,
             *lost,
@@ -143,9 +144,12 @@ def _strip(any_skips: bool) -> dict[str, Any]:
     return y_axis(range=[-1, 1], domain=[0, STRIP - 0.03], showgrid=False, **named)
 
 
-def stepped(window: Window, view: View) -> Trace:
-    """The first, last, least and greatest scale of each column, each at its update."""
+def stepped(window: Window, view: View, *, turns: bool = False) -> Trace:
+    """The first, last, least and greatest scale of each column, each at its update; or of those its ``turns`` alone."""
     x, step, scale, holes = points(window)
+    if turns:
+        kept = _turns(scale, holes)
+        x, step, scale, holes = (each[kept] for each in (x, step, scale, holes))
     # The line breaks where steps are missing: a point that is nowhere stands before the first after each hole.
     drawn = np.repeat(np.arange(len(step)), 1 + holes)
     heights = log2_scale(scale[drawn])
@@ -168,6 +172,14 @@ def stepped(window: Window, view: View) -> Trace:
         "customdata": typed(step[drawn]),
         "hovertemplate": said,
     }
+
+
+def _turns(scale: Floats, holes: Flags) -> Flags:
+    """Which of the points [p] draw the line: all but those whose scale both of their neighbours have."""
+    needed = np.ones(len(scale), bool)
+    same = (scale[1:] == scale[:-1]) & ~holes[1:]
+    needed[1:-1] = ~(same[:-1] & same[1:])
+    return needed
 
 
 def points(window: Window) -> tuple[Ints | Floats, Ints, Floats, Flags]:

@@ -24,7 +24,7 @@ from ampmon_server.http.service import Service
 _COMPRESSED_FROM = 1024
 """Bytes: less is one packet either way."""
 _GZIP_LEVEL = 4
-"""Figures shrink to a quarter in a few ms; more takes twice as long for a tenth less."""
+"""Figures shrink to two fifths in a few ms; more takes twice as long for a tenth less."""
 _ZSTD_LEVEL = 1
 """Figures shrink as by gzip, in an eighth of its time; more saves nothing."""
 
