@@ -68,7 +68,7 @@ def _live(reader: Reader, runs: Runs) -> None:
     with training(reader.server):
         running = reader.wait("a run", lambda: reader.server.get("/runs?status=running")["runs"])
         reader.open(f"#/runs/{running[0]['run_id']}?follow=200")
-        reader.wait("its updates", lambda: reader.points() > LIVE_UPDATES)
+        reader.wait("its updates", lambda: reader.newest() > LIVE_UPDATES)
 
 
 def _toast(reader: Reader, runs: Runs) -> None:

@@ -160,6 +160,11 @@ class Reader:
         line = "plot._fullData?.find(each => each.name !== 'headroom')"
         return int(self.plot(name, f"{line}?._length") or 0)
 
+    def newest(self) -> int:
+        """The newest step on the chart of the scale; 0 before it is drawn."""
+        line = "plot._fullData?.find(each => each.name === 'loss scale')"
+        return int(self.plot("scale", f"{line}?.x.at(-1)") or 0)
+
     def scrolled_to(self, name: str = "scale") -> int:
         """As `points`, of a chart that is brought on the screen: what came above it may have moved it off."""
         panel = f"document.querySelector('[data-figure={name}]')"

@@ -202,7 +202,7 @@ def test_a_tab_asks_for_its_charts_once_it_is_open(reader: Reader) -> None:
     assert [url for url in asked if "/figures/whatif" in url]
     asked.clear()
     run.updates(5)
-    reader.wait("the news", lambda: reader.points() == 25)
+    reader.wait("the news", lambda: reader.newest() == 24)
     reader.catch_up()
     assert not [url for url in asked if "/figures/parameters" in url or "/parameters?" in url]
     reader.page.remove_listener("request", note)

@@ -176,7 +176,7 @@ def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> 
     reader.show(run)
     reader.drag(-200, 100)
     reader.wait("the zoom", lambda: "start=" in reader.ask("location.hash"))
-    reader.wait("its data", lambda: reader.points() < 100)
+    reader.wait("its data", lambda: reader.newest() < 99)
     zoomed = reader.range()
     run.updates(50)
     reader.wait("the news", lambda: reader.text(SKIPPED) == "0 of 150")

@@ -149,7 +149,7 @@ def stepped(window: Window, view: View, *, turns: bool = False) -> Trace:
     x, step, scale, holes = points(window)
     if turns:
         kept = _turns(scale, holes)
-        x, step, scale, holes = (each[kept] for each in (x, step, scale, holes))
+        x, step, scale, holes = x[kept], step[kept], scale[kept], holes[kept]
     # The line breaks where steps are missing: a point that is nowhere stands before the first after each hole.
     drawn = np.repeat(np.arange(len(step)), 1 + holes)
     heights = log2_scale(scale[drawn])
