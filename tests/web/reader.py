@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ from playwright.sync_api import (
     Locator,
     Page,
     Request,
+    Route,
     WebError,
     expect,
 )
@@ -220,6 +222,18 @@ class Reader:
     def catch_up(self) -> None:
         """Return once the page has done what it had to do when this was called: handled answers, drawn charts."""
         self.page.evaluate(_IDLE)
+
+    def let_go(self, held: Iterable[Route]) -> None:
+        """Let through calls that were held back, and return once the page has handled the answers.
+
+        The page itself says that an answer is there: Playwright may wait for the end of one for ever.
+        """
+        for route in held:
+            loaded = f"performance.getEntriesByName({json.dumps(route.request.url)}).length"
+            before = self.ask(loaded)
+            route.continue_()
+            self.wait("the answer", lambda loaded=loaded, before=before: self.ask(loaded) > before)
+        self.catch_up()
 
     def forgive(self, pattern: str) -> None:
         """Let pass what this regular expression finds among the quarrels: a test that breaks something has some."""

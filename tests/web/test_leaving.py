@@ -24,15 +24,6 @@ def hold(reader: Reader, calls: str | re.Pattern[str]) -> list[Route]:
     return held
 
 
-def let_go(reader: Reader, held: list[Route]) -> None:
-    """Let through what was held back, and wait until the page has handled the answers."""
-    for route in held:
-        with reader.page.expect_response(route.request.url) as answer:
-            route.continue_()
-        answer.value.finished()
-    reader.catch_up()
-
-
 def test_an_answer_that_comes_late_moves_the_reader_nowhere(reader: Reader) -> None:
     """A setting or a skip that was looked for, and found after its page was left, does not lead back there."""
     run = PostedRun(reader.server)
@@ -59,7 +50,7 @@ def test_an_answer_that_comes_late_moves_the_reader_nowhere(reader: Reader) -> N
 def _leave(reader: Reader, held: list[Route]) -> None:
     reader.wait("the call", lambda: held)
     reader.open(NOWHERE)
-    let_go(reader, held)
+    reader.let_go(held)
     assert reader.ask("location.hash") == NOWHERE
 
 
@@ -73,7 +64,7 @@ def test_a_run_that_is_not_there_is_said_to_be_on_its_own_page_alone(reader: Rea
     reader.open(f"#/runs/{GONE}")
     reader.wait("the call", lambda: held)
     reader.open(NOWHERE)
-    let_go(reader, held)
+    reader.let_go(held)
     assert reader.text("h1") == "Runs"
     assert reader.text("#connection") == "Live"
     reader.page.unroute_all()
@@ -106,7 +97,7 @@ def test_charts_that_come_late_are_not_drawn(reader: Reader) -> None:
     reader.page.click("[data-x=time]")
     reader.wait("the calls", lambda: held)
     reader.open(NOWHERE)
-    let_go(reader, held)
+    reader.let_go(held)
     assert listening(reader) == before
     reader.page.unroute_all()
     reader.show(run)
