@@ -66,6 +66,20 @@ def test_the_path_of_the_scale_is_told_at_places() -> None:
     assert set(fixed.low) == set(fixed.expected) == set(fixed.high) == {10.0}
 
 
+def test_another_stretch_of_a_path_takes_no_other_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zoom is answered from the replays of the setting that was asked for before, and is part of its path."""
+    run = history(record(3000, _noisy, growth_interval=50), growth_interval=50)
+    simulator, places = Simulator(run), run.places(0, 2999, most=3000)
+    whole = simulator.run(_torch(100), places=places)
+    monkeypatch.delattr(Replay, "run")
+    part = simulator.run(_torch(100), places=places[700:900])
+    assert whole.path is not None
+    assert part.path is not None
+    for name in ("steps", "low", "expected", "high"):
+        assert (getattr(part.path, name) == getattr(whole.path, name)[700:900]).all()
+    assert replace(part, path=None) == replace(whole, path=None) == simulator.run(_torch(100))
+
+
 @pytest.mark.parametrize("interval", [20, 100, 400])
 def test_the_skips_of_another_interval_are_in_the_band(interval: int) -> None:
     """Where updates overflow by chance, another interval's real count is in a band of at most 30 % or 7 skips."""

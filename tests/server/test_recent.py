@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ampmon_server.queries.whatif_reader import simulator_of
 from ampmon_server.store import Store
 from ampmon_server.store.pages.recent import LIFE_S, MOST, Recent
 from batches import Trainer
@@ -69,3 +70,14 @@ def test_a_series_is_shared_until_the_run_moves_on(store: Store) -> None:
         first.updates["first"][0] = 7
     store.ingest(trainer.batch(trainer.updates(1)))
     assert store.series(trainer.run_id).updates["first"].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.storage
+def test_simulations_are_shared_until_the_run_moves_on(store: Store) -> None:
+    """Who asks again is given the replays that were made; of a run that went on new ones are made."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(trainer.updates(40, skipped=[10, 20])))
+    first = simulator_of(store, trainer.run_id)
+    assert simulator_of(store, trainer.run_id) is first
+    store.ingest(trainer.batch(trainer.updates(10)))
+    assert simulator_of(store, trainer.run_id).history.last == first.history.last + 10

@@ -8,7 +8,6 @@ from typing import TypedDict
 from uuid import UUID
 
 from ampmon.wire import COUNT_MAX
-from ampmon_server.analysis.policy import Simulator
 from ampmon_server.analysis.whatif import flushed_in
 from ampmon_server.charts import (
     FIGURES,
@@ -29,7 +28,7 @@ from ampmon_server.model.aggregates.parameters import empty as no_cells
 from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.names import sought
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.queries.whatif_reader import measured, recommended, tried
+from ampmon_server.queries.whatif_reader import measured, recommended, simulator_of, tried
 from ampmon_server.store import (
     NotFound,
     ParameterPart,
@@ -243,8 +242,8 @@ def _simulated(store: Store, run_id: UUID, asked: Asked) -> Source:
     window = cut(source, view)
     if not len(window.updates):
         return source
-    history = store.history(run_id, stream=asked.stream)
-    simulator = Simulator(history)
+    simulator = simulator_of(store, run_id, asked.stream)
+    history = simulator.history
     advised = recommended(store, run_id, asked.thresholds, asked.stream)
     own = any(each is not None for each in asked.replay.values())
     setting = tried(history, asked.replay if own else advised.setting, "sim_")

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from ampmon.numerics.formats import FP32
 from ampmon_server.analysis.diagnosis import diagnose
-from ampmon_server.analysis.policy import History, Kind, Recommended, Setting, changed
+from ampmon_server.analysis.policy import History, Kind, Recommended, Setting, Simulator, changed
 from ampmon_server.analysis.whatif import (
     SAMPLES,
     Flushed,
@@ -24,7 +24,11 @@ from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import BadQuery, NotFound, ParameterPage, Recent, Store
 
 
+KEPT_S = 60.0
+"""A slider or a zoom of the page asks for the same again and again: so long that is kept, or until the run changes."""
+
 _advice: WeakKeyDictionary[Store, Recent[Recommended]] = WeakKeyDictionary()
+_simulators: WeakKeyDictionary[Store, Recent[Simulator]] = WeakKeyDictionary()
 
 NONE = "no sampled fp16-representable gradient is finite yet"
 
@@ -75,17 +79,23 @@ def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> 
 def recommended(
     store: Store, run_id: UUID, thresholds: Thresholds, stream: int | None = None
 ) -> Recommended:
-    """What the run's findings recommend, and what of it is a setting of a stream's scaler. Raises NotFound.
-
-    It is kept for a minute, until the run changes: a slider of the page asks for it again and again.
-    """
+    """What the run's findings recommend, and what of it is a setting of a stream's scaler. Raises NotFound."""
 
     def read() -> Recommended:
         found = diagnose(store.case(run_id), thresholds).findings
         return Recommended.of(found, store.scaler_name(run_id, stream=stream))
 
-    kept = _advice.setdefault(store, Recent(most=64, life_s=60.0))
+    kept = _advice.setdefault(store, Recent(most=64, life_s=KEPT_S))
     return kept.get((run_id, store.held(run_id), thresholds, stream), read)
+
+
+def simulator_of(store: Store, run_id: UUID, stream: int | None = None) -> Simulator:
+    """Simulations of what is held of a scaler. Raises NotFound."""
+    kept = _simulators.setdefault(store, Recent(most=8, life_s=KEPT_S))
+    return kept.get(
+        (run_id, store.held(run_id), stream),
+        lambda: Simulator(store.history(run_id, stream=stream)),
+    )
 
 
 def tried(history: History, given: Mapping[str, float | str | None], prefix: str = "") -> Setting:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,14 +11,15 @@ import numpy as np
 from ampmon_server.analysis.policy.ceiling import Ceiling, Risk
 from ampmon_server.analysis.policy.history import SAME, History
 from ampmon_server.analysis.policy.machines import FOREVER, Machine
+from ampmon_server.model.series import Floats, Ints
 
 
 @dataclass(slots=True)
 class ReplayOutcome:
     """What came of one replay. ``spent`` counts updates by the part of the run and the level of the scale.
 
-    ``strides`` is how many it took: from one skip, growth or recorded change to the next. ``path`` has the level at the
-    update at each of ``places``, as far as the replay came.
+    ``strides`` is how many it took: from one skip, growth or recorded change to the next. The scale is at ``levels``
+    [l], each up to as many updates as ``ends`` [l] has.
     """
 
     skips: int = 0
@@ -27,8 +27,13 @@ class ReplayOutcome:
     strides: int = 0
     spent: defaultdict[tuple[int, float], int] = field(default_factory=lambda: defaultdict(int))
     ended: str | None = None
-    places: Sequence[int] = ()
-    path: list[float] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    levels: list[float] = field(default_factory=list)
+
+    def levels_at(self, places: Ints) -> Floats:
+        """The level at the update at each of some places [p]; NaN after it had ended."""
+        levels = np.append(self.levels, np.nan)
+        return levels[np.searchsorted(self.ends, places, side="right")]
 
 
 class Replay:
@@ -53,11 +58,9 @@ class Replay:
             )
         )
 
-    def run(
-        self, machine: Machine, risk: Risk, random: np.random.Generator, places: Sequence[int] = ()
-    ) -> ReplayOutcome:
-        """Drive ``machine`` through the whole history, noting its scale at some places, which are in order."""
-        outcome = ReplayOutcome(places=places)
+    def run(self, machine: Machine, risk: Risk, random: np.random.Generator) -> ReplayOutcome:
+        """Drive ``machine`` through the whole history."""
+        outcome = ReplayOutcome()
         uniform = _Uniform(random)
         for part, recorded, calm, skipped, nan, steady in self._stretches:
             left = calm
@@ -111,10 +114,12 @@ class Replay:
 def _count(outcome: ReplayOutcome, place: tuple[int, float], updates: int) -> None:
     outcome.updates += updates
     outcome.spent[place] += updates
-    while len(outcome.path) < len(outcome.places) and (
-        outcome.places[len(outcome.path)] < outcome.updates
-    ):
-        outcome.path.append(place[1])
+    level = place[1]
+    if outcome.levels and outcome.levels[-1] == level:
+        outcome.ends[-1] = outcome.updates
+    else:
+        outcome.ends.append(outcome.updates)
+        outcome.levels.append(level)
 
 
 def _overflow(outcome: ReplayOutcome, machine: Machine, place: tuple[int, float]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +30,9 @@ FEWER, MORE = (0.1, -0.3), (0.05, 0.25)
 
 BAND_SHARE, BAND_LEAST = 0.3, 3
 """A band wider than this share of what is expected, and than so many skips, is no answer."""
+
+SETTINGS_KEPT = 4
+"""Of so many settings that were simulated last, a path is given without another replay."""
 
 SEED = 20260825
 
@@ -82,8 +87,16 @@ class Simulation:
     path: Path | None = None
 
 
+class _Made(NamedTuple):
+    """A simulation without a path, and the replays that it is made of: those that keep each update, and the others."""
+
+    simulation: Simulation
+    sure: list[ReplayOutcome]
+    drawn: list[list[ReplayOutcome]]
+
+
 class Simulator:
-    """Simulations of one history: what it shows is gathered once."""
+    """Simulations of one history: what it shows is gathered once. Callable from any thread."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -93,6 +106,7 @@ class Simulator:
             for exact in (True, False)
         )
         self._underflow = UnderflowShares(history, self._ceiling)
+        self._kept = lru_cache(maxsize=SETTINGS_KEPT)(self._made)
 
     def run(
         self, setting: Setting, replays: int = REPLAYS, places: Ints | None = None
@@ -101,9 +115,14 @@ class Simulator:
 
         With ``places``, in order, of updates among those replayed, the scale is given there.
         """
-        at = [] if places is None else places.tolist()
+        made = self._kept(setting, replays)
+        if places is None:
+            return made.simulation
+        return replace(made.simulation, path=self._path(places, made.sure, made.drawn))
+
+    def _made(self, setting: Setting, replays: int) -> _Made:
         sure, *drawn = (
-            self._replays(kinds, setting, replays, at)
+            self._replays(kinds, setting, replays)
             for kinds in (self._exact, *([each] for each in self._drawn))
         )
         expected = float(np.mean([outcome.skips for outcome in sure]))
@@ -111,18 +130,17 @@ class Simulator:
         for outcomes, within in _within(sure, drawn):
             skips = [outcome.skips for outcome in outcomes]
             ends += np.quantile(skips, within, method="nearest").tolist()
-        lost = self._underflow.mean(sure)
-        return Simulation(
+        simulation = Simulation(
             setting,
             self.history.first,
             self.history.last,
             self.history.replayed,
             _band(ends, expected),
             _spent(sure),
-            lost,
+            self._underflow.mean(sure),
             _ended(sure),
-            None if places is None else self._path(places, sure, drawn),
         )
+        return _Made(simulation, sure, drawn)
 
     def recorded(self, places: Ints | None = None) -> Simulation:
         """The run as it was."""
@@ -159,13 +177,11 @@ class Simulator:
         """Bounded as skips are: by most replays of each kind."""
         ends: list[Floats] = []
         for outcomes, within in _within(sure, drawn):
-            ends.extend(np.quantile(_levels(outcomes, len(places)), within, 0, method="nearest"))
-        middle = np.quantile(_levels(sure, len(places)), 0.5, 0, method="nearest")
+            ends.extend(np.quantile(_levels(outcomes, places), within, 0, method="nearest"))
+        middle = np.quantile(_levels(sure, places), 0.5, 0, method="nearest")
         return Path(self.history.steps_at(places), np.min(ends, 0), middle, np.max(ends, 0))
 
-    def _replays(
-        self, kinds: list[Replay], setting: Setting, replays: int, places: list[int]
-    ) -> list[ReplayOutcome]:
+    def _replays(self, kinds: list[Replay], setting: Setting, replays: int) -> list[ReplayOutcome]:
         """So many replays of each kind, or fewer, but of all kinds as many."""
         # Calibration is not among the newest updates of a long run: they begin where it was.
         scale = None if self.history.is_whole or setting.kind == "fixed" else self._begun
@@ -177,7 +193,7 @@ class Simulator:
                 break
             for replay, random in zip(kinds, randoms, strict=True):
                 risk = self._ceiling.draw(replay.worst, random)
-                made.append(replay.run(setting.machine(scale), risk, random, places))
+                made.append(replay.run(setting.machine(scale), risk, random))
                 strides += made[-1].strides
         return made
 
@@ -186,11 +202,9 @@ class Simulator:
         return float(2.0 ** self.history.level[0])
 
 
-def _levels(outcomes: list[ReplayOutcome], places: int) -> Floats:
-    """The paths of replays, [r, p]; NaN after one had ended."""
-    return np.array(
-        [each.path + [np.nan] * (places - len(each.path)) for each in outcomes], np.float64
-    )
+def _levels(outcomes: list[ReplayOutcome], places: Ints) -> Floats:
+    """The paths of replays, [r, p]."""
+    return np.stack([each.levels_at(places) for each in outcomes])
 
 
 def _within(

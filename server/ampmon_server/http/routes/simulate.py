@@ -8,13 +8,13 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from ampmon_server.analysis.policy import Kind, Setting, Simulation, Simulator, advise
+from ampmon_server.analysis.policy import Kind, Setting, Simulation, advise
 from ampmon_server.analysis.policy.underflow import Share
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.http.routes.callers import OF_RUN
 from ampmon_server.http.routes.queries import StreamNumber, setting
-from ampmon_server.queries.whatif_reader import recommended, tried
+from ampmon_server.queries.whatif_reader import recommended, simulator_of, tried
 
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
@@ -41,7 +41,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     ``recommended`` is the setting that the run's findings recommend. Without one it is the best that was found, and its
     ``second`` says why that is only an alternative.
     """
-    history = service.store.history(run_id, stream=stream)
+    simulator = simulator_of(service.store, run_id, stream)
+    history = simulator.history
     given = {
         "policy": policy,
         "init_scale": init_scale,
@@ -50,7 +51,6 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
         "growth_interval": growth_interval,
     }
     setting = tried(history, given)
-    simulator = Simulator(history)
     advised = recommended(service.store, run_id, service.settings.thresholds, stream)
     advice = advise(simulator, advised)
     answer = {
