@@ -8,7 +8,6 @@ from typing import TypedDict
 from uuid import UUID
 
 from ampmon.wire import COUNT_MAX
-from ampmon_server.analysis.whatif import flushed_in
 from ampmon_server.charts import (
     FIGURES,
     PANELS_MAX,
@@ -28,7 +27,13 @@ from ampmon_server.model.aggregates.parameters import empty as no_cells
 from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.names import sought
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.queries.whatif_reader import measured, recommended, simulator_of, tried
+from ampmon_server.queries.whatif_reader import (
+    measured,
+    newest_samples,
+    recommended,
+    simulator_of,
+    tried,
+)
 from ampmon_server.store import (
     NotFound,
     ParameterPart,
@@ -120,8 +125,8 @@ def _fate(store: Store, run_id: UUID, asked: Asked) -> Source:
     source = _series(store, run_id, asked)
     if asked.view.stop is not None or asked.rank is not None:
         return source
-    samples = store.gradient_samples(run_id, stream=asked.stream)
-    return replace(source, flushed=flushed_in(samples), newest=True)
+    flushed = newest_samples(store, run_id, asked.stream).flushed
+    return replace(source, flushed=flushed, newest=True)
 
 
 def _parameters(store: Store, run_id: UUID, asked: Asked) -> Source:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -20,6 +20,7 @@ from ampmon_server.analysis.whatif import (
     of_samples,
     usable,
 )
+from ampmon_server.model.series import GradientSeries
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import BadQuery, NotFound, ParameterPage, Recent, Store
 
@@ -28,6 +29,7 @@ KEPT_S = 60.0
 """A slider or a zoom of the page asks for the same again and again: so long that is kept, or until the run changes."""
 
 _advice: WeakKeyDictionary[Store, Recent[Recommended]] = WeakKeyDictionary()
+_samples: WeakKeyDictionary[Store, Recent[NewestSamples]] = WeakKeyDictionary()
 _simulators: WeakKeyDictionary[Store, Recent[Simulator]] = WeakKeyDictionary()
 
 NONE = "no sampled fp16-representable gradient is finite yet"
@@ -43,6 +45,13 @@ class Measured:
     last: int
 
 
+class NewestSamples(NamedTuple):
+    """Samples, and what they show that fp16 flushed at the newest scale; None where they do not."""
+
+    samples: GradientSeries
+    flushed: Flushed | None
+
+
 def measured(
     store: Store, run_id: UUID, stream: int | None = None, parameter: str | None = None
 ) -> Measured | str:
@@ -52,19 +61,30 @@ def measured(
     """
     if parameter is not None:
         return _of_parameter(store, run_id, stream, parameter)
-    samples = store.gradient_samples(run_id, stream=stream)
+    samples, flushed = newest_samples(store, run_id, stream)
     gradient = of_samples(samples)
     if gradient is None:
         return NONE
     steps = usable(samples, SAMPLES).step
-    return Measured(gradient, flushed_in(samples), int(steps[0]), int(steps[-1]))
+    return Measured(gradient, flushed, int(steps[0]), int(steps[-1]))
+
+
+def newest_samples(store: Store, run_id: UUID, stream: int | None = None) -> NewestSamples:
+    """The newest samples of all gradients of a scaler. Raises NotFound."""
+
+    def read() -> NewestSamples:
+        samples = store.gradient_samples(run_id, stream=stream)
+        return NewestSamples(samples, flushed_in(samples))
+
+    kept = _samples.setdefault(store, Recent(most=8, life_s=KEPT_S))
+    return kept.get((run_id, store.held(run_id), stream), read)
 
 
 def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> Measured | str:
     try:
         sampled = store.parameters(run_id, stream=stream, page=ParameterPage(name=name))
     except NotFound:
-        if not len(store.gradient_samples(run_id, stream=stream)):
+        if not len(newest_samples(store, run_id, stream).samples):
             return NONE
         raise
     if not sampled.parameters:
