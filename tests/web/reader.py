@@ -223,6 +223,17 @@ class Reader:
         """Return once the page has done what it had to do when this was called: handled answers, drawn charts."""
         self.page.evaluate(_IDLE)
 
+    def hold(self, calls: str | re.Pattern[str]) -> list[Route]:
+        """Hold back ``calls``, and list them as they are made. However long that is, the page gives none of them up."""
+        held: list[Route] = []
+
+        def keep(route: Route) -> None:
+            held.append(route)
+
+        self.ask("void (AbortSignal.timeout = () => new AbortController().signal)")
+        self.page.route(calls, keep)
+        return held
+
     def let_go(self, held: Iterable[Route]) -> None:
         """Let through calls that were held back, and return once the page has handled the answers.
 

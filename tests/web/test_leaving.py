@@ -13,23 +13,12 @@ from web.reader import NOWHERE, Reader
 GONE = "01900000-0000-7000-8000-000000000000"
 
 
-def hold(reader: Reader, calls: str | re.Pattern[str]) -> list[Route]:
-    """Hold back ``calls``, and list them as they are made."""
-    held: list[Route] = []
-
-    def keep(route: Route) -> None:
-        held.append(route)
-
-    reader.page.route(calls, keep)
-    return held
-
-
 def test_an_answer_that_comes_late_moves_the_reader_nowhere(reader: Reader) -> None:
     """A setting or a skip that was looked for, and found after its page was left, does not lead back there."""
     run = PostedRun(reader.server)
     run.updates(20, sampled=False)
     run.updates(skipped=True, sampled=False)
-    held = hold(reader, re.compile(r"/simulate(\?|$)"))
+    held = reader.hold(re.compile(r"/simulate(\?|$)"))
     reader.arrive(run)
     reader.tab("whatif")
     advice = reader.page.get_by_role("button", name="Find a better setting")
@@ -41,7 +30,7 @@ def test_an_answer_that_comes_late_moves_the_reader_nowhere(reader: Reader) -> N
     reader.wait("the form", drawn)
     advice.click()
     _leave(reader, held)
-    held = hold(reader, "**/skips/nearest*")
+    held = reader.hold("**/skips/nearest*")
     reader.arrive(run)
     reader.page.keyboard.press("k")
     _leave(reader, held)
@@ -60,7 +49,7 @@ def test_a_run_that_is_not_there_is_said_to_be_on_its_own_page_alone(reader: Rea
     A link to it says so; the next page that is well says no more of it.
     """
     reader.forgive("404")
-    held = hold(reader, f"**/runs/{GONE}")
+    held = reader.hold(f"**/runs/{GONE}")
     reader.open(f"#/runs/{GONE}")
     reader.wait("the call", lambda: held)
     reader.open(NOWHERE)
@@ -93,7 +82,7 @@ def test_charts_that_come_late_are_not_drawn(reader: Reader) -> None:
     before = listening(reader)
     reader.show(run)
     reader.wait("a chart that listens", lambda: listening(reader) > before)
-    held = hold(reader, "**/figures/*")
+    held = reader.hold("**/figures/*")
     reader.page.click("[data-x=time]")
     reader.wait("the calls", lambda: held)
     reader.open(NOWHERE)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import Route
-
 from posted import PostedRun
 from web.reader import Reader
 
@@ -103,12 +101,7 @@ def test_the_table_is_of_what_was_asked_for_last(reader: Reader) -> None:
     reader.show(run)
     rows = "[data-ledger=parameters] tbody tr"
     reader.wait("the first page", lambda: len(reader.texts(rows)) == 20)
-    held: list[Route] = []
-
-    def keep(route: Route) -> None:
-        held.append(route)
-
-    reader.page.route(re.compile(r"/parameters\?sort=model&limit=20$"), keep)
+    held = reader.hold(re.compile(r"/parameters\?sort=model&limit=20$"))
     table = reader.page.locator("[data-ledger=parameters]")
     table.get_by_role("button", name="Parameter", exact=True).click()
     reader.wait("the call", lambda: held)
