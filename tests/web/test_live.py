@@ -11,7 +11,7 @@ from browser import Lent
 from posted import PostedRun
 from reverse_proxy import ReverseProxy
 from serving import Server
-from web.reader import Reader, light
+from web.reader import NOWHERE, Reader, light
 from web.seat import Seat, seated
 
 
@@ -160,6 +160,23 @@ def test_a_sign_in_keeps_the_view(reader: Reader, watched: ReverseProxy) -> None
     reader.wait("the page without the box", lambda: box.count() == 0)
     assert reader.text(".where") == STRETCH
     assert reader.ask("window.notReloaded")
+
+
+def test_an_answer_that_nothing_has_changed_ends(reader: Reader, watched: ReverseProxy) -> None:
+    """A call that is answered by 304 has ended for the browser too, though there is nothing to read."""
+    run = PostedRun(watched.server)
+    run.updates(3)
+    ended: list[Request] = []
+
+    def note(request: Request) -> None:
+        ended.append(request)
+
+    reader.page.on("requestfinished", note)
+    with reader.page.expect_response(lambda response: response.status == 304) as unchanged:
+        reader.arrive(run)
+        reader.open(NOWHERE)
+        reader.arrive(run)
+    reader.wait("its end", lambda: unchanged.value.request in ended)
 
 
 def test_after_a_sleep_the_page_makes_sure(reader: Reader, watched: ReverseProxy) -> None:

@@ -41,7 +41,10 @@ const held = new Map();
 export async function get(path) {
   const before = held.get(path);
   const response = await call(path, { headers: before ? { "If-None-Match": before.etag } : {} });
-  if (response.status === 304 && before) return before.value;
+  if (response.status === 304 && before) {
+    await response.text(); // nothing: but until it is read, a browser takes the call for one that is under way
+    return before.value;
+  }
   const value = await read(response);
   keep(path, response.headers.get("ETag"), value);
   return value;
