@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -235,15 +234,11 @@ class Reader:
         return held
 
     def let_go(self, held: Iterable[Route]) -> None:
-        """Let through calls that were held back, and return once the page has handled the answers.
-
-        The page itself says that an answer is there: Playwright may wait for the end of one for ever.
-        """
+        """Let through calls that were held back, and return once the page has handled the answers."""
         for route in held:
-            loaded = f"performance.getEntriesByName({json.dumps(route.request.url)}).length"
-            before = self.ask(loaded)
-            route.continue_()
-            self.wait("the answer", lambda loaded=loaded, before=before: self.ask(loaded) > before)
+            with self.page.expect_response(route.request.url) as answer:
+                route.continue_()
+            answer.value.finished()
         self.catch_up()
 
     def forgive(self, pattern: str) -> None:
