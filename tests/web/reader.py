@@ -223,13 +223,12 @@ class Reader:
         self.page.evaluate(_IDLE)
 
     def hold(self, calls: str | re.Pattern[str]) -> list[Route]:
-        """Hold back ``calls``, and list them as they are made. However long that is, the page gives none of them up."""
+        """Hold back ``calls``, and list them as they are made."""
         held: list[Route] = []
 
         def keep(route: Route) -> None:
             held.append(route)
 
-        self.ask("void (AbortSignal.timeout = () => new AbortController().signal)")
         self.page.route(calls, keep)
         return held
 
