@@ -3,9 +3,10 @@
 Chromium is new each time and has nothing cached. The window is tall enough for all charts, so all are asked for. Times
 of charts are until the frame that shows them, from the end of Plotly's own script, whose time from the start of the
 page stands beside them. The longest task of the main thread is of those that begin after it; bytes are as they were
-transferred, headers included, without it. Zooms are clicks, in a window of a thousand pixels: each is timed until the
-last chart in it is painted anew. The slider below the heatmap is then dragged to and fro, a move for each frame, and
-frames are timed, of which a browser without a screen makes sixty a second.
+transferred, headers included, without it.
+
+A zoom is a click in a window 1000 pixels high. It ends when the last visible chart is repainted. Then the slider below
+the heatmap is dragged back and forth, one move a frame, and each frame is timed. A headless browser draws 60 a second.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def _all_there(page: Page) -> bool:
 
 
 def _zoomed(url: str, token: str, address: str, zooms: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of each zoom, from the click to the last chart painted anew, and of each frame of a drag."""
+    """Time zooms, from the click until the last chart is repainted, and the frames of a drag. In milliseconds."""
     took = []
     with reading(url, token) as page:
         page.add_init_script(_WATCH)

@@ -71,7 +71,7 @@ def test_another_stretch_of_a_path_takes_no_other_replay(monkeypatch: pytest.Mon
     run = history(record(3000, _noisy, growth_interval=50), growth_interval=50)
     simulator, places = Simulator(run), run.places(0, 2999, most=3000)
     whole = simulator.run(_torch(100), places=places)
-    monkeypatch.delattr(Replay, "run")
+    monkeypatch.delattr(Replay, "run")  # from here on, a replay raises
     part = simulator.run(_torch(100), places=places[700:900])
     assert whole.path is not None
     assert part.path is not None

@@ -201,7 +201,7 @@ def test_a_destination_that_is_down_delays_nothing_and_catches_up(
     wait_for(lambda: scales(folder) == 20, "all updates")
     wait_for(lambda: told("up") == 1, "the end of the outage")
     assert server.printed.count("Forwarding to tensorboard goes on") == 1
-    wait_for(lambda: told("points_total") == 20, "the count of them")
+    wait_for(lambda: told("points_total") == 20, "the count of forwarded points")
 
 
 def metric(text: str, name: str) -> float:

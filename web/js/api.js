@@ -42,7 +42,7 @@ export async function get(path) {
   const before = held.get(path);
   const response = await call(path, { headers: before ? { "If-None-Match": before.etag } : {} });
   if (response.status === 304 && before) {
-    await response.text(); // nothing: but until it is read, a browser takes the call for one that is under way
+    await response.text(); // The body is empty, but the call stays open until it is read.
     return before.value;
   }
   const value = await read(response);

@@ -1,8 +1,8 @@
 // Work that is asked for more often than it should be done, and not at all while nobody sees the page.
 
 /**
- * A trigger for `work`: it runs at most once in `interval` ms unless that is asked for `now`, never twice at a time, and
- * once more after the last call; what is asked for behind the reader's back runs when the page is seen again.
+ * Makes a trigger for `work`. It runs at most once in `interval` ms, or at once on `now()`. Runs never overlap, and a run
+ * always follows the last call. While the page is hidden, a run waits until it is visible.
  * @param {() => Promise<void>} work must not reject
  * @param {number} interval
  */

@@ -91,7 +91,7 @@ class ServerProcess(uvicorn.Server):
             self.config.ssl = self._service.certificate.context
         asyncio.get_running_loop().set_exception_handler(_Exhaustion())
         await super().startup(sockets)
-        gc.freeze()  # what is loaded stays: to look for garbage in it would hold all answers up for 70 ms
+        gc.freeze()  # loaded modules stay: a full collection over them would stop all answers for 70 ms
         if self.started and self._ready is not None:
             self._ready()
 

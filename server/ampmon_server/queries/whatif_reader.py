@@ -26,7 +26,7 @@ from ampmon_server.store import BadQuery, NotFound, ParameterPage, Recent, Store
 
 
 KEPT_S = 60.0
-"""A slider or a zoom of the page asks for the same again and again: so long that is kept, or until the run changes."""
+"""Seconds to keep what sliders and zooms ask for repeatedly. A change of the run ends them early."""
 
 _advice: WeakKeyDictionary[Store, Recent[Recommended]] = WeakKeyDictionary()
 _samples: WeakKeyDictionary[Store, Recent[NewestSamples]] = WeakKeyDictionary()
@@ -110,7 +110,7 @@ def recommended(
 
 
 def simulator_of(store: Store, run_id: UUID, stream: int | None = None) -> Simulator:
-    """Simulations of what is held of a scaler. Raises NotFound."""
+    """The simulator of a scaler's stored updates, kept for a minute or until the run changes. Raises NotFound."""
     kept = _simulators.setdefault(store, Recent(most=8, life_s=KEPT_S))
     return kept.get(
         (run_id, store.held(run_id), stream),

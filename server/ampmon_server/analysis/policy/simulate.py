@@ -32,7 +32,7 @@ BAND_SHARE, BAND_LEAST = 0.3, 3
 """A band wider than this share of what is expected, and than so many skips, is no answer."""
 
 SETTINGS_KEPT = 4
-"""Of so many settings that were simulated last, a path is given without another replay."""
+"""The simulator keeps the replays of this many settings, so that another stretch of a path needs no new ones."""
 
 SEED = 20260825
 

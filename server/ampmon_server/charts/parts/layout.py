@@ -249,10 +249,10 @@ def legend_top(words: Sequence[str], view: View) -> int:
 
 
 def centres(first: Ints | Floats, last: Ints | Floats, span: float) -> Ints | Floats:
-    """Where a heatmap's columns are centred, each of a ``span`` of x, of whose samples these are the first and last.
+    """The centers of a heatmap's columns [c], from the x of the first and last sample in each.
 
-    At their samples where each has one. Else in the middle of the span, so that they stand evenly: Plotly draws those
-    as an image of a pixel a cell, in half the time.
+    If every column has one sample, its center is that sample. Otherwise it is the middle of the column's ``span`` of x.
+    Plotly draws evenly spaced columns in half the time, as an image with one pixel a cell.
     """
     if (first == last).all():
         return first
