@@ -49,4 +49,5 @@ test("a place is said as its axis does", () => {
   assert.equal(at("%{x|%X} UTC+2", Date.UTC(2026, 0, 1, 9, 5, 7)), "09:05:07 UTC+2");
   assert.equal(at("logged step %{x:,.4~f}", 2.5), "logged step 2.5");
   assert.equal(at("at 2<sup>%{x:d}</sup>", -8), "at 2⁻⁸");
+  assert.deepEqual(words({ ...line, x: [10], y: [9.97], text: ["1 000 ≈ 2<sup>9.97</sup>"], hovertemplate: "%{text}<extra></extra>" }, { x: 10 }), ["1 000 ≈ 2⁹·⁹⁷"]);
 });

@@ -40,21 +40,26 @@ export function within(share, error) {
   return error ? `${percent(share)} ± ${percent(error)}` : percent(share);
 }
 
-/** A loss scale: "32 768 = 2¹⁵", "1 000 ≈ 2^9.97"; its power alone where digits would not help. @param {Maybe} scale */
+/** A loss scale: "32 768 = 2¹⁵", "1 000 ≈ 2⁹·⁹⁷"; its power alone where digits would not help. @param {Maybe} scale */
 export function powerOfTwo(scale) {
   if (scale == null) return NONE;
   if (!Number.isFinite(scale) || scale <= 0) return plain(scale);
   const exponent = Math.log2(scale);
   const exact = 2 ** Math.round(exponent) === scale;
-  const power = exact ? twoTo(Math.round(exponent)) : `2^${trim(exponent.toFixed(2))}`;
+  const power = twoTo(exact ? Math.round(exponent) : Number(exponent.toFixed(2)));
   if (scale < 1e-3 || scale >= 2 ** 53) return power;
   const digits = Number.isInteger(scale) ? count(scale) : decimals(scale);
   return `${digits} ${exact ? "=" : "≈"} ${power}`;
 }
 
-/** A power of two: "2⁻¹⁴". @param {number} exponent */
+/** A power of two: "2⁻¹⁴", "2⁹·⁹⁷". @param {number} exponent */
 export function twoTo(exponent) {
-  return `2${String(exponent).replace(/./g, (sign) => (sign === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹".charAt(Number(sign))))}`;
+  return `2${raised(String(exponent))}`;
+}
+
+/** The digits of a number as superscripts. @param {string} digits */
+export function raised(digits) {
+  return digits.replace(/[-−.\d]/g, (sign) => "⁻⁻·⁰¹²³⁴⁵⁶⁷⁸⁹".charAt("-−.0123456789".indexOf(sign)));
 }
 
 /** A loss scale as its power of two alone, where it is one: "2¹⁵". @param {Maybe} scale */

@@ -2,7 +2,7 @@
 // would have them. `readAt` is pure.
 
 import { h } from "./dom.js";
-import { count, percent } from "./format.js";
+import { count, percent, raised } from "./format.js";
 import { unpacked } from "./saving.js";
 
 /** @import { Figure } from "../types/page.js" */
@@ -122,7 +122,7 @@ function said(value, format) {
 /** @param {string} words some of HTML, as Plotly takes it */
 function plain(words) {
   return words
-    .replace(/<sup>(.*?)<\/sup>/g, (_, power) => String(power).replace(/./g, (sign) => (/\d/.test(sign) ? "⁰¹²³⁴⁵⁶⁷⁸⁹".charAt(Number(sign)) : "⁻")))
+    .replace(/<sup>(.*?)<\/sup>/g, (_, power) => raised(String(power)))
     .replace(/<br>/g, ", ")
     .replace(/<[^>]*>/g, "")
     .replaceAll("&lt;", "<")

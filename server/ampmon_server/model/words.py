@@ -10,7 +10,7 @@ SPACE = "\u202f"
 
 PERCENT = SPACE + "%"
 
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_RAISED = str.maketrans("-.0123456789", "⁻·⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 NONE = "–"
 """Where there is nothing to say."""
@@ -44,23 +44,23 @@ def within(share: float, error: float | None) -> str:
 
 
 def power_of_two(scale: float) -> str:
-    """A loss scale as "32 768 = 2¹⁵", "1 000 ≈ 2^9.97", or only its power where the digits would not help."""
+    """A loss scale as "32 768 = 2¹⁵", "1 000 ≈ 2⁹·⁹⁷", or only its power where the digits would not help."""
     if not math.isfinite(scale):
         return not_finite(scale)
     if scale <= 0:
         return _trim(f"{scale:.6f}")
     fraction, exponent = math.frexp(scale)
     exact = fraction == 0.5
-    power = two_to(exponent - 1) if exact else "2^" + _trim(f"{math.log2(scale):.2f}")
+    power = two_to(exponent - 1 if exact else round(math.log2(scale), 2))
     if not 1e-3 <= scale < 2**53:
         return power
     digits = count(int(scale)) if scale == int(scale) else _decimals(scale)
     return f"{digits} {'=' if exact else '≈'} {power}"
 
 
-def two_to(exponent: int) -> str:
-    """A power of two: "2⁻¹⁴"."""
-    return "2" + str(exponent).translate(_RAISED)
+def two_to(exponent: float) -> str:
+    """A power of two: "2⁻¹⁴", "2⁹·⁹⁷"."""
+    return "2" + str(exponent).removesuffix(".0").translate(_RAISED)
 
 
 def not_finite(number: float) -> str:
