@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import pty
@@ -24,11 +25,25 @@ CLOSE = {"Connection": "close"}
 """A connection kept may be closed by the server, or die with a worker, just as it is used again."""
 
 
+_reserved: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """A port of the loopback interface that nothing listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port of the loopback interface that the kernel gives to no other process before this one ends.
+
+    A socket without a listener stays bound to it: only a server that names the port and sets SO_REUSEADDR may listen.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    _reserved.append(holder)
+    return int(holder.getsockname()[1])
+
+
+@atexit.register
+def _release() -> None:
+    for holder in _reserved:
+        holder.close()
 
 
 class Terminal:
