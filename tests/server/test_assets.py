@@ -37,7 +37,20 @@ def test_a_script_that_was_changed_is_not_served(
 
     assert main(["serve", "--port", "0", "--data-dir", str(tmp_path / "data")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-    with pytest.raises(assets.Tampered, match="pip install --force-reinstall"):
+    with pytest.raises(assets.BadScript, match="pip install --force-reinstall"):
+        assets.check_plotly()
+
+
+def test_a_missing_script_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the plotly package or its script, the error says what to install."""
+    monkeypatch.setattr(assets, "plotly", assets.plotly.__wrapped__)
+    with monkeypatch.context() as without_package:
+        without_package.setattr(assets, "find_spec", lambda name: None)
+        with pytest.raises(assets.BadScript, match=r"pip install 'ampmon\[server\]'"):
+            assets.check_plotly()
+
+    monkeypatch.setattr(assets, "plotly_script", lambda: tmp_path / "plotly.min.js")
+    with pytest.raises(assets.BadScript, match="pip install --force-reinstall"):
         assets.check_plotly()
 
 

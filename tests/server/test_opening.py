@@ -15,10 +15,11 @@ from starlette.testclient import TestClient
 from ampmon.system import mounts
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Unusable
-from ampmon_server.store.engine import engine
+from ampmon_server.store.engine import engine, postgresql
 from ampmon_server.store.schema import migrations, tables
 from batches import Trainer
 from postgres import Postgres
+from waiting import wait_for
 
 
 pytestmark = pytest.mark.engines
@@ -158,6 +159,22 @@ def test_many_servers_may_set_up_one_database(postgres: Postgres, tmp_path: Path
     for store in stores:
         store.close()
     postgres.drop(url)
+
+
+def test_a_server_waits_for_another_to_change_the_schema(
+    postgres: Postgres, empty_database: str, tmp_path: Path
+) -> None:
+    """A server waits for a running change of the schema, however short its ``lock_timeout`` is."""
+    hurried = f"{empty_database}&options=-clock_timeout%3D1"
+    changing = engine.open_engine(empty_database)
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    with ThreadPoolExecutor(1) as pool:
+        with engine.writing(changing) as connection:
+            postgresql.take_turns(connection)
+            store = pool.submit(Store.open, Settings(data_directory=tmp_path, database_url=hurried))
+            wait_for(lambda: store.done() or postgres.execute(waiting) == [(1,)])
+        store.result().close()
+    changing.dispose()
 
 
 def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ _PROBLEMS = (
     CannotListen,
     BadAlerts,
     BadDestination,
-    assets.Tampered,
+    assets.BadScript,
     BadThreshold,
     proxies.BadAddress,
     BadCertificate,

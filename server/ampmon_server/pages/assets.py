@@ -14,8 +14,8 @@ PLOTLY_SHA256 = {"7.1.0": "3b6e15d45dbb7fca5bd2094291e961ddc5472cd887009e6009a56
 """Of the script in each version of the plotly package that was tested."""
 
 
-class Tampered(Exception):
-    """A file is not what it is said to be; the message says what to do."""
+class BadScript(Exception):
+    """The Plotly script is missing or is not the one that was tested. The message says what to do."""
 
 
 def web_directory() -> Path:
@@ -56,28 +56,32 @@ def errors() -> Path:
 
 
 def plotly_script() -> Path:
-    """The script of the installed plotly package, which is not imported. Raises FileNotFoundError without it."""
+    """The script of the installed plotly package, which is not imported. Raises BadScript without it."""
     spec = find_spec("plotly")
     if spec is None or spec.origin is None:
-        raise FileNotFoundError("plotly is not installed: pip install 'ampmon[server]'")
+        raise BadScript("plotly is not installed: pip install 'ampmon[server]'")
     return Path(spec.origin).parent / "package_data" / "plotly.min.js"
 
 
 @cache
 def plotly() -> bytes:
-    """That script, held to its hash when it is read; later changes of the file are not served. Raises Tampered too."""
-    installed, script = plotly_version(), plotly_script()
-    content = script.read_bytes()
+    """That script, held to its hash when it is read; later changes of the file are not served. Raises BadScript."""
+    script = plotly_script()
+    installed, again = plotly_version(), "pip install --force-reinstall --no-deps"
+    try:
+        content = script.read_bytes()
+    except OSError as error:
+        raise BadScript(
+            f"cannot read {script} ({error.strerror}): {again} plotly=={installed}"
+        ) from None
     found = hashlib.sha256(content).hexdigest()
     if found != PLOTLY_SHA256.get(installed, found):
-        raise Tampered(
-            f"{script} is not that of plotly {installed}: pip install --force-reinstall --no-deps plotly=={installed}"
-        )
+        raise BadScript(f"{script} is not that of plotly {installed}: {again} plotly=={installed}")
     return content
 
 
 def check_plotly() -> str | None:
-    """What is to be said of a version whose script nobody has held to a hash. Raises Tampered, FileNotFoundError."""
+    """What is to be said of a version whose script nobody has held to a hash. Raises BadScript."""
     plotly()
     if plotly_version() in PLOTLY_SHA256:
         return None

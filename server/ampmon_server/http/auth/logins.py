@@ -48,7 +48,8 @@ class Logins:
         code = secrets.token_urlsafe(32)
         now = self._now()
         self._store.keep_login(digest_of(code), token_id, now + round(seconds * 1e6), now)
-        self._listed_until = 0.0
+        with self._lock:
+            self._listed_until = 0.0
         return code
 
     def redeem(self, code: str) -> str | None:

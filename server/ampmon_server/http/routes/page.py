@@ -96,8 +96,8 @@ def vendored(name: str, request: Request) -> Response:
     """Plotly, under its plain name or, to be kept for ever, with its version."""
     try:
         script = assets.plotly()
-    except assets.Tampered as tampered:
-        return problem(503, str(tampered))
+    except assets.BadScript as bad:
+        return problem(503, str(bad))
     if name == "plotly.min.js":
         return content_answer(script, "text/javascript", request)
     if name == f"plotly-{assets.plotly_version()}.min.js":

@@ -135,7 +135,9 @@ def check(connection: Connection, url: URL) -> None:
 def take_turns(connection: Connection) -> None:
     """Wait until nobody else changes the schema, and let this transaction take as long as it needs for it."""
     take_time(connection)
+    connection.execute(text("SET LOCAL lock_timeout = 0"))
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _TURNS})
+    connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
 
 
 def take_alone(connection: Connection, what: str) -> bool:
