@@ -1,6 +1,6 @@
 """ampmon watches mixed-precision training: loss scale, skipped steps and gradient underflow, as they happen.
 
-Importing it loads no torch: the service reads the wire format from here, on hosts that have none.
+Importing it loads no torch: the server uses this package on hosts without torch, for the wire format.
 """
 
 from __future__ import annotations

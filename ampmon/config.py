@@ -1,4 +1,7 @@
-"""How a run is configured: arguments first, then AMPMON_* variables, then defaults. Alone reads the environment."""
+"""Resolves the settings of a run: arguments first, then AMPMON_* variables, then defaults.
+
+Only this module reads the environment.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from ampmon.system import private, signals
 
 DEFAULT_URL = "http://127.0.0.1:8267"
 EVERY_MAX = 200
-"""However dear a sample is, one is taken at least this often (updates)."""
+"""The longest interval between samples, in updates, however expensive a sample is."""
 
 TAGS_MAX = 64
 SPOOL_BYTES = 2**30
@@ -29,10 +32,10 @@ VARIABLES = tuple(
     f"AMPMON_{name}"
     for name in ("DIR", "MODE", "NAME", "PROJECT", "QUIET", "RUN_ID", "SPOOL_BYTES", "TOKEN", "URL")
 )
-"""The environment variables that are read."""
+"""The environment variables that ampmon reads."""
 
 _OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT)|_PORT(_\d|$)")
-"""Each pod has variables of this form for a service that is called `ampmon`."""
+"""Kubernetes sets variables of this form in each pod for a service called `ampmon`."""
 
 Mode: TypeAlias = Literal["online", "offline", "disabled"]
 MODES: tuple[Mode, ...] = ("online", "offline", "disabled")
@@ -54,8 +57,8 @@ class Config:
     activations: int | None = None
     """Updates between samples of module outputs and of their fp16 gradients; None for off.
 
-    Needs the scaler's ``model=``. Modules have hooks only in sampled updates. Each costs one read of every output, and
-    of `sample` elements of every gradient. The budget does not limit it.
+    Needs the scaler's ``model=``. Modules have hooks only in sampled updates. A sample reads every output once, and
+    `sample` elements of every gradient. The budget does not limit this cost.
     """
     ranks: tuple[int, ...] | None = None
     """Ranks that sample gradients. None: rank 0 if gradients are replicated, all ranks if they are sharded."""
@@ -91,7 +94,7 @@ def _is_count(value: object, least: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Where a run reports and what it is called, everything resolved but the run's id."""
+    """The resolved settings of a run. Only ``run_id`` may still be open (None)."""
 
     url: str
     dir: Path
@@ -104,15 +107,18 @@ class RunOptions:
     tags: tuple[str, ...]
     config: dict[str, object]
     named: bool = True
-    """Whether somebody named the address. Else it is that of the server on the data directory, or the usual one."""
+    """Whether the user named the address. Else it is that of the server on the data directory, or the default."""
     spool_bytes: int = SPOOL_BYTES
-    """What the records of one process that wait to be sent may take of the disk."""
+    """Disk space that the unsent records of one process may take, in bytes."""
     quiet: bool = False
-    """Whether nothing is printed where all goes well."""
+    """Whether to print nothing if all goes well."""
 
 
 def data_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where token, spools and the server's database live: ``AMPMON_DIR``, else the user's data directory."""
+    """The directory of token, spools and the server's database: ``AMPMON_DIR``, else the user's data directory.
+
+    Raises ConfigurationError if there is no home directory.
+    """
     if given := environment.get("AMPMON_DIR"):
         return Path(given).expanduser().absolute()
     try:
@@ -131,12 +137,12 @@ def data_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def address_file(directory: Path) -> Path:
-    """Where the server that runs on a data directory writes its own address."""
+    """The file in which the server on a data directory writes its own address."""
     return directory / "server" / "address"
 
 
 def server_address(directory: Path) -> str | None:
-    """The address of the server on a data directory, or of one that was killed there; None for none. Never raises."""
+    """The address of the server on a data directory, or of one that was killed there; else None. Never raises."""
     try:
         return _url(private.read(address_file(directory)).decode("ascii").strip())
     except (OSError, ValueError, ConfigurationError):
@@ -156,7 +162,10 @@ def resolve(  # noqa: PLR0913 - one argument per option of `ampmon.init`
     tags: Sequence[str] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> RunOptions:
-    """Options from arguments, then the environment, then defaults. Raises ConfigurationError, naming which."""
+    """Resolve options from arguments, then the environment, then defaults.
+
+    Raises ConfigurationError, which names the invalid option.
+    """
     named = url or environment.get("AMPMON_URL")
     place = Path(dir).expanduser().absolute() if dir is not None else data_directory(environment)
     return RunOptions(
@@ -177,7 +186,7 @@ def resolve(  # noqa: PLR0913 - one argument per option of `ampmon.init`
 
 
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
-    """Variables that begin as ours do and are none, each with the nearest that is one."""
+    """Variables that begin with ``AMPMON_`` but are not ours, each with the most similar one that is."""
     import difflib
 
     unknown = [
@@ -232,7 +241,7 @@ def _tags(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def clean_name(name: object) -> str:
-    """A name as the server takes it: printable and to be seen, at most 256 characters."""
+    """A name as the server accepts it: printable, visible, and at most 256 characters."""
     text = str(name)
     if not text.isprintable():
         text = "".join(c if c.isprintable() else " " for c in text)
@@ -242,14 +251,14 @@ def clean_name(name: object) -> str:
 
 def _script_name() -> str:
     path = Path(sys.argv[0] if sys.argv else "")
-    script = path.parent.name if path.name == "__main__.py" else path.stem  # a package, by `-m`
+    script = path.parent.name if path.name == "__main__.py" else path.stem  # package with `-m`
     if script == "default_worker" and "ray" in sys.modules:
         return _ray_task()
     return script if script not in {"", "-c", "-m"} else "python"
 
 
 def _ray_task() -> str:
-    """What a Ray worker is at, as `train` or `Trainer.fit`: it knows no more of the script that started it."""
+    """The task of a Ray worker, such as `train` or `Trainer.fit`. The worker does not know the script."""
     try:
         return str(sys.modules["ray"].get_runtime_context().get_task_name() or "ray")
     except Exception as error:  # a Ray without the method, or a worker without a task

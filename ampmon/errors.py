@@ -1,23 +1,23 @@
-"""What ampmon raises, and only at construction, in tools and on the server: never into a training step.
+"""The exceptions of ampmon. Raised only at construction, in tools and on the server, never into a training step.
 
 AmpmonError
-├── ConfigurationError   an argument or AMPMON_* variable that cannot be used; says which, and what can
-├── SpoolError           the data directory cannot be written or read; `ampmon.init` warns of it instead
+├── ConfigurationError   an invalid argument or AMPMON_* variable; names it and what is valid
+├── SpoolError           the data directory cannot be written or read; `ampmon.init` only warns
 └── TransportError       a request to the server failed
-    ├── Unreachable      no answer came: worth trying again
-    ├── Refused          an answer that trying again will not change
-    └── HeaderMissing    the server lacks a header of this batch: send it again with its headers
+    ├── Unreachable      no usable answer: retry
+    ├── Refused          the server rejected the batch: a retry would fail again
+    └── HeaderMissing    the server lacks a header of this batch: retry with its headers
 """
 
 from __future__ import annotations
 
 
 class AmpmonError(Exception):
-    """Any error of ampmon's own."""
+    """The base class of ampmon's errors."""
 
 
 class ConfigurationError(AmpmonError, ValueError):
-    """An argument or an environment variable that cannot be used."""
+    """An invalid argument or environment variable."""
 
 
 class SpoolError(AmpmonError):
@@ -29,9 +29,9 @@ class TransportError(AmpmonError):
 
 
 class Unreachable(TransportError):
-    """No usable answer: connection refused, timeout, 401, 429 or 5xx. Worth trying again.
+    """No usable answer: connection refused, timeout, 401, 429 or 5xx. A retry may succeed.
 
-    ``retry_after_s`` is what the server asked for, in seconds, or None.
+    ``retry_after_s`` is the delay that the server asked for, in seconds, or None.
     """
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
@@ -40,7 +40,7 @@ class Unreachable(TransportError):
 
 
 class Refused(TransportError):
-    """The server understood and refused. ``status`` is its HTTP status; the same batch would be refused again."""
+    """The server rejected the request. ``status`` is the HTTP status. A retry of the same batch would fail again."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -48,4 +48,4 @@ class Refused(TransportError):
 
 
 class HeaderMissing(TransportError):
-    """The server lacks a header that this batch builds on (HTTP 409): send the headers with it."""
+    """The server lacks a header that this batch needs (HTTP 409). Retry with the headers."""

@@ -1,4 +1,4 @@
-"""`ampmon run`: becomes the training's own process, with an environment in which each Python watches its scalers."""
+"""`ampmon run`: replaces itself with the training process, and sets its environment so Python watches all scalers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ options:
   --no-serve   start no server if none runs on the data directory
 """
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
-"""What a shell answers for a command that it cannot run."""
+"""The exit codes of a shell for a command that it cannot run."""
 _NEEDED = ("torch", "ampmon")
 _LOOK = f"""
 import sys, importlib.util
@@ -36,7 +36,7 @@ _LOOK_S = 10.0
 
 
 def main(words: Sequence[str], start_server: Callable[[], object]) -> int:
-    """Replace this process by the command; returns, with an exit code, only where that cannot be."""
+    """Replace this process with the command. Return an exit code only if this process is not replaced."""
     serve = True
     words = list(words)
     while words and words[0] in {"--no-serve", "--help", "-h", "--"}:
@@ -65,7 +65,7 @@ def main(words: Sequence[str], start_server: Callable[[], object]) -> int:
 
 
 def _attempt(start_server: Callable[[], object]) -> None:
-    """Records wait for a server, and training for none."""
+    """Start the server. If that fails, training starts anyway, and records wait for a server."""
     try:
         start_server()
     except Exception as error:
@@ -86,7 +86,7 @@ def _is_script(word: str) -> bool:
 
 
 def _python() -> str:
-    """The Python that a user means: our own may be that of a tool's own environment, which has no torch."""
+    """The Python that the user means. Ours may belong to a tool's own environment, without torch."""
     return "python" if shutil.which("python") or not shutil.which("python3") else "python3"
 
 
@@ -96,14 +96,14 @@ def _become(program: str, command: Sequence[str], environment: Mapping[str, str]
     try:
         if os.name == "posix":
             os.execve(program, list(command), dict(environment))
-        # On Windows whoever waits for this process would not wait for the one in its place.
+        # On Windows, a parent that waits for this process would not wait for its replacement.
         return subprocess.call([program, *command[1:]], env=dict(environment))
     except OSError as error:
         _say(f"ampmon run: {command[0]}: {error.strerror}")
         return NOT_EXECUTABLE
 
 
-# -- what cannot work is said before ------------------------------------------------------------------------------
+# -- warnings before the start ------------------------------------------------------------------------------------
 
 
 def _warn(program: str, command: Sequence[str]) -> None:
@@ -128,7 +128,7 @@ def _warn(program: str, command: Sequence[str]) -> None:
 
 
 def _options(words: Sequence[str]) -> set[str]:
-    """The letters of the options that Python itself takes."""
+    """The letters of Python's own options."""
     letters: set[str] = set()
     for word in words:
         if not word.startswith("-") or word in {"-", "-m", "-c"}:
@@ -138,7 +138,7 @@ def _options(words: Sequence[str]) -> set[str]:
 
 
 def _missing(program: str) -> list[str]:
-    """Which of torch and ampmon that Python lacks; none where it cannot say."""
+    """Which of torch and ampmon this Python lacks. Empty if that cannot be found out."""
     try:
         if os.path.samefile(program, sys.executable) and sys.prefix == _prefix(program):
             return [name for name in _NEEDED if find_spec(name) is None]
@@ -156,7 +156,7 @@ def _missing(program: str) -> list[str]:
 
 
 def _prefix(program: str) -> str:
-    """Where the environment lies whose Python this is: all link to one program."""
+    """The directory of this Python's environment. The Pythons of several environments may link to one program."""
     return os.path.dirname(os.path.dirname(os.path.abspath(program)))
 
 

@@ -1,4 +1,4 @@
-"""`ampmon.show`: a run in a notebook's cell. The server's code draws it, and is loaded only when this is called."""
+"""`ampmon.show`: shows a run in a notebook cell. The server's code draws it, and is imported only by this call."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ampmon.system.installing import install
 
 
 WAIT_S = 10.0
-"""For so long the run of this process is waited for: its first records may be on their way."""
+"""How long to wait for the run of this process, whose first records may still be on their way."""
 
 
 class Missing:
-    """What a cell shows where the server's code is not installed."""
+    """What a cell shows if the server's code is not installed."""
 
     def __init__(self, words: str) -> None:
         self._words = words

@@ -15,11 +15,15 @@ from ampmon.wire.decoding import TooLarge, UnsupportedVersion, decode_batch
 
 
 class MemoryTransport:
-    """A server in memory that takes batches as the real one does: each record once, however often it comes.
+    """A server in memory that takes batches like the real one: it stores each record once, however often it arrives.
 
-    Set ``down`` to be unreachable, ``lose_acks`` to a number of batches that are to be stored but not answered,
-    ``bytes_max`` to refuse larger batches, ``refuse`` to a function that picks records to refuse a batch for. `forget`
-    loses the headers. Acknowledgements carry what ``findings`` and ``request`` are set to. Usable from several threads.
+    - ``down``: set it to make the server unreachable.
+    - ``lose_acks``: the number of batches to store without an answer.
+    - ``bytes_max``: larger batches are refused.
+    - ``refuse``: a function of a record. A batch is refused if it returns True for any of its records.
+    - ``findings``, ``request``: sent with each acknowledgement.
+
+    `forget` loses the headers. Usable from several threads.
     """
 
     def __init__(self) -> None:
@@ -30,17 +34,17 @@ class MemoryTransport:
         self.findings: tuple[dict[str, Any], ...] | None = None
         self.request: int | None = None
         self.attempts = 0
-        """Requests made, answered or not."""
+        """Number of requests, answered or not."""
         self.batches: list[wire.Batch] = []
-        """What was stored, as it came."""
+        """The stored batches, as they arrived."""
         self.headers: dict[UUID, dict[str, wire.Header]] = {}
-        """By attempt, then by the stream's name, "" for the attempt itself."""
+        """By attempt, then by stream name; "" for the attempt itself."""
         self._records: dict[UUID, dict[tuple[str, int], wire.Record]] = {}
         self._ended: dict[UUID, str] = {}
         self._lock = threading.Lock()
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
-        """As `ampmon.transport.Transport.send`."""
+        """Like `ampmon.transport.Transport.send`."""
         with self._lock:
             self.attempts += 1
             if self.down:
@@ -55,20 +59,20 @@ class MemoryTransport:
             return ack
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no connection to close."""
 
     def forget(self) -> None:
-        """Lose the headers of all attempts, as a server with an empty database has."""
+        """Lose the headers of all attempts, like a server with an empty database."""
         with self._lock:
             self.headers.clear()
 
     def records(self, attempt_id: UUID) -> list[wire.Record]:
-        """What is stored of an attempt, in the order in which it first came."""
+        """The stored records of an attempt, in the order in which they first arrived."""
         with self._lock:
             return list(self._records.get(attempt_id, {}).values())
 
     def ended(self, attempt_id: UUID) -> str | None:
-        """What the sender said of the attempt's end."""
+        """How the attempt ended, as the sender reported it; None before that."""
         return self._ended.get(attempt_id)
 
     def _accepted(self, body: bytes) -> wire.Batch:

@@ -1,6 +1,6 @@
-"""Activations, on request: hooks that see what modules put out, and the gradients that come back to it.
+"""Activations, on request: hooks that see module outputs and the gradients that come back to them.
 
-Owns which modules are hooked, when, and what is gathered of one iteration. Knows no scaler and no optimizer.
+Owns which modules are hooked, when, and what is gathered in one iteration. Depends on no scaler and no optimizer.
 """
 
 from ampmon.activations.gathering import ActivationSample, Gathering, Lost

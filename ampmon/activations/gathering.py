@@ -1,6 +1,6 @@
-"""What one iteration puts through the modules of a model: magnitudes forward, statistics of the gradients back.
+"""Gathers an iteration's activations: magnitudes in the forward pass, gradient statistics in the backward pass.
 
-Keeps no activation and no gradient alive, and waits for no device: there, values are enqueued and fetched together.
+Keeps no activation and no gradient alive. Waits for no device: values there are enqueued, and fetched together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 @dataclass(slots=True)
 class _Tray:
-    """Values enqueued on one stream of a device, and the module of each."""
+    """Values enqueued on one stream of a device: statistics with their modules, magnitudes with their numbers."""
 
     packed: list[torch.Tensor] = field(default_factory=list)
     packed_of: list[int] = field(default_factory=list)
@@ -41,7 +41,7 @@ class _Tray:
 
 @dataclass(slots=True)
 class _Call:
-    """A module's call: the numbers of the magnitudes of what it was given and of what it put out."""
+    """A module's call: the numbers of the magnitudes of its inputs and its outputs."""
 
     module: int
     given: list[int]
@@ -49,13 +49,13 @@ class _Call:
 
 
 Lost: TypeAlias = tuple[wire.ForwardOrigin | None, int | None]
-"""Where a loss that is not finite began, and in which module's place, as far as that is known."""
+"""Where a loss that is not finite began, and the place of the module, as far as that is known."""
 
 
 class Gathering:
-    """One iteration's sample of the activations, while it is being gathered; or magnitudes alone, without a probe.
+    """One iteration's sample of the activations while it is being gathered.
 
-    ``measures`` says which: whether the gradients that come back are measured too.
+    ``measures`` says whether to measure the gradients that come back, too. Otherwise only magnitudes are gathered.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class Gathering:
         self._probe = probe
         self._random = generator
         self._recomputed = False
-        """Whether a module was first seen within the backward pass, as under reentrant checkpointing."""
+        """Whether a module was first seen in the backward pass, as under reentrant checkpointing."""
         self._seen: dict[int, tuple[weakref.ref[torch.Tensor] | None, int, int]] = {}
         """By a tensor's id: the tensor, its version, and the number of its magnitude."""
         self._calls: list[_Call] = []
         self._outputs: dict[int, list[int]] = {}
-        """Of each module, in the order of the forward pass, the numbers of what it put out and no other did."""
+        """By module, in forward order: the numbers of the outputs that no module before it has put out."""
         self._put_out: set[int] = set()
         self._numbers = 0
         self._magnitudes: dict[int, float] = {}
@@ -85,7 +85,7 @@ class Gathering:
         self._trays: dict[tuple[torch.device, Any], _Tray] = {}
 
     def called(self, module: int, inputs: Any, output: Any) -> list[torch.Tensor]:
-        """Note what a module was given and put out; the fp16 tensors that a gradient to be measured comes back to."""
+        """Note a module's inputs and outputs. Return the fp16 outputs whose gradients are to be measured."""
         awaited = []
         put_out = {id(tensor): tensor for tensor in _tensors(output) if _counts(tensor)}
         given = [
@@ -111,7 +111,7 @@ class Gathering:
         return awaited if self.measures else []
 
     def gradient(self, module: int, gradient: torch.Tensor) -> None:
-        """Measure a gradient that has come back to what a module put out."""
+        """Measure a gradient that came back to a module's output."""
         elements = local_elements(gradient)
         if not elements.numel():
             return
@@ -126,14 +126,14 @@ class Gathering:
     def _statistics_of(self, elements: torch.Tensor) -> torch.Tensor:
         try:
             return self._probe.statistics([elements])
-        except NotReady:  # magnitudes are plain torch's too
+        except NotReady:  # plain torch, which computes the magnitudes too
             return eager.launch([elements])
 
     def gathered(self) -> ActivationSample:
-        """All of it, with what is on devices on its way to the host. Nothing can be added after."""
+        """Return the sample, with values on devices on their way to the host. Nothing can be added afterwards."""
         packed, magnitudes = [], []
         for (_, stream), tray in self._trays.items():
-            # Behind the work that makes the values: the backward pass runs on the streams of the forward pass.
+            # Behind the work that computes the values: the backward pass runs on the streams of the forward pass.
             with on(stream):
                 if tray.packed:
                     packed.append((tray.packed_of, Readback(torch.cat(tray.packed))))
@@ -155,24 +155,24 @@ class Gathering:
         )
 
     def _given(self, tensor: torch.Tensor, *, in_place: bool) -> int:
-        """The number of the magnitude of what a module was given; of one that it wrote into, as it was before."""
+        """The number of an input's magnitude. For an input that the module wrote into, that from before."""
         number = self._known(tensor, stale=in_place)
-        # A mask, to which no gradient comes back, holds -inf by design.
+        # A mask holds -inf by design. No gradient comes back to it.
         return self._look(tensor, signed=tensor.requires_grad) if number is None else number
 
     def _known(self, tensor: torch.Tensor, *, stale: bool = False) -> int | None:
-        """The number of a tensor's magnitude; ``stale``, of what it held before it was written into."""
+        """The number of a tensor's magnitude, if known. With ``stale``, also that from before it was written into."""
         seen = self._seen.get(id(tensor))
         if seen is None or not (stale or seen[1] == tensor._version):
             return None
-        # One without a reference is a parameter, which lives on.
+        # An entry without a reference is a parameter, which stays alive.
         return seen[2] if seen[0] is None or seen[0]() is tensor else None
 
     def _look(self, tensor: torch.Tensor, *, signed: bool) -> int:
-        """The number of the magnitude of a tensor as it is now; not ``signed``, of its largest element."""
+        """Take a tensor's magnitude now, and return its number. Without ``signed``, take its largest element."""
         number = self._numbers
         self._numbers += 1
-        # A module's own parameter lives on by itself, and torch swaps none that has a weak reference.
+        # A module's own parameter stays alive anyway, and torch swaps no parameter that has a weak reference.
         own = isinstance(tensor, torch.nn.Parameter)
         self._seen[id(tensor)] = (None if own else weakref.ref(tensor), tensor._version, number)
         elements = local_elements(tensor)
@@ -195,7 +195,7 @@ class Gathering:
 
 @dataclass(slots=True)
 class ActivationSample:
-    """One iteration's sample of the activations, on the host or on its way there. Modules are places in the header."""
+    """One iteration's sample, on the host or on its way there. Modules are given by their places in the header."""
 
     measured: bool
     recomputed: bool
@@ -213,7 +213,7 @@ class ActivationSample:
         return all(each.ready() for _, each in (*self.packed, *self.magnitudes_on_device))
 
     def result(self) -> wire.Activations | None:
-        """The record's part; None where there is none. Waits for values that are not there yet."""
+        """The sample for the record, or None if nothing was measured. Waits for values that are not there yet."""
         if not (self.modules and self.measured):
             return None
         values = self._values()
@@ -242,14 +242,14 @@ class ActivationSample:
         spoiled = [call for call in self.calls if not finite(call.put_out)]
         made = [call.module for call in spoiled if finite(call.given)]
         if made:
-            # A module leaves after those in it; one that is called again in the backward pass leaves before.
+            # A module's hook runs after those of the modules in it, unless these are recomputed in the backward pass.
             return "forward", max(made) if self.recomputed else made[0]
         if not self.calls:
             return None, None
         return ("input" if spoiled else "loss"), None
 
     def departed(self, other: ActivationSample, share: float) -> int | None:
-        """The first module whose largest output differs by that share from another pass's, while no input does."""
+        """The first module whose largest output differs by ``share`` from the other pass's, while its inputs do not."""
         ours, others = self._values(), other._values()
 
         def alike(pair: tuple[list[int], list[int]]) -> bool:
@@ -265,7 +265,7 @@ class ActivationSample:
         return None
 
     def _values(self) -> dict[int, float]:
-        """The magnitudes by number."""
+        """The magnitudes by number. Waits for those that are not there yet."""
         for numbers, copy in self.magnitudes_on_device:
             self.magnitudes.update(zip(numbers, copy.result().tolist(), strict=True))
         self.magnitudes_on_device = []
@@ -273,7 +273,7 @@ class ActivationSample:
 
 
 def _largest(values: Iterable[float]) -> float:
-    """The largest of them; a NaN is larger than all."""
+    """The largest value. A NaN counts as larger than all others."""
     largest = 0.0
     for value in values:
         largest = largest if value <= largest or math.isnan(largest) else value
@@ -286,7 +286,7 @@ def is_host(tensor: torch.Tensor) -> bool:
 
 
 def _tensors(output: Any, depth: int = 0) -> Iterator[torch.Tensor]:
-    """The tensors in what a module may return: a tensor, or tuples, lists and mappings of them."""
+    """The tensors in a module's output: a tensor, or tuples, lists and mappings of them."""
     if isinstance(output, torch.Tensor):
         yield output
     elif depth < _DEPTH_MAX and isinstance(output, (tuple, list, Mapping)):
@@ -295,7 +295,7 @@ def _tensors(output: Any, depth: int = 0) -> Iterator[torch.Tensor]:
 
 
 def _counts(tensor: torch.Tensor) -> bool:
-    """Whether an output is an activation: of a dtype that is measured, with values, and not a mask, say, in fp32."""
+    """Whether an output is an activation: it has values of a measured dtype and is not, for example, an fp32 mask."""
     return (tensor.requires_grad or tensor.dtype == torch.float16) and _has_values(tensor)
 
 

@@ -1,6 +1,6 @@
-"""Hooks the modules of a model for the iterations that are sampled or watched, and for no other: those cost nothing.
+"""Hooks a model's modules in the iterations that are sampled or watched. Other iterations cost nothing.
 
-Called by the training's forward and backward passes. A hook changes no value, raises nothing, and waits for nothing.
+Training's forward and backward passes call the hooks. A hook changes no value, raises nothing, and waits for nothing.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from ampmon.training.parameters import Models
 
 
 WATCHED = 128
-"""So many updates after one whose loss was not finite are watched, to see where that began."""
+"""Number of updates that are watched after one whose loss was not finite, to see where that begins."""
 ENOUGH, REST = 8, 512
-"""When that was seen so often, so many updates are not watched."""
+"""Once the origin was seen ENOUGH times, REST updates are not watched."""
 FREE_NS = 500_000_000
-"""So long watching may take in all, beside its share of the training time."""
+"""Time that watching may take in total, beyond its share of the training time."""
 
 
 class ActivationSampler:
     """Samples the activations of the iterations whose ordinal is a multiple of ``config.activations``.
 
-    Others are watched after an update whose loss was not finite: for where that began, magnitudes alone are gathered.
-    Whether an iteration is sampled must be known before its forward pass, so it is decided when the one before ends.
-    ``failed`` is called with errors, and nothing here raises but what it does.
+    After an update whose loss was not finite, other iterations are watched: only their magnitudes are gathered, to see
+    where that begins. This must be decided before the forward pass, so it is decided when the previous iteration ends.
+    ``failed`` is called with errors. Nothing here raises, except what ``failed`` raises.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class ActivationSampler:
     ) -> None:
         self._config = config
         self._failed = failed
-        # A generator of its own: training's must not notice.
+        # Its own generator, so the state of the training's generators does not change.
         self._random = np.random.default_rng()
-        # With tables of its own: those of gradients are kept for later, and activations would push them out.
+        # Its own tables: in shared ones, activations would push out those of gradients, which are kept for reuse.
         self._probe = DeviceProbe(failed)
         self._every = config.activations if models is not None else None
         self._registry = ModuleRegistry(models)
@@ -59,11 +59,11 @@ class ActivationSampler:
 
     @property
     def modules(self) -> tuple[wire.Module, ...]:
-        """The modules that records refer to, by their place here."""
+        """The modules that records refer to by their index here."""
         return tuple(self._registry.modules)
 
     def lost(self, ordinal: int, lost: Lost | None) -> None:
-        """An update is written; ``lost`` is set where its loss was not finite. May be called on another thread."""
+        """Note a written update. ``lost`` is set if its loss was not finite. May be called on another thread."""
         if lost is not None:
             self._watched_until = ordinal + 1 + WATCHED
             self._seen += lost[0] is not None
@@ -81,9 +81,9 @@ class ActivationSampler:
         return self._watched_ns < FREE_NS + self._config.budget * trained
 
     def begin(self, ordinal: int, here: bool) -> bool:
-        """Hook the modules if the iteration with this ordinal is to be sampled ``here``, or watched on any rank.
+        """Hook the modules if the iteration is to be sampled (only with ``here``) or watched (on any rank).
 
-        Returns whether there are new modules.
+        Return whether there are new modules.
         """
         self.drop()
         measures = self._every is not None and not ordinal % self._every and here
@@ -99,7 +99,7 @@ class ActivationSampler:
         return len(self._registry.modules) > before
 
     def end(self) -> tuple[ActivationSample | None, float]:
-        """Unhook the modules; what was gathered, if anything, and how long all this took since the last end, in us."""
+        """Unhook the modules. Return the sample, if any, and the time spent here since the last end, in us."""
         gathering, gathered = self._gathering, None
         self.drop()
         if gathering is not None:
@@ -111,20 +111,20 @@ class ActivationSampler:
         return gathered, spent / 1000
 
     def drop(self) -> None:
-        """Unhook the modules, and let go of what was gathered."""
+        """Unhook the modules and discard what was gathered."""
         self._gathering = None
         _remove(self._handles)
 
     def left(self, gathering: Gathering, place: int, inputs: Any, output: Any) -> None:
-        """A module has put something out."""
-        # Without gradients it is an evaluation, or the first of two passes under checkpointing.
+        """Called by a hook when a module returns its output."""
+        # Without gradients, this is an evaluation, or the first of two passes under checkpointing.
         if gathering is self._gathering and torch.is_grad_enabled():
             with self._guarded():
                 for tensor in gathering.called(place, inputs, output) if not _recorded() else ():
                     tensor.register_hook(_GradientHook(self, gathering, place))
 
     def came_back(self, gathering: Gathering, place: int, gradient: torch.Tensor) -> None:
-        """A gradient has come back to what a module put out."""
+        """Called by a hook when a gradient has come back to a module's output."""
         # A graph that outlives the iteration still has its hooks.
         if gathering is self._gathering:
             with self._guarded():
@@ -133,7 +133,7 @@ class ActivationSampler:
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """What is done here is timed, is no part of the graph, and cannot harm training."""
+        """Time the block, keep it out of the autograd graph, and report its errors instead of raising them."""
         started = time.perf_counter_ns()
         try:
             with torch.no_grad():
@@ -145,7 +145,7 @@ class ActivationSampler:
 
 
 class _Hook:
-    """Holds neither what it reports to nor a module alive, and is left out of copies and pickles of the model."""
+    """Keeps neither its owners nor a module alive. Copies and pickles of the model do not contain it."""
 
     __slots__ = ("_activations", "_gathering", "_place")
 
@@ -159,7 +159,7 @@ class _Hook:
         return (activations, gathering) if activations and gathering else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Takes what a hook is given and does nothing, and needs no ampmon where the pickle is loaded.
+        # A function that takes a hook's arguments and does nothing. Loading it needs no ampmon.
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 
@@ -192,7 +192,7 @@ class _GradientHook(_Hook):
 
 
 def _recorded() -> bool:
-    """Whether what runs now becomes part of a graph to be run again: a CUDA graph, or a trace."""
+    """Whether the current work is being recorded to run again, in a CUDA graph or a trace."""
     traced: bool = torch._C._is_tracing()
     return capturing() or traced
 

@@ -1,4 +1,4 @@
-"""Names and numbers the modules of a model, and says which of them can be hooked. Holds them weakly."""
+"""Names and numbers the modules of a model, and decides which of them can be hooked. Holds them weakly."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ampmon.training.parameters import Models, named_models
 
 
 MODULES_MAX = 50_000
-"""Modules that a stream can name; those beyond are not measured."""
+"""The most modules that a stream can name. Modules beyond are not measured."""
 
 
 _FUSED = torch.nn.TransformerEncoderLayer
 
 
 class ModuleRegistry:
-    """The modules of one stream, in the order of the model's definition; those that join later stand at the end.
+    """The modules of one stream, in the order of the model's definition. Modules that join later come last.
 
-    A name is the one in `named_modules()`, without what wrappers add; a model itself goes by its class. Without a model
-    they are those of the models of the process.
+    A name is the one in `named_modules()`, without what wrappers add. The model itself is named by its class. If no
+    model is given, the modules are those of all models in the process.
     """
 
     def __init__(self, models: Models) -> None:
@@ -39,9 +39,9 @@ class ModuleRegistry:
         self.modules: list[wire.Module] = []
 
     def meet(self, *, every_path: bool) -> list[tuple[int, torch.nn.Module]]:
-        """The modules to hook, each with its place in the header; new ones are taken in. Walks the whole model.
+        """The modules to hook, each with its place in the header. Registers new modules. Walks the whole model.
 
-        Without ``every_path``, those are left out which take another path through their own code when hooked.
+        Without ``every_path``, leave out modules that take another path through their own code when hooked.
         """
         return [
             (place, module)
@@ -70,7 +70,7 @@ class ModuleRegistry:
         self, *, every_path: bool
     ) -> Iterator[tuple[str, torch.nn.Module, wire.LeftOut | None]]:
         met: set[int] = set()
-        if not every_path:  # in an evaluation, hooks keep it from its fused path
+        if not every_path:  # in an evaluation, a hook keeps a module off its fused path
             met = {
                 id(each)
                 for _, model in self._models()
@@ -90,10 +90,10 @@ class ModuleRegistry:
 def _descend(
     name: str, module: torch.nn.Module, met: set[int]
 ) -> Iterator[tuple[str, torch.nn.Module, wire.LeftOut | None]]:
-    """A module and all below it, each once, and why one is not to be hooked.
+    """A module and all below it, each once, with the reason if it cannot be hooked.
 
-    What the compiler has been through is not looked into: a hook inside would have it compiled again, or never be
-    called. The wrapper that `torch.compile` returns is plain Python, so what the whole puts out can be seen.
+    Does not descend into compiled modules: a hook inside would cause a recompilation, or never be called. The wrapper
+    that `torch.compile` returns is plain Python, so its own output can be seen.
     """
     if id(module) in met:
         return

@@ -1,6 +1,6 @@
-"""Preflight: what fp16 would do to a model's gradients, measured at its weights before a run, and proven cures.
+"""Preflight: measures before a run how fp16 would change a model's gradients, and finds proven cures.
 
-Owns the passes in fp32, fp16 and bf16, their comparison and the verdict. Changes nothing. Knows no scaler and no run.
+Owns the passes in fp32, fp16 and bf16, their comparison and the verdict. Changes nothing. Depends on no scaler or run.
 """
 
 from ampmon.checking.cures import preflight

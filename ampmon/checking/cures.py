@@ -1,4 +1,4 @@
-"""Finds what cures fp16's harm to a model's gradients, by running each cure: another scale, then modules in fp32."""
+"""Finds a cure for fp16's harm to a model's gradients by running each: another scale, then modules in fp32."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ampmon.errors import ConfigurationError
 
 
 ROOM = 8.0
-"""The factor left to larger gradients: those of other batches differ by less than 3 bits, as a rule."""
+"""The factor left for larger gradients. Those of other batches usually differ by less than 3 bits."""
 STEP = 256.0
-"""A scale that overflows is divided by it, until one fits; how much larger it may be is then read off."""
+"""A scale that overflows is divided by this until one fits. That pass shows how much larger the scale may be."""
 ROUNDS = 8
-"""So many modules that overflow one after the other in the forward pass are kept in fp32."""
+"""The most attempts to fix an overflow, each by one more module in fp32 or by a lower scale."""
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Batch = TypeVar("Batch")
@@ -35,18 +35,18 @@ def preflight(
 ) -> Preflight:
     """Compare the fp16 gradients of a model with its fp32 gradients on one batch, before you train.
 
-    - ``model``: with fp32 parameters, on the device and in the mode (`train()` or `eval()`) that you train in; before
-      `torch.compile` and before DDP or FSDP wrap it.
-    - ``batch``: anything; it is passed to ``loss_fn(model, batch)`` as it is, in every pass.
-    - ``loss_fn``: returns the loss, a tensor with one element. It enters no autocast and calls no ``backward()``.
+    - ``model``: with fp32 parameters, on the device and in the mode (`train()` or `eval()`) that you train in. Pass it
+      before `torch.compile`, and before DDP or FSDP wrap it.
+    - ``batch``: any object. Every pass hands it to ``loss_fn(model, batch)`` unchanged.
+    - ``loss_fn``: returns the loss, a tensor with one element. It must not enter autocast or call ``backward()``.
     - ``init_scale``: the loss scale to try first.
 
-    Runs a forward and backward pass in fp32, fp16 and bf16. If fp16 overflows, or underflows and changes a gradient by
-    more than 1 % and more than bf16 does, further passes find a loss scale or modules in fp32 that cure it. A fix is
-    named only if a pass has proven it. ``print()`` the result, or use ``to_dict()``.
+    Runs a forward and backward pass in fp32, fp16 and bf16. If fp16 overflows, further passes look for a loss scale or
+    for modules in fp32 that cure it. They also do so if fp16 underflows and changes a gradient by more than 1 % and
+    more than bf16 does. A fix is named only if a pass has proven it. ``print()`` the result, or use ``to_dict()``.
 
     Syncs, and takes the memory of three more copies of the parameters. Model, gradients, buffers, hooks and random
-    states are bit for bit the same afterwards, also after an error. Operators under autocast differ between devices:
+    states are bit for bit the same afterwards, also after an error. Operators under autocast differ between devices, so
     check on the device that you train on.
 
     Raises ConfigurationError for arguments that cannot be checked, and whatever ``loss_fn`` raises.
@@ -65,13 +65,13 @@ def preflight(
 
 
 class _Search:
-    """Looks for the first pass in fp16 without a problem, of those with the fewest changes first."""
+    """Looks for an fp16 pass without a problem, trying those with the fewest changes first."""
 
     def __init__(self, bench: Bench, first: Pass, bf16: Pass) -> None:
         self._bench, self._first, self._bf16 = bench, first, bf16
 
     def cured(self) -> Pass | None:
-        """That pass; None where none was found."""
+        """Return the first such pass, or None."""
         if self._is_clean(self._first):
             return self._first
         fitted = self._fitted(())
@@ -79,7 +79,7 @@ class _Search:
             return fitted
         for found in self._candidates(fitted):
             kept = tuple(dict.fromkeys((*fitted.kept, *found)))
-            # A model may not take fp32 in that place.
+            # A model may not accept fp32 there.
             with suppress(RuntimeError):
                 if found and self._may_keep(kept) and self._is_clean(tried := self._fitted(kept)):
                     return tried
@@ -89,13 +89,13 @@ class _Search:
         return tried.finite and not harmed(tried, self._bf16)
 
     def _may_keep(self, kept: Places) -> bool:
-        """The model in fp32 as a whole, or most of what is trained, is no cure."""
+        """Whether these modules may stay in fp32: the whole model, or most trained modules, would be no cure."""
         modules, trained = self._bench.modules, self._first.errors
         inside = {each for place in kept for each in modules[place].modules()}
         return 2 * sum(modules[place] in inside for place in trained) <= len(trained)
 
     def _candidates(self, fitted: Pass) -> Iterator[Places]:
-        """Modules at fault; then also what is beside them, for a gradient is made by the module after."""
+        """Modules at fault, then also their neighbours, because the following module makes a module's gradient."""
         yield () if fitted.departed is None else (fitted.departed,)
         origin, began = self._first.began()
         made = (began,) if origin == "backward" and began is not None else ()
@@ -107,7 +107,7 @@ class _Search:
             yield (*found, *(order[at] for at in beside if 0 <= at < len(order)))
 
     def _fitted(self, kept: Places) -> Pass:
-        """A pass at a scale that fits, with these modules in fp32 and those that overflow in the forward pass."""
+        """Run passes up to a scale that fits, with ``kept`` and modules that overflow in the forward pass in fp32."""
         first, run = self._first, self._bench.run
         tried = run(torch.float16, first.scale, kept) if kept else first
         for _ in range(ROUNDS):

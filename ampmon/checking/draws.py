@@ -1,4 +1,4 @@
-"""Has dropout draw alike in every precision, so that passes in two of them can be compared."""
+"""Makes dropout draw the same in every precision, so passes in two precisions can be compared."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _DROPOUTS = {
     torch.dropout,
 }
 _ATTENTION = {F.scaled_dot_product_attention: 4, F.multi_head_attention_forward: 10}
-"""And where each takes ``dropout_p``."""
+"""The position of ``dropout_p`` among the arguments of each function."""
 
 
 class SameDraws(TorchFunctionMode):
-    """Within it dropout is computed in fp32, and attention has none.
+    """A mode in which dropout is computed in fp32, and attention has no dropout.
 
-    On a GPU the elements that dropout takes hang on the dtype, though the generator's state is the same: a kernel draws
-    for as many elements at a time as it loads. The kernels of attention differ more; to have no dropout there is alike.
+    On a GPU, the elements that dropout zeroes depend on the dtype even if the generator's state is the same: a kernel
+    draws for as many elements at a time as it loads. Attention kernels differ more, so they run without dropout.
     """
 
     def __torch_function__(
@@ -39,7 +39,7 @@ class SameDraws(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func in _DROPOUTS and args and args[0].is_floating_point():
-            # Not in place, even where that is asked for: what is returned is what counts.
+            # Not in place, even if requested: only the returned value counts.
             return func(args[0].float(), *args[1:], **kwargs).to(args[0].dtype)
         if (place := _ATTENTION.get(func)) is not None:
             if place < len(args):

@@ -1,4 +1,4 @@
-"""Forward and backward passes of one model on one batch: in a precision, at a scale, with some modules in fp32."""
+"""Runs forward and backward passes of one model on one batch: in a precision, at a scale, with modules in fp32."""
 
 from __future__ import annotations
 
@@ -30,19 +30,21 @@ Places: TypeAlias = tuple[int, ...]
 Tensors: TypeAlias = Sequence[torch.Tensor]
 
 SUBNORMAL = 0.05
-"""A larger share of subnormal gradients is a sign that fp16 loses some."""
+"""A larger share of subnormal gradient elements is a sign that fp16 loses some."""
 DEPARTED = 0.1
-"""A module whose largest output fp16 changes by this share, though its inputs are right, loses its gradient too."""
+"""If fp16 changes a module's largest output by this share, though its inputs are right, its gradient is lost too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a pass at ``scale`` came to, the modules ``kept`` in fp32.
+    """The result of a pass at ``scale``, with the modules ``kept`` in fp32.
 
-    ``order`` is that of the forward pass. ``largest`` are the largest magnitudes of scaled fp16 gradients, NaN where
-    one is not finite, and ``made`` the modules that made those. ``small`` are modules with many subnormal ones, and
-    ``departed`` is the first whose output fp16 changes much. ``errors`` are those of gradients, by module and of all,
-    relative to their norm in the first pass.
+    - ``order``: the modules in the order of the forward pass.
+    - ``largest``: the largest magnitude of each module's scaled fp16 gradients, NaN if one is not finite.
+    - ``made``: the modules that made the gradients that are not finite.
+    - ``small``: modules with many subnormal gradient elements.
+    - ``departed``: the first module whose output fp16 changes much.
+    - ``errors``, ``error``: gradient errors by module and of all, relative to the gradient's norm in the first pass.
     """
 
     scale: float
@@ -62,25 +64,25 @@ class Pass:
         return math.isfinite(self.loss) and not self.made
 
     def began(self) -> tuple[Began | None, int | None]:
-        """Where the first value arose that is not finite, and in which module, as far as that was seen."""
+        """Where the first value that is not finite arose, and in which module, as far as that was seen."""
         if not math.isfinite(self.loss):
             return self.gathered.lost()
         return ("backward", max(self.made, key=self.index)) if self.made else (None, None)
 
     def fits(self, place: int) -> float | None:
-        """The largest power of two as a scale at which no gradient of a module overflows, if that is known."""
+        """The largest scale, a power of two, at which no gradient of the module overflows; None if unknown."""
         largest = self.largest.get(place, 0.0)
         if not (math.isfinite(self.loss) and 0 < largest < math.inf):
             return None
         return 2.0 ** math.floor(math.log2(FP16.max / largest * self.scale))
 
     def index(self, place: int) -> int:
-        """When a module was called."""
+        """The module's position in the forward pass, or -1 if it was not seen there."""
         return self.order.index(place) if place in self.order else -1
 
 
 class Bench:
-    """Runs passes; each begins with the same weights, buffers and random states. The first is what others are held to.
+    """Runs passes that begin with the same weights, buffers and random states. The first is the reference for others.
 
     Raises ConfigurationError for what cannot be checked.
     """
@@ -99,12 +101,12 @@ class Bench:
         self._truth: tuple[Tensors, ActivationSample] | None = None
 
     def name(self, place: int) -> tuple[str, str]:
-        """A module's name and its class."""
+        """The module's name and class."""
         module = self._activations.modules[place]
         return module.name, module.kind
 
     def run(self, dtype: torch.dtype, scale: float = 1.0, kept: Places = ()) -> Pass:
-        """A pass in fp32, or under autocast to another ``dtype``, its loss multiplied by ``scale``."""
+        """Run a pass in fp32, or under autocast to another ``dtype``, with the loss multiplied by ``scale``."""
         is_fp32 = dtype == torch.float32
         with unchanged(self._model), torch.enable_grad(), SameDraws():
             for place in kept:
@@ -139,7 +141,7 @@ class Bench:
         came_back = Statistics.from_wire(record.gradients) if record else Statistics.nothing(())
         order: list[int] = came_back.parameters.tolist()
         largest = dict(zip(order, came_back.amax.tolist(), strict=True))
-        # A gradient comes back to a module from the one after it, which made it.
+        # The gradient that comes back to a module is made by the following module.
         broken: list[int] = (came_back.inf + came_back.nan).nonzero()[0].tolist()
         made = {order[min(row + 1, len(order) - 1)] for row in broken}
         few = SUBNORMAL * came_back.looked
@@ -161,7 +163,10 @@ class Bench:
     def _errors(
         self, scale: float, gradients: Tensors, truths: Tensors
     ) -> tuple[dict[int, float], float]:
-        """By module and of all. Biases are left out: before a normalisation, theirs is 0 by nature, and noise."""
+        """Errors by module and of all.
+
+        Biases are left out: before a normalisation, their gradient is 0 by nature, so what remains is noise.
+        """
         wrong, norm = defaultdict[int, float](float), defaultdict[int, float](float)
         owners = self._owners.values()
         for (place, name), gradient, truth in zip(owners, gradients, truths, strict=True):
@@ -175,7 +180,7 @@ class Bench:
 
 @contextmanager
 def _no_other_autocast(device: str, dtype: torch.dtype) -> Iterator[None]:
-    """Raise where a module is called under an autocast that is not ours: it would be so in fp32 too."""
+    """Raise if a module is called under another autocast than ours, which would also apply in the fp32 pass."""
 
     def look(module: torch.nn.Module, _: Any) -> None:
         if torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) != dtype:
@@ -192,7 +197,7 @@ def _no_other_autocast(device: str, dtype: torch.dtype) -> Iterator[None]:
 
 
 def _keep(module: torch.nn.Module, device: str) -> None:
-    """Call a module in fp32, as `torch.autocast(enabled=False)` and `.float()` would, until its attributes are back."""
+    """Call a module in fp32, like `torch.autocast(enabled=False)` and `.float()`, until its attributes are restored."""
     forward = module.forward
     in_fp32 = torch.amp.custom_fwd(
         lambda _, *given, **named: forward(*given, **named),
@@ -210,7 +215,7 @@ def _dense(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _magnitudes(gradient: torch.Tensor) -> tuple[float, float, bool]:
-    """The largest, the share of subnormal ones, and whether fp16 made the gradient: then all are numbers of fp16."""
+    """The largest magnitude, the share of subnormal elements, and whether fp16 made the gradient (on the grid)."""
     if not gradient.numel():
         return 0.0, 0.0, False
     magnitudes = gradient.abs()

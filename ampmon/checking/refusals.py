@@ -1,4 +1,4 @@
-"""Which models and losses a preflight cannot check, and what to do instead."""
+"""Rejects models and losses that a preflight cannot check, and says what to do instead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WRAPPERS = {"DataParallel", "DistributedDataParallel", "FullyShardedDataParalle
 
 
 def checked_model(model: Any) -> str:
-    """The type of the device that a model is on. Raises ConfigurationError for one that cannot be checked."""
+    """Return the type of the device that a model is on. Raises ConfigurationError if the model cannot be checked."""
     if not isinstance(model, torch.nn.Module):
         raise ConfigurationError(f"model: a torch.nn.Module is needed, not {type(model).__name__}")
     for fault in _faults(model):
@@ -46,7 +46,7 @@ def _faults_of_device(kinds: set[str]) -> Iterator[str]:
 
 
 def checked_loss(loss: Any) -> torch.Tensor:
-    """The loss. Raises ConfigurationError for one from which no backward pass can begin."""
+    """Return the loss. Raises ConfigurationError if no backward pass can begin from it."""
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         found = (
             f"shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__

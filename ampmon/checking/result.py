@@ -1,4 +1,4 @@
-"""What a preflight found, as a table for people and as values for programs. Knows no tensor."""
+"""The result of a preflight, as a table for people and as values for programs. Uses no tensors."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ NAME = 36
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleCheck:
-    """One module. Errors are relative to the norm of the fp32 gradient of its own parameters, biases left out.
+    """The result for one module. Errors are relative to the norm of the fp32 gradient of its own parameters.
 
-    They are None without such a gradient, and where one is not finite.
+    Biases are left out. An error is None if there is no such gradient, or if it is not finite.
     """
 
     name: str
     kind: str
-    """Its class."""
+    """The module's class."""
     finite: bool
     """Whether its gradients were finite in fp16 at ``init_scale``."""
     overflows: Literal["forward", "backward"] | None
-    """In which pass it was the first that overflowed, if it was."""
+    """The pass in which this module was the first to overflow, if it was."""
     error: float | None
-    """In fp16 at ``init_scale``."""
+    """The error in fp16 at ``init_scale``."""
     fixed_error: float | None
-    """In fp16 with the fix."""
+    """The error in fp16 with the fix."""
     bf16_error: float | None
     largest_scale: float | None
-    """The largest power of two at which none of its fp16 gradients overflows, if that is known."""
+    """The largest loss scale, a power of two, at which none of its fp16 gradients overflows; None if unknown."""
     keep_fp32: bool
 
 
@@ -44,24 +44,24 @@ class Preflight:
 
     verdict: str
     problem: bool
-    """Whether you have to change something. GradScaler lowers a scale that is too large by itself."""
+    """Whether you have to change something. A scale that is too large is no problem: GradScaler lowers it."""
     fix: str = ""
-    """Code; empty if there is nothing to change."""
+    """The code of the fix; empty if there is nothing to change."""
     device: str
     init_scale: float
     scale: float | None = None
-    """A loss scale that suits, None if none does."""
+    """A loss scale that fits; None if none does."""
     error: float | None = None
-    """Of the whole gradient in fp16 at ``init_scale``, relative to its norm in fp32; None if it is not finite."""
+    """Error of the whole gradient in fp16 at ``init_scale``, relative to its norm in fp32; None if not finite."""
     fixed_error: float | None = None
-    """The same with the fix."""
+    """The same error with the fix."""
     bf16_error: float | None = None
     modules: tuple[ModuleCheck, ...] = ()
     """The worst first. Each has ``name``, ``kind`` (its class), ``error``, ``fixed_error``, ``bf16_error``, ``finite``,
     ``overflows`` (forward or backward, if it was the first), ``largest_scale`` and ``keep_fp32``."""
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, as JSON takes it."""
+        """Return all fields as a dictionary that JSON can encode."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ class Preflight:
 
 
 def _row(name: str, *cells: str) -> str:
-    """A name's end says more than its beginning."""
+    """Format a row. A long name loses its beginning, because its end says more."""
     name = name if len(name) <= NAME else f"…{name[1 - NAME :]}"
     return (f"{name:{NAME}}" + "".join(f"{cell:>11}" for cell in cells)).rstrip()
 

@@ -1,4 +1,4 @@
-"""Leaves a model, its gradients and all random generators as they were, bit for bit, also after an error."""
+"""Restores a model, its gradients and all random generators bit for bit, also after an error."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import torch
 
 @contextmanager
 def unchanged(model: torch.nn.Module) -> Iterator[None]:
-    """Within it no parameter has a gradient, and none of its hooks of accumulated gradients is called.
+    """Inside this context, no parameter has a gradient, and none of its post-accumulate-gradient hooks is called.
 
-    Puts back parameters, buffers, gradients, attributes and hooks of all modules, and the states of torch's, NumPy's
-    and Python's generators. Holds a copy of the model's tensors meanwhile.
+    On exit, restores parameters, buffers, gradients, attributes and hooks of all modules, and the states of torch's,
+    NumPy's and Python's generators. Holds a copy of the model's tensors meanwhile.
     """
     attributes = [_saved(vars(module)) for module in model.modules()]
     tensors = {
@@ -53,7 +53,7 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def gradients_aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Within it these have no gradient, and after it the one that they had."""
+    """Inside this context, these tensors have no gradient. On exit, they get back the one they had."""
     had = [(each, each.grad) for each in tensors if each.is_leaf and each.requires_grad]
     for tensor, _ in had:
         tensor.grad = None
@@ -65,7 +65,7 @@ def gradients_aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 
 def leaves(loss: torch.Tensor) -> list[torch.Tensor]:
-    """What a backward pass from ``loss`` leaves gradients in, as far as the graph is there already."""
+    """The tensors that a backward pass from ``loss`` leaves gradients in, as far as the graph exists already."""
     found, met, ahead = [], set(), [loss.grad_fn]
     while ahead:
         node: Any = ahead.pop()
@@ -78,13 +78,13 @@ def leaves(loss: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _saved(attributes: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """A module's attributes and each dictionary in them (parameters, buffers, hooks), with what they hold now."""
+    """A module's attributes and each dictionary in them (parameters, buffers, hooks), with their current contents."""
     inner = [each for each in attributes.values() if isinstance(each, dict)]
     return [(each, dict(each)) for each in (attributes, *inner)]
 
 
 def _forked(tensors: Iterable[torch.Tensor]) -> AbstractContextManager[None]:
-    """torch's generators as they are now, on the host and on the accelerators of these tensors."""
+    """A context that restores torch's generators on the host and on the accelerators of these tensors."""
     devices = {each.device for each in tensors if each.device.type not in ("cpu", "meta")}
     kind = next((each.type for each in devices), "cuda")
     return torch.random.fork_rng([each.index or 0 for each in devices], device_type=kind)

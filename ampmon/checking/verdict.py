@@ -1,4 +1,4 @@
-"""Passes as a result: the verdict in words, the fix as code, and the modules, the worst first."""
+"""Turns passes into a result: the verdict in words, the fix as code, and the modules, the worst first."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ampmon.checking.result import ModuleCheck, Preflight, percent, power
 
 
 GRADIENT_ERROR = 0.01
-"""A gradient that fp16 changes by a larger share of its norm in fp32 is named."""
+"""A gradient is reported if fp16 changes it by a larger share of its norm in fp32."""
 LOST = 0.5
-"""Rounding alone changes no gradient by so much."""
+"""Rounding alone changes no gradient by this share."""
 BF16 = 'with torch.autocast("{device}", dtype=torch.bfloat16):  # and no GradScaler\n    loss = ...'
 FP32 = (
     'with torch.autocast("{device}", enabled=False):  # in forward(), around {modules}\n'
@@ -29,9 +29,9 @@ BEGAN = {
 
 
 def harmed(found: Pass, bf16: Pass) -> Places:
-    """Modules whose gradient the range of fp16 harms: where much is subnormal, there or on its way back, or lost.
+    """Modules whose gradients fp16's range harms: much is subnormal, there or on its way back, or much is lost.
 
-    Rounding too may change a gradient by some percent, where it turns a ReLU on or off, but no scale helps then.
+    Rounding may also change a gradient by some percent, if it turns a ReLU on or off. No scale helps then.
     """
     last = max(map(found.index, found.small), default=-2)
     departed = found.departed is not None
@@ -44,7 +44,7 @@ def harmed(found: Pass, bf16: Pass) -> Places:
 
 
 def not_finite(bench: Bench, truth: Pass, scale: float) -> Preflight:
-    """The result where fp32 has inf or NaN too."""
+    """The result if fp32 has inf or NaN too."""
     what = "gradient" if math.isfinite(truth.loss) else "loss"
     return Preflight(
         verdict=f"The {what} is not finite in fp32 either: fp16 is not the cause, the data or the model is. "
@@ -56,7 +56,7 @@ def not_finite(bench: Bench, truth: Pass, scale: float) -> Preflight:
 
 
 def compared(bench: Bench, first: Pass, bf16: Pass, cured: Pass | None) -> Preflight:
-    """The result of the first fp16 pass, of one in bf16, and of one in fp16 without a problem, if there was any."""
+    """The result from the first fp16 pass, the bf16 pass, and ``cured``, an fp16 pass without a problem, if found."""
     bf16_helps = cured is None and bf16.finite and not first.error <= bf16.error
     code = [BF16.format(device=bench.device)] if bf16_helps else _code(bench, first, cured or first)
     fix = "\n".join(code)
@@ -146,7 +146,7 @@ def _labels(bench: Bench, places: Places) -> str:
 
 
 def known(number: float | None) -> float | None:
-    """None for what is not finite: JSON has no other word for it."""
+    """The number, or None if it is not finite, because JSON cannot hold it."""
     return number if number is not None and math.isfinite(number) else None
 
 

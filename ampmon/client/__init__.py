@@ -1,1 +1,1 @@
-"""What watches a training from within its process: the scaler, the run, and how records leave."""
+"""The monitor inside the training process: the scaler, the run, and the path of its records."""

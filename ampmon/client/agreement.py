@@ -1,6 +1,6 @@
-"""How the ranks of a run come to agree on who they are, without a collective and off the training thread.
+"""Finds this process's rank, and the run id that all ranks share, without a collective and off the training thread.
 
-Loads torch.distributed only where the process already has.
+Uses torch.distributed only if the process has already loaded it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PATIENCE_S = 300.0
 
 
 def rank_and_world_size() -> tuple[int, int]:
-    """This process's rank and the number of ranks: of the process group, else what the launcher says."""
+    """This process's rank and the number of ranks: from the process group, else from the launcher."""
     distributed = _distributed()
     if distributed is not None:
         return int(distributed.get_rank()), int(distributed.get_world_size())
@@ -29,12 +29,12 @@ def rank_and_world_size() -> tuple[int, int]:
 def agree_on_run_id(
     rank: int, generation: int, own: UUID, cancelled: threading.Event
 ) -> UUID | None:
-    """The run id that rank 0 puts into the process group's store: its ``own``. Blocks: for a thread of its own.
+    """Return the run id that rank 0 puts into the process group's store: its ``own``. Blocks, so call it on a thread.
 
-    ``generation`` numbers the runs of a process, which are the same on all ranks.
+    ``generation`` numbers the runs of a process. It is the same on all ranks.
 
-    None when there is no process group within five minutes, or no answer, or ``cancelled`` is set, and nothing is there
-    then either: the others wait for the word of a rank 0 that ends early.
+    Return None if no process group or no id appears within five minutes or until ``cancelled`` is set. One last check
+    follows even then: a rank 0 that ends early must still store its id, because the other ranks wait for it.
     """
     key = f"ampmon/run_id/{generation}"
     deadline = time.monotonic() + _PATIENCE_S
@@ -46,7 +46,7 @@ def agree_on_run_id(
             if rank == 0:
                 store.set(key, str(own))
                 return own
-        # check() answers at once. A blocking get() would hold the store's lock, and training with it.
+        # check() returns at once. A blocking get() would hold the store's lock, and so block training.
         if store is not None and store.check([key]):
             return UUID(store.get(key).decode())
         if last:

@@ -1,4 +1,4 @@
-"""The process's current run: begun by `ampmon.init` or the first scaler, ended by `ampmon.finish`, exit or the next."""
+"""The process's current run. `ampmon.init` or a scaler begins it; `ampmon.finish`, exit or the next run ends it."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ FINISH_DEADLINE_S = 5.0
 
 _current: Recorder | None = None
 _disabled = False
-"""Whether the last `ampmon.init` said to record nothing."""
+"""Whether the last `ampmon.init` had the mode ``disabled``."""
 _finished = False
-"""Whether a run was ended and none begun since: then only a new scaler, or `init`, begins one."""
+"""Whether a run has ended and none has begun since. Then only a new scaler or `init` begins one; `log` does not."""
 _failed = False
-"""Whether the last run that was wanted could not be begun: a new scaler tries again, `log` does not."""
+"""Whether the last run could not begin. A new scaler tries again; `log` does not."""
 _wanted: RunOptions | None = None
-"""What `ampmon.init` asked for, where that failed, or a framework, where no run has begun."""
+"""Options of a run that has not begun: from an `ampmon.init` that failed, or from a framework."""
 _last_warning = ""
 _beginning = False
-"""Whether a run is being begun: a signal handler that comes meanwhile begins no other."""
+"""Whether a run is just beginning. A signal handler that interrupts this must not begin another."""
 _lock = threading.RLock()
-"""Whoever begins or ends a run holds it, so that there is one. A signal handler may interrupt its own thread there."""
+"""Held while a run begins or ends, so there is only one. Reentrant, since a signal handler may interrupt the holder."""
 _generations = itertools.count()
-"""Numbers the runs of this process, so that its ranks agree on each anew."""
+"""Numbers the runs of this process: the ranks agree on the id of each separately."""
 
 
 def current() -> Recorder | None:
-    """The run that this process reports to, if it has begun one."""
+    """The run that this process reports to, or None."""
     return _current
 
 
 def begin(options: RunOptions) -> Recorder | None:
-    """`start` as a user asks for it: where it fails, as on a full or read-only disk, warn and return None.
+    """Begin a run like `start`, but warn and return None if that fails, for example on a full or read-only disk.
 
     Raises ConfigurationError.
     """
@@ -60,13 +60,13 @@ def begin(options: RunOptions) -> Recorder | None:
 
 
 def start(options: RunOptions) -> Recorder | None:
-    """End the current run, if there is one, and begin another. None where monitoring is disabled.
+    """End the current run, if there is one, and begin another. Return None if monitoring is disabled.
 
-    Raises SpoolError, and ConfigurationError.
+    Raises SpoolError and ConfigurationError.
     """
     global _beginning, _current, _disabled, _failed, _finished, _wanted
     with _lock:
-        if _beginning:  # and this is a signal handler in the midst of it
+        if _beginning:  # called by a signal handler that interrupted this function
             return _current
         _beginning = True
         try:
@@ -82,7 +82,7 @@ def start(options: RunOptions) -> Recorder | None:
 
 
 def propose(options: RunOptions) -> bool:
-    """Have the next scaler or `log` begin such a run; False, and nothing done, where there is a run already."""
+    """Let the next scaler or `log` begin a run with these options. Return False if there is a run already."""
     global _failed, _finished, _wanted
     with _lock:
         if _current is not None or _beginning:
@@ -93,9 +93,10 @@ def propose(options: RunOptions) -> bool:
 
 
 def ensure(*, anew: bool = True) -> Recorder | None:
-    """The current run, begun now with defaults if there is none. None where monitoring is disabled or cannot begin.
+    """Return the current run. If there is none, begin one, with the options of `_wanted` or with defaults.
 
-    Without ``anew`` a run that was ended is not followed by another. Never raises.
+    Return None if monitoring is disabled or the run cannot begin. Without ``anew``, do not begin another run after one
+    has ended or could not begin. Never raises.
     """
     if _is_settled(anew):
         return _current
@@ -113,7 +114,7 @@ def ensure(*, anew: bool = True) -> Recorder | None:
 
 
 def _warn_of(error: Exception) -> None:
-    """Warn that nothing is recorded, once for each reason. Raises what a signal handler raised."""
+    """Warn that nothing is recorded, unless the last warning was the same. Re-raise an error of a signal handler."""
     global _failed, _last_warning
     _failed = True
     signals.let_through(error)
@@ -124,14 +125,14 @@ def _warn_of(error: Exception) -> None:
 
 
 def _is_settled(anew: bool) -> bool:
-    """Whether there is a run, or none is to be begun."""
+    """Whether there is a run, or none may begin."""
     return _current is not None or _disabled or (not anew and (_finished or _failed))
 
 
 def finish(deadline_s: float = FINISH_DEADLINE_S) -> None:
-    """Deliver the records and end the run. Blocks for at most ``deadline_s`` seconds; does nothing without a run.
+    """Deliver the records and end the run. Blocks for at most ``deadline_s`` seconds. Does nothing without a run.
 
-    Runs at exit by itself. Records that are not delivered by then stay on disk, and the sender continues.
+    Also runs automatically at exit. Records that are not delivered in time stay on disk, and the sender continues.
     """
     _finish(deadline_s, "finished")
 
@@ -139,7 +140,7 @@ def finish(deadline_s: float = FINISH_DEADLINE_S) -> None:
 def _finish(deadline_s: float, outcome: str) -> None:
     global _current, _failed, _finished, _wanted
     until = time.monotonic() + deadline_s
-    # Who holds it longer begins a run on a disk that hangs, which must not keep the process from its end.
+    # If the lock stays held, another thread is beginning a run on a disk that hangs. The process must still exit.
     if not _lock.acquire(timeout=min(max(deadline_s, 0.0), threading.TIMEOUT_MAX)):
         return
     try:
@@ -153,15 +154,15 @@ def _finish(deadline_s: float, outcome: str) -> None:
 
 
 def _at_exit() -> None:
-    # The interpreter leaves the exception that ended it here, before the exit handlers run.
-    # In an interactive session it is that of some earlier line, which ended nothing.
+    # Before the exit handlers run, the interpreter stores the exception that ended it in `sys.last_value`.
+    # In an interactive session, that is the exception of an earlier line, which ended nothing.
     fatal = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     _finish(FINISH_DEADLINE_S, type(fatal).__name__ if fatal is not None else "finished")
 
 
 def _after_fork_in_child() -> None:
     global _beginning, _lock
-    _beginning, _lock = False, threading.RLock()  # another thread of the parent's may have held it
+    _beginning, _lock = False, threading.RLock()  # another thread of the parent may have held it
     if _current is not None:
         _current.after_fork_in_child()
 
@@ -173,6 +174,7 @@ def _finish_in_worker(_: object) -> None:
 atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
-# A child of multiprocessing leaves without running the exit handlers of atexit, and forgets its parent's own of
-# multiprocessing after it was forked: then it is given ours. What is registered lives as long as this function.
+# A multiprocessing child exits without running the handlers of atexit. A forked one also drops the exit handlers of
+# multiprocessing that its parent registered. So each child registers its own. The registration lives as long as the
+# function passed first.
 register_after_fork(_finish_in_worker, _finish_in_worker)

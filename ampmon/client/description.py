@@ -1,4 +1,4 @@
-"""What a stream's header says of its scaler, and when to say it again."""
+"""What a stream's header says about its scaler, and when to write it again."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ampmon.training.within import framework
 
 
 RULES_EVERY = 50
-"""Updates, at least, from one look at the rules of a scaler, which may be set anew, to the next."""
+"""The least number of updates between two checks of a scaler's rules, which may be changed while it trains."""
 
 
 class Description:
-    """What a stream's header says of its scaler. Reads no tensor."""
+    """Builds the headers of a scaler's stream. Reads no tensor."""
 
     def __init__(
         self,
@@ -41,8 +41,10 @@ class Description:
         self._rules: tuple[Any, ...] = ()
 
     def is_old(self, scaler: Any, ordinal: int) -> bool:
-        """Whether the scaler goes by other rules than its last header says. Looks now and then: what changes them at
-        every update shall not fill the spool."""
+        """Whether the scaler's rules differ from its last header.
+
+        Checks only once in `RULES_EVERY` updates: rules that change at every update must not fill the spool.
+        """
         if ordinal < self._looked + RULES_EVERY:
             return False
         self._looked = ordinal
@@ -51,7 +53,7 @@ class Description:
     def header(
         self, scaler: Any, stream: str, ordinal: int, layout: wire.Layout
     ) -> wire.StreamHeader:
-        """The header as it is from the update ``ordinal`` on. The scale it began at stays that of its first update."""
+        """The header that holds from update ``ordinal`` on. Its initial scale stays that of the first update."""
         self._looked = ordinal
         if not ordinal:
             self._init_scale = _finite(getattr(scaler, "_init_scale", 65536.0))
@@ -76,7 +78,7 @@ class Description:
 
 
 def _rules(scaler: Any) -> tuple[Any, ...]:
-    """By what its scale moves, which may be set while it trains: growth factor, backoff factor, growth interval."""
+    """The growth factor, backoff factor and growth interval, which may be changed while the scaler trains."""
     return (
         getattr(scaler, "_growth_factor", 2.0),
         getattr(scaler, "_backoff_factor", 0.5),
@@ -85,7 +87,7 @@ def _rules(scaler: Any) -> tuple[Any, ...]:
 
 
 def _count(value: Any) -> int:
-    """A count as the wire has it: sys.maxsize and infinity are ways to say never."""
+    """A count limited to what the wire can hold. Scripts use sys.maxsize and infinity to mean never."""
     return int(min(max(value, 0), wire.COUNT_MAX))
 
 
@@ -95,6 +97,6 @@ def _finite(value: Any) -> float:
 
 
 def _class_name(scaler: Any, within: str) -> str:
-    """The class that the scaler was made as; behind it who made it."""
+    """The scaler's original class, followed by the framework that created it."""
     made_by = f" ({within})" if within else ""
     return class_name(scaler)[: 256 - len(made_by)] + made_by

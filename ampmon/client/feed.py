@@ -1,6 +1,6 @@
-"""`stream`: loss scaling that no torch GradScaler does, recorded update by update. Knows no framework.
+"""`stream`: records loss scaling that is not done by a torch GradScaler, update by update. Depends on no framework.
 
-Gradients are looked at where an integration says when they are complete and still scaled.
+Gradients are measured only if an integration says when they are complete and still scaled.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ampmon.training.series import Stream
 
 
 Names: TypeAlias = Callable[[], Mapping[int, str]]
-"""Names of parameters, by id."""
+"""Returns the names of parameters, by id."""
 _CONFIG = Config()
 _SAMPLE = None if _CONFIG.sample == "all" else _CONFIG.sample
 _ONE = torch.ones((), device="cpu")  # whatever the default device is
@@ -46,7 +46,7 @@ _ONE = torch.ones((), device="cpu")  # whatever the default device is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Rules by which a loss scale moves. The defaults are torch's.
+    """Rules by which a loss scale changes. The defaults are torch's.
 
     Raises ConfigurationError for invalid values.
     """
@@ -58,9 +58,9 @@ class Policy:
     backoff_factor: float = 0.5
     growth_interval: int = 2000
     hysteresis: int = 1
-    """Number of overflows since the last growth from which on each lowers the scale. Earlier ones only skip."""
+    """From this overflow on, counted since the last growth, each lowers the scale. Earlier ones only skip."""
     consecutive: bool = False
-    """Whether ``hysteresis`` counts overflows in a row instead."""
+    """Whether ``hysteresis`` counts consecutive overflows instead."""
     min_scale: float = 0.0
     """The lowest scale."""
 
@@ -74,7 +74,7 @@ class Policy:
             )
 
     def header(self, stream: str) -> wire.StreamHeader:
-        """What a stream's header says of it. Rules that torch's scaler has not stand behind the name."""
+        """The stream's header. Rules that torch's scaler does not have are appended to the scaler's name."""
         row = ", consecutive=1" if self.consecutive else ""
         more = f"(hysteresis={self.hysteresis}{row}, min_scale={self.min_scale:g})"
         plain = self.hysteresis == 1 and not self.min_scale
@@ -94,9 +94,9 @@ Kept = float | Readback
 
 
 class FeedGradients:
-    """Looks at the gradients of one optimizer while they are still scaled, within the budget of a scaler's monitor.
+    """Measures the gradients of one optimizer while they are still scaled, within a monitor's default budget.
 
-    ``names`` gives those of its parameters by id. ``sharded`` says that each rank holds others: then all ranks look.
+    ``names`` returns parameter names by id. ``sharded``: each rank holds other elements, so all ranks sample.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class FeedGradients:
         self._newest: wire.Gradients | None = None
 
     def look(self, ordinal: int, rank: int) -> bool:
-        """Sample them, if that is due. Whether there are parameters that the header has not."""
+        """Sample the gradients if that is due. Return whether there are parameters that the header lacks."""
         started = self.account.clock()
         iteration = self._iteration = Iteration()
         iteration.sampling = (rank == 0 or self._sharded) and self._budget.due(ordinal)
@@ -127,13 +127,13 @@ class FeedGradients:
         return met
 
     def search(self) -> None:
-        """Find those that are not finite, where no sample has."""
+        """Find the gradients that are not finite, where no sample has found them."""
         started = self.account.clock()
         self._measurer.search(self._optimizer, self._iteration, None)
         self.account.spend(started)
 
     def described(self, header: wire.StreamHeader) -> wire.StreamHeader:
-        """The stream's header, with the parameters."""
+        """The stream's header, with parameters and sampling settings added."""
         return msgspec.structs.replace(
             header,
             layout="sharded" if self._sharded else "replicated",
@@ -143,12 +143,12 @@ class FeedGradients:
         )
 
     def taken(self) -> Iteration:
-        """What was seen since the last update."""
+        """Return what was gathered since the last update, and start anew."""
         iteration, self._iteration = self._iteration, Iteration()
         return iteration
 
     def step(self, iteration: Iteration, *, skipped: bool, moved: bool) -> wire.OptimizerStep:
-        """The optimizer's step in an update whose values are on the host."""
+        """The optimizer's step in an update whose values are on the host. ``moved``: the scale changed."""
         step = taken(type(self._optimizer).__name__, "plain")
         if skipped:
             step = iteration.skipped(id(self._optimizer), step, self._order)
@@ -158,21 +158,21 @@ class FeedGradients:
         return step
 
     def interval(self) -> dict[str, Any]:
-        """What the record of a sample says of the budget."""
+        """The fields about the budget in the record of a sample."""
         return {"interval": self._budget.every, "over_budget": self._budget.exceeded}
 
     def shares(self) -> dict[str, float]:
-        """What the newest sample says, as `ampmon.metrics` names it."""
+        """Metrics of the newest sample, named as in `ampmon.metrics`."""
         if self._newest is None:
             return {}
         return shares(self._newest, self._registry.parameters, _SAMPLE)
 
 
 class Feed(Reporting):
-    """A stream that receives each update. It looks at gradients only where an integration calls `watch`.
+    """A stream that you report each update to. It measures gradients only if an integration calls `watch`.
 
-    ``updates`` and ``skips`` count what it received; `metrics`, ``findings`` and ``should_stop`` are those of
-    `scaler.monitor`. Nothing here raises, syncs or blocks after construction.
+    ``updates`` and ``skips`` count what was reported. `metrics`, ``findings`` and ``should_stop`` work as in
+    `scaler.monitor`. After construction, nothing here raises, syncs or blocks.
     """
 
     def __init__(self, name: str, policy: Policy) -> None:
@@ -189,10 +189,10 @@ class Feed(Reporting):
             greet(run)
 
     def update(self, scale: Value, new_scale: Value, skipped: bool | torch.Tensor) -> None:
-        """Record an update: the scale in force, the one it left, and whether the optimizer's step was skipped.
+        """Record an update: the scale it used, the scale after it, and whether the optimizer's step was skipped.
 
-        Each may be a tensor of one element on any device: it is copied, and nothing waits for it. Call it once an
-        update, after the scale was moved. Never raises, syncs or blocks.
+        Each may be a one-element tensor on any device, which is copied without waiting. Call this once per update,
+        after the scale has changed. Never raises, syncs or blocks.
         """
         started = self._account.clock()
         with self._harmless() as stream:
@@ -219,12 +219,12 @@ class Feed(Reporting):
         return self._gradients is not None
 
     def watch(self, optimizer: torch.optim.Optimizer, names: Names, *, sharded: bool) -> None:
-        """Look at the gradients of an optimizer, whenever `unscaling` is called. Not public."""
+        """Measure the gradients of an optimizer whenever `unscaling` is called. Not public."""
         self._gradients = FeedGradients(optimizer, names, sharded=sharded, report=self._failed)
         self._account = self._gradients.account
 
     def unscaling(self) -> None:
-        """The gradients of the update that `update` records next are complete, and still scaled. Not public."""
+        """Call this when the gradients of the next recorded update are complete and still scaled. Not public."""
         with self._harmless() as stream:
             if stream is None or self._gradients is None or self._recorder is None:
                 return
@@ -232,14 +232,14 @@ class Feed(Reporting):
                 self._describe(self._recorder, stream)
 
     def overflowed(self) -> None:
-        """They are unscaled, and some are not finite on this rank or another. Not public."""
+        """Call this when gradients are unscaled, and some are not finite on this rank or another. Not public."""
         with self._harmless() as stream:
             if stream is not None and self._gradients is not None:
                 self._gradients.search()
 
     @contextlib.contextmanager
     def _harmless(self) -> Iterator[Stream | None]:
-        """The stream to write to, if there is one now. What goes wrong within is counted, and raises nothing."""
+        """Yield the stream to write to, or None. Errors inside the block are counted, not raised."""
         try:
             run = current_run.current()
             if run is None or capturing():
@@ -258,7 +258,7 @@ class Feed(Reporting):
             self._recorder.failed(where, error)
 
     def metrics(self) -> dict[str, float]:
-        """The newest known scale and skips, as `ampmon.metrics` names them. Neither syncs nor blocks."""
+        """The newest known values, named as in `ampmon.metrics`. Never syncs or blocks."""
         found = rates(self._scale, self.updates, self.skips)
         return found | self._gradients.shares() if self._gradients is not None else found
 
@@ -283,7 +283,7 @@ class Feed(Reporting):
         scale, after, found = values
         skipped = found != 0
         self._tracker = 0 if skipped or after != scale else self._tracker + 1
-        # A skip may leave the scale as it is: then it is no back-off.
+        # A skip may leave the scale unchanged. Then the event is no backoff.
         before = Reading(scale, self._tracker, [])
         if self._gradients is not None:
             step = self._gradients.step(iteration, skipped=skipped, moved=after != scale)
@@ -306,7 +306,7 @@ class Feed(Reporting):
 
 @dataclass(slots=True)
 class _Pending:
-    """An update some of whose values may be on their way from a device."""
+    """An update with values that may still be on their way from a device."""
 
     values: list[Kept]
     iteration: Iteration
@@ -327,16 +327,16 @@ class _Pending:
 
 
 def _kept(value: Any) -> Kept:
-    """A number, or a copy of one that is on its way from a device."""
+    """A float, or a copy of a value that is still on its way from a device."""
     if isinstance(value, torch.Tensor) and not value.is_cpu:
         return Readback(value.detach().reshape(()))
     return float(value)
 
 
 def stream(name: str = "scaler", *, policy: Policy | None = None) -> Feed:
-    """Record loss scaling that no torch GradScaler does: call `Feed.update` once per update.
+    """Record loss scaling that is not done by a torch GradScaler: call `Feed.update` once per update.
 
-    ``policy`` gives the diagnosis the rules by which the scale moves. Values may be one-element tensors on any device.
+    ``policy`` tells the diagnosis by which rules the scale changes. Values may be one-element tensors on any device.
     Gradients are not measured. The first stream or scaler of a process starts a run.
 
     Raises ConfigurationError for an invalid policy. May write to disk and start the sender process. Never syncs.

@@ -1,6 +1,6 @@
-"""What the server found wrong with the run, as its process comes to know it: kept, warned of, and passed to listeners.
+"""The server's findings about the run, in the training process: kept, warned about, and passed to listeners.
 
-All of it happens on the maintenance thread, but for the users' functions, which have a thread of their own.
+All of it happens on the maintenance thread, except for the users' functions, which have a thread of their own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ampmon.system.plain import RULE, plain_finding
 
 
 FINDINGS_MAX, WARNINGS_MAX = 100, 32
-"""Of an answer, and of a process: a server may be anybody's."""
+"""Limits per answer and per process, because the server may not be trustworthy."""
 _RANKS = {severity: rank for rank, severity in enumerate(get_args(wire.Severity))}
 
 
 class FindingListener:
-    """Passes on findings of one scaler, and of the run, to a function: each once, and again when it is graver."""
+    """Passes the findings of one scaler and of the run to a function: each once, and again if it gets more severe."""
 
     def __init__(self, scaler: str, call: Callable[[wire.Finding], object]) -> None:
         self._scaler = scaler
@@ -33,7 +33,7 @@ class FindingListener:
         self._passed: dict[tuple[str, str], int] = {}
 
     def news(self, findings: tuple[wire.Finding, ...]) -> list[Callable[[], object]]:
-        """The calls to be made."""
+        """The calls to make for findings that are new or more severe."""
         calls: list[Callable[[], object]] = []
         for finding in of_scaler(findings, self._scaler):
             key, rank = (finding.rule, finding.scaler), _RANKS[finding.severity]
@@ -44,7 +44,7 @@ class FindingListener:
 
 
 class Findings:
-    """Those of the run of this process. ``newest`` has the worst first."""
+    """The findings about this process's run. ``newest`` has the worst first."""
 
     def __init__(
         self,
@@ -59,19 +59,19 @@ class Findings:
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew, as in the child of a fork, which no thread has followed."""
+        """Start over, as in a forked child, where no thread of the parent exists."""
         self.newest = ()
         self.request: int | None = None
-        """When somebody last asked for a measurement, by the server's clock."""
+        """When a measurement was last requested, by the server's clock; None if never."""
         self._answers = AnswersReader()
         self._caller = Reader(self._failed, thread="ampmon-findings", doing="on_finding")
 
     def listen(self, listener: FindingListener) -> None:
-        """Pass what is new to it from now on. Holds it weakly."""
+        """Pass new findings to this listener from now on. Holds it weakly."""
         self._listeners.add(listener)
 
     def look(self, path: Path) -> None:
-        """See what the sender has left in the spool at ``path``. Raises OSError."""
+        """Read what the sender left in the spool at ``path``. Raises OSError."""
         self.request = requested(path)
         news = self._answers.news(path)
         if news is not None:
@@ -85,7 +85,7 @@ class Findings:
                 self._caller.submit(call)
 
     def finish(self) -> None:
-        """End the thread once it has made the calls that are waiting. Does not wait for it."""
+        """End the thread once it has made the waiting calls. Does not wait for it."""
         self._caller.finish(deadline=0.0)
 
     def _warn_of(self, finding: wire.Finding) -> None:
@@ -97,12 +97,12 @@ class Findings:
 
 
 def of_scaler(findings: tuple[wire.Finding, ...], scaler: str) -> tuple[wire.Finding, ...]:
-    """Those of one scaler, and of the run as a whole."""
+    """The findings of one scaler, and of the run as a whole."""
     return tuple(finding for finding in findings if finding.scaler in {"", scaler})
 
 
 def _understood(finding: object) -> wire.Finding | None:
-    """None for one of a newer server that is otherwise, or of a rule that cannot be one."""
+    """The finding, or None if a newer server sent another format or the rule's name is invalid."""
     try:
         known = msgspec.convert(finding, wire.Finding)
     except msgspec.ValidationError:

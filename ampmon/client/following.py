@@ -1,4 +1,4 @@
-"""A scaler's state before and after each update: read at once on a CPU; followed, or asked for, on a device."""
+"""A scaler's state before and after each update: read at once on a CPU, followed or requested on a device."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ampmon.training.outcome import AnyReading, Reading, ReadingBetween, Reading
 
 
 _NOTHING = torch.zeros(1, device="cpu")
-"""What found_inf is on the host where nothing was found. Nobody writes into it."""
+"""The host copy of found_inf where nothing was found. Shared, so nothing may write into it."""
 
 
 class ScaleFollower:
-    """Knows a scaler's state from what its optimizers' steps bring to the host; else has the device read.
+    """Follows a scaler's state by what its optimizers' steps bring to the host, else requests it from the device.
 
-    A step of an optimizer that is not fused reads found_inf, the one synchronisation of an iteration. With that, scale
-    and growth tracker need no reading: they are followed, and checked at each sample by what the device says.
-    ``failed`` is called where that is something else.
+    The step of an optimizer that is not fused reads found_inf, the one synchronisation of an iteration. With it, scale
+    and growth tracker need no reading: the host computes them, and each sample checks them against the device.
+    ``failed`` is called if they differ.
     """
 
     def __init__(self, scaler: Any, failed: Callable[[str, Exception], None]) -> None:
@@ -32,20 +32,20 @@ class ScaleFollower:
         self.decides = of("_maybe_opt_step") == GradScaler.__module__ and of("update").startswith(
             "torch."
         )
-        """Whether `step` and `update` are torch's, and can be followed."""
+        """Whether `step` and `update` are torch's own, so they can be followed."""
         self.mirror = Mirror()
         self._failed = failed
         self._last: tuple[AnyReading, Stamp, tuple[Any, Any]] | None = None
-        """The newest reading after an update that the device was asked for, and the tensors it read, with their stamp.
-        They are kept, for no other may have their ids."""
+        """The newest reading requested after an update, with the stamp of the tensors it read, and these tensors.
+        They are kept alive so that no other tensor gets their ids."""
 
     def decide(
         self, state: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[torch.device, torch.Tensor] | None]:
-        """An optimizer's state with its found_inf brought to the host, and those by device that show an overflow.
+        """Bring an optimizer's found_inf to the host. Return its state with the host copies, and the non-zero flags.
 
-        None for those where nothing was brought: all is on the host, or it is not to be done here. Waits for the
-        devices, once each, as the stock step does. Raises what that raises.
+        The flags are by device. They are None if nothing was brought: all is on the host already, or the scaler cannot
+        be followed. Waits for each device once, as the stock step does. Raises what that raises.
         """
         flags: dict[torch.device, torch.Tensor] = state["found_inf_per_device"]
         if not self.decides or all(flag.is_cpu for flag in flags.values()):
@@ -67,7 +67,7 @@ class ScaleFollower:
             if all(each in found for each, state in states if state["found_inf_per_device"]):
                 iteration.overflowed = any(found.values())
             state = self.mirror.look(scaler)
-            # A sample's record waits in any case.
+            # The record of a sample waits for a device in any case.
             if state is not None and iteration.overflowed is not None and not iteration.sampling:
                 return Reading(*state, [found.get(each, False) for each in iteration.steps])
         elif self.decides and self._last is not None and self._last[1] == stamp(scaler):
@@ -79,7 +79,7 @@ class ScaleFollower:
     def after(
         self, scaler: Any, iteration: Iteration, *, manual: bool
     ) -> tuple[AnyReading, Callable[[Reading], None]]:
-        """The state after `update()`, and what to call with it once it is known. Waits for no device."""
+        """The state after `update()`, and a function to call with it once it is known. Waits for no device."""
         if not iteration.found:
             return self._asked(scaler, iteration.before), nothing
         state = self.mirror.follow(scaler, None if manual else iteration.overflowed)
@@ -88,7 +88,7 @@ class ScaleFollower:
         return outcome.read(scaler, ()), partial(self._check, self.mirror.updates, state)
 
     def _asked(self, scaler: Any, before: AnyReading | None) -> AnyReading:
-        """The state after an update, and with it what one before it still asks for."""
+        """Request the state after an update. The same copy completes a ``before`` that still lacks found_inf."""
         self._last = None
         if isinstance(before, ReadingBetween):
             after: AnyReading = before.ended(scaler._scale, scaler._growth_tracker)
@@ -99,15 +99,15 @@ class ScaleFollower:
         return after
 
     def resume(self, last: AnyReading, tensors: tuple[Any, Any], versions: tuple[int, int]) -> None:
-        """The device was asked elsewhere: its newest reading after an update, and these tensors' versions then."""
+        """Go on after readings requested elsewhere: the newest one after an update, and the tensors' versions then."""
         scale, tracker = tensors
         self._last = last, (id(scale), versions[0], id(tracker), versions[1]), tensors
 
     def _check(self, update: int, state: State | None, reading: Reading) -> None:
-        """The device's word on the state after an update. May be called on another thread."""
+        """Use the device's reading after an update, or compare the followed state with it. May run on any thread."""
         if state is None:
             self.mirror.heard(update, reading)
-        elif repr(state) != repr((reading.scale, reading.growth_tracker)):  # a NaN is like another
+        elif repr(state) != repr((reading.scale, reading.growth_tracker)):  # so NaN equals NaN
             self.mirror.distrust()
             actual = f"{reading.scale}, {reading.growth_tracker}"
             self._failed("following the scale", ValueError(f"{state} is {actual} on the device"))

@@ -1,11 +1,11 @@
-"""The plain gear: updates about which nothing is new take one short path, past all that looks for news.
+"""The plain gear: a short path for updates in which nothing new happens. The full gear checks everything else.
 
-The monitor engages it at the end of an update, and leaves it for whatever else happens: an overflow, a scale that
-moves, a step out of order, any other hook. The iteration at hand goes on in the full gear, with what it has been
-through. Both gears count in the same objects and write to the same spool.
+The monitor engages it at the end of an update. It leaves it for anything else: an overflow, a scale that changes, a
+step out of order, any other hook. The current iteration then continues in the full gear, which gets what the plain gear
+has gathered. Both gears use the same counters and write to the same spool.
 
-A fused optimizer's step does not bring to the host what was found. Then each update asks the device, as in the full
-gear: its record waits for the answer, and the gear is left when one gives another scale.
+The step of a fused optimizer does not bring found_inf to the host. Then each update asks the device, as in the full
+gear. Its record waits for the answer, and an answer with another scale ends the plain gear.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from ampmon.client.monitor import Monitor
 
 LOOK_EVERY = 64
-"""One update in so many goes through the full gear, which looks at everything that may have changed."""
+"""One in this many updates goes through the full gear, which checks everything that may have changed."""
 _WORTH_IT = 4
-"""For fewer updates it is not engaged."""
+"""The plain gear is not engaged for fewer updates."""
 _TORCHS = GradScaler.__module__
 
 
 class PlainGear:
-    """Updates of a scaler whose state the host knows: the same optimizers step by the same paths, and none is skipped.
+    """Handles updates in which the same optimizers step by the same paths, and none skips.
 
-    Each hook says whether all is as expected, so that the stock method may be called as it is kept here; where it is
-    not, the caller goes on with the monitor's hook of that place, which has this gear left first. The monitor's private
-    parts are this class's too.
+    `scaling`, `unscaling`, `stepping` and `updating` say whether all is as expected. If so, the caller calls the stock
+    method kept here. If not, it calls the monitor's own hook, which leaves this gear first. This class uses private
+    attributes of the monitor.
     """
 
     __slots__ = (
@@ -88,11 +88,11 @@ class PlainGear:
     decide: Callable[..., float | None]
     update: Callable[..., Any]
     _decide: Callable[..., float | None]
-    """The stock methods below the scaler's own, to be called with the scaler."""
+    """The base class's functions. Call each with the scaler as the first argument."""
     _last: AnyReading
-    """What a device was asked for after the newest update."""
+    """The reading requested from a device after the newest update."""
     _flag: torch.Tensor | None
-    """The found_inf tensor of the update under way."""
+    """The found_inf tensor of the current update."""
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
@@ -101,7 +101,7 @@ class PlainGear:
     # -- in and out ---------------------------------------------------------------------------------
 
     def engage(self, scaler: Any, ended: PendingUpdate) -> None:
-        """Take the coming updates, where they may be like the one that ended and nobody waits for anything in them."""
+        """Take over the coming updates, if they may be like the one that ended and nothing else is due in them."""
         monitor, after = self._monitor, ended.after
         if not self._is_plain(scaler, ended):
             return
@@ -124,16 +124,16 @@ class PlainGear:
         self.decide = self._decide if self._on_host else self._decide_on_device
         scale, tracker = self._tensors = scaler._scale, scaler._growth_tracker
         self._versions = scale._version, tracker._version
-        """Those of the tensors after the newest update: nothing but `update()` is to write into them."""
+        """Versions of the tensors after the newest update. Only `update()` may write into them."""
         self._interval = scaler._growth_interval
         self._scale = monitor._scale
         self._at = self._decided = self._done = 0
         calls = self._script = ended.iteration.calls
         self._expected: tuple[int | None, ...] = (*calls, None)
         self._ahead: frozenset[int] = frozenset()
-        """Optimizers on a device, by id, of which the host learns what was found after more was done to gradients."""
+        """Ids of optimizers on a device whose gradients may change before the host learns what was found."""
         self._asks = not isinstance(after, Reading)
-        """Whether it does so after `update()` only."""
+        """Whether the host learns it only after `update()`."""
         if isinstance(after, Reading):
             self._tracker = after.growth_tracker
             ahead = [
@@ -148,11 +148,11 @@ class PlainGear:
         }
         self._begin(Iteration())
         self._weak = ended.iteration.losses_live()
-        """Whether a weak reference to a loss is enough: the training had it until the end of the last update."""
+        """Whether a weak reference to a loss is enough: training held its losses until the end of the last update."""
         monitor.gear = self
 
     def _begin(self, iteration: Iteration) -> None:
-        """Hold the losses, and the culprits that a device finds; the full gear goes on with it."""
+        """Start an iteration that holds the losses, and culprits that a device finds. The full gear may continue it."""
         self._iteration, self._losses = iteration, iteration.losses
 
     def _is_plain(self, scaler: Any, ended: PendingUpdate) -> bool:
@@ -165,10 +165,10 @@ class PlainGear:
             return False
         return (
             monitor.follower.decides
-            # On a CPU `_unscale_grads_` must be all that decides what is found.
+            # On a CPU, `_unscale_grads_` alone must decide what is found.
             and not (scaler._scale.is_cpu and outcome.maker(type(scaler), "unscale_") != _TORCHS)
             and None not in [names.living(called(call)) for call in calls]
-            # Its turns say when the next sample is due.
+            # The turns of this optimizer say when the next sample is due.
             and names.living(unscaled[0]) is names.last()
             and monitor._scale > outcome.DYING_SCALE
             and outcome.is_invertible(1 / monitor._scale)
@@ -180,7 +180,7 @@ class PlainGear:
         )
 
     def _is_known(self, ended: PendingUpdate) -> bool:
-        """Whether the host knows the state after an update that skipped nothing. On a device it hears of each step."""
+        """Whether the host knows the state after an update without skips. On a device, each step reads found_inf."""
         before, after = ended.before, ended.after
         return (
             isinstance(before, Reading)
@@ -192,12 +192,12 @@ class PlainGear:
 
     @staticmethod
     def _is_asked(ended: PendingUpdate) -> bool:
-        """Whether a device was asked for it, since its one optimizer's step brought nothing to the host."""
+        """Whether a device was asked for the state, because the only optimizer's step brought nothing to the host."""
         found, steps = ended.iteration.found, ended.iteration.steps
         return isinstance(ended.after, ReadingOnDevice) and not found and len(steps) == 1
 
     def leave(self) -> None:
-        """Give the iteration at hand to the full gear."""
+        """Hand the current iteration over to the full gear."""
         monitor = self._monitor
         monitor.gear = None
         if self._asks:
@@ -217,7 +217,7 @@ class PlainGear:
             self._replay(iteration, call)
 
     def _replay(self, iteration: Iteration, call: int) -> None:
-        """Give the full gear an optimizer that was unscaled or stepped in the iteration at hand."""
+        """Tell the full gear about an optimizer that was unscaled or stepped in the current iteration."""
         monitor, scaler = self._monitor, self._scaler()
         optimizer = self._optimizers[called(call)]()
         iteration.calls.append(call)
@@ -233,13 +233,13 @@ class PlainGear:
         monitor.meet(scaler, optimizer)
 
     def _forget(self, _: object) -> None:
-        """An optimizer is gone: another may have its id, and is not expected."""
+        """Expect no call any more: an optimizer is gone, and another may get its id."""
         self._expected = (0,) * len(self._expected)
 
     # -- in the order an iteration calls them -------------------------------------------------------
 
     def scaling(self, outputs: Any) -> bool:
-        """Whether `scale` may be called with these losses."""
+        """Keep the losses. Return whether `scale` may be called with them."""
         if current_run.current() is not self._recorder:
             return False
         try:
@@ -264,11 +264,11 @@ class PlainGear:
     def unscaled(
         self, optimizer: torch.optim.Optimizer, found: dict[torch.device, torch.Tensor]
     ) -> None:
-        """`unscale` has returned. Whatever is not finite is for the full gear."""
+        """Called after `unscale`. Gradients that are not finite are left to the full gear."""
         on_host = self._on_host
         try:
             for flag in found.values():
-                # Those on a device are not read: they stand for finite, but where all should be on the host.
+                # Flags on a device are not read. They count as finite, unless all flags should be on the host.
                 if flag.item() if flag.is_cpu else on_host:
                     self._monitor.after_unscale(optimizer, found)
                     return
@@ -280,7 +280,7 @@ class PlainGear:
     def _guard(
         self, optimizer: torch.optim.Optimizer, found: dict[torch.device, torch.Tensor]
     ) -> None:
-        """Have the device look for culprits before gradients are clipped, where it can do so by itself."""
+        """Let the device search for culprits before gradients are clipped, if it can do so without the host."""
         started = self._account.clock()
         measurer = self._monitor._measurer
         measurer.after_unscale(optimizer, self._iteration, found, deferred=False)
@@ -291,7 +291,7 @@ class PlainGear:
         at = self._at
         if self._expected[at] != id(optimizer):
             return False
-        if self._asks:  # a rate that moves matters where the update before turns out to be skipped
+        if self._asks:  # a changed rate matters if the previous update turns out to be skipped
             self._monitor._linter.stepping(optimizer, self._taken[0].path)
         self._at = at + 1
         return True
@@ -304,16 +304,16 @@ class PlainGear:
         *args: Any,
         **kwargs: Any,
     ) -> float | None:
-        """The stock `_maybe_opt_step`, with what is found brought to the host."""
+        """Call the stock `_maybe_opt_step`, after found_inf is brought to the host."""
         state = self._monitor.deciding(optimizer, state)
         return self._decide(scaler, optimizer, state, *args, **kwargs)
 
     def decided(self) -> None:
-        """`step` has brought to the host that nothing overflowed on a device."""
+        """Called when a `step` showed the host that nothing overflowed on a device."""
         self._decided += 1
 
     def updating(self, scaler: Any) -> bool:
-        """Whether `update` may be called: all have stepped, none is known to overflow, and the scale is untouched."""
+        """Whether `update` may be called: all optimizers stepped, no overflow is known, and the scale is untouched."""
         scale, tracker = self._tensors
         try:
             return (
@@ -337,7 +337,7 @@ class PlainGear:
         return not self._decided and flag is not None and flag.device == self._tensors[0].device
 
     def updated(self) -> None:
-        """`update` has returned, and has only counted on, as far as is known: write its record, or have it wait."""
+        """Called after `update`, which as far as known only advanced the growth tracker: write or queue the record."""
         account, monitor = self._account, self._monitor
         started = account.clock()
         try:
@@ -365,7 +365,7 @@ class PlainGear:
         self._recorder.write_steady(self._stream, self._scale, tracker, self._taken, duration, cost)
 
     def _ask(self, started: int) -> None:
-        """Have the record wait for what the device found, and for the state after it."""
+        """Queue the record until the device reports what it found and the state after it."""
         monitor, stream, iteration = self._monitor, self._stream, self._iteration
         assert self._flag is not None
         self._begin(Iteration())
@@ -393,5 +393,5 @@ class PlainGear:
 
 
 def called(call: int) -> int:
-    """The optimizer, by id, of a call as `Iteration.calls` has it."""
+    """The optimizer id of an entry of `Iteration.calls`."""
     return max(call, ~call)

@@ -1,4 +1,4 @@
-"""The one line that a run prints where all goes well: where it is seen."""
+"""Prints the one line of a run that goes well: where to see it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ampmon.client.recorder import Recorder
 
 
 def greet(run: Recorder) -> None:
-    """Say on stderr where the run is seen, with its first scaler, on rank 0; and warn of variables misspelt."""
+    """Print on stderr where to see the run: once, with its first scaler, on rank 0. Warn about misspelt variables."""
     if run.greeted or run.rank != 0:
         return
     run.greeted = True
     for name, nearest in config.unknown_variables():
         run.warn(name, f"ampmon: {name} is no variable of ampmon's: did you mean {nearest}?")
     if not run.options.quiet and sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):  # it is closed, or nobody reads it
+        with contextlib.suppress(OSError, ValueError):  # stderr is closed, or its reader is gone
             sys.stderr.write(f"ampmon: {_where(run)}\n")
             sys.stderr.flush()
 

@@ -1,4 +1,4 @@
-"""What stands around every hook of the full gear."""
+"""The wrapper around every hook of the full gear."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ P = ParamSpec("P")
 def guarded(
     hook: Callable[Concatenate[Monitor, P], None],
 ) -> Callable[Concatenate[Monitor, P], None]:
-    """A hook of the full gear that cannot harm training: what it raises is counted, and it leaves captures alone."""
+    """Wrap a hook of the full gear so that it cannot harm training: count its errors, and skip it in a graph capture.
+
+    Leaves the plain gear first, if that is engaged.
+    """
 
     @functools.wraps(hook)
     def guard(monitor: Monitor, /, *args: P.args, **kwargs: P.kwargs) -> None:

@@ -1,4 +1,4 @@
-"""What was gathered between two updates, and the records that it becomes once its values are on the host."""
+"""What the hooks gather between two updates, and the records written from it once its values are on the host."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from ampmon.training.series import Stream
 
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 CULPRITS_MAX = 64
-"""Culprits that a record names; their number is kept beside."""
+"""The most culprits that a record names. It also holds their full number."""
 
 
-# Bounded: optimizers that are made anew for each step have a new name each.
+# Bounded: optimizers that are recreated for each step have a new name each time.
 @functools.lru_cache(maxsize=256)
 def taken(optimizer: str, path: wire.StepPath) -> wire.OptimizerStep:
-    """A step of an optimizer that was not skipped. There are mostly few different ones, so each is made once."""
+    """A step of an optimizer that was not skipped. Cached, since there are mostly few different ones."""
     return wire.OptimizerStep(optimizer=optimizer, path=path)
 
 
 @dataclass(slots=True)
 class PendingSample:
-    """Statistics of some of the iteration's gradients, on the host or, packed, on their way there."""
+    """Statistics of some of the iteration's gradients: on the host, or packed and on their way there."""
 
     statistics: Statistics | None = None
     packed: Readback | None = None
@@ -61,8 +61,8 @@ class PendingSample:
 class PendingCulprits:
     """An optimizer's gradients on one device that were not finite, from one of four sources.
 
-    ``counted`` on the host; or, perhaps still on their way there, ``flags`` and ``counts`` of the gradients at
-    ``indices``; or a ``sample`` that looked at every element.
+    The sources are: ``counted`` on the host; ``flags`` or ``counts`` of the gradients at ``indices``, which may still
+    be on their way to the host; or a ``sample`` that measured every element.
     """
 
     device: torch.device
@@ -88,48 +88,48 @@ class PendingCulprits:
 
 @dataclass(slots=True)
 class Iteration:
-    """What the hooks have gathered since the last update. Optimizers live at least that long: their ids are unique."""
+    """What the hooks gathered since the last update. Optimizers live at least that long, so their ids are unique."""
 
     calls: list[int] = field(default_factory=list)
-    """Which optimizers were unscaled and stepped, in order: the id of one that was stepped, ~id of one unscaled."""
+    """The optimizers that were unscaled and stepped, in order: ~id for an unscaling, id for a step."""
     steps: dict[int, wire.OptimizerStep] = field(default_factory=dict)
-    """The optimizers whose `step()` was called, as if none was skipped."""
+    """The optimizers whose `step()` was called, by id. Each is entered as not skipped."""
     culprits: dict[tuple[int, torch.device], list[PendingCulprits]] = field(default_factory=dict)
     samples: list[PendingSample] = field(default_factory=list)
     measured: set[int] = field(default_factory=set)
-    """Parameters that are in a sample already."""
+    """Indices of the parameters that are in a sample already."""
     sampling: bool | None = None
-    """Whether this iteration is sampled, once that is decided."""
+    """Whether this iteration is sampled; None until that is decided."""
     found: dict[int, bool] = field(default_factory=dict)
-    """Of optimizers on a device whether `step()` found what is not finite, which the host knows by then."""
+    """For each optimizer on a device, by id: whether its gradients overflowed. The host learns this in `step()`."""
     overflowed: bool | None = None
-    """Whether any that `update()` goes by did; None where that is not known."""
+    """Whether any optimizer that `update()` takes into account overflowed; None if unknown."""
     spans: list[TimedSpan] = field(default_factory=list)
-    """What was timed of its work on devices."""
+    """Timed work of this iteration on devices."""
     activations: ActivationSample | None = None
     arrived: Arrived | None = None
-    """What single backward passes brought to parameters, where that was looked at."""
+    """Statistics of the gradients of single backward passes, if these were measured."""
     losses: list[Kept] = field(default_factory=list)
-    """What `scale()` was given."""
+    """The losses passed to `scale()`."""
     given: list[weakref.ref[Any] | None] = field(default_factory=list)
-    """The same objects, to see whether the training still has them when the update ends."""
+    """Weak references to these losses, to see whether training still holds them when the update ends."""
     loss: LossCopy | None = None
-    """The same on its way to the host, where the update may be skipped."""
+    """A copy of these losses on its way to the host, if the update may be skipped."""
     before: AnyReading | None = None
     """The scaler's state before `update()`."""
 
     def keep(self, outputs: Any) -> None:
-        """`scale()` is being called with a loss, or several."""
+        """Keep the loss or losses that `scale()` is called with."""
         keep(self.losses, outputs)
         self.given.append(weakref.ref(outputs) if type(outputs) is torch.Tensor else None)
 
     @property
     def brief(self) -> bool:
-        """Whether it has no sample, which takes long to decode."""
+        """Whether it holds no sample. A sample takes long to decode."""
         return not (self.samples or self.activations or self.arrived)
 
     def ready(self) -> bool:
-        """Whether all that was measured is on the host. Does not wait."""
+        """Whether all measured values are on the host. Does not wait."""
         if self.samples and not all(sample.ready() for sample in self.samples):
             return False
         for gathered in (self.activations, self.arrived, self.loss):
@@ -145,7 +145,7 @@ class Iteration:
     def skipped(
         self, optimizer: int, step: wire.OptimizerStep, order: BackwardOrderLearner
     ) -> wire.OptimizerStep:
-        """The step of an optimizer, by id, as one that was skipped, with its culprits. Waits as `gradients` does."""
+        """``step`` as a skipped one, with the culprits of this optimizer (an id). Waits like `gradients`."""
         by_parameter = {
             culprit.parameter: culprit
             for (owner, _), parts in self.culprits.items()
@@ -164,13 +164,13 @@ class Iteration:
         )
 
     def losses_live(self) -> bool:
-        """Whether the training is known to have all of them still."""
+        """Whether training is known to still hold all losses."""
         return bool(self.given) and all(
             each is not None and each() is not None for each in self.given
         )
 
     def unscales_in_step(self, optimizer: int) -> bool:
-        """Whether an optimizer, by id, is unscaled by `step`, so that nothing else is done to its gradients before."""
+        """Whether `step` itself unscales this optimizer (an id), so nothing else changes its gradients before."""
         return optimizer in self.steps and self.steps[optimizer].path == "plain"
 
 
@@ -178,8 +178,8 @@ class Iteration:
 class PendingUpdate:
     """An update whose values may still be on their way from the device.
 
-    ``done`` receives what the record holds: the steps, how many of them were skipped, the state before and after, the
-    sample if there is one, and, for a skip whose loss was not finite, where that began.
+    ``done`` receives what the record holds: the steps, the number of skipped ones, the state before and after, and the
+    sample if there is one. For a skip whose loss was not finite, it also receives where that began.
     """
 
     stream: Stream
@@ -206,7 +206,7 @@ class PendingUpdate:
 
     @property
     def brief(self) -> bool:
-        """Whether it has no sample."""
+        """Whether it holds no sample."""
         return self.iteration.brief
 
     def ready(self) -> bool:
@@ -214,7 +214,7 @@ class PendingUpdate:
         return self.before.ready() and self.after.ready() and self.iteration.ready()
 
     def write(self) -> None:
-        """Write the record, waiting for values that are not there yet."""
+        """Write the record. Waits for values that are not on the host yet."""
         before, after = self.before.result(), self.after.result()
         iteration = self.iteration
         activations, gradients = iteration.activations, iteration.gradients()
@@ -267,7 +267,7 @@ def _joined(samples: list[PendingSample], arrived: Arrived | None) -> wire.Gradi
 
 @dataclass(slots=True)
 class PendingMove:
-    """An `update()` without a step before it: a hand on the scale, between iterations."""
+    """An `update()` without a step before it, such as a scale set by hand between iterations."""
 
     stream: Stream
     ordinal: int
@@ -281,7 +281,7 @@ class PendingMove:
         return self.before.ready() and self.after.ready()
 
     def write(self) -> None:
-        """Write the event, waiting for values that are not there yet."""
+        """Write the event. Waits for values that are not on the host yet."""
         self.stream.event(
             "manual_set" if self.manual else "update_without_step",
             ordinal=self.ordinal,
@@ -291,12 +291,12 @@ class PendingMove:
 
 
 def plain(value: float) -> float | str:
-    """A number as JSON can hold it, else its name."""
+    """The number itself, or its text (such as "inf") if JSON cannot hold it."""
     return value if math.isfinite(value) else str(value)
 
 
 def plain_state(state: Mapping[str, object]) -> dict[str, float | str]:
-    """What an event says of a scaler's state: torch's own keys, where they are numbers. Reads no tensor."""
+    """Torch's own keys of a scaler's state, for an event. Keeps only numbers. Reads no tensor."""
     found = {key: state.get(key) for key in _STATE}
     return {
         key: plain(float(value)) for key, value in found.items() if isinstance(value, (int, float))
@@ -304,7 +304,7 @@ def plain_state(state: Mapping[str, object]) -> dict[str, float | str]:
 
 
 def memory_peak() -> int | None:
-    """Bytes at most allocated so far on the fullest CUDA device; None without one. Reads counters, syncs nothing."""
+    """Peak of allocated bytes on the fullest CUDA device; None without CUDA. Reads counters and never syncs."""
     if not torch.cuda.is_initialized():
         return None
     return fullest(map(torch.cuda.memory_stats_as_nested_dict, range(torch.cuda.device_count())))

@@ -1,4 +1,4 @@
-"""The thread that does what may wait: syncs the spool, looks after the sender, reports losses, and ends all of it."""
+"""The background thread of a run: syncs the spool, keeps the sender running, reports losses, and ends the run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ampmon.spool import SpoolWriter
 
 EVERY_S = 1.0
 SYNC_EVERY_S = 0.05
-"""However many rare records there are, the disk is asked to keep them at most this often."""
+"""The spool is synced to disk at most this often, however many rare records there are."""
 LOSSES_EVERY_S = 10.0
 STARTING_S = 15.0
-"""A server on the data directory may be starting for so long, as one does that `ampmon run` has started."""
+"""How long a server on the data directory may take to start, for example one that `ampmon run` started."""
 _PATIENCE_S = 0.1
 
 
 class Household(Protocol):
-    """What the maintenance thread needs of the recorder."""
+    """What the maintenance thread needs from the recorder."""
 
     options: RunOptions
     findings: Findings
@@ -37,11 +37,11 @@ class Household(Protocol):
         """Warn the user once for each key."""
 
     def report_losses(self) -> None:
-        """Write events of what was dropped and thinned since the last."""
+        """Write events for the records dropped and thinned since the last call."""
 
 
 class MaintenanceThread:
-    """Keeps house for the attempt ``attempt_id``, whose records go to ``spool``, until `finish`. Raises nothing."""
+    """Maintains spool and delivery of the attempt ``attempt_id`` until `finish`. Raises nothing."""
 
     def __init__(self, household: Household, spool: SpoolWriter, attempt_id: UUID) -> None:
         self._household = household
@@ -57,17 +57,17 @@ class MaintenanceThread:
         self._thread.start()
 
     def wake(self) -> None:
-        """Something was written that a power cut should not take: have it synced at once. Does not wait."""
+        """Have the spool synced at once, since a record was written that must survive a power cut. Does not wait."""
         self._wake.set()
 
     def after_fork_in_child(self) -> None:
-        """The thread is the parent's, and what it held, nobody here will ever let go of."""
+        """Replace the events in a forked child: the parent's thread is not here to release the locks it held."""
         self._wake, self._finishing = threading.Event(), threading.Event()
 
     def finish(self, deadline: float) -> None:
-        """Close the spool and wait until all is delivered: until ``deadline``, a time of time.monotonic().
+        """Close the spool and wait until all is delivered, at most until ``deadline``, a time of time.monotonic().
 
-        The thread does it, for a disk that hangs must not keep the process from its end.
+        The thread does the work, because a disk that hangs must not keep the process from exiting.
         """
         self._deadline = deadline
         self._finishing.set()
@@ -110,7 +110,7 @@ class MaintenanceThread:
         self.warn_of_spool()
 
     def warn_of_spool(self) -> None:
-        """Warn where records are in trouble, of each kind once. Touches no disk, for that may be the trouble."""
+        """Warn about problems of the spool, once for each kind. Touches no disk, which may be the problem."""
         spool, warn = self._spool, self._household.warn
         where = self._household.options.dir
         if spool.remade:

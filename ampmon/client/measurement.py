@@ -1,4 +1,4 @@
-"""Measures an optimizer's gradients into the iteration at hand: which of them, where they are, and by what means."""
+"""Measures an optimizer's gradients for the current iteration: decides which ones, on which device, and how."""
 
 from __future__ import annotations
 
@@ -27,23 +27,26 @@ from ampmon.training.parameters import ParameterRegistry
 
 
 BASELINES = 3
-"""How often torch's own unscaling is timed for what a pass in its place may be counted over."""
+"""How often torch's own unscaling is timed at first. A combined pass costs only what it takes beyond that time."""
 _REFRESH = 32
-"""Once in so many updates that are not sampled it is timed again."""
+"""Afterwards, torch's unscaling is timed once in this many updates that are not sampled."""
 
 Gradient = tuple[int, torch.Tensor]
-"""The elements of a gradient on this rank, with its parameter's place in the header."""
+"""A parameter's place in the header, and the elements of its gradient on this rank."""
 
 
 def fusable(scaler: type) -> dict[bool, frozenset[torch.dtype]]:
-    """Dtypes that this class of scaler unscales as torch does, so that it may be done here; by whether fp16 may be."""
+    """The dtypes that a combined pass may unscale, by whether fp16 gradients are allowed.
+
+    Empty unless this class of scaler unscales as torch does.
+    """
     torchs = outcome.maker(scaler, "_unscale_grads_") == GradScaler.__module__
     dtypes = UNSCALED if torchs else frozenset()
     return {True: dtypes, False: dtypes - {torch.float16}}
 
 
 class Measurer:
-    """Takes samples of gradients and finds those that are not finite. On a CPU at once, elsewhere only enqueued."""
+    """Samples gradients and finds those that are not finite. Runs at once on a CPU, and is only enqueued elsewhere."""
 
     def __init__(
         self,
@@ -53,29 +56,29 @@ class Measurer:
     ) -> None:
         self._registry = registry
         self._sample = config.sample
-        # A generator of its own: training's must not notice.
+        # Its own generator, so the state of the training's generators does not change.
         self._random = np.random.default_rng()
         self.report = report
         self._probe = DeviceProbe(report)
         self.timer = DeviceTimer(report)
         self._baselines: WeakKeyDictionary[torch.optim.Optimizer, Baseline] = WeakKeyDictionary()
-        """Of the optimizers whose gradients were measured in the pass that unscales them."""
+        """For each optimizer whose gradients were measured in the pass that unscales them."""
         self._standing: WeakKeyDictionary[torch.optim.Optimizer, StandingGradients] = (
             WeakKeyDictionary()
         )
-        """What a device was asked about last."""
+        """For each optimizer, the gradients that a device last searched for culprits."""
         self._searching = Allowance(config.budget / 2)
-        """For searches of which nobody knows yet whether they will find anything."""
+        """Limits the time of searches that may find nothing."""
         self._stock: TimedSpan | None = None
-        """Torch's own unscaling under way, timed."""
+        """The timing of torch's own unscaling, while that runs."""
         self._bare = 0
         self.set_aside: list[Gradient] | None = None
-        """Gradients to be measured in the pass that unscales them."""
+        """Gradients to measure in the pass that unscales them."""
         self._kept: list[object] = []
-        """What was under way when a graph's capture began."""
+        """Objects in use when a graph's capture began, kept alive until it ends."""
 
     def gradients(self, optimizer: torch.optim.Optimizer) -> list[Gradient]:
-        """The gradients of an optimizer that records can name."""
+        """The gradients of an optimizer's parameters that are in the header."""
         place = self._registry.index
         return [
             (index, gradient)
@@ -84,7 +87,7 @@ class Measurer:
         ]
 
     def fp16(self, optimizer: torch.optim.Optimizer) -> list[str]:
-        """The names of the parameters whose gradients are in fp16, which torch refuses to unscale."""
+        """Names of the parameters with fp16 gradients, which torch refuses to unscale."""
         parameters = self._registry.parameters
         gradients = self.gradients(optimizer)
         return [parameters[index].name for index, each in gradients if each.dtype == torch.float16]
@@ -100,8 +103,8 @@ class Measurer:
     ) -> None:
         """Measure what must be measured while gradients are still scaled.
 
-        ``fused`` are the dtypes whose unscaling by the scaler may be replaced by one that measures too, ``dying`` says
-        that the scale is so low that unscaling may make inf of what is finite.
+        ``fused``: the dtypes that a combined pass may unscale and measure. ``dying``: the scale is so low that
+        unscaling may turn finite gradients into inf.
         """
         self.set_aside = self._stock = None
         self._kept.clear()
@@ -116,24 +119,24 @@ class Measurer:
             self.search(optimizer, iteration, None)
 
     def stand_aside(self, iteration: Iteration) -> None:
-        """A graph is being captured: forget the iteration, but keep its pinned memory and events until afterwards."""
+        """Forget the iteration, since a graph is being captured. Keep its pinned memory and events until afterwards."""
         self._kept += iteration, self._stock
         self.set_aside = self._stock = None
 
     def wants_baseline(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether an update that is not sampled would show what torch's own unscaling takes, which is not known yet."""
+        """Whether torch's own unscaling needs more timings. Only updates that are not sampled provide them."""
         baseline = self._baselines.get(optimizer) if self._baselines else None
         return baseline is not None and baseline.begun < BASELINES
 
     def _time_stock(self, optimizer: torch.optim.Optimizer) -> None:
-        """Time torch's own unscaling, which is about to be called, now and then."""
+        """Start timing torch's own unscaling, in some of the updates."""
         if not self._baselines or optimizer not in self._baselines:
             return
         self._bare += 1
         if self.wants_baseline(optimizer) or self._bare % _REFRESH == 0:
             devices = {gradient.device for _, gradient in self.gradients(optimizer)}
             self._stock = self.timer.begin(devices)
-            if self._stock is None:  # no update is spared again and again for what cannot be timed
+            if self._stock is None:  # it cannot be timed: do not keep sparing updates for it
                 self._baselines[optimizer].begun += 1
 
     def _fusable(
@@ -142,7 +145,7 @@ class Measurer:
         iteration: Iteration,
         dtypes: Collection[torch.dtype],
     ) -> bool:
-        """Whether all gradients can be measured in the pass that unscales them; they are set aside for it then."""
+        """Whether all gradients can be measured in the pass that unscales them. If so, set them aside for it."""
         gradients = []
         for parameter, gradient in plain_gradients(optimizer, dtypes) or ():
             index = self._registry.index(parameter)
@@ -183,10 +186,10 @@ class Measurer:
         inv_scale: torch.Tensor,
         found_inf: torch.Tensor,
     ) -> dict[torch.device, torch.Tensor] | None:
-        """Unscale the gradients that were set aside, measuring them in the same pass; None if there are none.
+        """Unscale the gradients that were set aside and measure them in the same pass. None if there are none.
 
-        Gives what torch's ``_unscale_grads_`` does: found_inf by device, fp32 with one element. Bit for bit the same
-        except NaN payloads.
+        Return what torch's ``_unscale_grads_`` does: found_inf by device, each an fp32 tensor with one element. The
+        results are bit for bit the same, except for NaN payloads.
         """
         gradients, self.set_aside = self.set_aside, None
         if gradients is None:
@@ -217,12 +220,12 @@ class Measurer:
             if spans and measured:
                 iteration.spans.append(joined(spans, self._baselines.get(optimizer)))
             self._keep(optimizer, iteration, measured)
-        except Exception as error:  # whatever it is, the gradients are unscaled
+        except Exception as error:  # the gradients are unscaled, so training goes on
             self.report("keeping a sample", error)
         return found
 
     def _apart(self, tensors: list[torch.Tensor], ready: Callable[[], None]) -> torch.Tensor | None:
-        """Statistics of gradients that torch is to unscale; None, and training goes on, if they cannot be taken."""
+        """Statistics of gradients that torch will unscale. None if they cannot be taken; training goes on."""
         try:
             return self._probe.statistics(tensors, ready)
         except NotReady:
@@ -251,11 +254,11 @@ class Measurer:
         *,
         deferred: bool,
     ) -> None:
-        """Find the culprits where that is not done yet: on a CPU if there are any, elsewhere as the device decides.
+        """Find the culprits unless that is done. On a CPU, search if there are any; elsewhere the device decides.
 
-        ``deferred``: the host will know before anything else is done to gradients on a device, and calls `search` then.
-        Else the device is asked as often as half the budget allows: that takes the longer the more gradients there are.
-        Without kernels the device cannot decide: there samples find culprits, or that search.
+        ``deferred``: the host will know of an overflow before anything else changes gradients on a device, and calls
+        `search` then. Otherwise the device searches as often as half the budget allows: a search takes longer the more
+        gradients there are. Without kernels the device cannot decide. Then samples or that later search find culprits.
         """
         if self._stock is not None:
             self.timer.end(self._stock, iteration.spans, of=self._baselines.get(optimizer))
@@ -290,9 +293,9 @@ class Measurer:
         self.search(optimizer, iteration, found, known=False)
 
     def ask_losses(self, iteration: Iteration, *, infers: bool) -> None:
-        """Bring to the host what `scale()` was given, where the update may be skipped. Waits for nothing.
+        """Start copying the losses passed to `scale()` to the host, if the update may be skipped. Waits for nothing.
 
-        ``infers`` says that what the optimizers found is not known, but by a scale that falls.
+        ``infers``: whether an optimizer skipped is not read from found_inf, but inferred from a scale that falls.
         """
         losses, iteration.losses, before = iteration.losses, [], iteration.before
         if isinstance(before, outcome.Reading) and not infers:
@@ -315,11 +318,11 @@ class Measurer:
         *,
         known: bool = True,
     ) -> None:
-        """Find the culprits on the devices where there may be some, if that is not done yet.
+        """Find the culprits on the devices that may have some, unless that is done.
 
-        ``found`` are their found_inf; None stands for all devices, before that is known. Also for when the host has
-        learned of an overflow, before anything but unscaling is done to the gradients. Where it has not, it is not
-        ``known`` that there are any: no gradient is read in vain then, for want of a kernel.
+        ``found`` holds found_inf by device. None means all devices, before found_inf is known. Call this also when the
+        host has learned of an overflow, while the gradients are only unscaled. ``known`` says that there are culprits.
+        If not, and the kernel is not ready, skip the search: reading all gradients could be in vain.
         """
         searched = {place for owner, place in iteration.culprits if owner == id(optimizer)}
         if found is not None and found.keys() <= searched:
@@ -344,7 +347,7 @@ class Measurer:
         tensors: list[torch.Tensor],
         found: torch.Tensor | None,
     ) -> PendingCulprits:
-        """The gradients of one device that are not finite. Reads them all, but where a kernel sees that none is."""
+        """The gradients of one device that are not finite. Reads all, unless a kernel sees that ``found`` is zero."""
         device = tensors[0].device
         if not self._probe.takes(device) or (found is None and device.type == "cpu"):
             return PendingCulprits(device, counted=attribution.count(tensors, indices))
@@ -371,7 +374,7 @@ class Measurer:
 
 
 def _grouped(gradients: Iterable[Gradient]) -> Iterator[tuple[list[int], list[torch.Tensor]]]:
-    """Gradients by device and dtype, in the order these are met."""
+    """Gradients grouped by device and dtype, in order of first appearance."""
     groups: dict[tuple[torch.device, torch.dtype], tuple[list[int], list[torch.Tensor]]] = {}
     for index, gradient in gradients:
         key = gradient.device, gradient.dtype

@@ -1,7 +1,7 @@
-"""Measures on request what fp16 does to the gradients of a model that the script named: on one batch, beside fp32.
+"""Measures on request how fp16 changes the gradients of a model, compared with fp32 on one batch.
 
-The request comes from the page, through a file in the spool. The passes run between two updates, on the training
-thread. They change nothing, and nothing here raises once training has begun.
+The script names the model and the batch. The request comes from the page, through a file in the spool. The passes run
+between two updates, on the training thread. They change nothing, and nothing here raises once training has begun.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 EVERY_S = 3600.0
 """The least time between two measurements."""
 UPDATES = 8
-"""The first is expected to take as long as so many updates: of its two passes one is in fp32."""
+"""Expected duration of the first measurement, in updates. One of its two passes is in fp32."""
 MODULES = 64
-"""At most so many modules are reported, the worst first."""
+"""At most this many modules are reported, the worst first."""
 ALREADY = "The gradient is not finite in fp32 either."
 OVERFLOWED = "fp16 overflowed on the batch."
 
@@ -43,18 +43,18 @@ def measure_on_request(
     batch: Batch,
     loss_fn: Callable[[Model, Batch], torch.Tensor],
 ) -> None:
-    """Let the run's page ask how far fp16 changes the gradients of ``model``, while it trains.
+    """Let the run's page measure how much fp16 changes the gradients of ``model``, while it trains.
 
-    - ``scaler``: the scaler that ampmon watches. Nothing happens with one that it does not watch.
+    - ``scaler``: a scaler that ampmon watches. With any other scaler, nothing happens.
     - ``model``, ``batch``, ``loss_fn``: as in `ampmon.preflight`. The batch is kept.
 
     Call it once before training. The page then has a button beside findings of gradient underflow. After a click, one
-    pass in fp32 and one in fp16 run between two steps, at the weights and the loss scale of that moment. The result is
-    the error of each module's fp16 gradient, relative to the norm of its fp32 gradient.
+    pass in fp32 and one in fp16 run between two steps, with the current weights and loss scale. The result is the error
+    of each module's fp16 gradient, relative to the norm of its fp32 gradient.
 
-    Measures at most once an hour, and within ``budget`` as a share of the training time. Training waits meanwhile; the
+    Measures at most once an hour, and within ``budget`` as a share of the training time. Training waits meanwhile. The
     passes take the memory of three more copies of the parameters. Model, gradients, buffers, hooks and random states
-    are bit for bit the same afterwards. With several ranks nothing is measured.
+    are bit for bit the same afterwards. With several ranks, nothing is measured.
 
     Raises ConfigurationError for arguments that cannot be checked. Errors of ``loss_fn`` are shown on the page.
     """
@@ -69,9 +69,9 @@ def measure_on_request(
 
 
 class Measuring:
-    """What was named to be measured, and when that is due. The monitor's private parts are this class's too.
+    """Measures the named model when that is requested and allowed. Uses private attributes of the monitor.
 
-    Times are seconds, those of ``clock``.
+    Times are in seconds of ``clock``.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Measuring:
         self._took = self._spent = 0.0
 
     def announce(self) -> None:
-        """Write to the run, if there is one, that it can be measured."""
+        """Write an event that the run can be measured. With several ranks, warn instead."""
         run, stream = self._monitor._recorder, self._monitor._stream
         if run is None or stream is None:
             return
@@ -101,7 +101,7 @@ class Measuring:
             run.warn("measure_on_request", words)
 
     def look(self, update_us: float | None) -> None:
-        """Measure and write the event, if that is asked for and may be done now. The update took ``update_us``."""
+        """Measure and write the event, if that is requested and allowed now. The update took ``update_us``."""
         monitor, model = self._monitor, self._model()
         run, stream, scale = monitor._recorder, monitor._stream, monitor._scale
         if run is None or stream is None or run.world_size > 1 or model is None:
@@ -110,14 +110,14 @@ class Measuring:
         if request in {None, self._served} or not (scale and self._may(started, update_us)):
             return
         if torch.is_autocast_enabled(next(model.parameters()).device.type):
-            return  # its cache of weights in fp16 is the training's
+            return  # autocast's cache of fp16 weights belongs to the training
         self._served, spending = request, monitor._account.clock()
         try:
             detail = self._measured(model, scale)
         except Exception as error:
             signals.let_through(error)
             words = f"{type(error).__name__}: {error}"
-            detail = {"failed": words.splitlines()[0][:500]}  # torch may add frames of C++
+            detail = {"failed": words.splitlines()[0][:500]}  # torch may append C++ frames
         self._ended = self._clock()
         self._took = self._ended - started
         self._spent += self._took

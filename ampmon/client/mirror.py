@@ -1,4 +1,4 @@
-"""A scaler's state, followed on the host by the arithmetic of `update()`, so that nobody need ask the device for it."""
+"""Follows a scaler's state on the host with the arithmetic of `update()`, so the device need not be read."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ Rules: TypeAlias = tuple[float, float, int]
 """Growth factor, backoff factor, growth interval."""
 Stamp: TypeAlias = tuple[int, int, int, int]
 _MOVES_MAX = 64
-"""Updates at most between one whose state is read and the first before which it is known."""
+"""The most updates that may pass until a reading of the state has arrived."""
 
 
 class Mirror:
-    """What scale and growth tracker of a scaler on a device are after each update, where that can be known.
+    """Scale and growth tracker of a scaler on a device after each update, as far as they can be known.
 
-    It is known from a reading that has arrived, if the host heard of each update since what was found, and nothing but
-    `update()` wrote into the two tensors: their version counters show it.
+    They follow from a reading that has arrived, under two conditions. The host knows for each update since whether it
+    found an overflow. Only `update()` has written into the two tensors, as their version counters show.
     """
 
     def __init__(self) -> None:
         self.state: State | None = None
-        """After the newest update; None where it is not known."""
+        """The state after the newest update; None if unknown."""
         self.updates = 0
-        """Updates that were followed."""
+        """Number of updates that were followed."""
         self._stamp: Stamp | None = None
         self._tensors: tuple[Any, ...] = ()
-        """Those stamped: no other may have their ids."""
+        """The stamped tensors, kept alive so that no other tensor gets their ids."""
         self._moves: list[tuple[bool, Rules]] = []
-        """Of the newest updates what was found, and the rules they went by, while the state is not known."""
+        """While the state is unknown: whether each of the newest updates found an overflow, and its rules."""
         self._from = 0
-        """A reading of this update is the first that leads to the state."""
+        """The first update whose reading leads to the current state."""
         self._read: tuple[int, State] | None = None
         self._trusted = True
 
     def look(self, scaler: Any) -> State | None:
-        """The state before an update, which is about to be called."""
+        """The state before an update that is about to be called; None if unknown."""
         if self._stamp != stamp(scaler):
             self._forget(self.updates + 1)
         if self.state is None and self._read is not None and self._trusted:
@@ -55,7 +55,7 @@ class Mirror:
         return self.state
 
     def follow(self, scaler: Any, found: bool | None) -> State | None:
-        """The state after an update that has returned. ``found``: whether it found anything; None where not known."""
+        """The state after an update that has returned. ``found``: whether it found an overflow; None if unknown."""
         self.updates += 1
         self._stamp, self._tensors = stamp(scaler), (scaler._scale, scaler._growth_tracker)
         if found is None or len(self._moves) == _MOVES_MAX:
@@ -69,17 +69,17 @@ class Mirror:
     def resume(
         self, state: State, tensors: tuple[Any, Any], versions: tuple[int, int], updates: int
     ) -> None:
-        """So many more updates were followed elsewhere: the state after them, and these tensors' versions."""
+        """Go on after ``updates`` updates that were followed elsewhere, with the state and versions after them."""
         self.state, self._tensors = state, tensors
         self._stamp = id(tensors[0]), versions[0], id(tensors[1]), versions[1]
         self.updates += updates
 
     def heard(self, update: int, reading: Reading) -> None:
-        """The device's word on the state after the update with this number. May be called on another thread."""
+        """Take the device's reading of the state after the update with this number. May be called on another thread."""
         self._read = update, (reading.scale, reading.growth_tracker)
 
     def distrust(self) -> None:
-        """The device has said otherwise: follow it no more."""
+        """Stop following, because the device reported another state."""
         self._trusted = False
         self._forget(self.updates + 1)
 
@@ -88,7 +88,7 @@ class Mirror:
 
 
 def moved(state: State, found: bool, rules: Rules) -> State:
-    """What `torch._amp_update_scale_` makes of a state. An fp32 scale times an fp64 factor is rounded to fp32."""
+    """The state after `torch._amp_update_scale_`. An fp32 scale times an fp64 factor is rounded to fp32."""
     scale, tracker = state
     growth_factor, backoff_factor, growth_interval = rules
     if found:
@@ -105,11 +105,11 @@ def _times(scale: float, factor: float) -> float:
 
 
 def rules_of(scaler: Any) -> Rules:
-    """By what the scale of a scaler moves now."""
+    """The rules by which the scale of a scaler changes now."""
     return scaler._growth_factor, scaler._backoff_factor, scaler._growth_interval
 
 
 def stamp(scaler: Any) -> Stamp:
-    """Differs once anything is written into a scaler's tensors: they are others then, or of another version."""
+    """A value that changes whenever a scaler's tensors are written to or replaced."""
     scale, tracker = scaler._scale, scaler._growth_tracker
     return id(scale), scale._version, id(tracker), tracker._version

@@ -1,7 +1,7 @@
-"""Looks on at one scaler: gathers what its hooks see, and hands each update over to be written.
+"""Observes one scaler: gathers what its hooks see, and hands each update over to be written.
 
-On the training thread nothing here raises, syncs or blocks: an error is counted and the iteration goes on; on CUDA
-values are copied behind the work that makes them, and the record waits for them, not the training.
+On the training thread, nothing here raises, syncs or blocks. An error is counted and the iteration goes on. On CUDA,
+values are copied behind the work that computes them. The record waits for them; training does not.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ from ampmon.training.series import Stream
 
 
 class Monitor(Shown):
-    """What `scaler.monitor` shows: how many updates and skips it saw, what it cost, dropped and found.
+    """What `scaler.monitor` shows: how many updates and skips it saw, and what it cost, dropped and found.
 
-    ``updates``; ``skips``, of optimizers; ``samples``, updates whose gradients were measured; ``captured``, updates
-    that went into a CUDA graph, whose replays it cannot see; ``last_skip``, the parameters that were not finite in the
-    last skip, the first to overflow first; and what `Shown` has. On CUDA the newest may be on its way. No read syncs.
+    ``updates`` and ``skips`` count updates and skipped optimizer steps. ``samples`` counts updates whose gradients were
+    measured. ``captured`` counts updates that went into a CUDA graph, whose replays cannot be seen. ``last_skip`` names
+    the parameters that were not finite in the last skip, the first to overflow first. `Shown` has the other attributes.
+    On CUDA the newest values may still be on their way. Reading never syncs.
     """
 
     def __init__(
@@ -89,30 +90,30 @@ class Monitor(Shown):
         self._fused = fusable(type(scaler))
         self.follower = ScaleFollower(scaler, self.failed)
         self._scale = 0.0
-        """The scale after the newest update whose values are on the host; 0 while that is not known."""
+        """The scale after the newest update whose values are on the host; 0 if unknown."""
         self.fresh = False
-        """Whether the scaler is known to have been made here, and has been given no state since."""
+        """Whether the scaler is known to have been created here, with no state loaded since."""
         self._iteration = Iteration()
         self._begun: int | None = None
-        """The optimizer, by id, whose first `step()` in the iteration is being called."""
+        """Id of the optimizer whose first `step()` of the iteration is running."""
         self._raised: int | None = None
-        """The error seen last, by id: `step` passes on what `unscale_` raised within it."""
+        """Id of the last error. `step` passes on an error of `unscale_`, which must be reported only once."""
         self._stream: Stream | None = None
         self._recorder: Recorder | None = None
         self.gear: PlainGear | None = None
-        """The plain gear while it is engaged."""
+        """The plain gear while it is engaged, else None."""
         self._plain = PlainGear(self)
         self._connect(scaler)
         self._linter.attached(scaler, model)
 
     def failed(self, where: str, error: Exception) -> None:
-        """Count an error of the monitor's own. Raises one that is of a signal handler."""
+        """Count an error of the monitor itself. Re-raise one that a signal handler raised."""
         signals.let_through(error)
         if self._recorder is not None:
             self._recorder.failed(where, error)
 
     def stand_aside(self, hook: str) -> None:
-        """A hook is called while a CUDA graph is being captured: count the update, whose replays cannot be seen."""
+        """Drop the iteration, since a CUDA graph is being captured. Count its update; replays cannot be seen."""
         self._measurer.stand_aside(self._iteration)
         self._iteration = Iteration()
         self._activations.drop()
@@ -124,7 +125,7 @@ class Monitor(Shown):
             self._stream.event("captured", ordinal=self._stream.ordinal)
 
     def begins(self, *, fresh: bool) -> None:
-        """The scaler has scaled no loss since it was made here, ``fresh``, or given a state."""
+        """Note that the scaler starts: ``fresh`` if it was just created here, else with a loaded state."""
         self.fresh = fresh
         self._linter.begins(loaded=not fresh)
 
@@ -132,7 +133,7 @@ class Monitor(Shown):
 
     @guarded
     def scaling(self, scaler: Any, outputs: Any) -> None:
-        """`scale()` is being called with the loss: an iteration has begun."""
+        """Called before `scale()`, with the loss: an iteration has begun."""
         if self._recorder is not current_run.current():
             self._connect(scaler)
         self._iteration.keep(outputs)
@@ -145,7 +146,7 @@ class Monitor(Shown):
 
     @guarded
     def scaled(self, outputs: Any) -> None:
-        """`scale()` has returned the scaled loss."""
+        """Called after `scale()`, with the scaled loss."""
         if self._linter.early:
             self._linter.scaled(outputs)
 
@@ -157,7 +158,7 @@ class Monitor(Shown):
         inv_scale: torch.Tensor,
         allow_fp16: bool,
     ) -> None:
-        """`_unscale_grads_` is about to read and unscale the gradients of an optimizer, fp16 ones too if it may."""
+        """Called before `_unscale_grads_`. ``allow_fp16`` says whether that accepts fp16 gradients."""
         if self._stream is None:
             return
         started = self._account.clock()
@@ -181,7 +182,7 @@ class Monitor(Shown):
         inv_scale: torch.Tensor,
         found_inf: torch.Tensor,
     ) -> dict[torch.device, torch.Tensor] | None:
-        """Unscale and measure at once, with the result and errors of `_unscale_grads_`; None if that is to do it."""
+        """Unscale and measure in one pass, as `_unscale_grads_` would. None if that has to unscale instead."""
         if self._measurer.set_aside is None:
             return None
         started = self._account.clock()
@@ -193,7 +194,7 @@ class Monitor(Shown):
     def after_unscale(
         self, optimizer: torch.optim.Optimizer, found: dict[torch.device, torch.Tensor]
     ) -> None:
-        """The gradients of an optimizer are unscaled and checked: on a CPU it is known already if one overflowed."""
+        """Called after an optimizer's gradients are unscaled and checked. On a CPU, overflows are known by now."""
         if self._stream is not None:
             started = self._account.clock()
             iteration = self._iteration
@@ -203,7 +204,6 @@ class Monitor(Shown):
 
     @guarded
     def stepping(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
-        """`step()` is being called."""
         self._raised = None
         self._begun = None
         self._iteration.calls.append(id(optimizer))
@@ -214,7 +214,7 @@ class Monitor(Shown):
             self._linter.stepping(optimizer, path)
 
     def deciding(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-        """`step()` is about to bring an optimizer's found_inf to the host: that is done here (`ScaleFollower`)."""
+        """Called before `step()` reads an optimizer's found_inf. Return a state with it on the host."""
         state, overflowed = self.follower.decide(state)
         if overflowed is not None:
             if self.gear is None or overflowed:
@@ -227,16 +227,16 @@ class Monitor(Shown):
     def _decided(
         self, optimizer: torch.optim.Optimizer, overflowed: dict[torch.device, torch.Tensor]
     ) -> None:
-        """The host knows of an optimizer on which devices gradients overflowed, if on any."""
+        """Note on which devices an optimizer's gradients overflowed, if on any: the host knows that now."""
         iteration = self._iteration
         iteration.found[id(optimizer)] = bool(overflowed)
-        # What `unscale_` has unscaled may be clipped by now, which spreads NaN.
+        # Gradients that `unscale_` unscaled may be clipped by now, which spreads NaN.
         if overflowed and iteration.unscales_in_step(id(optimizer)):
             self._measurer.search(optimizer, iteration, overflowed)
 
     @guarded
     def before_update(self, scaler: Any) -> None:
-        """`update()` is about to change the scale, and to forget what each optimizer found."""
+        """Called before `update()` changes the scale and forgets what each optimizer found."""
         self._raised = None
         if self._stream is not None:
             started = self._account.clock()
@@ -246,7 +246,7 @@ class Monitor(Shown):
 
     @guarded
     def after_update(self, scaler: Any, manual: bool) -> None:
-        """`update()` has returned: hand the record over, or the event where no optimizer stepped."""
+        """Called after `update()`: hand over the record, or an event if no optimizer stepped."""
         started = self._account.clock()
         stream, iteration, before = self._stream, self._iteration, self._iteration.before
         self._iteration = Iteration()
@@ -296,7 +296,7 @@ class Monitor(Shown):
 
     @guarded
     def raised(self, scaler: Any, where: str, error: BaseException, optimizer: Any = None) -> None:
-        """The stock scaler raised. The error is the caller's; an event is kept."""
+        """Write an event for an error that the stock scaler raised. The caller still gets the error."""
         if self._stream is None or self._raised == id(error):
             return
         self._raised = id(error)
@@ -305,7 +305,7 @@ class Monitor(Shown):
         if optimizer is not None:
             if self._begun != id(optimizer) and id(optimizer) in self._iteration.steps:
                 self._linter.stepped_again()
-            if self._begun == id(optimizer):  # and not a step that was taken before
+            if self._begun == id(optimizer):  # not a step taken earlier in this iteration
                 self._iteration.steps.pop(id(optimizer), None)
                 self._begun = None
             self._registry.meet(optimizer)
@@ -317,7 +317,7 @@ class Monitor(Shown):
 
     @guarded
     def unscale_raised(self, scaler: Any, error: BaseException, optimizer: Any) -> None:
-        """`unscale_()` raised: called twice, or after `step()`, or for gradients that were reported already."""
+        """Report an error of `unscale_()`, such as a second call, unless `_unscale_grads_` has reported it already."""
         if self._raised != id(error):
             self._begun = None
             if id(optimizer) not in self._iteration.steps:
@@ -326,7 +326,7 @@ class Monitor(Shown):
 
     @guarded
     def state_loaded(self, state: dict[str, Any]) -> None:
-        """`load_state_dict()` was called: a run goes on with its scaler's state."""
+        """Called after `load_state_dict()`: the scaler goes on with a loaded state."""
         self._scale = 0.0
         self.begins(fresh=False)
         if self._stream is not None:
@@ -364,7 +364,7 @@ class Monitor(Shown):
     # -- the stream ---------------------------------------------------------------------------------
 
     def _connect(self, scaler: Any) -> None:
-        """Report to the process's current run, which may be another than before."""
+        """Report to the process's current run, which may have changed."""
         run = self._recorder = current_run.current()
         self.sampler.connect(run)
         self._stream = run.stream(self._name) if run is not None else None
@@ -385,12 +385,12 @@ class Monitor(Shown):
             run.header(self._description.header(scaler, stream.name, stream.ordinal, layout))
 
     def meet(self, scaler: Any, optimizer: torch.optim.Optimizer, *, again: bool = False) -> None:
-        """Learn of an optimizer's new parameters; ``again``, of those that were frozen when it was met."""
+        """Register an optimizer's new parameters; with ``again``, also those that were frozen when it was first met."""
         if self._registry.meet(optimizer, again=again):
             self._learn(scaler)
 
     def _learn(self, scaler: Any) -> None:
-        """New parameters: say so in the header, and see in which order the backward pass reaches them."""
+        """Handle new parameters: update layout and header, and learn in which order the backward pass reaches them."""
         living = self._registry.living()
         if outcome.is_sharded_scaler(scaler) or any(is_sharded(each) for _, each in living):
             self.sampler.layout = "sharded"

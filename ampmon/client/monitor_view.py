@@ -1,4 +1,4 @@
-"""What a monitor shows of itself beside its counts. Reading any of it neither syncs nor blocks."""
+"""The attributes that a monitor shows beside its counts. Reading them never syncs or blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ampmon.training.series import Stream
 
 
 class Reporting:
-    """What the run of a stream has to say of it, and of itself."""
+    """The attributes that the run provides: those of the run, and the findings of one stream."""
 
     _recorder: Recorder | None
     _stream: Stream | None
@@ -57,13 +57,17 @@ class Reporting:
 
 
 class Shown(Reporting):
-    """The properties of a monitor that others keep for it.
+    """The properties of a monitor that read from its parts.
 
-    ``overhead``, the share of the training time that it took on the training thread and on devices; ``interval``, the
-    updates between samples now; ``over_budget``, whether the budget is exceeded even at the rarest interval allowed;
-    ``errors`` of its own; ``dropped`` records, and ``thinned`` ones, kept without their samples for want of room;
-    ``findings``, what the server last found wrong with this scaler's training, each an `ampmon.wire.Finding`, the worst
-    first, and none offline; ``should_stop``, whether one of them says that training on is a waste; ``run_id``; ``url``.
+    - ``overhead``: share of the training time that the monitor took on the training thread and on devices.
+    - ``interval``: current number of updates between samples.
+    - ``over_budget``: whether the monitor exceeds its budget even at the longest interval allowed.
+    - ``errors``: errors of the monitor itself.
+    - ``dropped``: lost records. ``thinned``: records kept without their samples for lack of room.
+    - ``findings``: what the server last found wrong with this scaler's training, the worst first. Each is an
+      `ampmon.wire.Finding`. Empty offline.
+    - ``should_stop``: whether a finding says that continuing the run is a waste.
+    - ``run_id``, ``url``.
     """
 
     config: Config
@@ -76,7 +80,7 @@ class Shown(Reporting):
     _sample: wire.Gradients | None = None
     """The newest sample."""
     _shares: tuple[wire.Gradients, dict[str, float]] | None = None
-    """A sample, and what `metrics` made of it."""
+    """The last sample that `metrics` used, and the values it computed from it."""
     _registry: ParameterRegistry
     _account: Account
     _budget: Budget
@@ -84,7 +88,7 @@ class Shown(Reporting):
     _listener: FindingListener | None = None
 
     def _listen(self, run: Recorder, stream: Stream) -> None:
-        """Show this in the run, and have it call back with what is found wrong."""
+        """Show this monitor in the run, and pass findings to ``on_finding``."""
         if self._on_finding is not None:
             self._listener = FindingListener(stream.name, self._on_finding)
             run.findings.listen(self._listener)
@@ -103,15 +107,15 @@ class Shown(Reporting):
         return self._budget.exceeded
 
     def metrics(self) -> dict[str, float]:
-        """The newest known values, for what you log elsewhere: ``wandb.log({...} | scaler.monitor.metrics())``.
+        """The newest known values, for your own tracker: ``wandb.log({...} | scaler.monitor.metrics())``.
 
         - ``amp/scale``
         - ``amp/skipped_total``, the number of skipped updates, and ``amp/skip_rate``, their share of all updates
         - ``amp/subnormal_share``, ``amp/zero_share`` and ``amp/headroom_bits``, of the newest sample
         - ``amp/overhead``
 
-        Values that are not known yet, or not finite, are left out. Neither syncs nor blocks: on CUDA the newest updates
-        may still be on their way.
+        Values that are not known yet or not finite are left out. Never syncs or blocks. On CUDA the newest updates may
+        still be on their way.
         """
         found = rates(self._scale, self.updates, self._skipped) | {"amp/overhead": self.overhead}
         sample = self._sample
@@ -138,7 +142,7 @@ class Shown(Reporting):
 
 
 def rates(scale: float, updates: int, skipped: int) -> dict[str, float]:
-    """What is known of a loss scale without its gradients; a ``scale`` of 0 is not known."""
+    """Metrics of a loss scale that need no gradients. A ``scale`` of 0 means unknown."""
     found = {"amp/scale": scale} if scale and math.isfinite(scale) else {}
     found["amp/skipped_total"] = skipped
     return found | ({"amp/skip_rate": skipped / updates} if updates else {})
@@ -147,7 +151,7 @@ def rates(scale: float, updates: int, skipped: int) -> dict[str, float]:
 def shares(
     sample: wire.Gradients, parameters: Sequence[wire.Parameter], elements: int | None
 ) -> dict[str, float]:
-    """What a sample of so many ``elements`` a parameter, or of all, says of those on fp16's grid."""
+    """Metrics of a sample's parameters on fp16's grid. ``elements`` were sampled per parameter; None means all."""
     statistics = Statistics.from_wire(sample)
     statistics = statistics.select(statistics.grid_mask & (statistics.looked > 0))
     if not len(statistics):

@@ -1,4 +1,4 @@
-"""Decodes and writes what has come from a device, on a thread of its own, so that the training thread need not."""
+"""Decodes and writes values that arrived from a device on a thread of its own, so the training thread need not."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 
 class Reader:
-    """Does work in the order in which it is handed in. Its thread starts with the first; it raises nothing.
+    """Runs work in the order of submission. Its thread starts with the first. Errors of the work are not raised.
 
-    What was handed in is done when `done` equals ``handed``; both only grow.
+    All submitted work is done when `done` equals ``handed``. Both only grow.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Reader:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Hand in work. Does not wait. Raises RuntimeError where no thread can be started; the work stays handed in."""
+        """Submit work. Does not wait. Raises RuntimeError if no thread can start; the work stays submitted."""
         self.handed += 1
         self._queue.put(work)
         if self._thread is None or not self._thread.is_alive():
@@ -40,13 +40,12 @@ class Reader:
 
     @property
     def idle(self) -> bool:
-        """Whether all that was handed in is done."""
         return self.done == self.handed
 
     def finish(self, deadline: float) -> None:
-        """End the thread when its work is done; waits until ``deadline``, a time of time.monotonic().
+        """End the thread when its work is done. Waits at most until ``deadline``, a time of time.monotonic().
 
-        What was handed in while no thread could be started is done here.
+        Work submitted while no thread could start is done here.
         """
         self._queue.put(None)
         if self._thread is None:

@@ -1,6 +1,6 @@
-"""One process's run: joins identity and spool, numbers the records, counts what it drops, and never raises.
+"""One process's run: joins identity and spool, numbers the records, and counts those it drops. Never raises.
 
-A record is on disk when `Stream.put` returns, or in memory where the disk is slow or refuses it.
+When `Stream.put` returns, the record is on disk, or in memory if the disk is slow or refuses it.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from ampmon.training.series import Stream
 
 _ATTEMPT = "attempt"
 _of_parents: list[object] = []
-"""What was on its way from a device when the process forked. Never freed: the child would end where it frees them."""
+"""Values that were on their way from a device when the process forked. Never freed: freeing them ends the child."""
 
 
 def _checked(header: wire.Header) -> bytes:
-    """A header's bytes. Raises msgspec.ValidationError for one that a server would refuse, and all records with it."""
+    """Encode a header. Raises msgspec.ValidationError if a server would reject it, and with it all its records."""
     payload = wire.encode(header)
     wire.decode(payload)
     return payload
 
 
 class HasMetrics(Protocol):
-    """Who knows the newest values of a stream."""
+    """Provides the newest values of a stream."""
 
     def metrics(self) -> dict[str, float]:
-        """Them, by name."""
+        """Return the values by name."""
 
 
 class Recorder(Troubles):
     """Writes the records of one process to its spool.
 
-    Raises SpoolError when the data directory cannot be used, ConfigurationError for bad options, at construction only.
-    ``errors`` counts what went wrong inside the monitor, ``dropped`` the records that could not be written, ``thinned``
-    those that were written without their samples, for want of room.
+    Only the constructor raises: SpoolError if the data directory cannot be used, ConfigurationError for bad options.
+    ``errors`` counts errors inside the monitor. ``dropped`` counts records that could not be written, and ``thinned``
+    those written without their samples for lack of room.
     """
 
     def __init__(self, options: RunOptions, generation: int = 0) -> None:
@@ -61,7 +61,7 @@ class Recorder(Troubles):
         self.options = options
         self._generation = generation
         self.run_id: UUID | None = options.run_id or identity.shared_run_id(generation=generation)
-        """None while the ranks have not agreed on one."""
+        """None until the ranks have agreed on one."""
         self.dropped = 0
         self._quota = SpoolQuota()
         self._reported = {"dropped": 0, "thinned": 0}
@@ -73,29 +73,28 @@ class Recorder(Troubles):
         self._finishing = threading.Event()
         self._reader = Reader(self.failed)
         self.findings = Findings(self.warn, self.failed)
-        """What the server found wrong with the run."""
         self._process = Stream(self, "")
         self.recent = self._process
-        """The stream that `ampmon.log` adds to: the one that moved last."""
+        """The stream that `ampmon.log` adds to: the one that was active last."""
         self.logged: set[str] = set()
-        """The names that `ampmon.log` was given."""
-        self.counted: set[str] = set()  # of them those of the newest step, while no scaler reports
+        """The names passed to `ampmon.log`."""
+        self.counted: set[str] = set()  # names logged for the newest step, while no scaler reports
         self.shown: WeakValueDictionary[str, HasMetrics] = WeakValueDictionary()
-        """What shows its newest values, by the name of its stream."""
+        """The providers of newest values, by stream name."""
         self.greeted = False
         self.unwatched_losses = 0
-        """Losses logged that could be looked at, while no scaler reported."""
+        """Number of logged losses with a ``grad_fn``, while no scaler reports."""
         self._opened = False
-        """False also in the child of a fork, until it records."""
+        """Also False in a forked child, until it records."""
         self._open()
 
     @property
     def watches(self) -> bool:
-        """Whether any scaler reports to it."""
+        """Whether any scaler reports to this run."""
         return bool(self._streams)
 
     def metrics(self) -> dict[str, float]:
-        """The newest values of all streams: ``amp/...`` of the first, ``amp/NAME/...`` of the others."""
+        """The newest values of all streams: ``amp/...`` for the first, ``amp/NAME/...`` for the others."""
         found: dict[str, float] = {}
         for place, name in enumerate(list(self._streams)):
             if (shown := self.shown.get(name)) is not None:
@@ -154,7 +153,7 @@ class Recorder(Troubles):
             self.failed("keeping the run's config", ValueError(left_out))
 
     def after_fork_in_child(self) -> None:
-        """The child is a process of its own: it leaves the parent's spool alone, and opens one when it records."""
+        """Start over in a forked child. It leaves the parent's spool alone, and opens its own when it records."""
         streams = (self._process, *self._streams.values())
         _of_parents.extend((self._queue, self._reader, *(stream.restart() for stream in streams)))
         self._lock, self._queue = threading.RLock(), deque()
@@ -172,7 +171,7 @@ class Recorder(Troubles):
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def stream(self, name: str | None) -> Stream | None:
-        """A new stream, with ``name`` or else "scaler", numbered where that is taken; None where there is no room."""
+        """Add a stream called ``name``, or else "scaler", with a number if that is taken. None if there is no room."""
         if len(self._streams) >= wire.HEADERS_MAX - 1:
             more = f"{len(self._streams)} are recorded already, and no more"
             self.failed("watching another scaler", ValueError(more))
@@ -186,7 +185,7 @@ class Recorder(Troubles):
         return stream
 
     def header(self, header: wire.StreamHeader) -> None:
-        """Write what describes a stream, anew when it has changed."""
+        """Write a stream's header. A newer one replaces it."""
         payload = _checked(header)
         key = f"stream {header.stream}"
         self._headers[key] = payload
@@ -195,7 +194,7 @@ class Recorder(Troubles):
     def write(
         self, stream: Stream, record: Callable[..., wire.Record], fields: dict[str, Any]
     ) -> None:
-        """Number a record of the stream and write it; one that cannot be kept is counted."""
+        """Number a record of the stream and write it. A record that cannot be kept is counted."""
         with self._lock:
             if not self._opened:
                 self._open()
@@ -219,7 +218,7 @@ class Recorder(Troubles):
         duration: float,
         cost: float,
     ) -> None:
-        """`Stream.put` of the next update, if there is nothing else to write: a tenth quicker."""
+        """Write the record of a steady update, as `Stream.put` would, but a tenth faster."""
         ordinal = stream.ordinal
         stream.ordinal = ordinal + 1
         stream.updating = False
@@ -253,16 +252,16 @@ class Recorder(Troubles):
                 self._exclusively(lambda: None)
 
     def later(self, work: Callable[[], None]) -> None:
-        """Do work on the reader's thread, which starts with the first. Does not wait."""
+        """Run work on the reader's thread, which starts with the first call. Does not wait."""
         self._reader.submit(work)
 
     def idle(self) -> bool:
-        """Whether the reader has nothing to do."""
         return self._reader.idle
 
     def _exclusively(self, work: Callable[..., object], *args: object) -> None:
-        """Do one thing at a time. A signal handler may interrupt this very thread in the middle of another: its own
-        then comes right after that, for waiting would be for ever, and going ahead would tear the record.
+        """Do one thing at a time. A signal handler may interrupt this very thread in the middle of other work.
+
+        Its work is then queued and runs right after. Waiting would deadlock, and going ahead would tear the record.
         """
         with self._lock:
             if self._busy:
@@ -301,7 +300,7 @@ class Recorder(Troubles):
             self.dropped += not kept
 
     def _keep_bare(self, record: wire.Record) -> bool:
-        """Append a record that is too large for memory without its samples."""
+        """Append a record without its samples, because the whole record is too large for memory."""
         bare = wire.without_samples(record)
         if bare is None or not self._spool.append(wire.encode(bare)):
             return False
@@ -313,14 +312,14 @@ class Recorder(Troubles):
         self._process.event(kind, **detail)
 
     def disabled(self, scaler: str, loss: Any, call: Call | None) -> None:
-        """A scaler that does nothing is given its first loss: say once what to do about it. Never raises."""
+        """Say once what to do about a disabled scaler, when it gets its first loss. Never raises."""
         words = f"this {scaler} is disabled"
         if not self.unscaled(loss, words, call):
             why = "(no CUDA here, or enabled=False, as for bf16), so there is nothing to measure."
             self.warn("disabled", f'ampmon: {words} {why} On a CPU write GradScaler("cpu").')
 
     def unscaled(self, loss: Any, why: str, call: Call | None = None) -> bool:
-        """Say so, and return it, where a loss that no scaler of ours scales is computed in fp16. Never raises."""
+        """Warn, and return True, if a loss that no watched scaler scales is computed in fp16. Never raises."""
         from ampmon.lints import say_unscaled
 
         try:
@@ -333,7 +332,7 @@ class Recorder(Troubles):
     # -- what may go wrong ------------------------------------------------------------------------------------------
 
     def report_losses(self) -> None:
-        """Write events of what was dropped and thinned since the last ones, and warn of the first."""
+        """Write events for the records dropped and thinned since the last call. Warn once about dropped records."""
         with self._lock:
             for kind, count in (("dropped", self.dropped), ("thinned", self.thinned)):
                 if count > self._reported[kind]:
@@ -348,12 +347,12 @@ class Recorder(Troubles):
             )
 
     def _own_run_id(self) -> UUID:
-        """The run as this process would have it: the one that it goes on with where its launcher was given an id."""
+        """The run id that this process proposes: derived from the launcher's id if there is one, else a new one."""
         whose = (identity.owner(), self.options.project, self.options.name)
         return identity.launched_run_id(*whose, generation=self._generation) or identity.uuid7()
 
     def _agree(self, own: UUID) -> None:
-        """Rank 0 has the word. Records of others wait in the spool, on disk but unsent, until they know their run."""
+        """Agree on the run id, which rank 0 decides. Until then, records of other ranks wait on disk, unsent."""
         try:
             run_id = agreement.agree_on_run_id(self.rank, self._generation, own, self._finishing)
         except Exception as error:
@@ -367,7 +366,7 @@ class Recorder(Troubles):
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def finish(self, deadline_s: float, outcome: str = "finished") -> None:
-        """Write the last record, and wait until all is delivered, at most ``deadline_s`` seconds."""
+        """Write the last record and wait until everything is delivered, at most ``deadline_s`` seconds."""
         if self._finishing.is_set() or not self._opened:
             return
         deadline = time.monotonic() + deadline_s
@@ -387,7 +386,7 @@ class Recorder(Troubles):
             )
 
     def _conclude(self, outcome: str, deadline: float) -> None:
-        """Write what still waits for a device that answers by then, and then how it ended."""
+        """Write the records whose values arrive from a device by the deadline, then an event with the outcome."""
         self._reader.finish(deadline)
         self.dropped += self._reader.handed - self._reader.done
         for stream in (self._process, *self._streams.values()):

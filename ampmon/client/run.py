@@ -1,4 +1,4 @@
-"""The run as its user sees it: `init`, `log`, `finish`. All three are optional, and none of them touches training."""
+"""The public calls of a run: `init`, `log` and `metrics`. All are optional, and none changes the training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNWATCHED_LOSSES = 3
-"""Losses logged before a scaler: the first may come before the scaler is made."""
+"""Which logged loss is checked if no scaler is watched, counted from 1. Earlier ones may precede the scaler."""
 
 
 def init(  # noqa: PLR0913 - one argument for each setting of a run
@@ -42,20 +42,20 @@ def init(  # noqa: PLR0913 - one argument for each setting of a run
     tags: Sequence[str] = (),
     baseline: bool = False,
 ) -> str | None:
-    """Begin a run, and end the one before. Return its id, or None if rank 0 has not sent it yet.
+    """Begin a run and end the previous one. Return its id, or None if disabled or rank 0 has not sent the id yet.
 
-    Optional: otherwise the first scaler begins a run named after the script.
+    Optional: without it, the first scaler begins a run named after the script.
 
-    - ``config``: the configuration to show. Values that are no plain data are kept as text. Passwords, keys and tokens
+    - ``config``: the configuration to show. Values that are not plain data are kept as text. Passwords, keys and tokens
       are removed.
     - ``run_id`` (``AMPMON_RUN_ID``): continue this run at ``resume_step``, by default after its last recorded update.
     - ``mode``: ``online``, ``offline`` (records stay on disk) or ``disabled``.
-    - ``baseline``: add the tag ``baseline``. A page that compares runs shows how far the others are from this one,
-      which may train in fp32 or bf16.
+    - ``baseline``: add the tag ``baseline``. Pages that compare runs show how far the others are from this one, which
+      may train in fp32 or bf16.
 
     Raises ConfigurationError for invalid arguments and variables. If the data directory cannot be written, it warns,
-    returns None and records nothing; the next scaler tries again. Writes to disk. May wait up to five seconds for the
-    delivery of the run before. Syncs no device.
+    returns None and records nothing; the next scaler tries again. Writes to disk. May block for up to five seconds to
+    deliver the previous run. Never syncs a device.
     """
     options = configuration.resolve(
         project=project,
@@ -75,13 +75,13 @@ def init(  # noqa: PLR0913 - one argument for each setting of a run
 def log(values: Mapping[str, Any], step: int | None = None) -> None:
     """Log scalars, such as loss and learning rate, with the current update.
 
-    The current update is the last one, or the next one after `scale()` was called. Without an enabled scaler, as in
+    The current update is the last one, or the next one once `scale()` was called. Without an enabled scaler, as in
     fp32 and bf16, it is ``step``, or else the number of earlier calls with the same name. Values are numbers or
-    one-element tensors on any device, which are copied without waiting. NaN and infinities are kept. ``step`` is your
+    one-element tensors on any device; tensors are copied without waiting. NaN and infinities are kept. ``step`` is your
     own step.
 
     Never raises or syncs. Invalid values, invalid steps and names beyond 10 000 are left out, counted as errors and
-    warned of once. Does nothing while a CUDA graph is captured.
+    warned about once. Does nothing while a CUDA graph is captured.
     """
     run = current_run.ensure(anew=False)
     if run is None:
@@ -114,9 +114,9 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
 def metrics() -> dict[str, float]:
     """Return the newest values of this process's scalers, for your own tracker.
 
-    Use them as ``wandb.log({"loss": loss} | ampmon.metrics(), step=step)``. Unknown values and values that are not
-    finite are left out. The names of a second scaler are ``amp/NAME/scale`` and so on. Empty if nothing is recorded.
-    Never raises, syncs or blocks.
+    Use it as ``wandb.log({"loss": loss} | ampmon.metrics(), step=step)``. Values that are unknown or not finite are
+    left out. The names of a second scaler begin with ``amp/NAME/``, as in ``amp/NAME/scale``. Empty if nothing is
+    recorded. Never raises, syncs or blocks.
     """
     run = current_run.current()
     if run is None:
@@ -130,7 +130,7 @@ def metrics() -> dict[str, float]:
 
 
 def _counted(run: Recorder, values: Mapping[str, Any], user_step: int | None) -> int:
-    """The step of values where no scaler counts: the user's own, or one more each time that a name comes again."""
+    """The step of values logged without a scaler: the user's own, or one more each time a name repeats."""
     stream, names = run.recent, set(values)
     if user_step is not None:
         stream.ordinal = max(user_step - (run.options.resume_step or 0), 0)
@@ -143,7 +143,7 @@ def _counted(run: Recorder, values: Mapping[str, Any], user_step: int | None) ->
 
 
 def _look_for_fp16(run: Recorder, values: Mapping[str, Any]) -> None:
-    """A loss is logged before any scaler is watched: see whether it needs one, once."""
+    """Check once whether a loss that is logged without a watched scaler needs one."""
     if run.unwatched_losses < _UNWATCHED_LOSSES:
         for value in values.values():
             if getattr(value, "grad_fn", None) is not None:
@@ -154,7 +154,7 @@ def _look_for_fp16(run: Recorder, values: Mapping[str, Any]) -> None:
 
 
 def _capturing() -> bool:
-    """Whether a CUDA graph is being captured: it would take a copy into itself, and break if an event were asked."""
+    """Whether a CUDA graph is being captured. A copy would become part of it, and querying an event would break it."""
     if "torch" not in sys.modules:
         return False
     from ampmon.probe.graphs import capturing
@@ -163,7 +163,7 @@ def _capturing() -> bool:
 
 
 def _user_step(run: Recorder, step: Any) -> int | None:
-    """The user's own step; None, and reported, where it is no count."""
+    """The user's own step. If it is not a valid count, report that and return None."""
     if step is None:
         return None
     try:
@@ -181,7 +181,7 @@ def _user_step(run: Recorder, step: Any) -> int | None:
 
 
 def _known(run: Recorder, values: Mapping[str, Any]) -> dict[str, float] | None:
-    """The values, where all are floats under names that were kept before and some scaler reports; else None."""
+    """The values, if all are floats with names that were logged before, and a scaler reports; else None."""
     if not run.watches or len(values) > wire.SCALARS_MAX:
         return None
     names = run.logged
@@ -192,7 +192,7 @@ def _known(run: Recorder, values: Mapping[str, Any]) -> dict[str, float] | None:
 
 
 def _collect(run: Recorder, values: Mapping[str, Any]) -> dict[str, float | Readback]:
-    """Numbers that are known, and copies of those that are on their way from a device."""
+    """Known numbers as floats, and copies of those that are still on their way from a device."""
     if len(values) > wire.SCALARS_MAX:
         raise ValueError(f"{len(values)} scalars at once; at most {wire.SCALARS_MAX} are kept")
     named = {clean_name(name): value for name, value in values.items()}
@@ -200,7 +200,7 @@ def _collect(run: Recorder, values: Mapping[str, Any]) -> dict[str, float | Read
 
 
 def _each(run: Recorder, values: Mapping[str, Any], convert: Callable[[Any], T]) -> dict[str, T]:
-    """What becomes of each value by itself: the first that is no number is reported by its name."""
+    """Convert each value on its own. Values that fail are dropped, and the first of them is reported by name."""
     converted: dict[str, T] = {}
     bad = None
     for name, value in values.items():
@@ -231,7 +231,7 @@ def _number(value: float | Readback) -> float:
 
 
 def _leave_out_what_is_beyond(run: Recorder, values: dict[str, float | Readback]) -> None:
-    """Take out the names for which a run has no room beside those that it has."""
+    """Remove new names for which the run has no room left."""
     new = [name for name in values if name not in run.logged]
     room = max(wire.SCALAR_NAMES_MAX - len(run.logged), 0)
     run.logged.update(new[:room])

@@ -1,7 +1,7 @@
-"""Decides which iterations of one scaler are sampled, and has what their backward passes bring looked at.
+"""Decides which iterations of one scaler are sampled, and has their backward passes measured one by one if needed.
 
-That a sample is due is foreseen at the first `scale()` of an iteration, before its first backward pass. It is decided
-when gradients are unscaled. Reads no tensor.
+A due sample is predicted at the first `scale()` of an iteration, before its first backward pass. It is decided when
+gradients are unscaled. Reads no tensor.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from ampmon.training.parameters import OptimizerNames, ParameterRegistry
 
 
 class Sampler:
-    """Where ``.grad`` is a sum, of several backward passes or over DDP's ranks, passes are looked at one by one.
+    """Decides when to sample. Where ``.grad`` is a sum, the backward passes are measured one by one.
 
-    In an iteration of which that is not foreseen, as the first of all, nothing is sampled: the next one is.
+    ``.grad`` may be a sum of several backward passes or over DDP's ranks. If that was not predicted, as in the very
+    first iteration, nothing is sampled; the next iteration is.
     """
 
     def __init__(
@@ -42,9 +43,9 @@ class Sampler:
         self._recorder: Recorder | None = None
         self.layout: wire.Layout = "replicated"
         self._scalings = 0
-        """Losses scaled in the iteration at hand."""
+        """Losses scaled in the current iteration."""
         self._usual = 1
-        """How many there were in the last one."""
+        """Losses scaled in the last iteration."""
 
     def here(self) -> bool:
         """Whether this rank takes samples."""
@@ -53,11 +54,11 @@ class Sampler:
 
     @property
     def _reduced(self) -> bool:
-        """Whether gradients may be reduced over ranks that have the same parameters."""
+        """Whether gradients may be reduced over ranks with the same parameters."""
         return self._recorder is not None and self._recorder.world_size > 1
 
     def scaling(self) -> None:
-        """A loss is being scaled: its backward pass is to come."""
+        """Called when a loss is scaled, before its backward pass."""
         self._scalings += 1
         if self._scalings > 1 or not self._sums(self._usual) or not self.here():
             return
@@ -65,13 +66,13 @@ class Sampler:
             self._arrivals.begin(self._usual, reduced=self._reduced)
 
     def _sums(self, scalings: int) -> bool:
-        """Whether after so many scaled losses gradients are sums of what could be looked at before."""
+        """Whether gradients after this many scaled losses are sums whose parts can be measured."""
         return self.layout == "replicated" and scalings > (not self._reduced)
 
     def unscaling(self, iteration: Iteration, optimizer: torch.optim.Optimizer) -> None:
-        """The gradients of an optimizer are complete: decide, with the first of an iteration, whether it is sampled."""
+        """Called when an optimizer's gradients are complete. The first optimizer decides whether to sample."""
         if iteration.sampling is None:
-            # Where two optimizers begin iterations in turn, each is sampled at its own turns.
+            # If two optimizers begin iterations in turn, each is sampled by its own count of turns.
             turn, spare = self._optimizers.turn(optimizer), self._wants_baseline(optimizer)
             due = self.here() and self._budget.due(turn, spare=spare)
             missed = self._sums(self._scalings) and not self._arrivals.watching
@@ -80,8 +81,8 @@ class Sampler:
             self._arrivals.close(parameters_of(optimizer))
 
     def ended(self, iteration: Iteration) -> None:
-        """`update()` is called: the iteration has no passes to come."""
-        # None were counted where the plain gear was left in the middle of it.
+        """Called with `update()`: the iteration has no more backward passes."""
+        # No losses were counted if the plain gear was left in the middle of the iteration.
         self._usual, self._scalings = self._scalings or self._usual, 0
         arrived = self._arrivals.end()
         if arrived is not None and iteration.sampling:
@@ -89,11 +90,11 @@ class Sampler:
             iteration.spans += arrived.spans
 
     def connect(self, recorder: Recorder | None) -> None:
-        """Another run is reported to from now on."""
+        """Report to this run from now on."""
         self._recorder = recorder
         self.drop()
 
     def drop(self) -> None:
-        """The iteration at hand is not gone on with."""
+        """Drop the current iteration."""
         self._scalings = 0
         self._arrivals.drop()

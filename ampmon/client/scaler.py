@@ -1,7 +1,8 @@
-"""`GradScaler` and `watch`: hooks around the stock scaler's methods, and nothing else. All arithmetic stays torch's.
+"""`GradScaler` and `watch`: hooks around the stock scaler's methods.
 
-The hooks sit around `_unscale_grads_`, the one place that every route passes through with scaled gradients in hand, and
-around `scale`, `step` and `update`. Each calls the stock method with what it was given and returns what that returned.
+The hooks wrap `scale`, `step`, `update` and `_unscale_grads_`, the one place where every path has scaled gradients at
+hand. Each hook calls the stock method with the same arguments and returns its result. There is one exception: a sampled
+update may unscale and measure in one pass (`Measurer.unscale`), with the same result.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ampmon.training.parameters import Models
 _MONITOR = "_ampmon_monitor"
 _OPTIONS = "_ampmon_options"
 _UNSEEN = "_ampmon_unseen"
-"""The run that is to look at the first loss of a disabled scaler."""
+"""Attribute of a disabled scaler that has scaled no loss yet: the run that checks its first loss."""
 
 S = TypeVar("S", bound=torch.amp.GradScaler)
 OnFinding: TypeAlias = Callable[[wire.Finding], object]
@@ -43,22 +44,25 @@ else:
 
 
 class _Shown:
-    """What the monitor saw and cost, or None where there is none: scaler or monitoring disabled. Never syncs."""
+    """What the monitor saw and cost, or None if the scaler or the monitoring is disabled. Never syncs."""
 
-    # No property: that would stand before what a scaler itself keeps under this name.
+    # Not a property, which would hide a `monitor` that a scaler keeps among its own attributes.
     def __get__(self, scaler: object, _: object = None) -> Monitor | None:
         monitor: Monitor | None = getattr(scaler, _MONITOR, None)
         return monitor
 
 
 class Monitored(_Base):
-    """A mixin over any GradScaler: the stock methods, with a monitor looking on."""
+    """A mixin over any GradScaler: it calls the stock methods and tells the monitor about each call."""
 
     _ampmon_monitor: Monitor | None = None
     monitor = _Shown()
 
     def _ampmon_stock(self) -> list[Any]:
-        """What stands below the methods that every iteration calls; None for what is no plain function."""
+        """The base class's functions behind scale, _unscale_grads_, step, _maybe_opt_step and update, in this order.
+
+        None for each that is not a plain function.
+        """
         stock: Any = super()
         steps = stock.step, stock._maybe_opt_step
         methods = stock.scale, stock._unscale_grads_, *steps, stock.update
@@ -177,7 +181,7 @@ class Monitored(_Base):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        # The copy makes a monitor of its own when it first scales; one that is only stored makes none.
+        # A copy creates its own monitor at its first `scale()`. A copy that is only stored creates none.
         state.pop(_MONITOR, None)
         state.pop(_UNSEEN, None)
         return state
@@ -192,10 +196,13 @@ def _attach(
     on_finding: OnFinding | None = None,
     call: Call | None = None,
 ) -> None:
-    """Give the scaler a monitor, and the process a run. A disabled one gets none: its first loss shows what to say."""
+    """Give the scaler a monitor, and begin a run if there is none.
+
+    A disabled scaler gets no monitor. Its first loss decides what to warn about.
+    """
     state = scaler.__dict__
     state[_MONITOR] = None
-    # Kept for copies, which must not drag model or function along through a pickle.
+    # Copies attach with these. Without model and on_finding, which a pickle must not carry along.
     state[_OPTIONS] = {"name": name, "monitor": monitor, "call": call}
     run = current_run.ensure()
     if run is None:
@@ -214,7 +221,7 @@ def _attach(
 
 
 def _see_unscaled(scaler: Any, loss: Any) -> None:
-    """Say the one thing to do about a disabled scaler, which the type and the place of its first loss decide."""
+    """Warn about a disabled scaler. The dtype and device of its first loss decide what the warning says."""
     run = scaler.__dict__.pop(_UNSEEN)
     call: Call | None = scaler.__dict__.get(_OPTIONS, {}).get("call")
     run.disabled(type(scaler).__name__, loss, call)
@@ -231,7 +238,7 @@ def _check(model: Models, monitor: Config | None, on_finding: OnFinding | None) 
 
 
 def _attach_copy(scaler: Any) -> None:
-    """Give a copy its monitor, in the middle of training: what goes wrong is warned of, and it goes on without one."""
+    """Give a copy its monitor in the middle of training. On an error, warn and go on without a monitor."""
     try:
         _attach(scaler, **scaler.__dict__.get(_OPTIONS, {}))
     except Exception as error:
@@ -247,18 +254,18 @@ class GradScaler(Monitored, torch.amp.GradScaler):
 
     Keyword-only arguments:
 
-    - ``model``: the module, or several, whose parameter names are shown. Default: names from the optimizer, else
-      from the models that the process holds, else index and shape. To find these models, the first scaler looks once
-      through all objects: 35 ms for 467 000. ``Config(activations=...)`` needs ``model``. Pass a compiled model as
-      `torch.compile` returned it.
+    - ``model``: the module or modules whose parameter names are shown. By default, names come from the optimizer, else
+      from the models in the process, else from index and shape. To find these models, the first scaler searches all
+      Python objects once: 35 ms for 467 000 objects. ``Config(activations=...)`` needs ``model``. Pass a compiled model
+      as `torch.compile` returned it.
     - ``name``: name of the scaler's series, if a process has several scalers.
-    - ``monitor``: an `ampmon.Config`: what is measured, and how often.
-    - ``on_finding``: called on its own thread with each `ampmon.wire.Finding` that is new or more severe. Its
-      exceptions are counted. Never called offline. Copies of the scaler have none.
+    - ``monitor``: an `ampmon.Config` that says what to measure, and how often.
+    - ``on_finding``: a function that is called on its own thread with each `ampmon.wire.Finding` that is new or more
+      severe. Its exceptions are counted as errors. It is never called offline, and copies of the scaler have none.
 
     Raises TypeError if ``device`` is a number, as in the old spelling ``GradScaler(65536.0)``, and ConfigurationError
-    for activations without a model. The constructor may write to disk and start the sender process. After that,
-    nothing of ampmon's raises, syncs or waits.
+    for activations without a model. The constructor may write to disk and start the sender process. After that, ampmon
+    never raises, syncs or blocks.
     """
 
     def __init__(  # noqa: PLR0913 - the stock scaler's six, and four more by keyword
@@ -313,8 +320,8 @@ def watch(
     Use it for a scaler that a framework created: torch's, FSDP's `ShardedGradScaler` or a vendor's subclass. References
     to the scaler stay valid. It pickles as its own class, without the monitor. A second `watch` replaces the monitor.
 
-    Takes the keyword arguments of `GradScaler`. Raises TypeError if ``scaler`` is no GradScaler, and ConfigurationError
-    for activations without a model. May write to disk and start the sender process. Never syncs.
+    Takes the keyword-only arguments of `GradScaler`. Raises TypeError if ``scaler`` is not a GradScaler, and
+    ConfigurationError for activations without a model. May write to disk and start the sender process. Never syncs.
     """
     if not callable(getattr(scaler, "update", None)) or not callable(
         getattr(scaler, "is_enabled", None)
@@ -327,7 +334,7 @@ def watch(
 
 
 def adopt(scaler: Any) -> None:
-    """Watch a scaler whose script does not name ampmon, as under `ampmon run`."""
+    """Watch a scaler of a script that does not use ampmon itself, as under `ampmon run`."""
     _watch(scaler, call=call_of(scaler, watched=False))
 
 
@@ -349,16 +356,16 @@ def _watched_class(base: type) -> type:
             "__qualname__": base.__qualname__,
             "_ampmon_base": base,
         }
-        if hasattr(base, "monitor"):  # and means another thing by it
+        if hasattr(base, "monitor"):  # the class uses this name for something else
             members["monitor"] = inspect.getattr_static(base, "monitor")
         _watched[base] = type(base.__name__, (Monitored, base), members)
     return _watched[base]
 
 
 def _reduce_to_base(scaler: Any, protocol: int) -> tuple[Any, ...]:
-    """Pickle and copy as the class that the scaler was made as."""
+    """Pickle and copy the scaler as its original class."""
     base = type(scaler)._ampmon_base
     state = scaler.__getstate__()
     state.pop(_OPTIONS, None)
-    # The standard library's own rebuilder, so that the pickle loads where there is no ampmon.
+    # The standard library's own rebuilder, so the pickle loads without ampmon.
     return copyreg._reconstructor, (base, object, None), state  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What goes wrong in the monitor: counted, shown once to the user, and reported. Training goes on."""
+"""Handles errors of the monitor: counts them, warns the user once, and reports them. Training goes on."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ampmon.system import signals
 
 
 ERRORS_IN_FULL = 100
-"""Errors of the monitor beyond these are reported in hundreds."""
+"""Errors beyond this number are reported in hundreds."""
 
 
 class AmpmonWarning(UserWarning):
-    """Category of ampmon's warnings: the monitoring has a problem, and training continues. Each kind appears once."""
+    """Category of ampmon's warnings: monitoring has a problem, and training continues. Each kind appears once."""
 
 
 def warn(message: str) -> None:
-    """Warn the user. Never raises: not where a filter makes errors of warnings, nor where nobody listens."""
+    """Warn the user. Never raises, even if a filter turns warnings into errors or stderr is closed."""
     try:
         warnings.warn(message, AmpmonWarning, stacklevel=2)
     except Exception as error:
@@ -29,7 +29,7 @@ def warn(message: str) -> None:
 
 
 class Troubles:
-    """Counts ``errors``, and warns once for each place. Whoever inherits it writes events."""
+    """Counts ``errors``, and warns once for each place. Subclasses write the events."""
 
     def __init__(self) -> None:
         self.errors = 0
@@ -40,9 +40,9 @@ class Troubles:
         raise NotImplementedError
 
     def failed(self, where: str, error: BaseException) -> None:
-        """Count an error of the monitor's own, warn once for each place, and report it.
+        """Count an error of the monitor, warn once for each place, and report it.
 
-        Raises, as all that a training calls, nothing but what a signal handler of the user's does.
+        Like everything that training calls, it raises only what a signal handler of the user raises.
         """
         self.errors += 1
         try:

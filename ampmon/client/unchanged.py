@@ -1,4 +1,4 @@
-"""`auto`: watches whatever scalers a process makes, as `ampmon run` does, from code."""
+"""`auto`: watches every scaler that a process creates. It does from code what `ampmon run` does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ampmon.training import built
 def auto() -> None:
     """Watch every GradScaler that this process creates from now on, in any library.
 
-    It does what `ampmon run` does, where that cannot be used: in notebooks, Ray workers, and a Python started with
-    ``-I`` or ``-S``. A second call does nothing. Imports no torch. Never raises, writes or syncs.
+    Use it where `ampmon run` cannot be used: in notebooks, in Ray workers, and with a Python started with ``-I`` or
+    ``-S``. A second call does nothing. Imports no torch. Never raises, writes or syncs.
     """
     if "torch" in sys.modules:
         built.see_modules()

@@ -1,1 +1,1 @@
-"""Number formats, the exponent histogram and how sure a sample is. Pure; no torch."""
+"""Number formats, the exponent histogram and the error of samples: pure functions without torch."""

@@ -1,7 +1,7 @@
-"""Floating-point formats: every limit follows from the widths of exponent and mantissa (IEEE 754-2019, 3.3).
+"""Floating-point formats. Every limit follows from the widths of exponent and mantissa (IEEE 754-2019, 3.3).
 
-Knows nothing of tensors. The two fp8 formats are those of arXiv 2209.05433: E5M2 keeps IEEE's infinities, E4M3 gives
-up infinity and all but one NaN pattern for range, which `reserved_top` counts.
+The two fp8 formats are those of arXiv 2209.05433. E5M2 keeps IEEE's infinities. For more range, E4M3 gives up infinity
+and all NaN patterns but one, which `reserved_top` counts.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 class FloatFormat:
     """A binary floating-point format.
 
-    ``reserved_top`` is the number of largest significands of the topmost usable exponent that do not encode a number;
-    ``ieee_specials`` says whether a whole exponent code is spent on infinity and NaN.
+    ``reserved_top`` is how many of the largest significands at the highest usable exponent encode no number.
+    ``ieee_specials`` says whether infinity and NaN take up a whole exponent code.
     """
 
     name: str
@@ -58,7 +58,7 @@ class FloatFormat:
 
     @property
     def flush_threshold(self) -> float:
-        """Largest magnitude that rounds to zero: half of `min_subnormal`, the tie going to even, which is zero."""
+        """Largest magnitude that rounds to zero: half of `min_subnormal`, a tie that rounds to even, so to zero."""
         return self.min_subnormal / 2
 
     @property

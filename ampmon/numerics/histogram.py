@@ -1,6 +1,6 @@
-"""The exponent histogram and all that is derived from it: pure functions of numpy arrays, shared by probe and service.
+"""The exponent histogram and everything derived from it: pure functions of numpy arrays, shared by probe and service.
 
-Bin ``i`` of 64 counts the elements with ``2^(i-40) <= |g| < 2^(i-39)``; the first and the last bin also take what lies
+Bin ``i`` of 64 counts the elements with ``2^(i-40) <= |g| < 2^(i-39)``. The first and the last bin also take what lies
 beyond them. A power-of-two scale change therefore shifts the histogram by whole bins, and fp16's classes are whole
 ranges of bins.
 """
@@ -24,13 +24,13 @@ EXPONENT_MIN = -40
 """Exponent of bin 0."""
 
 ON_GRID_SHARE = 0.99
-"""A parameter with fewer of its elements on fp16's grid has gradients made or summed in fp32."""
+"""A parameter with a smaller share of its elements on fp16's grid has gradients made or summed in fp32."""
 
 RUN = 16
 """Neighbouring elements that a sample takes together: a cache line of fp32. Their values are not independent."""
 
 SMALL_CLASSES = ("zero", "below_grid", "subnormal")
-"""Classes of the elements that fp16 does not hold in full, as `Classes` names them."""
+"""Classes of the elements that fp16 does not hold in full, by their names in `Classes`."""
 
 SMALL = len(SMALL_CLASSES)
 
@@ -41,13 +41,13 @@ _FIELDS = ("looked", "zeros", "on_grid", "inf", "nan")
 
 
 def bin_of(exponent: int) -> int:
-    """The bin of magnitudes in ``[2^exponent, 2^(exponent+1))``."""
+    """Return the bin of magnitudes in ``[2^exponent, 2^(exponent+1))``."""
     return min(max(exponent - EXPONENT_MIN, 0), BINS - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """A partition of elements by what fp16 makes of them; fields are counts, any shape."""
+    """A partition of elements by how fp16 represents them. Fields are counts of any shape."""
 
     not_finite: Ints
     zero: Ints
@@ -69,9 +69,9 @@ class Classes:
 class Statistics:
     """Statistics of n gradients: counts are int64 [n], ``histogram`` int64 [n, 64], the rest float64 [n].
 
-    ``parameters`` int32 [n] are indices into the stream's header. ``run_squares`` int64 [n, 3] is, where a sample was
-    looked at, the sum over its runs of the square of how many elements of each are zero, below the grid, subnormal; 0
-    where every element was looked at, or where that is not known.
+    ``parameters`` int32 [n] are indices into the stream's header. ``run_squares`` int64 [n, 3] is for samples: the sum,
+    over the runs, of the square of a run's zero, below-grid and subnormal counts. It is 0 where every element was
+    looked at, or where it is not known.
     """
 
     parameters: npt.NDArray[np.int32]
@@ -90,15 +90,15 @@ class Statistics:
 
     @property
     def grid_mask(self) -> npt.NDArray[np.bool_]:
-        """Which parameters have gradients that fp16 made: at least 99 % of the elements on its grid."""
+        """A mask of the parameters whose gradients fp16 made: at least 99 % of their elements are on its grid."""
         return self.on_grid >= ON_GRID_SHARE * self.looked
 
     def select(self, mask: npt.NDArray[Any]) -> Statistics:
-        """The rows that a boolean mask or an index array picks."""
+        """Return the rows that a boolean mask or an index array selects."""
         return Statistics(*(getattr(self, name)[mask] for name in self.__slots__))
 
     def renumbered(self, parameters: Ints) -> Statistics:
-        """The same of other parameters, int [n]."""
+        """Return the same statistics for other parameters, int [n]."""
         return replace(self, parameters=parameters.astype(np.int32))
 
     def classes(self) -> Classes:
@@ -106,7 +106,7 @@ class Statistics:
 
     @classmethod
     def nothing(cls, parameters: Sequence[int]) -> Statistics:
-        """Statistics of no elements, a row for each of ``parameters``."""
+        """Return statistics of no elements, with a row for each of ``parameters``."""
         n = len(parameters)
         zeros = {name: np.zeros(n, np.int64) for name in _FIELDS}
         return cls(
@@ -120,7 +120,10 @@ class Statistics:
 
     @classmethod
     def added(cls, parts: Sequence[Statistics]) -> Statistics:
-        """Statistics of all elements in at least one of ``parts``: a row for each parameter, as they are first met."""
+        """Return statistics of all elements in ``parts``, of which there must be at least one.
+
+        There is a row for each parameter, in the order in which parameters first occur.
+        """
         joined = cls(
             *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__)
         )
@@ -131,15 +134,15 @@ class Statistics:
             for name in (*_FIELDS, "sum_squares", "histogram", "run_squares"):
                 np.add.at(getattr(added, name), place, getattr(joined, name))
             np.maximum.at(added.amax, place, joined.amax)
-        # Where the runs of one part are not known, as of one that was looked at in full, those of the sum are not.
+        # If one part's runs are unknown, as when it was looked at in full, those of the sum are unknown too.
         row, column = np.nonzero((joined.run_squares == 0) & (joined.classes().small > 0))
         added.run_squares[place[row], column] = 0
         return added
 
     def divided(self, by: Ints) -> Statistics:
-        """What each of ``by`` [n] tensors has on average, where these are sums over so many. amax stays the largest.
+        """Return the averages over ``by`` [n] tensors, if these statistics are the sums. amax stays the largest.
 
-        Counts are rounded, such that the classes of the elements still add up.
+        Counts are rounded so that the classes of the elements still add up.
         """
         counts = np.concatenate(
             [*(each[:, None] for each in (self.zeros, self.inf, self.nan)), self.histogram], axis=1
@@ -163,7 +166,10 @@ class Statistics:
         )
 
     def instead(self, of: Statistics) -> Statistics:
-        """These, in the place of what ``of`` says of the same parameters where both are finite, but for their norm."""
+        """Return ``of`` with the rows of its parameters replaced by these, where both are finite.
+
+        ``sum_squares``, and so the norm, stays that of ``of``.
+        """
         found = {parameter: row for row, parameter in enumerate(self.parameters.tolist())}
         rows = np.array([found.get(each, -1) for each in of.parameters.tolist()], np.int64)
         finite = self.inf + self.nan == 0
@@ -186,7 +192,7 @@ class Statistics:
 
     @classmethod
     def from_wire(cls, wire: Gradients) -> Statistics:
-        """The arrays of a record. Raises ValueError, naming the field, for lengths or counts that cannot be."""
+        """Return the statistics in a record. Raises ValueError, naming the field, for impossible lengths or counts."""
         parameters = _array("parameters", wire.parameters, "<i4", None)
         n = len(parameters)
         statistics = cls(
@@ -204,9 +210,9 @@ class Statistics:
 
     @classmethod
     def of_alike(cls, wires: Sequence[Gradients]) -> list[Statistics]:
-        """The arrays of m records of the same parameters, checked together: several times faster than one by one.
+        """Return the statistics of m records of the same parameters. Several times faster than one by one.
 
-        Raises ValueError where they are not of the same parameters, or where one of them cannot be.
+        Raises ValueError if their parameters differ, or if any of them has impossible lengths or counts.
         """
         n = len(_array("parameters", wires[0].parameters, "<i4", None))
         if any(wire.parameters != wires[0].parameters for wire in wires):
@@ -233,7 +239,7 @@ class Statistics:
         ]
 
     def check(self) -> None:
-        """Raise ValueError, naming the field, for counts that cannot be."""
+        """Raise ValueError, naming the field, for impossible counts."""
         if (self.parameters < 0).any() or len(np.unique(self.parameters)) != len(self.parameters):
             raise ValueError("gradients.parameters: indices must be distinct and not negative")
         for name in (*_FIELDS, "histogram"):
@@ -251,7 +257,7 @@ class Statistics:
 
 
 def no_runs(n: int) -> Ints:
-    """The run squares of n gradients of which there are none: every element was looked at, or nobody knows."""
+    """Return the run squares of n gradients without any: every element was looked at, or they are unknown."""
     return np.zeros((n, SMALL), np.int64)
 
 
@@ -268,7 +274,7 @@ def _array(name: str, data: bytes, dtype: str, length: int | None) -> npt.NDArra
 def _arrays(
     name: str, records: Sequence[bytes], dtype: str, shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
-    """The arrays of m records of one shape, [m, *shape]."""
+    """Decode one field of m records into an array [m, *shape]."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if any(len(data) != size for data in records):
         raise ValueError(f"gradients.{name}: not all are {size} bytes")
@@ -276,7 +282,7 @@ def _arrays(
 
 
 def classify(histogram: Ints, zeros: Ints, not_finite: Ints, into: FloatFormat = FP16) -> Classes:
-    """The classes of elements counted by histograms [..., 64]; ``zeros`` and ``not_finite`` are [...]."""
+    """Return the classes of elements counted by histograms [..., 64]. ``zeros`` and ``not_finite`` are [...]."""
     grid = bin_of(into.exponent_min_subnormal)
     normal = bin_of(into.exponent_min_normal)
     return Classes(
@@ -289,22 +295,22 @@ def classify(histogram: Ints, zeros: Ints, not_finite: Ints, into: FloatFormat =
 
 
 def headroom_bits(amax: Floats, into: FloatFormat = FP16) -> Floats:
-    """Bits between the largest magnitude and the format's largest number: ``log2(max / amax)``.
+    """Return the bits between the largest magnitude and the format's largest number: ``log2(max / amax)``.
 
-    NaN where amax is NaN, -inf where it is infinite, +inf where all is zero.
+    NaN where amax is NaN, -inf where it is infinite, +inf where it is zero.
     """
     with np.errstate(divide="ignore"):
         return np.asarray(np.log2(into.max) - np.log2(amax), dtype=np.float64)
 
 
 def gradient_norm(sum_squares: Floats, scale: Floats) -> Floats:
-    """The unscaled 2-norm, from the sum of squares of scaled elements: shards add up before, replicas must not."""
+    """Return the unscaled 2-norm from the sum of squares of scaled elements. Add up shards before, but not replicas."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.sqrt(sum_squares) / scale, dtype=np.float64)
 
 
 def shift(histogram: Ints, bits: int) -> Ints:
-    """The histogram [..., 64] as it would be at ``2^bits`` times the scale; the end bins take what leaves the range."""
+    """Return the histogram [..., 64] at ``2^bits`` times the scale. The end bins take what leaves the range."""
     shifted = np.zeros_like(histogram)
     source = np.arange(BINS)
     target = np.clip(source + bits, 0, BINS - 1)
@@ -314,10 +320,10 @@ def shift(histogram: Ints, bits: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Shares of the elements of histograms [...] at another scale, or in another format: each lies between two.
+    """Shares of the elements of histograms [...] at another scale or in another format, each between two bounds.
 
-    One format's limits lie within bins: the ``least`` counts those bins as on this side of the limit, the ``most`` as
-    beyond it. Elements that are zero already are in no bin, and in none of these.
+    A format's limit may lie within a bin. The ``least`` excludes that bin and the ``most`` includes it. Elements that
+    are already zero are in no bin, and in none of these shares.
     """
 
     flushed_least: Floats
@@ -331,10 +337,10 @@ class Elsewhere:
 def elsewhere(
     histogram: Ints | Floats, elements: Ints | Floats, bits: int, into: FloatFormat = FP16
 ) -> Elsewhere:
-    """What a format makes of ``elements`` [...], counted by histograms [..., 64], at ``2^bits`` times their scale.
+    """Return how a format represents ``elements`` [...] at ``2^bits`` times their scale, from histograms [..., 64].
 
-    What rounds to zero lies at or below half of the smallest subnormal number, in whose bin others round up; what
-    overflows begins within the bin of the largest number.
+    Magnitudes up to half of the smallest subnormal number round to zero, and the others in the bin of that half round
+    up. Overflow begins within the bin of the largest number.
     """
     most = np.maximum(elements, 1)
 

@@ -1,8 +1,8 @@
-"""What a sample of runs says of all elements: the variance of a share, and an interval around it. Pure; no torch.
+"""Estimates the error of a sample of runs: the variance of a share, and an interval around it. Pure; no torch.
 
-A sample is m of a tensor's runs of 16 neighbours, drawn at random without replacement: cluster sampling with clusters
-of one size (Cochran, Sampling Techniques, 3rd ed. 1977, ch. 9). Several tensors are strata, each of the weight that it
-has among all elements (ch. 5). Shapes broadcast throughout.
+A sample is m of a tensor's runs of 16 neighbours, drawn at random without replacement. This is cluster sampling with
+clusters of one size (Cochran, Sampling Techniques, 3rd ed. 1977, ch. 9). Several tensors are strata, each weighted by
+its share of all elements (ch. 5). Shapes broadcast throughout.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ _EACH_BYTE = np.uint64(0x0101010101010101)
 
 
 def run_counts(member: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """How many elements of each run are members: bool [16 * m], runs one after another, to int64 [m]."""
-    # Eight flags are added up at once, as the bytes of one integer: a sum along rows of 16 takes ten times as long.
+    """Return how many elements of each run are members: from bool [16 * m], run after run, to int64 [m]."""
+    # Add eight flags at once, as the bytes of one integer. A sum along rows of 16 takes ten times as long.
     halves = member.view(np.uint64).reshape(-1, RUN // 8)
     together = (halves[:, 0] + halves[:, 1]) * _EACH_BYTE
     return np.asarray(together >> np.uint64(56), np.int64)
 
 
 def elements_of(looked: Ints, numel: Ints, sample: int | None, samples: int = 1) -> Ints:
-    """How many elements those looked at stand for, [..., n], where ``sample`` are looked at of tensors with more.
+    """Return how many elements the ``looked`` ones represent, [..., n].
 
-    Where fewer were looked at there were no more: a sparse gradient has only some rows. Of several ``samples`` together
-    some may have had none of a tensor; they are looked at in whole runs, so what is over a multiple of a sample is few.
+    ``sample`` is how many are looked at in a larger tensor; None means all. If fewer were looked at, there were no
+    more: a sparse gradient has only some rows. ``looked`` may cover several ``samples`` together, and some of these may
+    lack a tensor. Samples take whole runs, so ``looked`` is only slightly above a multiple of ``sample``.
     """
     if sample is None:
         return looked
@@ -42,10 +43,10 @@ def elements_of(looked: Ints, numel: Ints, sample: int | None, samples: int = 1)
 
 
 def grain(looked: Ints, numel: Ints) -> Floats:
-    """(1 - f) / m for m runs, a part f of a tensor's: the variance of their mean, over that between runs.
+    """Return (1 - f) / m for m runs, a fraction f of a tensor's: the variance of their mean over that between runs.
 
-    Times p (1 - p) it is the most that the variance of a share p can be: were the elements of each run all alike. 0
-    where every element was looked at.
+    Times p (1 - p), it is the largest possible variance of a share p, reached if the elements of each run are all
+    alike. 0 where every element was looked at.
     """
     runs = np.maximum(looked / RUN, 1.0)
     unseen = 1.0 - np.minimum(runs / np.maximum(np.ceil(np.asarray(numel) / RUN), 1.0), 1.0)
@@ -53,10 +54,11 @@ def grain(looked: Ints, numel: Ints) -> Floats:
 
 
 def share_variance(counts: Ints, squares: Ints, looked: Ints, numel: Ints) -> Floats:
-    """Variance of a tensor's share ``counts / looked``, estimated without bias from how runs differ (Cochran, eq. 9.2).
+    """Return an unbiased estimate of the variance of a tensor's share ``counts / looked`` (Cochran, eq. 9.2).
 
-    ``squares`` is the sum over runs of the square of what each has of ``counts``; where that is not known (less than
-    ``counts``, which it cannot be), and of one run alone, elements of a run are taken for alike.
+    It comes from the differences between runs. ``squares`` is the sum, over the runs, of the square of each run's part
+    of ``counts``. A value below ``counts``, which is impossible, means unknown. If it is unknown or there is only one
+    run, the elements of a run are assumed to be alike.
     """
     runs = np.maximum(looked / RUN, 1.0)
     bounded = np.where((squares >= counts) & (runs >= 2), squares, RUN * counts)
@@ -67,12 +69,13 @@ def share_variance(counts: Ints, squares: Ints, looked: Ints, numel: Ints) -> Fl
 def interval(
     share: Floats, variance: Floats, grain: Floats, z: float = Z_95
 ) -> tuple[Floats, Floats]:
-    """Low and high end of a share's interval: Wilson's, with the number of independent elements that has its variance.
+    """Return the low and high end of a share's Wilson interval.
 
-    That number is p (1 - p) / variance (Kish, Survey Sampling, 1965), at least 1 / ``grain``, which it is where none or
-    all are in the class and nothing is known of its variance. Wilson's interval holds its coverage for rare classes,
-    where the symmetric one does not (Franco et al., J. Survey Statistics and Methodology 7, 2019). [share, share] where
-    every element was looked at.
+    The interval is that of as many independent elements as would have the same variance. Their number is
+    p (1 - p) / variance (Kish, Survey Sampling, 1965), and at least 1 / ``grain``. It is 1 / ``grain`` where no or all
+    elements are in the class, because the variance is then unknown. Wilson's interval keeps its coverage for rare
+    classes, where the symmetric one does not (Franco et al., J. Survey Statistics and Methodology 7, 2019). The result
+    is [share, share] where every element was looked at.
     """
     spread = share * (1.0 - share)
     inside = spread > 0
@@ -84,6 +87,6 @@ def interval(
 
 
 def standard_error(share: Floats, variance: Floats, grain: Floats) -> Floats:
-    """A share's standard error as its interval has it: the root of the variance, but not 0 for a class not seen."""
+    """Return a share's standard error from its interval: the root of the variance, but not 0 for an unseen class."""
     low, high = interval(share, variance, grain)
     return np.asarray((high - low) / (2 * Z_95), np.float64)

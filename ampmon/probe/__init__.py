@@ -1,1 +1,1 @@
-"""The device side of the monitor: reads gradients, on the device they are on, and never waits for it."""
+"""The device side of the monitor: measures gradients on the device that holds them and never waits for it."""

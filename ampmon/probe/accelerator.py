@@ -1,6 +1,6 @@
-"""Streams and events of any device that works on its own time. Knows not what they are used for.
+"""Streams and events of any asynchronous device.
 
-From torch 2.6 on `torch.accelerator` has them for every backend. Before, only CUDA has them.
+From torch 2.6 on, `torch.accelerator` provides them for every backend. Before that, only CUDA has them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GENERIC = hasattr(torch, "accelerator")
 
 @cache
 def is_asynchronous(device: torch.device) -> bool:
-    """Whether copies from the device can be left to arrive: it has events, and pinned memory on the host."""
+    """Return whether the device supports asynchronous copies: it has events, and the host has pinned memory for it."""
     if device.type == "cuda":
         return True
     if device.type in ("cpu", "meta") or not _GENERIC:
@@ -35,19 +35,19 @@ def is_asynchronous(device: torch.device) -> bool:
 
 
 def current_stream(device: torch.device) -> Any:
-    """The stream that work on the device is enqueued to now. Its ``stream_id`` is unique."""
+    """Return the stream that receives the device's work now. Its ``stream_id`` is unique."""
     return (
         torch.accelerator.current_stream(device) if _GENERIC else torch.cuda.current_stream(device)
     )
 
 
 def stream_id(device: torch.device) -> int:
-    """The id of its current stream; 0 where it has none."""
+    """Return the id of the device's current stream, or 0 for a device without streams."""
     return int(current_stream(device).stream_id) if is_asynchronous(device) else 0
 
 
 def new_event(device: torch.device, *, timed: bool = False) -> Any:
-    """An event to record on a stream of the device."""
+    """Return an event to record on a stream of the device. Pass ``timed`` to measure elapsed time with it."""
     if _GENERIC:
         return torch.Event(device, enable_timing=timed)
     return torch.cuda.Event(enable_timing=timed)
@@ -55,14 +55,14 @@ def new_event(device: torch.device, *, timed: bool = False) -> Any:
 
 @contextmanager
 def on(stream: Any) -> Iterator[None]:
-    """Enqueue work to this stream within the block. None is a device that has none: nothing changes."""
+    """Enqueue the block's work on this stream. None, for a device without streams, changes nothing."""
     if stream is None:
         yield
     elif not _GENERIC:
         with torch.cuda.stream(stream):
             yield
     else:
-        # To set a stream makes its device the current one too.
+        # `set_stream` also makes the stream's device current, so restore the current stream of both devices.
         before = torch.accelerator.current_stream(), torch.accelerator.current_stream(stream.device)
         torch.accelerator.set_stream(stream)
         try:

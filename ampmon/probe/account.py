@@ -1,4 +1,4 @@
-"""Keeps account of what the monitor takes of the training's time: by the clock here, by events on devices."""
+"""Accounts for the time that the monitor takes from training: by a clock on the host, by events on devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ampmon.probe.timing import DeviceTimer, TimedSpan
 
 
 class Account:
-    """The monitor's cost, update by update, as far as it is known. Times are those of ``clock``, in nanoseconds."""
+    """The monitor's known cost, update by update. Points in time are readings of ``clock``, in nanoseconds."""
 
     def __init__(
         self,
@@ -24,11 +24,11 @@ class Account:
         self._timer = timer
         self._busy_us = self._elapsed_us = 0.0
         self._plain = self._plain_ns = self._plain_elapsed_ns = 0
-        """Updates of the plain gear since the last that was not, what they cost, and how long they took."""
+        """Updates of the plain gear since the last update of the full gear: their number, cost and duration."""
         self.restart()
 
     def restart(self) -> None:
-        """The next update is the first of a series: what went before belongs to none."""
+        """Start a new series: the next update is its first. Discards time that belongs to no update."""
         self._last_ns: int | None = None
         self._spent_ns = self._owed_ns = 0
         self._handing_over = {False: 0, True: 0}
@@ -36,27 +36,30 @@ class Account:
 
     @property
     def awaiting(self) -> bool:
-        """Whether the time of something on a device is still to arrive."""
+        """Whether any time measured on a device is still pending."""
         return self._timer.awaiting
 
     @property
     def overhead(self) -> float:
-        """The share of the time between updates that the monitor took, 0 to 1; 0 before there were two."""
+        """The share of the time between updates that the monitor took, 0 to 1; 0 before the second update."""
         busy_us = self._busy_us + self._plain_ns / 1000
         elapsed_us = self._elapsed_us + self._plain_elapsed_ns / 1000
         return busy_us / elapsed_us if elapsed_us else 0.0
 
     def spend(self, started: int) -> None:
-        """Count the time since ``started`` as spent on the update at hand."""
+        """Charge the time since ``started`` to the current update."""
         self._spent_ns += self.clock() - started
 
     def lap(self, now: int) -> float | None:
-        """Microseconds since the last update; None at the first."""
+        """Return the microseconds between the last update and ``now``, or None at the first update."""
         last, self._last_ns = self._last_ns, now
         return None if last is None else (now - last) / 1000
 
     def plain(self, now: int) -> tuple[float, float]:
-        """`lap` and `settle` for an update of the plain gear. The budget hears of it with the next that is not."""
+        """Do `lap` and `settle` for an update of the plain gear; return its duration and cost in us.
+
+        The next update of the full gear passes them on to the budget.
+        """
         assert self._last_ns is not None
         elapsed_ns, cost_ns = now - self._last_ns, self._owed_ns + self._spent_ns
         self._last_ns, self._spent_ns = now, 0
@@ -66,7 +69,7 @@ class Account:
         return elapsed_ns / 1000, cost_ns / 1000
 
     def _end_plain(self) -> tuple[int, float, float]:
-        """How many plain updates there were, how long they took and what they cost, in us. None are left."""
+        """Return the plain updates' number, duration and cost (us), add them to the totals, and reset them."""
         updates, elapsed_us, cost_us = (
             self._plain,
             self._plain_elapsed_ns / 1000,
@@ -80,11 +83,11 @@ class Account:
     def settle(
         self, duration: float | None, beside: float, spans: list[TimedSpan], *, sampled: bool
     ) -> float:
-        """What was spent since the last update, in us, for its record; the budget takes note of it.
+        """Return the cost since the last update in us, for the update's record, and inform the budget.
 
-        ``duration`` is `lap`'s; ``beside`` is what was spent on other things than gradients and records, in us. What a
-        device took is in it as soon as it is known, an update or more later. What it takes to hand a record over is
-        known only then: that of the last one like it stands in for the budget.
+        ``duration`` comes from `lap`. ``beside`` is the time spent on anything but gradients and records, in us. The
+        cost includes device time once it is known, one or more updates later. The time to hand over this record is
+        not known yet. For the budget, that of the last record of the same kind (sampled or not) replaces it.
         """
         spent_ns, self._spent_ns = self._spent_ns, 0
         usual = (spent_ns + self._handing_over[sampled]) / 1000
@@ -110,11 +113,11 @@ class Account:
         elif sampled:
             self.budget.updated(elapsed / updates, cost / updates, sampled=False, updates=updates)
             self.budget.updated(duration, usual, sampled=True, beside=beside)
-        else:  # one in many, which looks for news: it weighs as much as any
+        else:  # a full update after many plain ones: it counts as one of them
             updates += 1
             mean, elapsed = (cost + usual) / updates, (elapsed + duration) / updates
             self.budget.updated(elapsed, mean, sampled=False, beside=beside, updates=updates)
 
     def handed_over(self, started: int, *, sampled: bool) -> None:
-        """A record was handed over, since ``started``: it counts as spent before the next update."""
+        """Charge the time since ``started``, which handing over a record took, to the next update."""
         self._owed_ns = self._handing_over[sampled] = self.clock() - started

@@ -1,4 +1,4 @@
-"""Keeps something that could be done in every update within a share of the time."""
+"""Limits work that could run in every update to a share of the time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 
 _SAVED_NS = 200_000_000
-"""What may be saved up, and is there at the start: overflows are most likely in the first updates."""
+"""The largest balance, and the initial one: overflows are most likely in the first updates."""
 
 
 class Allowance:
-    """Whether work may be done: on the whole for ``share`` of the time, 0 to 1. ``clock`` gives nanoseconds."""
+    """Decides whether work may run, for at most ``share`` of the time overall (0 to 1). ``clock`` gives nanoseconds."""
 
     def __init__(self, share: float, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._share = share
@@ -21,13 +21,16 @@ class Allowance:
         self._took = 0
 
     def begin(self) -> int | None:
-        """The time, if what the work took last is there to be spent; else None."""
+        """Return the current time if the balance covers the work's last duration, else None.
+
+        With a ``share`` of 1 the work may always run.
+        """
         now = self._clock()
         self._left = min(self._left + self._share * (now - self._looked), _SAVED_NS)
         self._looked = now
         return now if self._left >= self._took or self._share >= 1 else None
 
     def end(self, began: int) -> None:
-        """The work is done."""
+        """Charge the time since ``began`` to the balance."""
         self._took = self._clock() - began
         self._left -= self._took

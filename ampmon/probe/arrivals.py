@@ -1,7 +1,8 @@
-"""Measures what backward passes bring to parameters: the gradient of one pass, which fp16 held, and not their sum.
+"""Measures the gradient that each backward pass brings to a parameter, because fp16 held that and not the sum.
 
-A hook on a parameter sees it before it is added to ``.grad``, and before DDP's ranks are averaged. Hooks are there only
-in iterations that are to be sampled. Nothing here keeps a gradient alive, changes one, or waits for a device.
+A hook on the parameter sees the gradient before it is added to ``.grad``, and before DDP averages over ranks. Hooks
+exist only in iterations that are due for a sample. Nothing here keeps a gradient alive, changes one, or waits for a
+device.
 """
 
 from __future__ import annotations
@@ -28,30 +29,30 @@ from ampmon.probe.timing import DeviceTimer, TimedSpan
 
 
 PASSES = 4
-"""So many of an iteration's passes are measured, at even distances, and the first that reaches a parameter."""
+"""The most passes measured in an iteration, evenly spaced, besides the first pass that reaches a parameter."""
 _ALONE = 1 << 16
-"""So many elements are measured where they are; fewer are copied, and measured with others: a call costs more."""
+"""At least this many elements are measured in place. Fewer are copied and measured with others: a call costs more."""
 _ROOM = 1 << 17
-"""Copied elements that wait to be measured, at most: 512 kB of fp32."""
+"""The most copied elements that wait to be measured: 512 kB of fp32."""
 
 
 @dataclass(slots=True)
 class Arrived:
-    """Statistics of what passes brought to parameters, on the host or on their way there."""
+    """Statistics of the gradients that passes brought to parameters, on the host or on their way there."""
 
     passes: dict[int, int]
-    """How many were measured, by the parameter's place in the header."""
+    """The number of measured passes, by the parameter's place in the header."""
     statistics: list[Statistics]
     packed: list[tuple[list[int], Readback]]
     spans: list[TimedSpan]
-    """What was timed of the work on devices."""
+    """Timed work on devices."""
 
     def ready(self) -> bool:
-        """Whether all values are on the host. Does not wait."""
+        """Return whether all values are on the host. Does not wait."""
         return all(each.ready() for _, each in self.packed)
 
     def result(self) -> Statistics:
-        """What one pass brought on average, a row for each parameter. Waits for values that are not there yet."""
+        """Return the average over measured passes, a row for each parameter. Waits for values not yet on the host."""
         fetched = [eager.unpack(copy.result(), places) for places, copy in self.packed]
         added = Statistics.added([*self.statistics, *fetched])
         return added.divided(np.array([self.passes[each] for each in added.parameters.tolist()]))
@@ -59,7 +60,10 @@ class Arrived:
 
 @dataclass(slots=True)
 class _ElementTray:
-    """Elements that wait on one stream of a device: of each tensor those to look at, its place, and how many it has."""
+    """Elements of one dtype that wait to be measured on one stream of a device.
+
+    For each tensor, ``parts`` has the elements to measure, ``places`` its place in the header, and ``numels`` its size.
+    """
 
     parts: list[torch.Tensor] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
@@ -70,10 +74,10 @@ class _ElementTray:
 
 
 class Arrivals:
-    """Hooks the parameters of an iteration, and gathers what its backward passes bring to them.
+    """Hooks the parameters during an iteration and measures the gradients that its backward passes bring to them.
 
-    ``living`` gives the parameters that there are, with their places in the header. A pass that makes a graph of itself
-    is left out: `torch.autograd.grad` hands out what it brings, and adds it to no gradient.
+    ``living`` yields the existing parameters with their places in the header. A pass that builds a graph of itself is
+    left out: `torch.autograd.grad` returns the gradients of such a pass and adds them to no ``.grad``.
     """
 
     def __init__(
@@ -88,22 +92,22 @@ class Arrivals:
         self._sample = sample
         self._report = report
         self._account, self._timer = account, timer
-        # A generator of its own: training's must not notice.
+        # Its own generator, so that training's random numbers stay the same.
         self._random = np.random.default_rng()
         self._probes: dict[torch.device, DeviceProbe] = {}
-        """One for each device: each has its own thread in a backward pass."""
+        """One for each device, because each has its own thread in a backward pass."""
         self._handles: dict[int, Any] = {}
-        """Of the hooks, by the parameter's id."""
+        """Hook handles by the parameter's id."""
         weakref.finalize(self, _remove, self._handles)
         self._once: frozenset[int] = frozenset()
-        """Parameters that one pass alone reached when they were last hooked: their ``.grad`` is what it brought."""
+        """Places of parameters that only one pass reached when last hooked. Their ``.grad`` is that pass's gradient."""
         self.usable = True
-        """False once an error has been reported: nothing is hooked from then on."""
+        """False after an error was reported. Nothing is hooked from then on."""
         self._clear()
 
     def _clear(self) -> None:
         self.watching = False
-        """Whether the passes of the iteration at hand are looked at."""
+        """Whether the current iteration's passes are measured."""
         self._every, self._offset = 1, 0
         self._counts: dict[int, int] = {}
         self._passes: dict[int, int] = {}
@@ -112,13 +116,16 @@ class Arrivals:
         self._spans: list[TimedSpan] = []
 
     def begin(self, passes: int, *, reduced: bool) -> None:
-        """Hook the parameters for so many passes; ``reduced``, if ``.grad`` is not what this process brings to it."""
+        """Hook the parameters for the expected number of passes.
+
+        ``reduced`` says that ``.grad`` may be reduced over ranks, and so differ from this process's own gradient.
+        """
         started = self._account.clock()
         self.drop()
         living = list(self._living()) if self.usable else []
         self.watching = bool(living)
         self._every = -(-passes // PASSES)
-        # Which passes are looked at is another matter each time: they may be of different losses.
+        # Measure different passes each time, because they may belong to different losses.
         self._offset = int(self._random.integers(self._every))
         try:
             for place, parameter in living:
@@ -139,14 +146,14 @@ class Arrivals:
                 _forget_hooks(parameter)
 
     def drop(self) -> None:
-        """Unhook all, and let go of what was gathered."""
+        """Unhook all parameters and discard what was gathered."""
         if self._handles:
             self.close([parameter for _, parameter in self._living()])
             _remove(self._handles)
         self._clear()
 
     def end(self) -> Arrived | None:
-        """Unhook all; what was gathered, if there is anything."""
+        """Unhook all parameters and return what was gathered, or None if nothing was."""
         if self.watching:
             self._once = frozenset(place for place, count in self._counts.items() if count == 1)
         try:
@@ -164,7 +171,7 @@ class Arrivals:
     def _gathered(self) -> Arrived | None:
         packed = []
         for (_, _, stream), tray in self._trays.items():
-            # Behind the work that made the values.
+            # On the stream that makes the values, so that this runs after that work.
             with on(stream), torch.no_grad():
                 self._measure_together(tray)
                 if tray.packed:
@@ -176,7 +183,7 @@ class Arrivals:
     # -- called by backward passes ------------------------------------------------------------------
 
     def arrived(self, place: int, gradient: torch.Tensor, *, counts_only: bool) -> None:
-        """A pass has brought a gradient to the parameter at this place."""
+        """Handle a gradient that a pass brought. With ``counts_only``, the first pass is counted, not measured."""
         if not self.watching or torch.is_grad_enabled():
             return
         started = self._account.clock()
@@ -198,7 +205,7 @@ class Arrivals:
     def _look(self, place: int, gradient: torch.Tensor) -> None:
         if is_functorch_wrapped_tensor(gradient) or capturing() or torch._C._is_tracing():
             return
-        if gradient.layout is not torch.strided:  # of sparse ones the sum keeps each pass's values
+        if gradient.layout is not torch.strided:  # a sparse sum keeps each pass's values
             return
         elements = local_elements(gradient)
         numel, device = elements.numel(), elements.device
@@ -212,7 +219,7 @@ class Arrivals:
         if looked >= _ALONE:
             self._measure(tray, [part], [place], [numel])
         else:
-            # Those that are not drawn are the gradient itself, into which training writes.
+            # A part with all elements is the gradient itself, which training overwrites.
             tray.parts.append(part if looked < numel else part.clone())
             tray.places.append(place)
             tray.numels.append(numel)
@@ -238,7 +245,7 @@ class Arrivals:
         try:
             tray.packed.append(probe.statistics(parts))
         except NotReady:
-            self._clear()  # an iteration of which a part is missing is none
+            self._clear()  # discard the iteration, because a part of it is missing
             return
         tray.packed_of += places
         self._timer.end(span, self._spans)
@@ -250,14 +257,14 @@ class Arrivals:
 
 
 def _is_hookable(parameter: torch.Tensor) -> bool:
-    """Whether passes bring it a gradient of its own shape: not to FSDP's, which is sharded on the way."""
+    """Whether passes bring it a gradient of its own shape. FSDP shards its parameters' gradients on the way."""
     flat = getattr(parameter, "_is_flat_param", False)
     sharded = flat or is_distributed(parameter)
     return parameter.requires_grad and parameter.is_leaf and not sharded
 
 
 def _forget_hooks(parameter: Any) -> None:
-    """Have torch call nothing in coming passes: it calls even an empty list of hooks."""
+    """Remove an empty list of hooks, which torch would call in each later pass."""
     if parameter._backward_hooks is not None and not parameter._backward_hooks:
         parameter._backward_hooks = None
 
@@ -268,7 +275,7 @@ def _remove(handles: dict[int, Any]) -> None:
 
 
 class _ArrivalHook:
-    """A hook that holds neither the parameter nor what gathers alive, and is left out of pickles without a warning."""
+    """A hook that keeps neither the parameter nor `Arrivals` alive. Pickling leaves it out without a warning."""
 
     __slots__ = ("_arrivals", "_counts_only", "_place")
     __torch_unserializable__ = True

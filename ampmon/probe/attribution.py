@@ -1,4 +1,4 @@
-"""Which gradients are not finite, found before clipping spreads one inf to all of them. Knows nothing of names."""
+"""Finds the gradients that are not finite, before clipping spreads one inf to all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ampmon.wire import Culprit
 
 
 def count(gradients: Sequence[torch.Tensor], indices: Sequence[int]) -> list[Culprit]:
-    """The gradients with inf or NaN elements, and how many of each. Reads every element: on a CPU, on a skip."""
+    """Return the gradients with inf or NaN elements, and their counts. Reads every element: for skips on a CPU."""
     culprits = []
     for index, gradient in zip(indices, gradients, strict=True):
         if torch.isfinite(gradient).all():
@@ -24,14 +24,17 @@ def count(gradients: Sequence[torch.Tensor], indices: Sequence[int]) -> list[Cul
 
 
 def flag(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The largest magnitude of each of n gradients of one device, float32 [n], NaN where one is: only enqueues work."""
+    """Return the largest magnitude in each of n gradients of one device, float32 [n]. Only enqueues work.
+
+    It is NaN if any element is.
+    """
     return torch.stack(torch._foreach_norm(list(gradients), math.inf)).float()
 
 
 def from_flags(magnitudes: torch.Tensor, indices: Sequence[int]) -> list[Culprit]:
-    """The culprits that `flag`'s copy on the host shows: which, and of which kind, but not how many elements.
+    """Return the culprits in a host copy of `flag`'s result: which gradients and which kind, without counts.
 
-    A NaN hides the infs beside it, so inf stays unknown there.
+    A NaN hides the infs in the same gradient, so inf stays unknown there.
     """
     culprits = []
     for index, magnitude in zip(indices, magnitudes.tolist(), strict=True):
@@ -43,7 +46,7 @@ def from_flags(magnitudes: torch.Tensor, indices: Sequence[int]) -> list[Culprit
 
 
 def from_counts(counts: torch.Tensor, indices: Sequence[int]) -> list[Culprit]:
-    """The culprits among n gradients, from a kernel's counts of inf and of NaN: int64 [n, 2], on the host."""
+    """Return the culprits among n gradients, from a kernel's counts of inf and NaN: int64 [n, 2], on the host."""
     return [
         Culprit(index, inf, nan)
         for index, (inf, nan) in zip(indices, counts.tolist(), strict=True)
@@ -52,7 +55,7 @@ def from_counts(counts: torch.Tensor, indices: Sequence[int]) -> list[Culprit]:
 
 
 def from_statistics(statistics: Statistics) -> list[Culprit]:
-    """The culprits among gradients every element of which was looked at."""
+    """Return the culprits, from statistics that cover every element of each gradient."""
     columns = (statistics.parameters, statistics.inf, statistics.nan)
     return [
         Culprit(index, inf, nan)

@@ -1,4 +1,4 @@
-"""When to sample: within a share of the training time, and always after the scale has changed. Reads no clock."""
+"""Decides when to sample: within a share of the training time, and always after a scale change. Reads no clock."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _SLOWEST = 1 << (EVERY_MAX.bit_length() - 1)
 _PERIODS = 32
 _SAMPLES = 5
 _STRETCH = 4
-"""A sample makes the interval at most so many times as long: one slow sample is not believed at once."""
+"""The largest factor by which one sample lengthens the interval, because a single slow sample may mislead."""
 _SPARE = 1.25
-"""The interval becomes shorter only where that leaves so much room, lest it go to and fro."""
+"""The interval shortens only if the cost times this factor still fits, so that it does not oscillate."""
 _CAP = 3.0
 _SMOOTHING = 1 / 64
 
 
 class _Typical:
-    """The mean of the newest values, each counted at most as three medians: one pause is not the pace.
+    """The mean of the newest values, each capped at three medians, so that one pause has little weight.
 
-    The very first value is left out as soon as there is another, for it pays for what is done once.
+    The very first value is dropped once there is a second, because it includes one-time costs.
     """
 
     __slots__ = ("_first", "_middle", "_values")
@@ -41,7 +41,7 @@ class _Typical:
         self._values.append(value)
 
     def value(self) -> float:
-        """Zero where nothing is known."""
+        """Return the mean, or zero without values."""
         if not self._values:
             return 0.0
         most = _CAP * self._middle(self._values)
@@ -49,12 +49,12 @@ class _Typical:
 
 
 class _Cost:
-    """What an update of one kind takes, in us: on the training thread, and of the device's time."""
+    """The cost of an update of one kind, in us: on the training thread and on the device."""
 
     __slots__ = ("device", "host")
 
     def __init__(self, size: int) -> None:
-        # Of two values the lower, for a first cold one to weigh little.
+        # The low median takes the lower of two values, so a slow first one has little weight.
         self.host = _Typical(size, median_low)
         self.device = _Typical(size, median_low)
 
@@ -65,30 +65,31 @@ class _Cost:
 class Budget:
     """Decides which updates are sampled.
 
-    With ``every="auto"`` the spacing is the least power of two that keeps the monitor's cost within ``budget`` of the
-    training's own time, at most 128 updates. What updates cost that are not sampled, what is spent on other things, and
-    samples out of turn leave less room for the samples in turn. Multiples of powers of two coincide, so ranks that
-    adapt apart still have samples of the same updates to add up.
+    With ``every="auto"``, the interval is the least power of two, up to 128 updates, that keeps the monitor's cost
+    within ``budget`` of the training's own time. Updates without a sample, the monitor's other work, and samples out of
+    turn all leave less room for regular samples. Multiples of powers of two coincide. So ranks that adapt separately
+    still have samples of the same updates to add up.
     """
 
     def __init__(self, every: int | Literal["auto"], budget: float) -> None:
         self.share = budget if every == "auto" else None
-        """The budget; None where the interval is fixed, and keeps to none."""
+        """The budget, a share of the time; None if the interval is fixed."""
         self.every = 1 if every == "auto" else every
         """Updates between samples."""
         self.exceeded = False
-        """Whether even the rarest sampling, and that after changes of the scale, costs more than the budget."""
+        """Whether sampling exceeds the budget even at the longest interval, with the samples after scale changes."""
         self._period = _Typical(_PERIODS)
         self._sampled, self._bare = _Cost(_SAMPLES), _Cost(_PERIODS)
         self._beside = self._out_of_turn = 0.0
         self._in_turn = True
-        # A reader's thread counts changes, the training's what it has seen of them: neither undoes the other's.
+        # The reader thread writes only the first, the training thread only the others: neither loses a write.
         self._changes, self._noticed, self._answered = 1, 0, 0
 
     def due(self, ordinal: int, *, spare: bool = False) -> bool:
-        """Whether the update with this ordinal is to be sampled.
+        """Return whether to sample the update with this ordinal.
 
-        ``spare``: something can be learned only from an update that is not. One is spared then, where all are sampled.
+        ``spare`` says that the caller can learn something only from an update without a sample. If ``"auto"`` would
+        sample every update, it then leaves out this one.
         """
         self._noticed = self._changes
         self._in_turn = ordinal % self.every == 0
@@ -97,7 +98,7 @@ class Budget:
         return self._in_turn and not (spare and self.every == 1 and self.share is not None)
 
     def until_due(self, ordinal: int) -> int:
-        """How many updates from this ordinal on are not to be sampled, as far as that is known now."""
+        """Return how many updates from this ordinal on will have no sample, as far as is known now."""
         return 0 if self._changes != self._answered else -ordinal % self.every
 
     def updated(
@@ -109,10 +110,10 @@ class Budget:
         beside: float = 0.0,
         updates: int = 1,
     ) -> None:
-        """Take note of an update, or of the means of so many that were not sampled.
+        """Record an update, or the means of several ``updates`` without a sample.
 
-        ``duration`` is the time since the one before, None for the first; ``cost`` what gradients and records took of
-        it on the training thread, and ``beside`` what anything else of the monitor's did. All in us.
+        ``duration`` is the time since the previous update, None for the first. ``cost`` is the part that gradients and
+        records took on the training thread, and ``beside`` the part of the monitor's other work. All are in us.
         """
         if duration is not None:
             self._period.add(max(duration - cost - beside, 0.0))
@@ -128,11 +129,11 @@ class Budget:
         self._adapt()
 
     def device(self, cost: float, *, sampled: bool) -> None:
-        """Take note of what an update, sampled or not, took of a device's time, in us."""
+        """Record the device time of an update, sampled or not, in us."""
         (self._sampled if sampled else self._bare).device.add(cost)
 
     def scale_changed(self) -> None:
-        """The scale has moved: the next update is to be sampled. May be called on another thread."""
+        """Have the next update sampled, because the scale changed. May be called on another thread."""
         self._changes += 1
 
     def _adapt(self) -> None:
@@ -142,7 +143,7 @@ class Budget:
         bare = self._bare.value()
         excess = max(self._sampled.value() - bare, 0.0)
         room = allowed - bare - self._beside - self._out_of_turn * excess
-        # Where all are sampled, nothing is known of those that are not: their cost is then in the samples'.
+        # If every update is sampled, the cost of one without a sample is unknown, and is part of the samples' cost.
         every = _power_of_two(excess, room)
         if every < self.every:
             every = min(self.every, _power_of_two(_SPARE * excess, room))
@@ -155,7 +156,7 @@ class Budget:
 
 
 def _power_of_two(cost: float, room: float) -> int:
-    """The least power of two, at most 128, that spreads a cost so thin that it fits the room of one update."""
+    """Return the least number of updates, a power of two up to 128, over which the cost fits ``room`` per update."""
     every = 1
     while every * room < cost and every < _SLOWEST:
         every *= 2

@@ -1,4 +1,4 @@
-"""Measures gradients on devices that work on their own time: by Triton kernels where they run, else in plain torch."""
+"""Measures gradients on asynchronous devices: with Triton kernels where they run, else in plain torch."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Asking: TypeAlias = Callable[[torch.Tensor], Readback | None]
 
 
 class DeviceProbe:
-    """Enqueues measurements and their way to the host; waits for nothing. Keeps no gradient alive.
+    """Enqueues measurements and the copies of counts to the host, without waiting. Keeps no gradient alive.
 
-    While kernels are being compiled nothing is measured: plain torch's first use of its operators would stop the
-    training for a quarter of a second. Where one cannot be compiled or launched plain torch measures from then on,
-    which is reported once; where only memory was short, the next call tries the kernels again.
+    Nothing is measured while kernels compile: plain torch's first use of its operators would stop training for a
+    quarter of a second. If a kernel fails to compile or launch, that is reported once, and plain torch measures from
+    then on. If only memory was short, the next call tries the kernels again.
     """
 
     def __init__(self, report: Callable[[str, Exception], None]) -> None:
@@ -31,25 +31,26 @@ class DeviceProbe:
         self._kernels = kernels.Cache()
         self._usable = True
         self._taken: dict[torch.device, bool] = {}
-        """What `takes` has answered: it is asked at every update."""
+        """Cached answers of `takes`, which every update calls."""
 
     def takes(self, device: torch.device) -> bool:
-        """Whether gradients on this device are measured here: all that are not on a CPU."""
+        """Return whether gradients on this device are measured here: on any but a CPU, and on a CPU that `fuses`."""
         taken = self._taken.get(device)
         if taken is None:
             taken = self._taken[device] = device.type != "cpu" or self.fuses(device)
         return taken
 
     def fuses(self, device: torch.device) -> bool:
-        """Whether kernels run on this device, which measure gradients while they unscale them."""
+        """Return whether kernels run on this device. They measure gradients while they unscale them."""
         return self._usable and kernels.supported(device)
 
     def statistics(
         self, gradients: Sequence[torch.Tensor], ready: Callable[[], None] = kernels.nothing
     ) -> torch.Tensor:
-        """Statistics of n gradients of one device and dtype as `eager.launch` packs them, int64 [n, 71], there.
+        """Return statistics of n gradients of one device and dtype, packed as by `eager.launch`.
 
-        Here and in `unscale`, ``ready`` is called when a kernel is prepared, before it is enqueued. Raises `NotReady`.
+        They are int64 [n, 71] on that device. Here and in `unscale`, ``ready`` is called once a kernel is prepared,
+        before it is enqueued. Raises `NotReady`.
         """
         if self.fuses(gradients[0].device):
             try:
@@ -67,11 +68,11 @@ class DeviceProbe:
         inv_scale: torch.Tensor,
         ready: Callable[[], None],
     ) -> torch.Tensor | None:
-        """Unscale n fp32 or fp16 gradients of one device in place and measure them as they were.
+        """Unscale n fp32 or fp16 gradients of one device in place and measure their scaled values.
 
         The gradients end as torch leaves them, except NaN payloads. ``found_inf`` and ``inv_scale`` are fp32 with one
-        element, on that device. The statistics stay on the device, packed as int64 [n, 71]; None where it could not be
-        done, and the gradients are untouched then.
+        element, on that device. Returns the statistics on the device, packed as int64 [n, 71]. Returns None, with the
+        gradients untouched, if the kernels fail.
         """
         try:
             return self._kernels.unscale(gradients, found_inf, inv_scale, ready)
@@ -80,10 +81,11 @@ class DeviceProbe:
             return None
 
     def culprits(self, gradients: Sequence[torch.Tensor]) -> Asking | None:
-        """What enqueues a count of inf and NaN elements of n gradients, int64 [n, 2], if found_inf there is not zero.
+        """Return a function that enqueues counts of the inf and NaN elements of n gradients, int64 [n, 2].
 
-        It can be called again on this stream while no gradient moves. None where there is no kernel for it, which it
-        gives too. Both raise `NotReady`.
+        It takes a found_inf on the same device, and all counts are 0 if that is 0. It can be called again on this
+        stream while no gradient moves. Returns None if no kernel runs; the function returns None if its kernel fails.
+        Both raise `NotReady`.
         """
         if self.fuses(gradients[0].device):
             try:
@@ -115,5 +117,5 @@ class DeviceProbe:
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """Whether the device was out of memory. The text says so: torch, CUDA and Triton each raise their own class."""
+    """Whether the device was out of memory. Reads the text, as torch, CUDA and Triton each raise their own class."""
     return "out of memory" in str(error)

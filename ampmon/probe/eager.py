@@ -1,7 +1,6 @@
-"""Statistics of scaled gradients in plain torch: the reference for every faster way, on any device.
+"""Statistics of scaled gradients in plain torch, on any device: the reference for every faster implementation.
 
-Every element is measured, into one packed tensor that is copied to the host without waiting for it. Nothing here keeps
-a gradient alive.
+Measures every element, into one packed tensor that is copied to the host without waiting. Keeps no gradient alive.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ _COUNTS = 5  # looked, zeros, on_grid, inf, nan
 _AMAX, _SUM_SQUARES = _COUNTS, _COUNTS + 1
 
 _BLOCK = 1 << 22
-"""Elements measured together, of one tensor or of many: bounds the temporaries, some 20 bytes an element."""
+"""Elements measured together, of one tensor or of many. Bounds the temporaries, about 20 bytes an element."""
 _CHUNK = 256
-"""Elements of one tensor that are added up first. The last chunk of each tensor is filled with zeros."""
+"""Elements of one tensor that are added up first. Zeros fill the last chunk of each tensor."""
 
 
 def launch(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Statistics of every element of n gradients of one device and dtype, packed as int64 [n, 71] on that device.
+    """Return statistics of every element of n gradients of one device and dtype, packed as int64 [n, 71] there.
 
-    Only enqueues work, some 30 operators for each 4 M elements: no value is read, so nothing waits. `unpack` reads the
-    packed tensor once it is on the host. Sums of squares are of fp64; where a device has none, of fp32 blocks, with a
-    relative error below 1e-6.
+    Only enqueues work, about 30 operators for each 4 M elements. Reads no value, so it does not wait. `unpack` reads
+    the packed tensor once it is on the host. Sums of squares are fp64. On a device without fp64 they come from fp32
+    blocks, with a relative error below 1e-6.
     """
     device, n = gradients[0].device, len(gradients)
     flat = [flatten(gradient) for gradient in gradients]
@@ -65,7 +64,7 @@ def launch(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _blocks(flat: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """The elements of tensors side by side, in chunks [k, _CHUNK], at most _BLOCK elements together."""
+    """Yield the tensors' elements side by side, as chunks [k, _CHUNK] of at most _BLOCK elements together."""
     nothing = flat[0].new_zeros(_CHUNK)
     parts: list[torch.Tensor] = []
     length = 0
@@ -80,10 +79,10 @@ def _blocks(flat: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 
 def _launch_block(chunks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of each of k chunks: counts, int64 [k, 4 + 64], the largest magnitude, and the sum of squares.
+    """Return for each of k chunks: counts, int64 [k, 4 + 64], the largest magnitude, and the sum of squares.
 
-    Zeros are counted in the first bin too, inf and NaN in the last. Without fp64, squares are of the elements divided
-    by the power of two at or below the largest magnitude.
+    The first bin also counts zeros, the last also inf and NaN. Without fp64, elements are divided by the power of two
+    at or below the largest magnitude before they are squared.
     """
     wide = _with_exponent(chunks)
     magnitude = wide.abs()
@@ -92,7 +91,7 @@ def _launch_block(chunks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tor
         if wide.dtype == torch.float64
         else (torch.int32, 23, 255, 127)
     )
-    # CUDA's abs leaves a NaN in fp64 its sign.
+    # Mask the sign too: CUDA's abs keeps that of an fp64 NaN.
     exponent = (magnitude.view(bits) >> shift).bitwise_and_(field)
     bins = exponent.sub_(bias + EXPONENT_MIN).clamp_(0, BINS - 1).long()
     one = bins.new_ones(()).expand_as(bins)
@@ -110,7 +109,7 @@ def _launch_block(chunks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tor
 
 @cache
 def widest(device: torch.device) -> torch.dtype:
-    """The dtype in which a device computes most precisely: MPS and some XPUs have no fp64."""
+    """Return the most precise dtype of a device: fp64, or fp32 where there is none (MPS, some XPUs)."""
     try:
         torch.zeros((), dtype=torch.float64, device=device)
     except (TypeError, RuntimeError):
@@ -119,7 +118,7 @@ def widest(device: torch.device) -> torch.dtype:
 
 
 def _exponent(values: torch.Tensor) -> torch.Tensor:
-    """The exponents of fp32 values that are not negative, within -126 to 126."""
+    """The exponents of non-negative fp32 values, clamped to -126 to 126."""
     return ((values.view(torch.int32) >> 23) - 127).clamp_(-126, 126)
 
 
@@ -134,9 +133,10 @@ def _added(
     owner: torch.Tensor,
     most: int,
 ) -> torch.Tensor:
-    """The sums of chunks' squares by tensor, of ``most`` chunks each, as the bits of fp64, where there is none.
+    """Sum the chunks' squares by tensor on a device without fp64, and return the sums as fp64 bits, int64 [n].
 
-    As integers, which add up exactly: in the smallest unit, times the square of the largest, that holds the sum.
+    A tensor has at most ``most`` chunks. The sums are of integers, which add up exactly. Their unit is the smallest
+    with which the sum still fits, relative to the square of the tensor's largest power of two.
     """
     unit = 2.0 ** (most.bit_length() - 52)
     top = _exponent(largest)
@@ -148,7 +148,7 @@ def _added(
 
 
 def _bits(values: torch.Tensor) -> torch.Tensor:
-    """The bits of values that are not negative, as fp64, int64 [n]: by integers where there is no fp64."""
+    """The fp64 bits of non-negative values, int64 [n]. Uses integers if the device has no fp64."""
     if widest(values.device) == torch.float64:
         return values.double().view(torch.int64)
     small = values < 2.0**-126
@@ -159,13 +159,13 @@ def _bits(values: torch.Tensor) -> torch.Tensor:
 
 
 def unpack(packed: torch.Tensor, indices: Sequence[int]) -> Statistics:
-    """The statistics that `launch` packed, from its int64 [n, 71] copy on the host."""
+    """Return the statistics that `launch` packed, from a host copy of its int64 [n, 71]."""
     counts = packed.numpy().copy()
     return _statistics(counts, counts.view(np.float64), indices)
 
 
 def _with_exponent(block: torch.Tensor) -> torch.Tensor:
-    """Values in a dtype that has fp32's or fp64's exponent field: half precision widens exactly."""
+    """Widen half precision, exactly, so that values have fp32's or fp64's exponent field."""
     return block if block.dtype in (torch.float32, torch.float64) else block.float()
 
 

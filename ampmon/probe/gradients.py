@@ -1,4 +1,4 @@
-"""Which gradients an optimizer holds, as local plain tensors. Knows nothing of what is measured on them."""
+"""Lists the gradients that an optimizer holds, as plain tensors local to this rank."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MEASURED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float6
 
 
 def local_gradients(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Each parameter that has a gradient, with its elements on this rank. No copy, no sync, no collective.
+    """Return each parameter that has a gradient, with its elements on this rank. No copy, sync or collective.
 
-    A sparse gradient gives its values, uncoalesced: a row that occurs twice counts twice. Gradients without
+    A sparse gradient gives its uncoalesced values, so a row that occurs twice counts twice. Gradients without
     floating-point values to measure are left out: complex ones, which torch refuses to unscale, and meta tensors.
     """
     with torch.no_grad():
@@ -30,9 +30,9 @@ def local_gradients(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor
 def plain_gradients(
     optimizer: torch.optim.Optimizer, dtypes: Collection[torch.dtype]
 ) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
-    """Every gradient with its parameter, where all are plain strided tensors of these dtypes, else None.
+    """Return every gradient with its parameter if all are plain strided tensors of these dtypes, else None.
 
-    None too where two parameters share one gradient, which torch unscales twice.
+    Also None if two parameters share one gradient, which torch unscales twice.
     """
     gradients = []
     for parameter, gradient in _held(optimizer):
@@ -46,7 +46,7 @@ def plain_gradients(
 
 
 def addresses(optimizer: torch.optim.Optimizer) -> list[tuple[int, int]]:
-    """Of each parameter with a gradient its id, and where the gradient is. For those that are known to be plain."""
+    """Return the id of each parameter with a gradient, and the gradient's address. Gradients must be plain tensors."""
     return [
         (id(parameter), gradient.data_ptr())
         for group in optimizer.param_groups
@@ -64,16 +64,16 @@ def _held(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, torc
 
 
 def local_elements(gradient: torch.Tensor) -> torch.Tensor:
-    """The gradient's elements on this rank, as a plain dense tensor that shares their memory."""
+    """Return the gradient's elements on this rank, as a plain dense tensor that shares their memory."""
     with torch.no_grad():
         return _local(gradient)
 
 
 def _local(tensor: Any) -> torch.Tensor:
-    """The same, while gradients are off: then `to_local` gives what it holds, and dispatches nothing."""
+    """`local_elements` under `torch.no_grad`, where `to_local` returns the tensor it holds without a dispatch."""
     if type(tensor) is not torch.Tensor and is_distributed(tensor):
         # Any operator on the DTensor itself takes 0.1 ms, and a reduction is a hidden collective: a rank that samples
-        # alone would wait for the others for ever.
+        # alone would wait for the others indefinitely.
         tensor = tensor.to_local()
     if type(tensor) is not torch.Tensor or tensor.requires_grad:
         tensor = tensor.detach()
@@ -82,12 +82,12 @@ def _local(tensor: Any) -> torch.Tensor:
 
 
 def is_distributed(tensor: torch.Tensor) -> bool:
-    """Whether this is a DTensor, without importing torch.distributed.tensor for it."""
+    """Return whether this is a DTensor, without importing torch.distributed.tensor."""
     return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 
 def is_sharded(parameter: torch.Tensor) -> bool:
-    """Whether each rank holds a part of it: FSDP's flat parameter, or a DTensor with a sharded placement."""
+    """Return whether each rank holds a part of it: FSDP's flat parameter, or a DTensor with a sharded placement."""
     if getattr(parameter, "_is_flat_param", False):
         return True
     placements: Any = getattr(parameter, "placements", ())

@@ -1,4 +1,4 @@
-"""CUDA graphs and torch.compile: both record what a step does, and must not record the monitor. Knows nothing of it."""
+"""Keeps the monitor out of the steps that CUDA graphs and torch.compile record."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 
 
 def capturing() -> bool:
-    """Whether the current stream is being captured into a graph. Neither syncs nor waits.
+    """Return whether the current stream is being captured into a graph. Neither syncs nor waits.
 
-    What is enqueued then becomes part of the graph, an event asked for then breaks the capture, and no value is there
-    to be read: whoever measures must stand aside. False where no device can capture.
+    During a capture nothing can be measured: enqueued work becomes part of the graph, an event query breaks the
+    capture, and there are no values to read. False if no device can capture.
     """
     for each in _capturing_modules():  # noqa: SIM110 - it is asked in every update, and any() takes twice as long
         if each.is_initialized() and each.is_current_stream_capturing():
@@ -24,7 +24,7 @@ def capturing() -> bool:
 
 @cache
 def _capturing_modules() -> tuple[Any, ...]:
-    """torch.cuda, and the module of another accelerator that can capture."""
+    """torch.cuda, and the module of another accelerator if that can capture."""
     present = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") else None
     if present is None or present.type == "cuda":
         return (torch.cuda,)
@@ -35,11 +35,11 @@ def _capturing_modules() -> tuple[Any, ...]:
 
 @cache
 def leave_untraced() -> None:
-    """Have torch.compile call this package as it is, as it does torch's own scaler, instead of tracing into it.
+    """Make torch.compile call this package without tracing into it, as it does with torch's own scaler.
 
-    Where it traced, hooks would be cut into dozens of graphs, and compiled anew whenever what they count changed. The
-    compiler's module is loaded for it, as by the first optimizer that is made. Does nothing where torch keeps its list
-    of skipped modules elsewhere: tracing is slow then, and no less right.
+    Traced hooks would be cut into dozens of graphs, and recompiled whenever their counts change. This imports the
+    compiler's module, as the first optimizer does too. It has no effect if torch keeps its list of skipped modules
+    elsewhere: tracing is then slow but still correct.
     """
     try:
         from torch._dynamo import trace_rules
@@ -50,10 +50,10 @@ def leave_untraced() -> None:
 
 
 def traceable(function: Callable[..., None]) -> Any:
-    """The function as one that torch.compile does trace into, although `leave_untraced` keeps it from this package.
+    """Return the function as one that torch.compile does trace into, despite `leave_untraced`.
 
-    For what torch calls in the midst of a model: left untraced, it would cut the graph there for good. Traced, it is
-    nothing, if all that it does is behind ``if not torch.compiler.is_compiling()``.
+    It is for functions that torch calls inside a model: untraced, they would break the graph there. Traced, they cost
+    nothing if all their code is behind ``if not torch.compiler.is_compiling()``.
     """
     code = function.__code__.replace(co_filename="<ampmon, traceable>")
     return FunctionType(code, function.__globals__, function.__name__)

@@ -1,7 +1,7 @@
-"""Statistics of scaled gradients on a CPU, of a sample or of every element, in few passes over what is in cache.
+"""Statistics of scaled gradients on a CPU, of a sample or of every element, in few passes over cached data.
 
-To read a gradient from memory takes a CPU as long as to unscale it, so what counts is how often each is touched. Large
-tensors are cut into blocks that the cache holds; small ones are put together, so that a pass over many costs one call.
+Reading a gradient from memory takes a CPU as long as unscaling it, so the number of reads matters most. Large tensors
+are cut into blocks that fit into the cache. Small ones are joined, so that a pass over many of them costs one call.
 Nothing here keeps a gradient alive, reads a clock or changes anything.
 """
 
@@ -21,7 +21,7 @@ from ampmon.probe.sampling import flatten, sample_runs
 
 
 _BLOCK = 1 << 17
-"""Elements measured together: 512 kB of fp32, so that the passes after the first find most of them in cache."""
+"""Elements measured together: 512 kB of fp32, so that passes after the first find most of them in cache."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -32,13 +32,13 @@ def measure(
     sample: int | Literal["all"],
     generator: np.random.Generator,
 ) -> Statistics:
-    """Statistics of n CPU gradients of any floating dtype and shape; ``indices`` are their places in the header.
+    """Return statistics of n CPU gradients of any floating dtype and shape. ``indices`` are their places in the header.
 
-    ``sample`` is the least number of elements to look at in each, in runs of 16, or "all". Counts and amax are exact.
-    The sum of squares is of fp32 products, added up in fp32 within a row of 1024 elements and in fp64 beyond: its
-    relative error is below 1e-6.
+    ``sample`` is the least number of elements to look at in each, in runs of 16, or "all". Counts and amax are exact
+    for these elements. The sum of squares adds fp32 products, in fp32 within a row of 1024 elements and in fp64 beyond
+    it. Its relative error is below 1e-6.
     """
-    # The largest first: those of which a sample is taken then lie together, and so do those that are looked at whole.
+    # Largest first, so that sampled gradients are adjacent, and so are those measured whole.
     order = sorted(range(len(gradients)), key=lambda row: -gradients[row].numel())
     drawn = (
         (row, draw(gradients[row], sample, generator), gradients[row].numel()) for row in order
@@ -49,20 +49,20 @@ def measure(
 def draw(
     gradient: torch.Tensor, sample: int | Literal["all"], generator: np.random.Generator
 ) -> torch.Tensor:
-    """The elements of a gradient that are looked at: a copy where they are fewer than all."""
+    """Return the elements of a gradient to look at: a copy if they are fewer than all."""
     return flatten(gradient) if sample == "all" else sample_runs(gradient, sample, generator)
 
 
 def measure_drawn(
     parts: Sequence[torch.Tensor], numels: Sequence[int], indices: Sequence[int]
 ) -> Statistics:
-    """`measure` of what was drawn before, of tensors that have so many elements. An index may occur several times."""
+    """Do `measure` for elements drawn earlier from tensors of ``numels`` elements. An index may occur several times."""
     order = sorted(range(len(parts)), key=lambda row: -numels[row])
     return _measure(((row, parts[row], numels[row]) for row in order), indices)
 
 
 _Drawn: TypeAlias = Iterable[tuple[int, torch.Tensor, int]]
-"""Of each tensor its row, the elements that are looked at, and how many it has."""
+"""For each tensor: its row, the elements to look at, and its size."""
 
 
 def _measure(drawn: _Drawn, indices: Sequence[int]) -> Statistics:
@@ -73,7 +73,7 @@ def _measure(drawn: _Drawn, indices: Sequence[int]) -> Statistics:
 
 
 class _Block:
-    """Elements of one tensor or side by side of several, of each tensor one part; and the row of each tensor."""
+    """Elements of one or more tensors side by side, one part for each tensor, and the row of each tensor."""
 
     __slots__ = ("elements", "lengths", "rows", "sampled")
 
@@ -85,7 +85,7 @@ class _Block:
 
 
 def _blocks(drawn: _Drawn) -> Iterator[_Block]:
-    """Tensors cut, and put together where they are small; blocks hold what is alike in kind."""
+    """Cut large tensors and join small ones. A block's parts are all sampled or all whole, and all fp64 or none."""
     rows: list[int] = []
     parts: list[torch.Tensor] = []
     length, kind = 0, (False, False)
@@ -103,25 +103,24 @@ def _blocks(drawn: _Drawn) -> Iterator[_Block]:
 
 
 def _wide(part: torch.Tensor) -> torch.Tensor:
-    """Values in a dtype that has fp32's or fp64's exponent field: half precision widens exactly."""
+    """Widen half precision, exactly, so that values have fp32's or fp64's exponent field."""
     return part if part.dtype in (torch.float32, torch.float64) else part.float()
 
 
 class _Sums:
-    """What has been counted so far of n tensors. What can wait for the end is then done for all of them at once.
+    """The counts of n tensors so far. Work that can wait is done at the end, for all of them at once.
 
-    Between two blocks the caches hold a gradient and nothing of Python: there a call costs three times as much.
+    Between two blocks the caches hold gradients and none of Python's data, so a call there costs three times as much.
     """
 
     def __init__(self, tensors: int) -> None:
         self._parts: list[tuple[float, ...]] = []
-        """Of each part its row, how many elements it has, and what was counted of them."""
+        """For each part: its row, its number of elements, and its `passes.Counted`."""
         self._fields = np.zeros((tensors, 256), np.int64)
         self._run_squares = np.zeros((tensors, SMALL), np.int64)
         self._rooms: dict[torch.dtype, dict[int, Scratch]] = {}
 
     def add(self, block: _Block) -> None:
-        """Count the elements of a block."""
         scratch = self._room(block.elements)
         scratch.fill(block.elements)
         counted, exponents = passes.count(block.elements, scratch, block.lengths)
@@ -142,7 +141,6 @@ class _Sums:
         return rooms.get(size) or rooms.setdefault(size, rooms[_BLOCK].first(size))
 
     def statistics(self, indices: Sequence[int]) -> Statistics:
-        """The statistics of all n tensors."""
         parts = np.array(self._parts, np.float64).reshape(-1, 7)  # fp64 counts exactly to 2^53
         rows = parts[:, 0].astype(np.int64)
         looked, zeros, off_grid, nan = (
@@ -150,7 +148,7 @@ class _Sums:
         )
         amax = np.zeros(len(indices))
         with np.errstate(invalid="ignore"):
-            np.maximum.at(amax, rows, parts[:, 5])  # which keeps a NaN
+            np.maximum.at(amax, rows, parts[:, 5])  # keeps a NaN
         histogram = _fold(self._fields)
         histogram[:, 0] += self._fields[:, 0] - zeros
         return Statistics(
@@ -168,7 +166,10 @@ class _Sums:
 
 
 def _fold(fields: Ints) -> Ints:
-    """Counts by fp32's biased exponent [n, 256], without the two special ones, as histograms with clamped ends."""
+    """Turn counts by fp32's biased exponent [n, 256] into histograms with clamped ends.
+
+    Leaves out the two special exponents.
+    """
     first = EXPONENT_MIN + passes.BIAS
     last = first + BINS - 1
     folded = fields[:, first : last + 1].copy()

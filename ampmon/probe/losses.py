@@ -1,7 +1,7 @@
-"""What `scale()` was given since the last update, kept until a skip asks whether it was finite. Keeps no graph.
+"""Keeps the losses passed to `scale()` since the last update, to find out on a skip whether they were finite.
 
-A detached tensor takes a microsecond, a weak reference a sixth of that: it is enough where a training has its losses at
-hand until an update ends.
+Keeps no graph. Detaching a tensor takes a microsecond, a weak reference a sixth of that. A weak reference is enough if
+the training keeps its losses until the update ends.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ampmon.probe.ring import Readback
 
 
 ELEMENTS_MAX = 1024
-"""Elements of a loss that is kept, and losses of one update: what is larger or beyond is not known."""
+"""The most elements of a loss, and the most losses of an update, that are kept. Others are unknown."""
 
 Kept: TypeAlias = torch.Tensor | weakref.ref[torch.Tensor] | None
-"""None stands for what was not kept."""
+"""None stands for a loss that was not kept."""
 _PLAIN = torch.Tensor.__torch_dispatch__
-"""Of tensors that hold their own numbers: others are wrapped around some, and mean what their class says."""
+"""The dispatch of tensors that hold their own values. Wrapper classes override it and define what values mean."""
 
 
 def keep(losses: list[Kept], outputs: Any) -> None:
-    """Keep a loss, or several, that `scale()` is being called with. Reads and enqueues nothing."""
+    """Keep the loss or losses passed to `scale()`. Reads no value and enqueues nothing."""
     if isinstance(outputs, torch.Tensor):
         small = outputs.numel() <= ELEMENTS_MAX and len(losses) < ELEMENTS_MAX
-        # Detached: a graph may hold much until the update.
+        # Detached, because a graph may hold much memory until the update.
         plain = local_elements(outputs) if small else outputs
         losses.append(plain if small and type(plain).__torch_dispatch__ is _PLAIN else None)
     elif isinstance(outputs, (list, tuple)):
@@ -41,7 +41,7 @@ def keep(losses: list[Kept], outputs: Any) -> None:
 
 
 class LossCopy:
-    """The losses of one update on their way to the host. Waits for no device until it is asked for the state."""
+    """The losses of one update on their way to the host. Only `state` waits for a device."""
 
     def __init__(self, losses: Iterable[Kept]) -> None:
         known: dict[tuple[torch.device, torch.dtype, torch.dtype], list[torch.Tensor]] = {}
@@ -51,17 +51,21 @@ class LossCopy:
             if each is None or each.numel() > ELEMENTS_MAX or each.dtype not in MEASURED:
                 self._complete = False
                 continue
-            # The scale is an fp32 tensor without dimensions: it decides the product's dtype for another such alone.
+            # The scale is an fp32 tensor without dimensions, so it affects the product's dtype only for a loss
+            # without dimensions.
             scaled = each.dtype if each.dim() else torch.promote_types(each.dtype, torch.float32)
             known.setdefault((each.device, each.dtype, scaled), []).append(each.reshape(-1))
         self._copies = [(scaled, _fetched(parts)) for (_, _, scaled), parts in known.items()]
 
     def ready(self) -> bool:
-        """Whether the values are on the host. Does not wait."""
+        """Return whether the values are on the host. Does not wait."""
         return all(copy.ready() for _, copy in self._copies)
 
     def state(self, scale: float) -> wire.LossState | None:
-        """Whether all were finite, and their products with the scale; None where that is not known of all."""
+        """Return whether all losses were finite, and whether their products with the scale were.
+
+        Returns None if some losses are unknown and all known ones are finite. Waits for values not yet on the host.
+        """
         overflowed = False
         for scaled, copy in self._copies:
             values = copy.result()

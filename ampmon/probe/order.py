@@ -1,4 +1,4 @@
-"""In which order the backward pass finishes gradients: learned by hooks on two updates, which are then removed."""
+"""Learns the order in which the backward pass finishes gradients, from hooks on two updates."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from ampmon.wire import BackwardOrder
 
 
 _PATIENCE = 3
-"""Updates without any hook seen, after which nobody waits for one."""
+"""After this many updates without a hook call, `learning` is False."""
 
 
 class BackwardOrderLearner:
-    """Orders parameters as the backward pass reaches them; assumes the reverse of their own order until it has seen it.
+    """Sorts parameters in the order in which the backward pass reaches them.
 
-    The hooks fire on the two updates after `watch` and are then removed. Only an order seen twice counts as learned: a
-    graph that changes from step to step has none.
+    Assumes the reverse of the parameters' own order until it has learned the actual one. The hooks fire on the two
+    updates after `watch` and are then removed. Only an order seen twice counts as learned, because a graph that changes
+    from step to step has none.
     """
 
     def __init__(self, living: Callable[[], Iterable[tuple[int, torch.Tensor]]]) -> None:
         self._living = living
-        """The parameters that there are, with their indices."""
+        """Yields the existing parameters with their indices."""
         self._handles: list[Any] = []
         weakref.finalize(self, _remove, self._handles)
         self._seen: list[int] = []
@@ -34,11 +35,11 @@ class BackwardOrderLearner:
 
     @property
     def learning(self) -> bool:
-        """Whether the order is learned from the next update."""
+        """Whether the order will be learned from the next update."""
         return bool(self._handles) and self._patience > 0
 
     def watch(self) -> None:
-        """Begin to learn the order of the parameters that there are. Starts over if it had begun."""
+        """Start, or start again, to learn the order of the existing parameters."""
         self.close()
         self._seen, self._first, self._position = [], None, None
         self._patience = _PATIENCE
@@ -52,11 +53,11 @@ class BackwardOrderLearner:
         self._seen.append(index)
 
     def updated(self) -> None:
-        """An update has ended: keep or compare what the hooks saw."""
+        """Keep the order that the hooks saw in the update that just ended, or compare it with the first."""
         if not self._handles or not self._seen:
             self._patience -= 1
             return
-        # A parameter that gradient accumulation reaches several times counts when it is reached last.
+        # Gradient accumulation reaches a parameter several times. The last time counts.
         order = list(dict.fromkeys(reversed(self._seen)))[::-1]
         self._seen = []
         if self._first is None:
@@ -67,8 +68,8 @@ class BackwardOrderLearner:
             self._position = {index: place for place, index in enumerate(order)}
 
     def sort(self, indices: Sequence[int]) -> tuple[list[int], BackwardOrder]:
-        """Indices in backward order, and whether that order was learned or assumed. May be called on any thread."""
-        position = self._position  # once, for another thread may begin to learn anew meanwhile
+        """Return indices in backward order, and whether that order was learned or assumed. Callable on any thread."""
+        position = self._position  # read once: another thread may restart learning
         if position is None or not all(index in position for index in indices):
             return sorted(indices, reverse=True), "assumed"
         return sorted(indices, key=position.__getitem__), "learned"
@@ -82,7 +83,10 @@ class BackwardOrderLearner:
 
 
 def forget_hooks(parameter: Any) -> None:
-    """Have torch make a parameter's next hook anew: it sets none beside those that were, once the tensor is swapped."""
+    """Remove a parameter's empty dict of hooks, so that torch installs its next hook afresh.
+
+    With the old dict, torch installs no hook once the tensor was swapped.
+    """
     if parameter._post_accumulate_grad_hooks == {}:
         parameter._post_accumulate_grad_hooks = None
 
@@ -93,7 +97,7 @@ def _remove(handles: list[Any]) -> None:
 
 
 class _Note:
-    """A hook that holds neither the parameter nor the learner alive."""
+    """A hook that keeps neither the parameter nor the learner alive."""
 
     __slots__ = ("_index", "_learner")
 

@@ -1,6 +1,6 @@
-"""Passes over the elements of a block on a CPU: what is counted of each of the tensors that lie in it.
+"""Counts the elements of a block on a CPU, for each tensor part in it.
 
-Knows of no gradient and no sample, only of fp32 or fp64 elements side by side. Uses memory that it is given.
+A block is fp32 or fp64 elements side by side. The caller provides the memory.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from ampmon.numerics.sampling_error import run_counts
 
 
 BIAS = 127
-"""Of fp32's exponent."""
+"""The bias of fp32's exponent."""
 _BIAS_DOUBLE = 1023
 _NARROWED = slice(_BIAS_DOUBLE - BIAS, _BIAS_DOUBLE - BIAS + 256)
-"""Where fp32's biased exponents lie among those of fp64."""
+"""The part of fp64's biased exponents that corresponds to fp32's."""
 
 _APART = 4096
-"""Parts of so many elements are passed over one by one: a call for a part takes an element a tenth of the time."""
+"""Parts of this average size or more are counted one by one, which takes a tenth of the time for each element."""
 
 _SQUARED_EXACTLY = (2.0**-40, 2.0**50)
-"""Where the largest magnitude lies in here, squares summed in fp32 neither overflow nor lose what matters."""
+"""If the largest magnitude is in this range, squares summed in fp32 neither overflow nor lose what matters."""
 
 _ROW = 1024
-"""So many fp32 squares are added up in fp32."""
+"""The number of fp32 squares that are added up in fp32."""
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 Counted: TypeAlias = tuple[int, int, int, float, float]
-"""Of a part: zeros, elements off fp16's grid, NaN, the largest magnitude (NaN if there is one), the sum of squares."""
+"""For a part: zeros, elements off fp16's grid, NaN, the largest magnitude (NaN if any is), the sum of squares."""
 
 
 class Scratch:
-    """Room for the passes over so many elements, used block after block: new memory costs more than a pass over old.
+    """Memory for the passes over a block, reused because new memory costs more than a pass over old memory.
 
-    The same memory is there as tensors and as arrays, for to make either of the other costs as much as a short pass.
+    The same memory exists as tensors and as arrays, because converting one to the other costs as much as a short pass.
     """
 
     __slots__ = (
@@ -62,35 +62,38 @@ class Scratch:
 
     @classmethod
     def of(cls, size: int, dtype: torch.dtype) -> Scratch:
-        """Room for ``size`` elements of fp32 or fp64."""
+        """Allocate memory for ``size`` elements of fp32 or fp64."""
         fields = torch.uint8 if dtype == torch.float32 else torch.int16
         dtypes = fields, torch.float16, dtype, torch.bool
-        # The device is named, for the user may have made another one the default.
+        # The device is explicit, because the user may have changed the default one.
         return cls(*(torch.empty(size, dtype=each, device="cpu") for each in dtypes))
 
     def first(self, size: int) -> Scratch:
-        """The same room, as much of it as ``size`` elements need."""
+        """Return a view of the part of this memory that ``size`` elements need."""
         return Scratch(*(each[:size] for each in self._memory))
 
     def fill(self, elements: torch.Tensor) -> None:
-        """Look at as many elements as there is room for."""
+        """Compute the flags and exponents of elements. Their number must be this memory's size."""
         array = elements.numpy()
-        # The pass that is cheapest in cache goes first, for it waits for memory.
+        # The pass that is cheapest in cache goes first, because the first pass waits for memory.
         self._set_flags(elements, array)
         self._set_fields(array)
 
     def _set_fields(self, elements: npt.NDArray[Any]) -> None:
-        """The biased exponent of each: uint8, or int16 of fp64. 0 has zeros and subnormals, the last inf and NaN."""
+        """Set each element's biased exponent: uint8, or int16 for fp64.
+
+        It is 0 for zeros and subnormals, and the last one for inf and NaN.
+        """
         if elements.dtype == np.float64:
             bits = elements.view(np.int64) >> 52
             np.bitwise_and(bits, 0x7FF, out=self.fields_array, casting="unsafe")
         else:
             bits = elements.view(np.int32)
-            # A byte has no room for the sign.
+            # The cast to a byte drops the sign.
             np.right_shift(bits, 23, out=self.fields_array, casting="unsafe")
 
     def _set_flags(self, elements: torch.Tensor, array: npt.NDArray[Any]) -> None:
-        """Which elements fp16 would change: those that are not on its grid, and NaN."""
+        """Flag the elements that fp16 would change: those that are not on its grid, and NaN."""
         self._rounded.copy_(self._half.copy_(elements))
         # numpy compares floats several times faster than torch does on one thread.
         np.not_equal(array, self._rounded_array, out=self.flags)
@@ -99,9 +102,9 @@ class Scratch:
 def count(
     elements: torch.Tensor, scratch: Scratch, lengths: list[int]
 ) -> tuple[list[Counted], Ints]:
-    """What there is in each of n parts, given by their lengths, and their elements by biased exponent of fp32 [n, 256].
+    """Count each of n parts, given by their lengths. Also count their elements by biased exponent of fp32, [n, 256].
 
-    ``scratch`` is filled with the elements. The first exponent has zeros and subnormals, the last inf and NaN.
+    ``scratch`` must be filled with the elements. The first exponent has zeros and subnormals, the last inf and NaN.
     """
     if len(elements) >= _APART * len(lengths):
         return _count_apart(elements, scratch, lengths)
@@ -123,14 +126,17 @@ def _count_apart(
 
 
 def _count_fields(fields: torch.Tensor) -> Ints:
-    """How often each biased exponent of fp32 is there, [256]."""
+    """Count the elements by biased exponent of fp32, [256]."""
     if fields.dtype == torch.uint8:
         return torch.bincount(fields, minlength=256).numpy()
     return _narrowed(torch.bincount(fields, minlength=2048).numpy())
 
 
 def _narrowed(exponents: Ints) -> Ints:
-    """Counts by exponent of fp32, [..., 256], of those by exponent of fp64 or fp32: what is beyond goes to the ends."""
+    """Convert counts by exponent of fp64 or fp32 to counts by exponent of fp32, [..., 256].
+
+    The first and last finite exponents take what lies beyond them.
+    """
     if exponents.shape[-1] == 256:
         return exponents
     counts = exponents[..., _NARROWED].copy()
@@ -144,7 +150,7 @@ def _count_one(
     part: torch.Tensor, array: npt.NDArray[Any], flags: npt.NDArray[np.bool_], exponents: Ints
 ) -> Counted:
     zeros, off_grid, nan = int(exponents[0]), int(np.count_nonzero(flags)), 0
-    # What shares an exponent with zeros, or with inf, fp16 would change: where it changes nothing, there is none.
+    # Subnormals share an exponent with zeros, and NaN with inf. fp16 changes both, so without changes there are none.
     if off_grid:
         zeros = zeros and int(np.count_nonzero(array == 0))
         nan = int(exponents[-1]) and int(np.count_nonzero(np.isnan(array)))
@@ -157,7 +163,7 @@ def _sum_squares(part: torch.Tensor, array: npt.NDArray[Any], largest: float) ->
     if part.dtype != torch.float32 or not _SQUARED_EXACTLY[0] <= largest <= _SQUARED_EXACTLY[1]:
         part = part.double()
         return float(torch.dot(part, part))
-    # What fp32 leaves off at each addition adds up where elements are alike: so no more than a row is summed in it.
+    # Rounding errors of fp32 additions accumulate if elements are alike, so fp32 sums at most one row.
     whole = len(array) - len(array) % _ROW
     rows = array[:whole].reshape(-1, 1, _ROW)
     squares = np.matmul(rows, rows.transpose(0, 2, 1))
@@ -167,7 +173,7 @@ def _sum_squares(part: torch.Tensor, array: npt.NDArray[Any], largest: float) ->
 def _count_together(
     array: npt.NDArray[Any], scratch: Scratch, lengths: list[int]
 ) -> tuple[list[Counted], Ints]:
-    """The same where parts are short: calls cost more than elements, so that there is one for all parts."""
+    """`_count_apart` for short parts: one call covers all of them, because calls cost more than elements."""
     starts = np.cumsum([0, *lengths[:-1]])
 
     def sums(values: npt.NDArray[Any], dtype: npt.DTypeLike) -> list[Any]:
@@ -193,7 +199,10 @@ def _count_together(
 
 
 def run_squares(array: npt.NDArray[Any], scratch: Scratch, lengths: list[int]) -> Ints:
-    """The sum over a part's runs of 16 of the square of how many are zero, below the grid, subnormal: [parts, 3]."""
+    """Return the sum of squares, over each part's runs of 16, of a run's zero, below-grid and subnormal counts.
+
+    The shape is [parts, 3].
+    """
     bias = BIAS if array.dtype == np.float32 else _BIAS_DOUBLE
     grid, normal = FP16.exponent_min_subnormal + bias, FP16.exponent_min_normal + bias
     fields, flags = scratch.fields_array, scratch.flags

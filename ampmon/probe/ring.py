@@ -1,7 +1,7 @@
-"""Copies between a device and the host that nobody waits for, in buffers used again. Knows not what they hold.
+"""Copies tensors between a device and the host without waiting, through pinned buffers that are reused.
 
-Pinned memory is allocated once and kept: to give it back would ask the driver for an event, which may break a CUDA
-graph that is being captured. There are as many buffers as copies were ever on their way together.
+Pinned memory is allocated once and kept: freeing it would request an event from the driver, which may break a CUDA
+graph that is being captured. There are as many buffers as copies were ever in flight at once.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ _VIEWS_MAX = 16
 
 
 class Slot:
-    """A pinned buffer, and the event behind the newest copy into it or out of it."""
+    """A pinned buffer, and the event after the newest copy into it or out of it."""
 
     __slots__ = ("_buffer", "_event", "_views")
 
     def __init__(self, size: int) -> None:
-        # The host is named, for the user may have made another device the default.
+        # The device is explicit, because the user may have changed the default one.
         self._buffer = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
         self._event: Any = None
         self._views: dict[tuple[torch.dtype, torch.Size, int], torch.Tensor] = {}
 
     def copy(self, tensor: torch.Tensor, behind: Sequence[torch.Tensor] = ()) -> torch.Tensor:
-        """Enqueue a copy, and give the place it goes to: a view of the buffer, flat if others lie ``behind`` it."""
+        """Enqueue a copy to the host and return the view of the buffer that it goes to.
+
+        Tensors in ``behind`` follow the first one, and the view is then flat.
+        """
         host = self._like(tensor)
         host.copy_(tensor, non_blocking=True)
         end = tensor.nbytes
@@ -42,7 +45,7 @@ class Slot:
         return self._view(tensor.dtype, torch.Size([end // tensor.itemsize])) if behind else host
 
     def send(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-        """Enqueue a copy of a host's tensor to a device, and give the copy there."""
+        """Enqueue a copy of a host tensor to a device and return the copy."""
         sent = self._like(tensor).copy_(tensor).to(device, non_blocking=True)
         self._mark(device)
         return sent
@@ -66,25 +69,25 @@ class Slot:
         return view
 
     def filled(self) -> bool:
-        """Whether the newest copy has arrived. Does not wait."""
+        """Return whether the newest copy has arrived. Does not wait."""
         return bool(self._event.query())
 
     def wait(self) -> None:
-        """Wait until it has."""
+        """Block until the newest copy has arrived."""
         self._event.synchronize()
 
 
 class Ring:
-    """The slots that no copy holds; threads take them and put them back, each in one operation."""
+    """The free slots. Threads take them and put them back, each in one operation."""
 
     def __init__(self, slot: Callable[[int], Slot] = Slot) -> None:
         self._slot = slot
         self._free: defaultdict[tuple[torch.device, int], list[Slot]] = defaultdict(list)
         self._dropped: deque[tuple[tuple[torch.device, int], Slot]] = deque()
-        """Those whose copies nobody wants any more, and which may be under way."""
+        """Slots with abandoned copies that may still be in flight."""
 
     def take(self, key: tuple[torch.device, int]) -> Slot:
-        """A slot for copies from this device, of this many bytes."""
+        """Return a slot for copies from or to a device, with a size in bytes."""
         for _ in range(len(self._dropped)):
             try:
                 dropped, slot = self._dropped.popleft()
@@ -100,7 +103,7 @@ class Ring:
         self._free[key].append(slot)
 
     def drop(self, key: tuple[torch.device, int], slot: Slot) -> None:
-        """Put a slot back whose copy may not have arrived. Asks the device nothing."""
+        """Put back a slot whose copy may not have arrived. Does not query the device."""
         self._dropped.append((key, slot))
 
 
@@ -110,14 +113,14 @@ _ring = Ring()
 class Readback:
     """A copy of a tensor on its way to the host.
 
-    On a CPU it is there at once. On an accelerator the copy goes into pinned memory behind the work that makes the
-    values, with an event after it; asking `ready` never waits. Where a device has no events, `result` waits.
+    On a CPU it is complete at once. On an accelerator the copy goes into pinned memory after the work that makes the
+    values, with an event after it. `ready` never waits. On a device without events, `result` waits.
 
-    ``behind`` are more tensors of the same device and dtype, which arrive flat behind the first: to join them on the
+    ``behind`` are more tensors of the same device and dtype, which arrive flat behind the first. Joining them on the
     device would take a kernel, whose first use stops a GPU's training for milliseconds.
 
-    Once `ready` has said so, the event is not asked again: from another thread that would break a CUDA graph which the
-    training's is capturing.
+    Once `ready` has returned True, the event is not queried again. A query from another thread would break a CUDA
+    graph that the training thread is capturing.
     """
 
     __slots__ = ("_arrived", "_key", "_ring", "_slot", "_tensor")
@@ -133,7 +136,7 @@ class Readback:
             ring = _ring
         self._ring = ring
         self._slot: Slot | None = None
-        # Without a buffer the tensor itself would be read later, with what was written into it meanwhile.
+        # Without a buffer, copy the tensor now, because training may overwrite it before it is read.
         if ring is None:
             tensor = torch.cat([tensor, *behind]) if behind else tensor.clone()
         self._tensor = tensor
@@ -145,18 +148,18 @@ class Readback:
             self._tensor = self._slot.copy(tensor, behind)
 
     def __del__(self) -> None:
-        # Wherever it is let go, as by the garbage collector: its memory must not be freed while a graph is captured.
+        # The garbage collector may run this at any time, and memory must not be freed while a graph is captured.
         if self._slot is not None and self._ring is not None:
             self._ring.drop(self._key, self._slot)
 
     def ready(self) -> bool:
-        """Whether the values are on the host. Does not wait."""
+        """Return whether the values are on the host. Does not wait."""
         if self._slot is not None and not self._arrived:
             self._arrived = self._slot.filled()
         return self._arrived
 
     def result(self) -> torch.Tensor:
-        """The tensor on the host, the caller's own. Waits for the device where `ready` is False."""
+        """Return the tensor on the host, which the caller owns. Waits for the device if `ready` is False."""
         slot, self._slot = self._slot, None
         if slot is None or self._ring is None:
             return self._tensor.cpu()
@@ -169,10 +172,10 @@ class Readback:
 
 
 class Uploads:
-    """Copies of the host's tensors to devices. A buffer is written again only when its copy has arrived.
+    """Copies host tensors to devices. A buffer is reused only after its copy has arrived.
 
-    For all threads at once: a slot is held by none or by the one that took it out, in one operation. There is no lock,
-    which a fork could leave taken for good.
+    Thread-safe: a thread takes a slot out in one operation, and then holds it alone. There is no lock, because a fork
+    could leave it locked forever.
     """
 
     def __init__(self, ring: Ring | None = None) -> None:
@@ -180,17 +183,16 @@ class Uploads:
         self._under_way: deque[tuple[tuple[torch.device, int], Slot]] = deque()
 
     def send(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-        """A copy of the tensor on an accelerator, in the order of its current stream. Waits for nothing."""
+        """Return a copy of the tensor on an accelerator, in the order of its current stream. Does not wait."""
         self._reclaim()
         key = (device, _size_class(tensor.nbytes))
         slot = self._ring.take(key)
         sent = slot.send(tensor, device)
-        # Only now: others may ask whether this copy has arrived, and not the one before it.
+        # Only after `send`: before it, other threads would query the event of the previous copy.
         self._under_way.append((key, slot))
         return sent
 
     def _reclaim(self) -> None:
-        """Put back the slots whose copies have arrived."""
         for _ in range(len(self._under_way)):
             try:
                 key, slot = self._under_way.popleft()
@@ -206,10 +208,10 @@ _uploads = Uploads()
 
 
 def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A copy of a host's tensor on a device, without waiting: the tensor itself on a CPU."""
+    """Return a copy of a host tensor on a device, without waiting. On a CPU this is the tensor itself."""
     return _uploads.send(tensor, device) if is_asynchronous(device) else tensor.to(device)
 
 
 def _size_class(size: int) -> int:
-    """The least power of two that holds so many bytes: a model's parameters may be frozen and thawed one by one."""
+    """Round ``size`` bytes up to a power of two, so that freezing parameters one by one yields only a few sizes."""
     return max(1 << (size - 1).bit_length(), _SMALLEST)

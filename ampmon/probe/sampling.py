@@ -1,4 +1,4 @@
-"""Which elements of a tensor a sample looks at: runs of neighbours, drawn at random without replacement."""
+"""Chooses the elements of a tensor for a sample: runs of neighbours, drawn at random without replacement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BITS = {
 
 
 def flatten(tensor: torch.Tensor) -> torch.Tensor:
-    """All elements as one dimension, in memory order where that needs no copy: statistics do not depend on order."""
+    """Return all elements in one dimension, in memory order where that avoids a copy: statistics ignore the order."""
     if tensor.is_contiguous():
         return tensor.view(-1)
     if _is_dense(tensor):
@@ -26,7 +26,7 @@ def flatten(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill their stretch of memory without gaps or overlaps (channels-last, transposed)."""
+    """Whether the elements fill a range of memory without gaps or overlaps (channels-last, transposed)."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size == 1:
@@ -40,11 +40,11 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 def sample_runs(
     tensor: torch.Tensor, elements: int, generator: np.random.Generator
 ) -> torch.Tensor:
-    """A copy of at least ``elements`` elements in runs of 16 neighbours, or all of them if there are no more.
+    """Return a copy of at least ``elements`` elements in runs of 16 neighbours, or all of them if there are no more.
 
-    Runs are drawn at random without replacement, any as likely as any other and any two as likely as any other two:
-    what differs between those drawn then shows how far their mean may be off, however the gradient is structured. Where
-    the last run would be short it begins earlier, so that all have the same length. Runs are in no order.
+    Runs are drawn at random without replacement. All runs are equally likely, and so are all pairs of runs. So the
+    spread between drawn runs shows the error of their mean, however the gradient is structured. If the last run would
+    be short, it begins earlier, so that all have the same length. Runs are in no order.
     """
     flat = flatten(tensor)
     wanted = max(-(-elements // RUN), 1)
@@ -52,7 +52,7 @@ def sample_runs(
     if whole + bool(rest) <= wanted:
         return flat
     drawn = generator.choice(whole + bool(rest), wanted, replace=False, shuffle=False)
-    # As integers, for numpy has no bfloat16; its take is the cheapest way, and in no order cheaper than sorted.
+    # As integers, because numpy has no bfloat16. `take` is the cheapest way, and cheaper unordered than sorted.
     table = flat.view(_BITS[flat.dtype])[: whole * RUN].view(whole, RUN).numpy()
     runs = torch.from_numpy(table.take(drawn, axis=0, mode="clip")).view(flat.dtype)
     if rest:

@@ -1,4 +1,4 @@
-"""Gradients of an optimizer that a device was asked about, to be asked about again without a walk over them."""
+"""Repeats a device's count of inf and NaN in an optimizer's gradients, without preparing it again."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ampmon.probe.ring import Readback
 
 
 class StandingGradients:
-    """All gradients of an optimizer, of one device and dtype, as they are now. Keeps none of them alive.
+    """All gradients of an optimizer, of one device and dtype, at their current addresses. Keeps none of them alive.
 
-    Their parameters have the places ``indices`` in the header.
+    ``indices`` are the places of their parameters in the header.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class StandingGradients:
         self.indices = indices
 
     def ask(self, optimizer: torch.optim.Optimizer, found_inf: torch.Tensor) -> Readback | None:
-        """Counts of inf and NaN, as `DeviceProbe.culprits` has them; None where something has moved since."""
+        """Enqueue the counts of inf and NaN of `DeviceProbe.culprits`; None if a gradient or the stream has changed."""
         if self._addresses is None or stream_id(self.device) != self._stream:
             return None
         return self._asking(found_inf) if addresses(optimizer) == self._addresses else None

@@ -1,4 +1,4 @@
-"""Times work on a device by pairs of events, asked for later, without waiting. Knows not what the work is for."""
+"""Times work on a device with pairs of events that are queried later, without waiting."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ampmon.probe.accelerator import current_stream, is_asynchronous, new_event
 
 
 _AWAITED_MAX = 64
-"""Updates whose events may be under way at once: behind a device that is stuck, no more are begun."""
+"""The most updates with pending events. No more are timed while a device is stuck."""
 
 
 class DeviceEvent(Protocol):
-    """What is used of torch.Event(enable_timing=True)."""
+    """The methods of torch.Event(enable_timing=True) that are used here."""
 
     def record(self, stream: Any = None, /) -> None: ...
     def query(self) -> bool: ...
@@ -27,12 +27,12 @@ class DeviceEvent(Protocol):
 
 _Free: TypeAlias = defaultdict[torch.device, list[DeviceEvent]]
 _free: _Free = defaultdict(list)
-"""Events to be used again, whichever scaler they were made for. None is ever destroyed: the garbage collector of a
-forked child may come upon a scaler that its parent dropped, and to destroy an event there calls the parent's device."""
+"""Events for reuse by any scaler. None is ever destroyed: the garbage collector of a forked child may find a scaler
+that its parent dropped, and destroying an event there calls the parent's device."""
 
 
 class Baseline:
-    """What torch's own unscaling of an optimizer's gradients takes on the device, and how often it was timed."""
+    """The device time of torch's own unscaling of an optimizer's gradients, and how often timing it was begun."""
 
     __slots__ = ("_newest", "begun")
 
@@ -44,15 +44,16 @@ class Baseline:
         self._newest.append(us)
 
     def us(self) -> float:
-        """Microseconds; zero while nothing is known, so that a pass in its place counts in full."""
+        """The typical time in us. Zero while nothing is known, so that a pass in its place counts in full."""
         return median_low(self._newest) if self._newest else 0.0
 
 
 @dataclass(slots=True)
 class TimedSpan:
-    """A piece of work: pairs of events, one for each device.
+    """A piece of timed work: one pair of events for each device.
 
-    Work done in the place of torch's unscaling is counted ``over`` that; torch's own is what a baseline is made ``of``.
+    Work that replaces torch's unscaling costs its time above the baseline ``over``. Torch's own unscaling adds its
+    time to the baseline ``of``.
     """
 
     pairs: list[tuple[torch.device, DeviceEvent, DeviceEvent]]
@@ -71,7 +72,7 @@ class TimedSpan:
         return sum(begin.elapsed_time(end) for _, begin, end in self.pairs) * 1000
 
     def cost(self) -> float:
-        """What this took of the device's time that training without a monitor would not, in us."""
+        """Return the device time that training without a monitor would not take, in us. Feeds the baseline ``of``."""
         if self.of is not None:
             self.of.add(self.us())
             return 0.0
@@ -79,7 +80,7 @@ class TimedSpan:
 
 
 def joined(spans: Sequence[TimedSpan], over: Baseline | None) -> TimedSpan:
-    """Pieces of work that stand together in the place of torch's unscaling, as one, which takes their events."""
+    """Join spans that together replace torch's unscaling into one, which takes over their events."""
     whole = TimedSpan([pair for span in spans for pair in span.pairs], spans[0].free, over)
     for span in spans:
         span.pairs = []
@@ -92,10 +93,10 @@ def _timed_event(device: torch.device) -> DeviceEvent:
 
 
 class DeviceTimer:
-    """Hands out pairs of events, and takes them back when both have come to pass. Never waits, and never raises.
+    """Hands out pairs of events, and takes them back once both have occurred. Never waits and never raises.
 
-    For accelerators; on a CPU whoever does the work reads a clock. Not to be used while a CUDA graph is captured.
-    What goes wrong is reported once, and nothing is timed from then on.
+    For accelerators only: on a CPU, callers read a clock. Do not use it while a CUDA graph is captured. The first error
+    is reported, and nothing is timed from then on.
     """
 
     def __init__(
@@ -113,11 +114,11 @@ class DeviceTimer:
 
     @property
     def awaiting(self) -> bool:
-        """Whether there is anything for `finished` to return, now or later."""
+        """Whether `finished` has anything to return, now or later."""
         return bool(self._awaited)
 
     def begin(self, devices: Collection[torch.device]) -> TimedSpan | None:
-        """Have the start of work on these devices noted; None where nothing is timed."""
+        """Record the start of work on these devices. Returns None if nothing is timed."""
         timed = [device for device in devices if self._timed(device)]
         if not timed or not self._usable or len(self._awaited) >= _AWAITED_MAX:
             return None
@@ -129,7 +130,7 @@ class DeviceTimer:
             return None
 
     def launch(self, span: TimedSpan | None) -> None:
-        """Have the start noted again: a device without other work did nothing while the host got ready."""
+        """Record the start again, because a device without other work was idle while the host prepared."""
         try:
             for device, begin, _ in span.pairs if span is not None else ():
                 begin.record(_stream(device))
@@ -144,7 +145,7 @@ class DeviceTimer:
         over: Baseline | None = None,
         of: Baseline | None = None,
     ) -> None:
-        """Have the end of the work noted, and add it to ``spans``, those of the same update."""
+        """Record the end of the work, and add it to the ``spans`` of the same update."""
         if span is None:
             return
         try:
@@ -159,12 +160,12 @@ class DeviceTimer:
         spans.append(span)
 
     def submit(self, spans: list[TimedSpan], *, sampled: bool) -> None:
-        """The update is over in which these were timed."""
+        """Queue the spans of an update that has ended."""
         if spans:
             self._awaited.append((spans, sampled))
 
     def finished(self) -> list[tuple[float, bool]]:
-        """The cost on the device, in us, of each update that is known by now, and whether it was sampled, in order."""
+        """Return the device cost in us, and whether it was sampled, of each update known by now, in order."""
         known = []
         try:
             while self._awaited and all(span.done() for span in self._awaited[0][0]):
@@ -194,7 +195,7 @@ class DeviceTimer:
 
 
 def _cost(spans: Sequence[TimedSpan]) -> float | None:
-    """The sum of what is a cost; None where torch's own work is all that was timed."""
+    """The sum of the costs, or None if only torch's own work was timed."""
     costs = [span.cost() for span in spans]
     return sum(costs) if any(span.of is None for span in spans) else None
 

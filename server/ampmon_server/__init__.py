@@ -1,1 +1,1 @@
-"""The ampmon service: stores what training processes stream, and shows it."""
+"""The ampmon service: stores the records of training processes and shows them on a page."""

@@ -1,7 +1,7 @@
-"""A run's charts as Plotly figures in a notebook, and its page in a cell: of a server, or of a data directory.
+"""Shows a run in a notebook: its charts as Plotly figures, or its page in a cell.
 
-The charts are those of the page, drawn by the same code, in the colours of one theme. Whoever answers is found as
-`ampmon doctor` finds it: the server at ``url``, else the one that runs on the data directory, else its database.
+The page's own code draws the charts, in the colours of one theme. The data comes from the server at ``url``, else from
+the server that runs on the data directory, else from its database. `ampmon doctor` looks in the same order.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from ampmon_server.pages import assets
 Theme: TypeAlias = Literal["light", "dark"]
 
 LINE = 120
-"""Characters of a caption's line above a chart."""
+"""Maximum characters per line of the text above a chart."""
 
 LINE_PIXELS = 16
 
 IN_A_CELL = ("scale", "skips", "underflow")
-"""The charts that a cell has in place of the page."""
+"""The charts that a cell shows when it cannot show the page."""
 
 SKETCH = 72
-"""Characters across of the scale in words, for a notebook that cannot draw Plotly's charts."""
+"""Width in characters of the text sketch of the scale, for notebooks that cannot draw Plotly charts."""
 
 AGAIN_S = 0.2
 
@@ -58,11 +58,11 @@ def figure(
     token_file: Path | str | None = None,
     **asked: object,
 ) -> go.Figure:
-    """The chart ``name`` of a run, which is named by its id, the beginning of one, or its name; else the newest.
+    """Return the chart ``name`` of a run. ``run`` is an id, the beginning of an id, or a name; default: the newest run.
 
-    ``asked`` is what the chart can be asked for, as ``GET /api/v1/runs/{run_id}/figures/{name}`` has it: ``start``,
-    ``stop``, ``x``, ``statistic`` and so on; ``logged`` is the name of a logged value. Where there is nothing to draw
-    the figure says why. Blocks until it is answered. Raises `ampmon_server.client.Unanswered`, which says what to do.
+    ``asked`` takes the query options of ``GET /api/v1/runs/{run_id}/figures/{name}``: ``start``, ``stop``, ``x``,
+    ``statistic`` and so on. Pass the name of a logged value as ``logged``. If there is nothing to draw, the figure says
+    why. Blocks until the server answers. Raises `ampmon_server.client.Unanswered`, whose message says what to do.
     """
     with _answering(url, data_dir, token_file) as server:
         return _drawn(server, choose(server, run).run_id, name, theme, asked)
@@ -77,7 +77,7 @@ def figures(
     token_file: Path | str | None = None,
     **asked: object,
 ) -> dict[str, go.Figure]:
-    """Every chart of a run by its name, as `figure` gives one. Blocks; raises `ampmon_server.client.Unanswered`."""
+    """Return every chart of a run by its name, as `figure` does. Blocks; raises `ampmon_server.client.Unanswered`."""
     with _answering(url, data_dir, token_file) as server:
         run_id = choose(server, run).run_id
         return {name: _drawn(server, run_id, name, theme, asked) for name in OF_A_RUN}
@@ -85,7 +85,7 @@ def figures(
 
 @dataclass(frozen=True, slots=True)
 class NotebookPage:
-    """What a notebook shows as the page of a run: each time it is shown it comes in with a code of its own."""
+    """The page of a run as a notebook displays it. Every display requests a new one-time sign-in code."""
 
     address: str
     height: int
@@ -109,11 +109,11 @@ def page(
     data_dir: Path | str | None = None,
     token_file: Path | str | None = None,
 ) -> NotebookPage:
-    """The live page of a run in a cell, or of all runs where none is named. A server must run, and go on running.
+    """Return the live page of a run for a cell, or the list of runs if ``run`` is None. The server must keep running.
 
-    ``url`` is where this process reaches it, ``browser_url`` where the browser does, if that is elsewhere: behind a
-    proxy, or in Colab. The server has to allow the notebook's origin by ``--frame-ancestors``. ``height`` in pixels.
-    Blocks until it is answered. Raises `ampmon_server.client.Unanswered`.
+    ``url`` is the server's address for this process. ``browser_url`` is its address for the browser, if that differs:
+    behind a proxy, or in Colab. The server must allow the notebook's origin with ``--frame-ancestors``. ``height`` is
+    in pixels. Blocks until the server answers. Raises `ampmon_server.client.Unanswered`.
     """
     ask = partial(_answering, url, data_dir, token_file)
     with ask() as server:
@@ -126,7 +126,7 @@ def page(
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a cell shows of a run where its live page cannot be: words, and charts below them."""
+    """The content of a cell that cannot show a run's live page: text with charts below it."""
 
     words: str
     charts: tuple[go.Figure, ...] = ()
@@ -158,9 +158,10 @@ def show(
     token_file: Path | str | None = None,
     wait_s: float = 0.0,
 ) -> NotebookPage | Cell:
-    """The live page of a run in a cell, or its findings and charts where no server can show it there, or why not.
+    """Return the live page of a run for a cell, or its findings and charts if no server can show the page there.
 
-    Arguments are those of `page` and `figure`. A run that has just begun is waited for ``wait_s``. Blocks.
+    If no server answers, the cell says why. Takes the arguments of `page` and `figure`. Blocks, and waits up to
+    ``wait_s`` seconds for a run that has just begun.
     """
     ask = partial(_answering, url, data_dir, token_file)
     try:
@@ -188,7 +189,7 @@ def _awaited(server: Asking, run: str, wait_s: float) -> Run:
 
 
 def _words(server: Asking, run_id: str) -> str:
-    """A run in words: its findings with their fixes, and where its page is."""
+    """Describe a run as text: its status, its findings with their fixes, and the address of its page."""
     run = read(server.get(f"/runs/{run_id}"), Run)
     diagnosed = read(server.get(f"/runs/{run_id}/diagnosis"), Diagnosed)
     head = f"{run.name}  {run.project}, {run.status}, {plural(run.updates, 'step')}"
@@ -221,7 +222,7 @@ def _answering(
 
 
 def _code(ask: Callable[[], AbstractContextManager[Asking]]) -> str:
-    """A code that lets one browser in, once."""
+    """Request a one-time code that signs in one browser."""
     with ask() as server:
         link: str = msgspec.json.decode(server.post("/login-links"))["url"]
     return parse_qs(urlsplit(link).query)["code"][0]
@@ -239,7 +240,7 @@ def _drawn(
 
 
 def _titled(document: dict[str, Any], roles: dict[str, Any]) -> go.Figure:
-    """With the words that the page has around a chart above it, and the theme's background."""
+    """Put the texts that the page shows around a chart above it, and set the theme's background."""
     meta, layout = document["layout"]["meta"], document["layout"]
     said = [meta.get(part, "") for part in ("caption", "sentence", "standing", "code")]
     words = [line for each in said for line in textwrap.wrap(each, LINE)]

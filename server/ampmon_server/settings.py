@@ -1,4 +1,4 @@
-"""How the server is set up: where data lies, where it listens, how much it takes. Knows nothing of HTTP or SQL."""
+"""The server's settings: data directory, addresses, limits and optional features. Contains no HTTP and no SQL."""
 
 from __future__ import annotations
 
@@ -16,87 +16,84 @@ LogFormat = Literal["text", "json"]
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = int(DEFAULT_URL.rpartition(":")[2])
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""Names under which a server on this machine is addressed, as they stand in a Host header."""
+"""Names of this machine's loopback interface, as in a Host header."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Values for `ampmon_server.http.app.create_app`. Paths need not exist yet."""
+    """Settings for `ampmon_server.http.app.create_app`. Paths need not exist yet."""
 
     data_directory: Path = field(default_factory=data_directory)
     database_url: str | None = None
     """An SQLAlchemy URL; None for the SQLite file in the data directory."""
     token_file: Path | None = None
-    """A file with the token that several servers share; None for the data directory's own."""
+    """A file with a token that several servers share; None for the data directory's own token."""
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     allowed_hosts: tuple[str, ...] = ()
-    """Names beside those of the loopback interface that a Host header may hold.
+    """Names that a Host header may contain, in addition to the loopback names.
 
-    With a port they are also addresses that others dial, as where the server's own port is forwarded.
+    A name with a port is also an address of this server, for example when that port is forwarded to it.
     """
     tls_cert: Path | None = None
-    """A file with the certificate that the server shows; None where it speaks no TLS."""
+    """The file of the server's TLS certificate; None for plain HTTP."""
     tls_key: Path | None = None
-    """A file with that certificate's key."""
     behind_proxy: tuple[str, ...] = ()
-    """Addresses of proxies that end TLS: beyond the loopback interface no others are taken. Empty for no such limit."""
+    """Addresses of proxies that terminate TLS. Of other machines, only these may connect; any may if it is empty."""
     user_header: str | None = None
-    """The header in which such a proxy names who has signed in there; None to believe nobody."""
+    """The header in which such a proxy names its signed-in user; None to trust no such header."""
     user_scopes: tuple[str, ...] = ("read", "ingest")
-    """What those people may do."""
+    """The scopes of those users."""
     user_projects: tuple[str, ...] | None = None
-    """The projects that they see and write; None for all."""
+    """The projects that those users see and write; None for all."""
     base_path: str = ""
-    """The path under which a proxy shows the server, as "/user/me/ampmon"; whether it takes that off or not."""
+    """The path under which a proxy serves this server, as "/user/me/ampmon". The proxy may strip it or keep it."""
     frame_ancestors: tuple[str, ...] = ()
-    """Origins whose pages may show this one in a frame, as a Content-Security-Policy writes them."""
+    """Origins whose pages may show this server's page in a frame, in the syntax of a Content-Security-Policy."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of other sites whose scripts may read answers to requests that carry a token."""
+    """Origins of other sites whose scripts may read the responses to requests with a token (CORS)."""
     body_bytes_max: int = 16 * 2**20
-    """The largest request body as it is sent."""
+    """Maximum size of a request body as sent."""
     decoded_bytes_max: int = 64 * 2**20
-    """The largest batch once it is decompressed."""
+    """Maximum size of a batch after decompression."""
     head_seconds_max: float = 20.0
-    """How long a request's line and headers may take to arrive."""
+    """Timeout for a request's line and headers."""
     body_seconds_max: float = 60.0
-    """How long a request body may take to arrive, and what is left of one that was answered before."""
+    """Timeout for a request body, and for the rest of a body whose request was answered early."""
     unread_seconds_max: float = 60.0
-    """How long an answer is kept at least while nothing of it is read, and at most twice as long."""
+    """Timeout for a response of which the client reads nothing. The server waits between once and twice this time."""
     requests_per_s: float = 500.0
-    """How many requests a second may come with one token, to this process; four seconds' worth at once after a rest."""
+    """Maximum requests per second with one token, per process. After a pause, four seconds' worth may come at once."""
     streams_per_token_max: int = 500
-    """How many event streams may be open with one token, and with cookies that came of it."""
+    """Maximum open event streams with one token and the cookies made with it, per process."""
     streams_max: int = 1000
-    """How many altogether."""
+    """Maximum open event streams in total, per process."""
 
     keep_rows_days: float | None = None
-    """How long after its last record a run keeps its updates and logged values; None for ever."""
+    """Days after its last record that a run keeps its updates and logged values; None for forever."""
     keep_samples_days: float | None = None
-    """How long it keeps its samples of gradients and activations."""
+    """Days after its last record that a run keeps its samples of gradients and activations; None for forever."""
 
     thresholds: Thresholds = field(default_factory=Thresholds)
-    """The thresholds of findings."""
     judging: bool = True
-    """Whether runs are judged as their records arrive, and not only when somebody asks."""
+    """Whether to diagnose runs as their records arrive. If False, they are diagnosed only on request."""
 
     drain_seconds: float = 0.0
-    """For so long after a signal a server says at `/readyz` that it stops, and serves as before."""
+    """How long after a stop signal the server keeps serving while `/readyz` reports that it is stopping."""
 
     idle_seconds_max: float | None = None
-    """A server that nobody has asked for so long stops; None for one that stays."""
+    """Stop the server after this long without a request or an open connection; None to keep it running."""
 
     alerts: Alerts | None = None
-    """Whom findings are sent to, and how often; None for nobody."""
+    """The targets of alerts, and how often to send them; None to send no alerts."""
 
     forward: tuple[str, ...] = ()
-    """Where runs are forwarded to, as "tensorboard:DIR" or "mlflow:URI"."""
+    """Destinations that runs are forwarded to, as "tensorboard:DIR" or "mlflow:URI"."""
 
     run_metrics: int = 0
-    """How many running runs `/metrics` shows at most, by name."""
+    """Maximum number of running runs that `/metrics` shows by name."""
 
     log_format: LogFormat = "text"
-    """How `ampmon serve` writes its log."""
 
     @property
     def server_directory(self) -> Path:
@@ -104,7 +101,7 @@ class Settings:
 
     @property
     def address_file(self) -> Path:
-        """Where a running server writes its own address."""
+        """The file in which a running server writes its own address."""
         return address_file(self.data_directory)
 
     @property

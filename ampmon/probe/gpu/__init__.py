@@ -1,1 +1,1 @@
-"""The kernels that measure gradients on a GPU: written in Triton, compiled elsewhere, launched by the GPU's driver."""
+"""Triton kernels that measure gradients on a GPU, compiled in another process and launched through the GPU's driver."""

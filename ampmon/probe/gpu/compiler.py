@@ -1,6 +1,6 @@
-"""Compiles kernels in a process of its own: Triton keeps Python's lock for so long that training would stall.
+"""Compiles kernels in a separate process, because Triton holds Python's lock for so long that training would stall.
 
-That process needs no GPU and no torch. It reads lines of JSON, and answers each with such a line and machine code.
+That process needs no GPU and no torch. It reads lines of JSON, and answers each with a line of JSON and machine code.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from ampmon.system import interpreter
 
 
 _LOOK_S = 0.1
-"""So often it is checked whether the training has ended meanwhile."""
+"""Seconds between checks for the end of the training."""
 _PATIENCE_S = 5.0
-"""So long the process may take to end."""
+"""Seconds that the process may take to end."""
 
 
 class Kernel(NamedTuple):
-    """A kernel as it is compiled once for each architecture."""
+    """A kernel variant, compiled once for each architecture."""
 
     name: str
     dtype: str
-    """Of the gradients, by torch's name: ``float32``."""
+    """The gradients' dtype by torch's name: ``float32``."""
     types: tuple[str | None, ...]
-    """Dtypes of what it is given behind its tables; None for what it is not given."""
+    """Dtypes of the arguments after the tables; None for an argument that is None."""
     flags: tuple[tuple[str, bool], ...]
 
 
 class Architecture(NamedTuple):
-    """What it is compiled for."""
+    """A GPU architecture to compile for."""
 
     gpu: str
-    """The architecture, by its maker's name: ``sm_90``, ``gfx942``."""
+    """The vendor's name of the architecture: ``sm_90``, ``gfx942``."""
     lanes: int
     """Threads of a warp."""
 
@@ -49,21 +49,20 @@ class Architecture(NamedTuple):
 
 
 class MachineCode(NamedTuple):
-    """A kernel as a driver loads it."""
+    """A compiled kernel that a driver can load."""
 
     code: bytes
     symbol: str
     threads: int
-    """Of each program."""
+    """Threads of each program."""
     shared: int
-    """Bytes of shared memory that a launch asks for."""
+    """Bytes of shared memory that a launch requests."""
 
 
 class Compiler:
-    """A process that compiles kernels. It loads Triton when it is asked for the first.
+    """A process that compiles kernels. It loads Triton at the first request.
 
-    Starting it takes milliseconds, in which no other thread runs. Raises RuntimeError, or OSError, where none can be
-    started.
+    Starting it takes milliseconds, in which no other thread runs. Raises RuntimeError or OSError if it cannot start.
     """
 
     def __init__(self) -> None:
@@ -82,19 +81,19 @@ class Compiler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the process."""
+        """End the process, by force if it takes too long."""
         process = self._process
         with contextlib.suppress(OSError, subprocess.TimeoutExpired), self._errors:
-            # A worker that was forked holds the pipe open, and so a word says that this is the end.
+            # A forked worker may hold the pipe open, so send an empty line as the end.
             process.communicate(b"\n", _PATIENCE_S)
         if process.poll() is None:
             process.kill()
             process.wait()
 
     def compile(self, kernel: Kernel, target: Architecture) -> MachineCode:
-        """Wait for a kernel: some seconds, or one if Triton's own cache on disk has it.
+        """Compile a kernel. Blocks for some seconds, or for one if Triton's own disk cache has it.
 
-        Raises RuntimeError with the compiler's error where there is one.
+        Raises RuntimeError with the compiler's error if it fails.
         """
         process = self._process
         assert process.stdin is not None
@@ -119,7 +118,7 @@ def _last_line(said: bytes) -> str:
 
 
 class _StandIn:
-    """Stands where Triton looks for a GPU."""
+    """Replaces Triton's GPU driver, so that Triton compiles for the target without a GPU present."""
 
     def __init__(self, target: Architecture) -> None:
         from triton.backends.compiler import GPUTarget
@@ -131,14 +130,14 @@ class _StandIn:
         return self._target
 
     def get_current_device(self) -> Any:
-        return self._target  # Triton keeps what it compiled by device
+        return self._target  # Triton's key for compiled kernels
 
     def get_current_stream(self, _: object) -> int:
         return 0
 
 
 class _Pointer:
-    """What a kernel is given: an address, of which nothing is known but the dtype there."""
+    """A kernel argument for compiling: an address with a known dtype and no memory."""
 
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
@@ -148,7 +147,7 @@ class _Pointer:
 
 
 def compiled(kernel: Kernel, target: Architecture) -> Any:
-    """A kernel as Triton compiles it, in this process."""
+    """Compile a kernel with Triton in this process, and return Triton's compiled kernel."""
     from triton.runtime import driver
 
     from ampmon.probe.gpu import programs
@@ -177,9 +176,9 @@ def _answer(kernel: Kernel, target: Architecture) -> bytes:
 
 
 def main() -> None:
-    """Compile what each line asks for, until one is empty."""
+    """Compile the kernel that each line of input requests, until an empty line."""
     with os.fdopen(os.dup(1), "wb") as output:
-        os.dup2(2, 1)  # for whatever else is printed
+        os.dup2(2, 1)  # all other output goes to stderr
         for line in iter(sys.stdin.readline, ""):
             if not line.strip():
                 return

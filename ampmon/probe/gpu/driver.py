@@ -1,6 +1,6 @@
-"""Launches compiled kernels through the GPU's driver, that of CUDA or of ROCm, which torch has loaded.
+"""Launches compiled kernels through the CUDA or ROCm driver that torch has loaded.
 
-Not through Triton, whose import alone would stop a training for a quarter of a second.
+It does not use Triton, whose import alone would stop training for a quarter of a second.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ampmon.probe.gpu.compiler import MachineCode
 
 _MAPPED = Path("/proc/self/maps")
 _SCRATCH = 0, 0
-"""Newer versions of Triton give two more addresses, of memory that these kernels do not use."""
+"""Newer Triton versions expect two more addresses, of memory that these kernels do not use."""
 _OUT_OF_MEMORY = 2
 _RELAXED = 2
-"""CUDA's and HIP's numbers for that error, and for that mode of capture."""
+"""CUDA and HIP share these numbers: the out-of-memory error, and the relaxed capture mode."""
 
 
 class DriverError(Exception):
@@ -30,21 +30,21 @@ class DriverError(Exception):
 
 
 class Function:
-    """A kernel that is loaded on one device. Loading takes about a millisecond, and may be done on any thread."""
+    """A kernel loaded on one device. Loading takes about a millisecond and works on any thread."""
 
     def __init__(self, binary: MachineCode, device: torch.device) -> None:
         self._driver = _driver()
         self._threads, self._shared = binary.threads, binary.shared
         self._handle, module = ctypes.c_void_p(), ctypes.c_void_p()
         with torch.cuda.device(device):
-            # A thread has a context of the driver's only once it has asked for something of the device.
+            # A thread has a driver context only after its first request to the device.
             torch.cuda.mem_get_info(device)
             self._driver.load(ctypes.byref(module), binary.code)
             symbol = binary.symbol.encode()
             self._driver.find(ctypes.byref(self._handle), module, symbol)
 
     def __call__(self, grid: int, *tensors: torch.Tensor | None) -> None:
-        """Enqueue a launch of so many programs on the current stream of the current device. Waits for nothing."""
+        """Enqueue a launch of ``grid`` programs on the current stream of the current device. Does not wait."""
         addresses = [each.data_ptr() for each in tensors if each is not None]
         addresses += _SCRATCH
         count = len(addresses)
@@ -93,7 +93,7 @@ def _driver() -> _Driver:
 
 @contextmanager
 def capture_allowed() -> Iterator[None]:
-    """Keep what this thread asks of the driver from breaking a CUDA graph that another thread is capturing."""
+    """Prevent this thread's driver calls from breaking a CUDA graph that another thread is capturing."""
     mode = ctypes.c_int(_RELAXED)
     _driver().exchange(ctypes.byref(mode))
     try:
@@ -103,7 +103,7 @@ def capture_allowed() -> Iterator[None]:
 
 
 def _mapped(name: str) -> str:
-    """Where the library is that torch has loaded."""
+    """Return the path of the library that torch has loaded."""
     places = _MAPPED.read_text()
     if (found := places.find(f"/{name}")) < 0:
         raise DriverError(f"{name} is not loaded")

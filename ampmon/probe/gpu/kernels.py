@@ -1,6 +1,6 @@
-"""Triton kernels over lists of gradients, one launch for all of them. Knows nothing of parameters or scalers.
+"""Runs Triton kernels over lists of gradients, one launch for each list.
 
-Triton comes with torch for CUDA, and is not needed otherwise. This process imports it for its interpreter alone.
+Triton comes with torch for CUDA and is not needed otherwise. This process imports it only to use its interpreter.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from ampmon.system import signals
 
 
 UNSCALED = frozenset({torch.float32, torch.float16})
-"""The dtypes that a kernel unscales just as torch does; fp16 only where the scaler lets fused optimizers have it."""
+"""Dtypes that a kernel unscales exactly as torch does. fp16 only occurs if the scaler allows it (fused optimizers)."""
 _WIDTH = 71
 """Columns that `eager.launch` packs."""
 
 
 class KernelError(Exception):
-    """A kernel could not be compiled or launched: nothing was written to the gradients. The cause is the
-    compiler's or the driver's."""
+    """A kernel failed to compile or launch. Nothing was written to the gradients.
+
+    ``__cause__`` is the error of the compiler or the driver.
+    """
 
 
 @cache
 def supported(device: torch.device) -> bool:
-    """Whether the kernels run there: on GPUs under Linux with Triton at hand; on a CPU where Triton interprets."""
+    """Return whether the kernels run there: on GPUs under Linux if Triton is installed, on a CPU if it interprets."""
     if find_spec("triton") is None:
         return False
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
@@ -45,23 +47,23 @@ def supported(device: torch.device) -> bool:
 
 
 def expect(device_type: str) -> None:
-    """Gradients on devices of this type are going to be measured."""
+    """Prepare for measuring gradients on devices of this type: start the compiler if kernels run there."""
     if device_type == "cuda" and supported(torch.device(device_type)):
         loading.expect()
 
 
 def nothing() -> None:
-    """For who times nothing."""
+    """Do nothing: the default ``ready`` callback."""
 
 
 class Cache:
-    """The kernels, with tables of where gradients are that are kept from call to call.
+    """The kernels, with tables of gradient addresses that are kept between calls.
 
-    Each method takes n plain strided tensors of one device and dtype, enqueues a copy of addresses (if they changed), a
-    fill and one launch on the current stream, and waits for nothing. Kernels are compiled by other processes, in some
-    seconds, or one if Triton's own cache on disk has them: until then calls raise `NotReady`. Raises `Unsupported` or
-    `KernelError` before anything is written to a gradient or to found_inf. Keeps no gradient alive. Not for several
-    threads at once.
+    Each method takes n plain strided tensors of one device and dtype. It enqueues a copy of addresses (if they
+    changed), a fill and one launch on the current stream, and does not wait. Other processes compile the kernels in
+    some seconds, or in one if Triton's own disk cache has them. Until then calls raise `NotReady`. A call raises
+    `Unsupported` or `KernelError` before it writes to a gradient or to found_inf. Keeps no gradient alive. Not
+    thread-safe.
     """
 
     def __init__(self) -> None:
@@ -69,17 +71,17 @@ class Cache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory held from call to call: below 1 % of the gradients' if these average 4000 elements."""
+        """Bytes of device memory kept between calls: below 1 % of the gradients' if these average 4000 elements."""
         return self._tables.nbytes
 
     def statistics(
         self, gradients: Sequence[torch.Tensor], ready: Callable[[], None] = nothing
     ) -> torch.Tensor:
-        """Statistics of every element, packed as `eager.launch` does: int64 [n, 71], on the device.
+        """Return statistics of every element, packed as by `eager.launch`: int64 [n, 71], on the device.
 
-        ``ready`` is called when all is prepared, before the work on gradients is enqueued.
-        fp32, fp16, bf16 or fp64 in any layout. Counts and amax are exact. The sum of squares is of fp64 squares of each
-        element; the order of addition varies, and with it the last bits.
+        Gradients are fp32, fp16, bf16 or fp64 in any layout. ``ready`` is called when all is prepared, before the work
+        on gradients is enqueued. Counts and amax are exact. The sum of squares adds the elements' fp64 squares. The
+        order of addition varies, and so do the last bits.
         """
         _prepare(gradients)
         return self._measure(gradients, MEASURED, None, None, ready)
@@ -91,21 +93,24 @@ class Cache:
         inv_scale: torch.Tensor,
         ready: Callable[[], None] = nothing,
     ) -> torch.Tensor:
-        """Multiply fp32 or fp16 gradients by ``inv_scale`` in place; statistics of what they were, int64 [n, 71].
+        """Multiply fp32 or fp16 gradients by ``inv_scale`` in place, and return statistics of their scaled values.
 
-        Sets ``found_inf`` to 1 if any element is not finite, and otherwise leaves it. Both are fp32 with one element,
-        read on the device. Gradients and found_inf end as torch's own operator leaves them, bit for bit
-        except NaN payloads: a NaN stays NaN, with whatever bits.
+        Those are int64 [n, 71]. Sets ``found_inf`` to 1 if any element is not finite, and otherwise leaves it. Both are
+        fp32 with one element, read on the device. Gradients and found_inf end bit for bit as torch's own operator
+        leaves them, except NaN payloads: a NaN stays NaN, with any bits.
         """
         _prepare(gradients)
         return self._measure(gradients, UNSCALED, found_inf, inv_scale, ready)
 
     def culprits(self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor) -> torch.Tensor:
-        """Elements that are inf, and that are NaN: int64 [n, 2]. All 0, and no gradient read, if ``found_inf`` is 0."""
+        """Return the counts of inf and NaN, int64 [n, 2]. If ``found_inf`` is 0 they are 0, and no gradient is read."""
         return self.asking(gradients)(found_inf)
 
     def asking(self, gradients: Sequence[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-        """`culprits` of these gradients, to be called on this stream, and as long as each is where it is now."""
+        """Return `culprits` of these gradients as a function of found_inf.
+
+        Call it on this stream, and only while all gradients keep their addresses.
+        """
         _prepare(gradients)
         table = self._table(gradients, MEASURED)
         return partial(_count, table, gradients[0].new_empty(0), len(gradients))
@@ -146,7 +151,7 @@ def _count(table: Table, like: torch.Tensor, rows: int, found_inf: torch.Tensor)
 
 
 def _rehearse(device: torch.device) -> None:
-    """Do once, on the current stream, what takes long the first time: 20 ms for pinned memory alone."""
+    """Run once, on the current stream, everything that is slow the first time: 20 ms for pinned memory alone."""
     gradients, one = [torch.zeros(1, device=device)], torch.ones(1, device=device)
     kept = Cache()
     for factor in (None, one):

@@ -1,4 +1,4 @@
-"""The compiled kernels of each device, and what is not ready yet. Knows neither gradients nor tables."""
+"""Compiles and loads the kernels of each device, and reports those that are not ready yet."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ ORDINARY = (
     Kernel("measure", "float32", ("int64", None, None), (("UNSCALE", False), _PLAIN)),
     Kernel("attribute", "float32", ("int64", "float32"), (_PLAIN,)),
 )
-"""What most trainings launch."""
+"""The kernels that most trainings launch."""
 
 
 class NotReady(Unsupported):
-    """Another process is compiling the kernels: for now nothing is measured."""
+    """Another process is still compiling the kernels, so nothing is measured yet."""
 
 
 _warmer: Warmer[bool] = Warmer()
 _functions: dict[tuple[torch.device, Kernel], Function] = {}
 _compilers: list[Compiler] = []
-"""The one that was started before a kernel was asked for."""
+"""The compiler that was started before the first request for a kernel."""
 
 
 def compiling() -> bool:
-    """Whether a kernel that was asked for is not compiled yet."""
+    """Return whether a requested kernel is not compiled yet."""
     return _warmer.busy
 
 
 def expect() -> None:
-    """Kernels are going to be asked for: start what compiles them, which later would stop the training."""
+    """Start the compiler ahead of the first request for a kernel, because starting it later would stop training."""
     if not (_compilers or _functions or _warmer.busy):
         with contextlib.suppress(Exception):  # the first request for a kernel reports it
             _compilers.append(Compiler())
@@ -58,9 +58,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def prepare(device: torch.device, rehearse: Callable[[torch.device], None]) -> None:
-    """Raise `NotReady` until the ordinary kernels of a GPU are loaded, and ``rehearse`` has launched them.
+    """Raise `NotReady` until a GPU's ordinary kernels are loaded and ``rehearse`` has launched them.
 
-    That takes some seconds after the first call, or one where Triton's own cache on disk has them.
+    That takes some seconds after the first call, or one if Triton's own disk cache has them.
     """
     if not _warmer.made(device, partial(_prepare, device, rehearse)):
         raise NotReady("the kernels are being compiled")
@@ -69,7 +69,7 @@ def prepare(device: torch.device, rehearse: Callable[[torch.device], None]) -> N
 def _prepare(device: torch.device, rehearse: Callable[[torch.device], None]) -> bool:
     _load(device, *ORDINARY)
     with capture_allowed(), torch.cuda.device(device):
-        # On this thread's own stream, the default one: to ask for another makes dozens of them at once.
+        # On this thread's stream, the default one, because requesting another creates dozens of streams at once.
         rehearse(device)
     return True
 
@@ -85,7 +85,7 @@ def _load(device: torch.device, *kernels: Kernel) -> bool:
 
 
 def launcher(device: torch.device, kernel: Kernel) -> Callable[..., None]:
-    """What launches a kernel, given a grid and its arguments. Raises `NotReady` until it is loaded."""
+    """Return a function that launches a kernel with a grid and its arguments. Raises `NotReady` until it is loaded."""
     if device.type == "cpu":
         return partial(interpret, kernel)
     function = _functions.get((device, kernel))
@@ -98,7 +98,7 @@ def launcher(device: torch.device, kernel: Kernel) -> Callable[..., None]:
 
 
 def interpret(kernel: Kernel, grid: int, *arguments: torch.Tensor | None) -> None:
-    """Run a kernel in Triton's interpreter, where TRITON_INTERPRET is 1."""
+    """Run a kernel in Triton's interpreter. TRITON_INTERPRET must be 1."""
     from ampmon.probe.gpu import programs
 
     function, options = programs.variant(
@@ -108,7 +108,6 @@ def interpret(kernel: Kernel, grid: int, *arguments: torch.Tensor | None) -> Non
 
 
 def architecture(device: torch.device) -> Architecture:
-    """What a kernel is to be compiled for."""
     properties = torch.cuda.get_device_properties(device)
     lanes = getattr(properties, "warp_size", 32)
     if torch.version.hip is not None:

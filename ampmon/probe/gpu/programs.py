@@ -1,13 +1,19 @@
-"""What a program does on the device, in Triton: reads a chunk once and adds what it saw to its row.
+"""The Triton kernels: each program reads a chunk once and adds its statistics to the row of the chunk's tensor.
 
-Needs Triton and no torch: a process of its own compiles it. Knows rows and addresses, no tensors.
+Needs Triton and no torch, because a separate process compiles it. Works on rows and addresses, not on tensors.
 
-On an H100 it takes 0.9 to 1.1 times as long as reading the bytes (benchmarks/results/, `make gpu`). To that end: loads
-of 16 bytes, 8 for each thread before the first use; sums kept by thread and joined once a chunk; a float added where an
-integer would be predicated; bins told apart by an exponent's last bits; inf and NaN counted behind a branch that few
-tiles take; at most 128 registers, so that 16 warps share a multiprocessor, and so smaller tiles across gaps, or where
-fp16 is unscaled too. Triton before 3.8 counts by ballots instead of increments in shared memory: 1.5 times the time for
-fp32, 2.4 to 2.6 for fp16 and bf16. On most consumer cards the conversion to fp64, 2 a cycle, will be the limit.
+On an H100 it takes 0.9 to 1.1 times as long as reading the bytes (benchmarks/results/, `make gpu`). The reasons:
+
+- Loads are 16 bytes wide, and each thread issues 8 of them before the first use.
+- Each thread keeps its own sums, which are joined once per chunk.
+- Float additions replace integer additions that would be predicated.
+- An exponent's last bits distinguish the bins.
+- inf and NaN are counted behind a branch that few tiles take.
+- A thread has at most 128 registers, so that 16 warps share a multiprocessor. So tiles are smaller if tensors have
+  gaps, or if fp16 is unscaled too.
+
+Triton before 3.8 counts by ballots instead of increments in shared memory. That takes 1.5 times as long for fp32, and
+2.4 to 2.6 times for fp16 and bf16. On most consumer cards the conversion to fp64, 2 a cycle, will be the limit.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ import triton.language as tl
 
 
 REGISTERS = 128
-"""At most, for each thread. fp32 needs no more; index arithmetic across gaps does."""
+"""The most registers of a thread. fp32 needs no more; index arithmetic across gaps does."""
 THREADS = tl.constexpr(128)
 ELEMENTS = {
     "float64": tl.float64,
@@ -34,15 +40,15 @@ _SQUARES = tl.constexpr(6)
 _BINS = tl.constexpr(7)
 _SMALLEST = tl.constexpr(2.0**-40)
 _LARGEST = tl.constexpr(2.0**23)
-"""The bottoms of the first and of the last bin."""
+"""The lower bounds of the first and the last bin."""
 _ROTATED = tl.constexpr((127 - 40) % 64)
-"""The slot of bin 0: the exponent field of its elements modulo 64. For fp64 it is the same."""
+"""The slot of bin 0: the exponent field of its elements modulo 64, the same for fp32 and fp64."""
 _NAN = tl.constexpr(0x7FF8000000000000)
 
 
 @triton.jit
 def _pointer(address, DTYPE: tl.constexpr):
-    """An address as a pointer to elements. Spelt out, for Triton 3.0 makes no pointer type of a parameter."""
+    """An address as a pointer to elements. Written out, because Triton 3.0 makes no pointer type from a parameter."""
     if DTYPE == tl.float64:
         return address.to(tl.pointer_type(tl.float64))
     elif DTYPE == tl.float32:
@@ -62,8 +68,10 @@ def _chunk(
     TILE: tl.constexpr,
     GAPS: tl.constexpr,
 ):
-    """This program's chunk: row, pointer to the tensor's element 0, first element, length, where to read of gaps, and
-    how many whole tiles can be read 16 bytes at a time: none where there are gaps or the address is no multiple of 16.
+    """This program's chunk: row, pointer to the tensor's element 0, first element, length, pointer to the tensor's
+    layout, and the number of whole tiles that can be read 16 bytes at a time.
+
+    That number is 0 if the tensor has gaps or the address is no multiple of 16.
     """
     record = chunks + tl.program_id(0).to(tl.int64) * 4
     row = tl.load(record)
@@ -81,7 +89,7 @@ def _chunk(
 
 @triton.jit
 def _places(base, start, lane, layout, GAPS: tl.constexpr):
-    """Pointers to elements ``start + lane`` of a tensor at ``base``, numbered from the innermost dimension out."""
+    """Pointers to elements ``start + lane`` of a tensor at ``base``, numbered from the innermost dimension outward."""
     if GAPS:
         place = start + lane
         offset = place * 0
@@ -90,7 +98,7 @@ def _places(base, start, lane, layout, GAPS: tl.constexpr):
             size = tl.load(layout + 1 + 2 * dim)
             offset += place % size * tl.load(layout + 2 + 2 * dim)
             place = place // size
-        # Of a tensor without gaps, which has no dimensions to tell apart, all is left; of others nothing.
+        # A tensor without gaps has 0 dimensions here, so `place` is unchanged. For others it is 0 by now.
         places = base + (offset + place)
     else:
         places = base + start + lane
@@ -99,13 +107,13 @@ def _places(base, start, lane, layout, GAPS: tl.constexpr):
 
 @triton.jit
 def _lanes(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Numbers of a tile's elements [ROWS, COLUMNS]. A row is 16 bytes for each thread: sums over rows need no other."""
+    """Numbers of a tile's elements [ROWS, COLUMNS]. A row is 16 bytes a thread, so sums over rows stay in a thread."""
     return tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
 
 
 @triton.jit
 def _widened(x):
-    """Half precision as fp32, which holds it exactly. bf16 is fp32's upper half, and so it is made where no unit is."""
+    """Half precision as fp32, which holds it exactly. A shift converts bf16, fp32's upper half, without a bf16 unit."""
     if x.dtype == tl.float64:
         return x
     elif x.dtype == tl.bfloat16:
@@ -117,10 +125,10 @@ def _widened(x):
 
 @triton.jit
 def _slots(wide):
-    """The bin of each element, rotated by 23: of zero and NaN the first bin, of inf the last."""
-    # In this order a NaN, which loses against any number, becomes the smallest.
+    """The bin of each element, rotated by 23. Zero and NaN are in the first bin, inf is in the last."""
+    # In this order a NaN becomes the smallest, because it loses against any number.
     clamped = tl.minimum(tl.maximum(tl.abs(wide), _SMALLEST), _LARGEST)
-    # An exponent's last 6 bits tell 64 neighbours apart, and need no subtraction and no test of their range.
+    # An exponent's last 6 bits distinguish 64 neighbours, and need no subtraction and no range check.
     if wide.dtype == tl.float64:
         return (clamped.to(tl.int64, bitcast=True) >> 52).to(tl.int32) & 63
     else:
@@ -129,7 +137,7 @@ def _slots(wide):
 
 @triton.jit
 def _add_special(wide, inf, nan):
-    """Add how many elements of a tile are inf, and how many NaN."""
+    """Add the numbers of inf and NaN elements of a tile."""
     infinite = (tl.abs(wide) == float("inf")).to(tl.int32)
     unordered = (wide != wide).to(tl.int32)
     inf += tl.sum(tl.sum(infinite, axis=0), axis=0)
@@ -139,14 +147,14 @@ def _add_special(wide, inf, nan):
 
 @triton.jit
 def _add_tile(x, slots, zeros, off_grid, peak, squares, inf, nan, TILE: tl.constexpr):
-    """Add a tile to the sums, and say whether it held inf or NaN."""
+    """Add a tile to the sums, and return them with a flag: whether its squares summed to inf or NaN."""
     wide = _widened(x)
     slots += tl.histogram(tl.reshape(_slots(wide), (TILE,)), 64)
     zeros += tl.sum(tl.where(wide == 0.0, 1.0, 0.0), axis=0)
     if x.dtype != tl.float16:
         rounded = wide.to(tl.float16).to(wide.dtype)
         off_grid += tl.sum(tl.where(wide != rounded, 1.0, 0.0), axis=0)
-    # A NaN may be lost in a maximum, and is never lost in a sum.
+    # A maximum may lose a NaN. A sum never does.
     peak = tl.maximum(peak, tl.max(tl.abs(wide), axis=0))
     double = wide.to(tl.float64)
     total = tl.sum(double * double, axis=0)
@@ -159,7 +167,7 @@ def _add_tile(x, slots, zeros, off_grid, peak, squares, inf, nan, TILE: tl.const
 
 @triton.jit
 def _write_row(row, length, padding, slots, zeros, off_grid, peak, squares, inf, nan):
-    """Add a chunk's sums to its row. One atomic addition for each bin that has elements."""
+    """Add a chunk's sums to its row, with one atomic addition for each bin that has elements."""
     zeros = tl.sum(zeros, axis=0).to(tl.int32)
     off_grid = tl.sum(off_grid, axis=0).to(tl.int32)
     slot = tl.arange(0, 64)
@@ -170,7 +178,7 @@ def _write_row(row, length, padding, slots, zeros, off_grid, peak, squares, inf,
     counts = tl.where(slot < 3, counts, tl.where(slot == 3, inf, nan))
     counted = (slot < _AMAX) & (counts != 0)
     tl.atomic_add(row + slot, counts.to(tl.int64), mask=counted, sem="relaxed")
-    # Bits of values that are not negative are ordered as the values are, and NaN's are above all.
+    # The bits of non-negative values have the values' order, and those of NaN are the largest.
     peak = tl.max(peak, axis=0).to(tl.float64).to(tl.int64, bitcast=True)
     largest = tl.where(nan > 0, _NAN, peak)
     one = tl.arange(0, 1)
@@ -181,7 +189,7 @@ def _write_row(row, length, padding, slots, zeros, off_grid, peak, squares, inf,
 
 @triton.jit
 def _unscaled(x, inverse):
-    """Torch's arithmetic: in fp32, rounded once to the gradient's dtype; a factor of 1 is no multiplication."""
+    """Torch's arithmetic: in fp32, rounded once to the gradient's dtype. A factor of 1 is not multiplied."""
     wide = x.to(tl.float32)
     return tl.where(inverse == 1.0, wide, wide * inverse).to(x.dtype)
 
@@ -197,7 +205,7 @@ def measure(
     GAPS: tl.constexpr,
     UNSCALE: tl.constexpr,
 ):
-    """Statistics of a chunk into its row of ``into``, int64 [n, 71]; with UNSCALE it is then unscaled in place."""
+    """Add a chunk's statistics to its row of ``into``, int64 [n, 71]. With UNSCALE, also unscale the chunk in place."""
     ITEM: tl.constexpr = 8 if DTYPE == tl.float64 else (4 if DTYPE == tl.float32 else 2)
     ROWS: tl.constexpr = (8 if ITEM == 4 else 4) // (2 if GAPS or (UNSCALE and ITEM == 2) else 1)
     COLUMNS: tl.constexpr = THREADS * (16 // ITEM)
@@ -248,7 +256,7 @@ def attribute(
     DTYPE: tl.constexpr,
     GAPS: tl.constexpr,
 ):
-    """Counts of inf and NaN of a chunk into its row of ``into``, int64 [n, 2]; nothing where found_inf is zero."""
+    """Add a chunk's counts of inf and NaN to its row of ``into``, int64 [n, 2]. Do nothing if found_inf is zero."""
     ITEM: tl.constexpr = 8 if DTYPE == tl.float64 else (4 if DTYPE == tl.float32 else 2)
     ROWS: tl.constexpr = (8 if ITEM == 4 else 4) // (2 if GAPS else 1)
     COLUMNS: tl.constexpr = THREADS * (16 // ITEM)
@@ -273,16 +281,17 @@ def attribute(
 def variant(
     name: str, dtype: str, lanes: int, *, amd: bool, **flags: bool
 ) -> tuple[Any, dict[str, Any]]:
-    """A kernel of this module for gradients of a dtype of torch's, and its options for GPUs whose warps have so many
-    lanes.
+    """Return a kernel of this module for gradients of a torch dtype, and its options for a GPU.
+
+    ``lanes`` are the threads of the GPU's warps.
     """
     options = {
         "DTYPE": ELEMENTS[dtype],
         "num_warps": THREADS.value // lanes,
         "num_stages": 1,
-        "enable_fp_fusion": True,  # its default until 3.9, which warns where nobody says so
+        "enable_fp_fusion": True,  # the default until Triton 3.9, which warns if it is left out
         **flags,
     }
-    if not (amd or flags["GAPS"]):  # AMD's compiler knows no such option
+    if not (amd or flags["GAPS"]):  # AMD's compiler has no such option
         options["maxnreg"] = REGISTERS
     return globals()[name], options

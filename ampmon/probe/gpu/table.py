@@ -1,7 +1,7 @@
-"""Which elements each program of a launch reads, as tables on the device. Knows nothing of what is done with them.
+"""Tables on the device that assign elements to each program of a launch.
 
-Chunks depend on shapes and strides alone, and are kept; addresses change when gradients move, and are compared on each
-call. No gradient is kept alive: what is remembered is where one was, and a call uses no address that it was not given.
+Chunks depend on shapes and strides alone, and are kept. Addresses change when gradients move, so each call compares
+them. No gradient is kept alive: only addresses are stored, and a call uses only those of its own gradients.
 """
 
 from __future__ import annotations
@@ -21,41 +21,43 @@ from ampmon.probe.ring import upload
 
 CHUNK_MIN = 1 << 12
 CHUNK_MAX = 1 << 15
-"""Elements that one program reads. With more, a large card is half empty while the last ones end; with fewer, what a
-program does once (some hundred instructions, up to 71 atomic operations) shows beside what it does for each element."""
+"""The bounds of the elements that one program reads. With more, a large card is half empty while the last programs end.
+With fewer, a program's fixed work (some hundred instructions, up to 71 atomic operations) matters beside its work for
+each element."""
 CHUNKS_WANTED = 1 << 11
-"""So that the largest cards, on which some 500 programs run at once, have a few rounds of them."""
+"""Enough for a few rounds on the largest cards, which run about 500 programs at once."""
 _TABLES_KEPT = 16
 
 Extents: TypeAlias = list[tuple[int, int]]
-"""(size, stride) of each dimension in elements, innermost first; none for elements that lie without gaps."""
+"""(size, stride) of each dimension in elements, innermost first; empty for elements without gaps."""
 
 
 class Unsupported(Exception):
-    """Gradients that the kernels do not take: torch's own operators do, or say why not."""
+    """The kernels do not support these gradients. Torch's own operators do, or raise an error."""
 
 
 class Table(NamedTuple):
-    """Where programs find their work, on the device.
+    """The work of a launch's programs, on the device.
 
-    A chunk is four numbers: its row, its first element, how many it has, and the place, in the same table, of its
-    tensor's layout: the number of dimensions, and a size and a stride for each, innermost first; 0 without gaps.
+    A chunk is four numbers: its row, its first element, its number of elements, and the position of its tensor's layout
+    in the same table. A layout is the number of dimensions, with a size and a stride for each, innermost first. It is 0
+    for a tensor without gaps.
     """
 
     pointers: torch.Tensor
     """int64 [n]: addresses of the tensors' first elements."""
     chunks: torch.Tensor
-    """int64 [4 * grid + ...]: the chunks, and behind them the layouts."""
+    """int64 [4 * grid + ...]: the chunks, followed by the layouts."""
     grid: int
-    """How many chunks there are, each for one program."""
+    """The number of chunks, each for one program."""
     gaps: bool
-    """Whether any tensor has gaps. Where none has, no layout is ever read."""
+    """Whether any tensor has gaps. If none has, no layout is ever read."""
     distinct: bool
-    """Whether surely no element is reached in two ways, through one tensor or two, so that each may be written."""
+    """Whether it is certain that no two positions, in one tensor or two, share an element, so that each is writable."""
 
 
 class _Kept:
-    """The tables of one list of shapes on one stream."""
+    """The table for one list of shapes on one stream."""
 
     __slots__ = ("addresses", "spans", "table")
 
@@ -69,7 +71,7 @@ class _Kept:
         self.table = Table(pointers, table, grid, gaps, self._distinct())
 
     def move(self, addresses: list[int], device: torch.device) -> None:
-        """The same shapes are elsewhere. A new tensor each time: the device may yet have to read the one before."""
+        """Update the addresses. Makes a new tensor each time, because the device may still have to read the old one."""
         self.addresses = addresses
         pointers = _upload(addresses, device)
         self.table = self.table._replace(pointers=pointers, distinct=self._distinct())
@@ -79,7 +81,7 @@ class _Kept:
 
 
 class Tables:
-    """Tables for lists of gradients, each list of one device and dtype. The 16 lists used last are kept."""
+    """Tables for lists of gradients, each list of one device and dtype. Keeps those of the 16 lists used last."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
@@ -91,10 +93,10 @@ class Tables:
         return sum(table.pointers.nbytes + table.chunks.nbytes for table in tables)
 
     def of(self, gradients: Sequence[torch.Tensor]) -> Table:
-        """The tables of n plain tensors of one device and dtype. Enqueues copies to the device, and waits for none."""
+        """Return the table of n plain tensors of one device and dtype. Enqueues copies to the device; does not wait."""
         first = gradients[0]
         addresses = [gradient.data_ptr() for gradient in gradients]
-        # A table is written by the stream that asks for it first; another could read it before that.
+        # The first stream to request a table writes it. Another stream could read it before that.
         key = (first.device, first.dtype, stream_id(first.device), *_shapes(gradients))
         kept = self._kept.get(key)
         if kept is None:
@@ -108,14 +110,14 @@ class Tables:
 
 
 def _shapes(gradients: Sequence[torch.Tensor]) -> tuple[object, ...]:
-    """All that chunks depend on. Sizes alone where nothing has gaps: they cost the least to ask for."""
+    """Everything that chunks depend on. Without gaps that is only the sizes, which are the cheapest to read."""
     if all(map(torch.Tensor.is_contiguous, gradients)):
         return tuple(map(torch.Tensor.numel, gradients))
     return tuple((gradient.shape, gradient.stride()) for gradient in gradients)
 
 
 def _chunks(gradients: Sequence[torch.Tensor]) -> tuple[npt.NDArray[np.int64], int, bool]:
-    """The table of chunks with the layouts behind them, how many chunks there are, and whether any tensor has gaps."""
+    """Return the table of chunks and layouts, the number of chunks, and whether any tensor has gaps."""
     layouts = [extents(gradient) for gradient in gradients]
     numels = np.array([gradient.numel() for gradient in gradients], np.int64)
     size = chunk_size(int(numels.sum()))
@@ -140,13 +142,13 @@ def _chunks(gradients: Sequence[torch.Tensor]) -> tuple[npt.NDArray[np.int64], i
 
 
 def chunk_size(total: int) -> int:
-    """Elements in a chunk for so many in all: a power of two."""
+    """Return the elements in a chunk, a power of two, for ``total`` elements in all."""
     wanted = 1 << max(total // CHUNKS_WANTED, 1).bit_length()
     return min(max(wanted, CHUNK_MIN), CHUNK_MAX)
 
 
 def extents(gradient: torch.Tensor) -> Extents:
-    """The dimensions of a tensor that cannot be joined into others, innermost first; none if it has no gaps."""
+    """Return a tensor's dimensions, joined where possible, innermost first; empty if it has no gaps."""
     if gradient.is_contiguous():
         return []
     joined: Extents = []
@@ -162,9 +164,10 @@ def extents(gradient: torch.Tensor) -> Extents:
 
 
 def spans(gradients: Sequence[torch.Tensor]) -> list[int] | None:
-    """Bytes from each tensor's first element to the end of its last; None if elements of one may share memory.
+    """Return the bytes from each tensor's first element to the end of its last.
 
-    Only strides that each step over all that the smaller ones reach are sure not to.
+    Returns None if a tensor's elements may share memory. They certainly do not if each stride steps over everything
+    that the smaller strides reach.
     """
     found = []
     for gradient in gradients:
@@ -179,7 +182,7 @@ def spans(gradients: Sequence[torch.Tensor]) -> list[int] | None:
 
 
 def apart(addresses: Sequence[int], spans: Sequence[int]) -> bool:
-    """Whether no two tensors that begin at these addresses and span so many bytes are interleaved."""
+    """Return whether no two of the tensors at these addresses, which span this many bytes, overlap or interleave."""
     ordered = sorted((start, span) for start, span in zip(addresses, spans, strict=True) if span)
     return all(start + span <= after for (start, span), (after, _) in pairwise(ordered))
 

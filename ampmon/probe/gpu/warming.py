@@ -1,4 +1,4 @@
-"""Does on a thread what training shall not wait for, such as compiling kernels. Knows not what it is."""
+"""Runs slow work, such as compiling kernels, on a background thread, so training never waits for it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class Warmer(Generic[T]):
-    """Jobs on a thread of their own, each once and one after the other. Waits for nothing.
+    """Runs jobs on its own thread, each once and one after the other. Callers never wait.
 
-    The interpreter's exit waits for the job under way and drops the others. A forked child begins again with the job
-    that was under way, if it asks for one.
+    The interpreter's exit waits for the running job and drops the others. A forked child restarts the job that was
+    running, once it requests one.
     """
 
     def __init__(self) -> None:
@@ -26,12 +26,13 @@ class Warmer(Generic[T]):
 
     @property
     def busy(self) -> bool:
-        """Whether a job is under way or waits."""
+        """Whether a job is running or waiting."""
         return bool(self._waiting)
 
     def made(self, key: Hashable, job: Callable[[], T]) -> T | None:
-        """The job's result; None until it has ended. The first call starts it. Its error is raised once, and the next
-        call starts the job again.
+        """Return the job's result, or None until it has ended. The first call starts it.
+
+        The job's error is raised once, as a RuntimeError. The next call starts the job again.
         """
         ended = self._ended.get(key)
         if isinstance(ended, Exception):
@@ -45,12 +46,12 @@ class Warmer(Generic[T]):
             self._waiting.append((key, job))
         if self._thread is None or not self._thread.is_alive():
             try:
-                # Torch's own threads, which may be the first to ask, are daemons, and would make it one too.
+                # Explicitly no daemon: it would inherit that from torch's own threads, which may call this first.
                 self._thread = threading.Thread(
                     target=self._work, name="ampmon-kernels", daemon=False
                 )
                 self._thread.start()
-            except RuntimeError:  # no more threads, or the interpreter is ending
+            except RuntimeError:  # no thread can start, or the interpreter is exiting
                 self._thread = None
         return None
 

@@ -1,1 +1,1 @@
-"""Alerts: when a finding is sent, to whom, in which words, and how a message leaves. Knows no database and no route."""
+"""Alerts: when to send a finding, to whom, in which words, and how to deliver it. Uses no database and no route."""

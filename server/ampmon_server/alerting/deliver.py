@@ -1,7 +1,7 @@
-"""A program that sends one message through Apprise: JSON on stdin, how it went as JSON on stdout. Loads no server.
+"""A program that sends one message through Apprise: reads JSON from stdin, writes the outcome as JSON to stdout.
 
-It is a process of its own, so that a receiver that hangs or a plugin that fails takes nothing else with it, and so that
-what may be connected to is decided where connections are made: for every plugin, whatever a name resolves to.
+It is a separate process, so a receiver that hangs or a plugin that fails affects nothing else. It imports nothing of
+the server. An audit hook checks each address as the process connects, for every plugin and after name resolution.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 DEADLINE_S = 30
-"""After so long it is ended, from outside or by itself where nobody is left to do it."""
+"""Seconds until the parent process kills this one. If the parent is gone, an alarm ends this process 5 s later."""
 
 _CONNECTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _RUNS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn"})
@@ -30,7 +30,7 @@ Hook = Callable[[str, tuple[Any, ...]], None]
 
 
 def is_public(address: Any) -> bool:
-    """Whether a socket's address is one of the Internet's. A name, or a path of this machine, is none."""
+    """Whether a socket address is a public Internet address. False for a name or the path of a local socket."""
     try:
         given = ipaddress.ip_address(str(address[0]).partition("%")[0])
     except (ValueError, TypeError, IndexError, KeyError):
@@ -40,7 +40,7 @@ def is_public(address: Any) -> bool:
 
 def _is_global(given: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     if isinstance(given, ipaddress.IPv6Address) and given not in _NAT64:
-        # The standard library lists what is not global, and there may be more of it: site-local addresses, say.
+        # `is_global` excludes only the ranges it lists, and misses some non-global ones: site-local addresses.
         return given in _GLOBAL_UNICAST and given.is_global
     return given.is_global and not given.is_multicast
 
@@ -48,7 +48,7 @@ def _is_global(given: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 def _within(
     given: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> list[ipaddress.IPv4Address]:
-    """The addresses of the older Internet that stand in one of the newer."""
+    """The IPv4 addresses embedded in an IPv6 address: mapped, 6to4, Teredo and NAT64."""
     if isinstance(given, ipaddress.IPv4Address):
         return []
     found = [given.ipv4_mapped, given.sixtofour, *(given.teredo or ())]
@@ -58,7 +58,10 @@ def _within(
 
 
 def guarding(met: list[str], *, allow_private: bool) -> Hook:
-    """An audit hook that lets no program run and, unless allowed, no private address be reached; ``met`` notes it."""
+    """Return an audit hook that blocks subprocesses and, unless allowed, connections to private addresses.
+
+    It appends "private" to ``met`` for each connection it blocks.
+    """
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _RUNS:
@@ -73,7 +76,7 @@ def guarding(met: list[str], *, allow_private: bool) -> Hook:
 
 
 class _Said(logging.Handler):
-    """Keeps of what Apprise says the status that it was answered; the words may hold more than others should know."""
+    """Keeps only the HTTP status from Apprise's log messages: their text may contain secrets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +89,7 @@ class _Said(logging.Handler):
 
 
 def send(order: dict[str, Any], met: list[str]) -> dict[str, Any]:
-    """Send what is asked for; what came of it: `trouble`, null for none, and the `status` that was answered."""
+    """Send a message. Return `trouble` (None if it was sent) and the receiver's HTTP `status` (None if unknown)."""
     try:
         import apprise
     except ModuleNotFoundError:
@@ -126,7 +129,7 @@ def main() -> None:
     if hasattr(signal, "alarm"):
         signal.alarm(DEADLINE_S + 5)
     answer = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a plugin prints is no answer
+    os.dup2(2, 1)  # keeps what plugins print out of the answer
     order, met = json.load(sys.stdin), []  # type: tuple[dict[str, Any], list[str]]
     sys.addaudithook(guarding(met, allow_private=order["allow_private"]))
     with answer:

@@ -1,4 +1,4 @@
-"""Has a message sent, by a process of its own that has so long for it, and says in words how that went."""
+"""Sends a message in a separate process, within a deadline, and puts the outcome into words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Trouble = Literal[
     "unreachable",
     "unusable",
 ]
-"""Why a message was not delivered; docs/alerts.md says what each means."""
+"""Why a message was not delivered; docs/alerts.md explains each."""
 TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
 
 _WORDS: dict[Trouble, str] = {
@@ -46,7 +46,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
 class DeliveryOutcome(NamedTuple):
-    """How a delivery went: without trouble it was sent. ``status`` is what the receiver answered, where it is known."""
+    """The outcome of a delivery. ``trouble`` is None if it was sent; ``status`` is the receiver's, None if unknown."""
 
     trouble: Trouble | None = None
     status: int | None = None
@@ -63,7 +63,7 @@ def words(trouble: Trouble, status: int | None) -> str:
 
 
 async def deliver(target: Target, message: Message, *, allow_private: bool) -> DeliveryOutcome:
-    """Send a message, or find out why that cannot be, within `DEADLINE_S`. Never raises but when cancelled."""
+    """Send a message within `DEADLINE_S` and return the outcome. Raises only when cancelled."""
     order = {
         "url": target.url,
         "title": message.title,
@@ -80,7 +80,7 @@ async def deliver(target: Target, message: Message, *, allow_private: bool) -> D
             cwd=interpreter.ROOT,
             env=_environment(allow_private=allow_private),
         )
-    except (OSError, NotImplementedError):  # some event loops of Windows start no process
+    except (OSError, NotImplementedError):  # some event loops on Windows cannot start a process
         return DeliveryOutcome("failed")
     try:
         output, _ = await asyncio.wait_for(
@@ -106,7 +106,7 @@ def _outcome(output: bytes) -> DeliveryOutcome:
 
 
 def _environment(*, allow_private: bool) -> dict[str, str]:
-    """Little of our own. A proxy would connect for us, past every check: where private addresses may be, it may too."""
+    """Pass on few variables. A proxy bypasses the address check, so pass proxies only with ``allow_private``."""
     names = {*_PASSED, *(_PROXIES if allow_private else ())}
     passed = {
         name: value for name, value in os.environ.items() if name in names or name.lower() in names

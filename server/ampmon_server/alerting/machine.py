@@ -1,4 +1,7 @@
-"""When an alert is sent: the states of an alert, one for each run and rule. Pure; times are us since the epoch."""
+"""The state machine that decides when to send an alert. Each run and rule has one alert.
+
+Pure; times are us since the epoch.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ AlertEvent = Literal["firing", "worse", "resolved"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """How a finding stands. ``severity`` is the worst since it was there, which it has been ``since``.
+    """The state of an alert. ``since`` is when its finding appeared, ``severity`` the worst severity since then.
 
-    ``fired`` and ``resolved`` are of the newest time that it did, ``told`` when targets were notified of it: None
-    where none was. What gets worse while it is muted is to be sent yet: it puts ``told`` before ``fired``. Who has
-    ``acknowledged`` it knows; what gets worse is nobody's again.
+    ``fired`` and ``resolved`` are when that last happened. ``told`` is when targets were last notified since the
+    finding appeared; None if they were not. If the finding gets worse while muted, ``told`` moves before ``fired``: a
+    message is still to be sent. Getting worse also clears ``acknowledged`` and ``acknowledged_by``.
     """
 
     state: State
@@ -34,20 +37,20 @@ class Alert:
 
     @property
     def heard(self) -> bool:
-        """Whether targets know how bad it is."""
+        """Whether targets were notified of the current severity."""
         return self.told is not None and self.told >= (self.fired or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """For how long a finding of each severity has to stay before it fires, and how long after its end it does not."""
+    """How long (us) a finding of each severity must last before it fires, and how long after its end it cannot."""
 
     after: Mapping[Severity, int]
     cool_down: int
 
 
 class AlertStep(NamedTuple):
-    """The next state, None for nothing to remember; what is to be sent; when to look again, if anything is due."""
+    """The next state (None to keep nothing), the event to send, and the time to step again, if any is due."""
 
     alert: Alert | None
     event: AlertEvent | None = None
@@ -62,9 +65,10 @@ def step(
     *,
     muted: bool = False,
 ) -> AlertStep:
-    """What becomes of an alert whose finding is there with the severity ``found`` now, or is not.
+    """Advance an alert by one observation. ``found`` is the finding's severity now, None if there is no finding.
 
-    A clock that went back stands still. What is ``muted`` changes its state, and is sent when it is not any more.
+    If the clock went back, the alert's newest time counts as now. A ``muted`` alert changes its state but returns no
+    event. If it still fires when the mute ends, the next step returns the event.
     """
     now = max(now, _newest(alert))
     if found is None:
@@ -94,13 +98,13 @@ def _begun(before: Alert | None, found: Severity, now: int) -> Alert:
 
 
 def _fires(alert: Alert, patience: Patience) -> int:
-    """When what is pending fires, if it stays."""
+    """The time at which a pending alert fires if its finding lasts."""
     due = alert.since + patience.after[alert.severity]
     return due if alert.resolved is None else max(due, alert.resolved + patience.cool_down)
 
 
 def _there(alert: Alert, found: Severity, now: int, *, muted: bool) -> AlertStep:
-    """Of what fires, and goes on."""
+    """The step of a firing alert whose finding is still there."""
     rose = RANKS[found] < RANKS[alert.severity]
     if rose:
         alert = replace(alert, severity=found, acknowledged=None, acknowledged_by=None)
@@ -113,7 +117,7 @@ def _there(alert: Alert, found: Severity, now: int, *, muted: bool) -> AlertStep
 
 
 def _gone(alert: Alert | None, now: int, *, muted: bool) -> AlertStep:
-    """Of what is there no more: what never fired is forgotten."""
+    """The step of an alert whose finding is gone. A pending alert that never fired is forgotten."""
     if alert is None or alert.state == "resolved":
         return AlertStep(alert)
     if alert.state == "pending":

@@ -1,4 +1,4 @@
-"""What an alert says: the words of a message, in plain text. Names in it are others', and command no receiver."""
+"""The text of alert messages. Names in it come from users, so `plain` removes markup and mentions."""
 
 from __future__ import annotations
 
@@ -15,28 +15,26 @@ from ampmon_server.model.words import count, plural, steps
 
 
 LISTED = 10
-"""So many of those that were held back are named in one message."""
+"""How many of the held-back messages one combined message lists."""
 
 _LINE_MAX = 300
 _RANK = "rank"
-"""The evidence of a finding that is of one rank: which."""
+"""The evidence key that holds the rank of a finding about one rank."""
 _DEFUSED = str.maketrans({"<": "‹", ">": "›", "@": "@\u200b"})
 
 Kind = Literal["info", "success", "warning", "failure"]
-"""What Apprise colours a message by."""
+"""Apprise's type of a message, which sets its colour."""
 _KINDS: Mapping[Severity, Kind] = {"notice": "info", "warning": "warning", "critical": "failure"}
 
 
 class Message(NamedTuple):
-    """What is sent."""
-
     title: str
     body: str
     kind: Kind
 
 
 class Subject(NamedTuple):
-    """The run that an alert is of."""
+    """The run that an alert is about."""
 
     run_id: str
     project: str
@@ -45,7 +43,7 @@ class Subject(NamedTuple):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is kept of a finding with its alert, to be named when it is there no more."""
+    """The parts of a finding that are stored with its alert, to describe it after it is gone."""
 
     title: str
     culprit: str | None = None
@@ -68,7 +66,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def message(
     subject: Subject, found: Found, alert: Alert, event: AlertEvent, public_url: str | None
 ) -> Message:
-    """What is sent of an alert whose newest step is ``event``."""
+    """Write the message for the ``event`` of an alert."""
     over = event == "resolved"
     heads = {"firing": alert.severity, "worse": f"{alert.severity} now", "resolved": "resolved"}
     lines = [
@@ -88,7 +86,7 @@ def message(
 
 
 def link(run_id: str, found: Found, public_url: str | None) -> str | None:
-    """The run's page, at the steps of the finding; None where nobody said where the page is."""
+    """The address of the run's page at the finding's steps; None without ``public_url``."""
     if public_url is None:
         return None
     window = ""
@@ -98,7 +96,7 @@ def link(run_id: str, found: Found, public_url: str | None) -> str | None:
 
 
 def together(titles: Sequence[str], hourly: int, public_url: str | None) -> Message:
-    """One message for many that were held back."""
+    """Write one message that lists those held back by the ``hourly`` limit."""
     lines = [
         f"More than {count(hourly)} messages an hour were due here, so these were held back:",
         *(f"- {title}" for title in titles[:LISTED]),
@@ -112,7 +110,7 @@ def together(titles: Sequence[str], hourly: int, public_url: str | None) -> Mess
 
 
 def trial(target: str, public_url: str | None) -> Message:
-    """What `ampmon alerts test` sends."""
+    """Write the message that `ampmon alerts test` sends."""
     lines = [f"This is a test of the target {target}. Alerts of ampmon arrive here."]
     if public_url is not None:
         lines.append(f"{public_url}/")
@@ -120,7 +118,7 @@ def trial(target: str, public_url: str | None) -> Message:
 
 
 def plain(words: str) -> str:
-    """Words in one line, that mention nobody, mark up nothing and are not endless."""
+    """Put text on one line, defuse markup and mentions, and cut it to 300 characters."""
     line = "".join(" " if unicodedata.category(each)[0] in "CZ" else each for each in words)
     line = " ".join(line.split()).translate(_DEFUSED)
     return line if len(line) <= _LINE_MAX else f"{line[: _LINE_MAX - 1]}…"

@@ -1,4 +1,4 @@
-"""Reads how a server is to send alerts: a file of TOML that is its owner's alone, or what is wrong with it."""
+"""Reads the TOML file that configures alerts. It holds passwords, so it must be private to its owner."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _BYTES_MAX = 256 * 1024
 
 
 class BadAlerts(ValueError):
-    """What was given cannot be used; the message says why and where, in one line without a secret."""
+    """An alerts file cannot be used. The message says why and where, in one line without secrets."""
 
 
 def read(path: Path, public_url: str | None = None) -> Alerts:
-    """What a file says, ``public_url`` in the place of its own if that is given. Raises BadAlerts."""
+    """Read and check an alerts file. ``public_url``, if given, replaces the file's own. Raises BadAlerts."""
     if importlib.util.find_spec("apprise") is None:
         raise BadAlerts(EXTRA_MISSING)
     try:
@@ -46,7 +46,7 @@ def read(path: Path, public_url: str | None = None) -> Alerts:
 
 
 def _text(path: Path) -> bytes:
-    """Raises BadAlerts where it cannot be read, or by others too: it holds passwords."""
+    """Raise BadAlerts if the file is unreadable or too large, or if others can read it: it holds passwords."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -61,7 +61,7 @@ def _text(path: Path) -> bytes:
 
 
 def _is_private(status: os.stat_result) -> bool:
-    """Whether only its owner reads it; or, of a secret that root gave the server, the server's group."""
+    """Whether only the owner can read the file. Its group may too if root owns it and the server is not root."""
     given = sys.platform != "win32" and status.st_uid == 0 and os.geteuid() != 0
     return not stat.S_IMODE(status.st_mode) & (0o037 if given else 0o077)
 

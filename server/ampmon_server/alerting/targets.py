@@ -1,4 +1,4 @@
-"""Whom alerts are sent to: targets as Apprise names them, by URLs, of which few kinds are let through."""
+"""The targets of alerts: Apprise URLs, of which only a few kinds are allowed."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ _SERVICES = """
 _OWN = "form gotify json mailto matrix mmost ntfy rocket signal xml"
 
 ENCRYPTED = frozenset(_SERVICES.split()) | {f"{each}s" for each in _OWN.split()}
-"""Kinds of URL that reach their service by TLS. All others may run programs, write files or speak in the clear."""
+"""URL schemes that reach their service over TLS. All others may run programs, write files or send plain text."""
 
 PLAIN = frozenset(_OWN.split())
-"""Those without, for receivers in one's own network."""
+"""Unencrypted schemes, for receivers in your own network."""
 
 _READS = ("attach", "include", "pem", "pgp", "redirect", "smime", "template", "wkd")
-"""Options that begin so make Apprise read a file, fetch an address, or follow one."""
+"""Options with these prefixes make Apprise read a file, fetch an address, or follow one."""
 
 Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.@+-]{1,64}\Z")]
 _Seconds = Annotated[int, msgspec.Meta(ge=0, le=86_400)]
 
 
 class BadTarget(ValueError):
-    """A URL that no message goes to; the message says why, and nothing of the URL that may be secret."""
+    """A target's URL is not allowed. The message says why, without the secret parts of the URL."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where messages go: of findings at least as bad as ``least``, of ``projects`` or, without them, of all."""
+    """A destination for findings of severity ``least`` or worse, of ``projects`` or, if that is None, of all."""
 
     name: Name
     url: str
     least: Severity = "warning"
     projects: frozenset[str] | None = None
 
-    def __repr__(self) -> str:  # the URL holds a password
+    def __repr__(self) -> str:  # without the URL, which holds a password
         return f"Target({self.name!r})"
 
     @property
@@ -53,13 +53,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.url.partition(":")[0].lower()
 
     def wants(self, project: str, severity: Severity) -> bool:
-        """Whether it is sent a finding."""
         known = self.projects is None or project in self.projects
         return known and RANKS[severity] <= RANKS[self.least]
 
 
 class After(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """For so many seconds a finding has to stay until it is sent."""
+    """Seconds that a finding of each severity must last before it is sent."""
 
     notice: _Seconds = 600
     warning: _Seconds = 120
@@ -67,7 +66,7 @@ class After(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class AlertPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much is sent: nothing of a finding for ``cool_down_s`` after its end, ``hourly`` messages to a target."""
+    """Limits: no message about a finding for ``cool_down_s`` after its end, ``hourly`` messages an hour to a target."""
 
     after_s: After = After()
     cool_down_s: _Seconds = 900
@@ -84,9 +83,9 @@ class AlertPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Alerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a server sends alerts. ``public_url`` is where readers find the page; without it nothing is linked.
+    """How a server sends alerts. ``public_url`` is the address of the page; without it, messages have no links.
 
-    ``allow_private`` lets messages go to addresses of one's own network, and in the clear.
+    ``allow_private`` allows addresses in your own network and unencrypted targets.
     """
 
     targets: Annotated[tuple[Target, ...], msgspec.Meta(min_length=1, max_length=64)]
@@ -95,7 +94,6 @@ class Alerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     allow_private: bool = False
 
     def wanting(self, project: str, severity: Severity) -> list[Target]:
-        """Who is sent a finding."""
         return [target for target in self.targets if target.wants(project, severity)]
 
 
@@ -104,7 +102,7 @@ def _weakens(name: str, value: str) -> bool:
 
 
 def check(target: Target, *, allow_private: bool) -> None:
-    """Raise BadTarget unless messages may go there, as far as that can be decided without asking anybody."""
+    """Raise BadTarget if messages may not go to the target. Checks the URL only and makes no connection."""
     allowed = ENCRYPTED | PLAIN if allow_private else ENCRYPTED
     if target.scheme not in allowed:
         if target.scheme in PLAIN:
@@ -125,7 +123,7 @@ def check(target: Target, *, allow_private: bool) -> None:
 
 
 def _options(url: str) -> Iterator[tuple[str, str]]:
-    """Options in lower case, wherever Apprise may find some: after a `#` too, after a `;`, and among spaces."""
+    """Yield the options in lower case, wherever Apprise may find some: also after `#` or `;`, and amid spaces."""
     for pair in re.split("[?&;#]", url)[1:]:
         name, _, value = pair.partition("=")
         yield unquote_plus(name).strip().lower(), unquote_plus(value).strip().lower()

@@ -1,1 +1,1 @@
-"""What is wrong with a run and what would be better: diagnosis, replays, other scales. Pure."""
+"""Analyses a run: diagnosis, replays under other policies, and other scales. Pure."""

@@ -1,1 +1,1 @@
-"""What a server does beside its requests: writes, judges, sends, forwards and prunes."""
+"""The server's background work: writing, diagnosis, alerts, forwarding, pruning and notices of advances."""

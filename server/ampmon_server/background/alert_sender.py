@@ -1,6 +1,7 @@
-"""Delivers the messages of alerts, each target by itself: one that hangs keeps no other waiting, and no request either.
+"""Delivers alert messages. Each target has its own task, so one that hangs delays no other target and no request.
 
-Several server processes may do so: who has taken a message alone sends it, and where that one died, another does.
+Several server processes may deliver at once. A process takes a message before sending it, so no other process sends it
+too. If that process dies, another one sends the message.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ampmon_server.store import Store, StoreError
 
 
 POLL_S = 0.5
-"""So often it is asked what is due: one small question by an index."""
+"""Interval between checks for due messages. A check is one small indexed query."""
 TIDY_S = 3600.0
 
 Result = TypeVar("Result")
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class AlertSender:
-    """Delivers to the targets of ``alerts``, until it is cancelled. ``sent`` and ``failed`` count attempts."""
+    """Delivers to the targets of ``alerts`` until it is cancelled. ``sent`` and ``failed`` count attempts."""
 
     def __init__(self, store: Store, writer: Writer, bus: Bus, alerts: Alerts | None) -> None:
         self.sent = 0
@@ -42,7 +43,7 @@ class AlertSender:
         self._unread = False
 
     async def keep_delivering(self) -> None:
-        """Send what is due, for ever; returns at once where nobody is to be sent anything."""
+        """Send due messages forever. Return at once if no targets are configured."""
         if self._alerts is None:
             return
         targets = {target.name: target for target in self._alerts.targets}
@@ -67,7 +68,6 @@ class AlertSender:
         task.add_done_callback(lambda _: self._running.pop(target.name))
 
     async def _serve(self, target: Target, alerts: Alerts) -> None:
-        """Send what is due to one target, one message after another."""
         store, hourly, url = self._store, alerts.policy.hourly, alerts.public_url
         take = partial(store.take, target.name, hourly, url)
         while taken := await self._try(take, writes=True):
@@ -86,12 +86,12 @@ class AlertSender:
         _log.warning("Alerts do not reach the target %s: %s", target.name, why)
 
     async def _try(self, ask: Callable[[], Result], *, writes: bool = False) -> Result | None:
-        """What the store answers; None where it cannot now, which is no reason to stop."""
+        """Return the result of ``ask``, or None if the store cannot answer now, so delivery goes on."""
         try:
             answer = await (self._writer.run(ask) if writes else asyncio.to_thread(ask))
         except (StoreError, QueueFull):
             return None
-        except Exception as error:  # of any kind: nobody would see that this has ended
+        except Exception as error:  # any kind: an uncaught error would end this task unnoticed
             if not self._unread:
                 _log.warning("Alerts wait: their messages cannot be read", exc_info=error)
             self._unread = True

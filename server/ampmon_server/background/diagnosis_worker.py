@@ -1,7 +1,7 @@
-"""Judges runs as their records arrive, and keeps what it finds. It may fail and fall behind; ingest never waits for it.
+"""Diagnoses runs as their records arrive, and stores the findings. It may fail or fall behind; ingest never waits.
 
-It looks at one run at a time, beside the event loop, and rests after each look for many times the processor time that
-the look took. So it costs a small share of a core, whatever a look costs. When runs wait too long, it rests less.
+It examines one run at a time, off the event loop. After each examination it rests for many times the processor time
+that the examination took, so it uses only a small share of a core. It rests less when runs wait too long.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from ampmon_server.store import Judgement, NotFound, Store, StoreError
 
 
 REST, REST_MIN = 25.0, 1.0
-"""Times the processor time of a look: of a core, at most 1 / 26 is spent on looking, and a half when runs wait."""
+"""Rest in multiples of an examination's processor time: at most 1 / 26 of a core, or half when runs wait."""
 
 WAIT_S, WAIT_MAX_S = 10.0, 20.0
-"""A run may wait for a look so long before the worker rests less, and so long before it rests as little as it may."""
+"""How overdue a run may be before the worker rests less, and before it rests as little as allowed."""
 
 AGAIN_S, POLL_S = 1.0, 0.25
-"""From a record to the look at its run; and so often it is asked what is due."""
+"""Delay from a record to the examination of its run, and interval between checks for due runs."""
 
 LATER_S = 60.0
-"""To the next look at a run that could not be read, or at one that goes on and may have fallen silent."""
+"""Delay until the next examination of a run that could not be read, or of a running one that may have fallen silent."""
 
 SEEK_S = 30.0
-"""Between two questions which runs are to be looked at though nothing of them arrives."""
+"""Interval between queries for runs to examine although no records arrive."""
 
 SPARED_S = 3600.0
-"""To the next look at a run that cannot be judged, unless something new of it arrives."""
+"""Delay until the next examination of a run that cannot be diagnosed, unless new records arrive."""
 
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
 def rest_s(took_s: float, late_s: float) -> float:
-    """How long to rest after a look that took so much processor time, while a run has been due for ``late_s``."""
+    """How long to rest after an examination of ``took_s`` processor time, while a run has been due for ``late_s``."""
     hurry = min(max((late_s - WAIT_S) / (WAIT_MAX_S - WAIT_S), 0.0), 1.0)
     return took_s * (REST + (REST_MIN - REST) * hurry)
 
 
 class DiagnosisWorker:
-    """Judges the runs that it is given. ``failed`` counts looks and rules that failed, by what raised.
+    """Diagnoses runs. ``failed`` counts failed examinations by exception, and failed rules by rule.
 
-    ``looks`` are all that it took, and ``seconds`` the processor time of this process for them.
-    ``clock`` decides when a look is due; it returns seconds.
+    ``looks`` counts all examinations. ``seconds`` is the processor time this process spent on them. ``clock`` returns
+    seconds and decides when an examination is due.
     """
 
     def __init__(
@@ -85,17 +85,17 @@ class DiagnosisWorker:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="ampmon-judge")
 
     def note(self, run_id: UUID) -> None:
-        """Something new of a run is stored. Does not block."""
+        """Schedule an examination of a run, after a new record of it is stored. Does not block."""
         soon = self._clock() + AGAIN_S
         self._due[run_id] = min(self._due.get(run_id, soon), soon)
 
     @property
     def late_s(self) -> float:
-        """How long ago the run that waits for a look was due; 0 where none is."""
+        """How long the most overdue run has been due. 0 if no run is due."""
         return max(self._clock() - min(list(self._due.values()), default=float("inf")), 0.0)
 
     async def keep_judging(self) -> None:
-        """Look at what is due, until it is cancelled. Whatever goes wrong is counted, and it goes on."""
+        """Examine due runs until cancelled. Failures are counted and do not end the loop."""
         while True:
             before = self.seconds
             try:
@@ -107,11 +107,11 @@ class DiagnosisWorker:
             await asyncio.sleep(rest_s(self.seconds - before, self.late_s))
 
     def close(self) -> None:
-        """Finish the look that is under way."""
+        """Finish the current examination."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     async def _next(self) -> UUID:
-        """The run that has been due for longest, when it is."""
+        """Wait until a run is due. Return the one that has been due for longest."""
         while True:
             if self._clock() - self._sought >= SEEK_S:
                 self._sought = self._clock()
@@ -124,7 +124,7 @@ class DiagnosisWorker:
             await asyncio.sleep(POLL_S)
 
     async def _seek(self) -> None:
-        """Note the runs that fell silent, before this process began too, and those that are due to be looked at."""
+        """Schedule runs that fell silent, also before this process started, and runs that the store says are due."""
         restless = partial(self._store.restless, alerting=self._alerts is not None)
         try:
             found = await self._beside(restless)
@@ -144,7 +144,7 @@ class DiagnosisWorker:
             return
         except (StoreError, QueueFull):
             wait = LATER_S
-        except Exception as error:  # a damaged page, say: it is worth a word, and no more
+        except Exception as error:  # such as a damaged page: log it and go on
             self._count(type(error).__name__, error)
             self._spared[run_id] = self._clock() + SPARED_S
             return
@@ -152,7 +152,7 @@ class DiagnosisWorker:
             self._due.setdefault(run_id, self._clock() + wait)
 
     async def _judge(self, run_id: UUID) -> float | None:
-        """Look at a run, and keep what is found; after how many seconds to look again, if at all."""
+        """Examine a run and store the result. Return the seconds until the next examination, or None for none."""
         case, found = await self._beside(lambda: self._examine(run_id))
         for rule, error in found.failed.items():
             self._count(rule, error)
@@ -178,7 +178,7 @@ class DiagnosisWorker:
         return await asyncio.get_running_loop().run_in_executor(self._executor, counted)
 
     def _counted(self, work: Callable[[], Result]) -> Callable[[], Result]:
-        """The same work, of which one is done at a time, with its processor time added to ``seconds``."""
+        """Wrap ``work`` to add its processor time to ``seconds``. Only one piece of work runs at a time."""
 
         def counted() -> Result:
             begun = time.thread_time()

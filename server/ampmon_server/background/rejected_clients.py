@@ -1,4 +1,4 @@
-"""Whom this server could not understand lately, in words for its page: they have no run that could say it."""
+"""Recent rejections of client requests, as text for the server's page: a rejected client has no run to show them on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORDS_MAX = 8
 
 
 class RejectedClients:
-    """The newest different refusals of the last hour. May be used from any thread."""
+    """The newest distinct rejections of the last hour. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -20,7 +20,7 @@ class RejectedClients:
         self._refused: dict[str, float] = {}
 
     def note(self, words: str) -> None:
-        """Keep a refusal; of more than a few the oldest goes."""
+        """Record a rejection. Beyond `WORDS_MAX` the oldest is dropped."""
         with self._lock:
             self._refused.pop(words, None)
             self._refused[words] = self._clock()
@@ -28,7 +28,7 @@ class RejectedClients:
                 del self._refused[next(iter(self._refused))]
 
     def recent(self) -> list[str]:
-        """Those of the last hour, the newest last."""
+        """The rejections of the last hour, newest last."""
         with self._lock:
             since = self._clock() - KEPT_S
             return [words for words, at in self._refused.items() if at >= since]

@@ -1,4 +1,4 @@
-"""What a server does beside its requests: removes what is deleted, and prunes runs that are old. Knows no SQL."""
+"""Removes deleted runs and prunes old ones in the background. Contains no SQL."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from ampmon_server.store import Due, Failures, Keep, Store, StoreError
 
 FIRST_S, EVERY_S = 60.0, 3600.0
 PAUSE = 1.0
-"""Between two steps it rests so many times as long as the step took, for others to write."""
+"""Pause between two steps, in multiples of the step's duration, so that other writers get a turn."""
 
 _log = logging.getLogger(__name__)
 
 
 async def keep_pruned(settings: Settings, store: Store, writer: Writer) -> None:
-    """Every hour, what the settings say; until it is cancelled."""
+    """Every hour, prune as the settings say, until cancelled."""
     keep = Keep(settings.keep_rows_days, settings.keep_samples_days)
     wait = FIRST_S
     while True:
-        # Several server processes would otherwise do it at the same time.
+        # Random, so that several server processes do not prune at the same time.
         await asyncio.sleep(wait * random.uniform(0.5, 1.5))
         wait = EVERY_S
         try:
             await _sweep(store, writer, keep)
-        except Exception as error:  # of any kind: nobody would see that this has ended
+        except Exception as error:  # any kind: an uncaught error would end this task unnoticed
             _log.warning("Pruning goes on in an hour: %s", error, exc_info=_unforeseen(error))
 
 
 async def _sweep(store: Store, writer: Writer, keep: Keep) -> None:
     due = await asyncio.to_thread(store.due, keep)
-    # Else those that cannot be pruned would stand before the same others each time.
+    # Shuffle, so that runs that cannot be pruned do not block the same other runs each time.
     random.shuffle(due)
     failures = Failures(_log_failure)
     for one in due:
@@ -65,13 +65,13 @@ def _unforeseen(error: Exception) -> Exception | None:
 
 
 async def clear(store: Store, writer: Writer, run_id: UUID) -> None:
-    """Remove what is held of a deleted run; what is left undone here is done within the hour."""
+    """Remove the data of a deleted run. The hourly pruning removes what is left if this fails."""
     with suppress(StoreError):
         await drain(writer, store.clear(run_id))
 
 
 async def drain(writer: Writer, steps: Iterator[int]) -> None:
-    """Take step after step in the line of those who write, and let others before it. Raises what a step raises."""
+    """Run each step in the writer's queue, and let other writers go between steps. Raises what a step raises."""
     while True:
         begun = time.monotonic()
         with suppress(QueueFull):

@@ -1,4 +1,4 @@
-"""The threads that write: whoever has something to store waits in line, or is sent away when the line is long."""
+"""Runs writes on threads. Requests that write wait in a bounded queue, and are rejected when it is full."""
 
 from __future__ import annotations
 
@@ -14,34 +14,33 @@ from typing import Generic, TypeVar
 
 
 WAITING_MAX = 256
-"""Each waits with its batch, of a few kB where many send what has just happened. Fewer would leave writers idle while
-those sent away wait to come again."""
+"""Requests that may wait, each with a batch of a few kB. With fewer, writers idle while rejected clients wait."""
 
 WAITING_BYTES_MAX = 64 * 2**20
-"""Of all bodies together, those included that still arrive. One alone always has room."""
+"""Total size of the waiting request bodies, including those still arriving. A single body always fits."""
 
 WAITING_S = 20.0
-"""Whoever has stood in line for so long is sent away: a sender gives up after 30 s, and would come twice."""
+"""A request that waited this long is rejected. A sender gives up after 30 s and would then send the batch twice."""
 
 FAILURE_S = 60.0
-"""For so long a write that failed speaks for the next ones: a sender tries again every 30 s at most."""
+"""How long a failed write marks the server as not ready. A sender retries after at most 30 s."""
 
 TOGETHER_MAX = 64
 TOGETHER_BYTES_MAX = 2 * 2**20
-"""Of one transaction: whoever is first in line waits for all of it."""
+"""Limits of one transaction, in items and bytes. The first in the queue waits for all of it."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class QueueFull(Exception):
-    """Too many are waiting to write."""
+    """The write queue is full, or a request waited in it for too long."""
 
 
 class LastWrite:
-    """Whether the last batch could be written; one that held nothing new does not count. ``clock`` gives seconds.
+    """Whether the last write of a batch failed. Batches without new records do not count. ``clock`` returns seconds.
 
-    May be used by any thread.
+    Thread-safe.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,31 +49,34 @@ class LastWrite:
 
     @property
     def failed(self) -> bool:
-        """Whether it could not, a while ago at most: nobody may send to a server that is not ready."""
+        """Whether the last write failed, at most `FAILURE_S` ago.
+
+        The failure expires, because no client may send to a server that is not ready, so no write would clear it.
+        """
         return self._failed is not None and self._clock() < self._failed + FAILURE_S
 
     def note(self, *, failed: bool) -> None:
-        """Note how a write went."""
+        """Record whether a write failed."""
         self._failed = self._clock() if failed else None
 
 
 class Room:
-    """What one body takes of the bytes that may wait."""
+    """The share of `WAITING_BYTES_MAX` that one request body holds."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self.size = 0
 
     def grow(self, size: int) -> None:
-        """Take so many bytes more. Raises LineTooLong where others have taken them."""
+        """Reserve more bytes. Raises QueueFull if other bodies hold them."""
         self._writer.take(size, alone=self.size)
         self.size += size
 
 
 class Writer:
-    """Runs one function after another, or as many at a time as it has ``threads``, off the event loop.
+    """Runs functions off the event loop, on ``threads`` threads: one at a time by default.
 
-    Its own state belongs to the event loop. ``clock`` gives seconds.
+    Its own state belongs to the event loop. ``clock`` returns seconds.
     """
 
     def __init__(self, threads: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
@@ -85,17 +87,17 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        """Who stands in line now, whoever is being served included."""
+        """Requests in the queue, including those being written."""
         return self._waiting
 
     @property
     def waiting_bytes(self) -> int:
-        """Of their bodies, and of those that still arrive."""
+        """Total size of the waiting bodies, including those still arriving."""
         return self._bytes
 
     @contextmanager
     def room(self) -> Iterator[Room]:
-        """Room for a body, given back at the end. Raises LineTooLong where too many wait already."""
+        """Reserve room for a body until the block ends. Raises QueueFull if too many requests wait."""
         if self._waiting >= WAITING_MAX:
             raise QueueFull
         room = Room(self)
@@ -105,13 +107,16 @@ class Writer:
             self._bytes -= room.size
 
     def take(self, size: int, *, alone: int) -> None:
-        """Take bytes for a body that has ``alone`` so far. Raises LineTooLong."""
+        """Reserve ``size`` bytes for a body that holds ``alone`` bytes so far. Raises QueueFull."""
         if self._bytes > alone and self._bytes + size > WAITING_BYTES_MAX:
             raise QueueFull
         self._bytes += size
 
     async def run(self, function: Callable[[], Result]) -> Result:
-        """Its result, or what it raised. Raises LineTooLong, without running it, when too many wait, or it too long."""
+        """Run ``function`` on a writer thread. Return its result or raise its exception.
+
+        Raises QueueFull, without running it, if too many requests wait or this one waited too long.
+        """
         if self._waiting >= WAITING_MAX:
             raise QueueFull
         deadline = self._clock() + WAITING_S
@@ -123,7 +128,7 @@ class Writer:
 
         self._waiting += 1
         try:
-            # With the request's context, in which its id stands: an executor's threads have none of their own.
+            # Carry over the request's context, which holds its id: executor threads do not inherit it.
             context = contextvars.copy_context()
             return await asyncio.get_running_loop().run_in_executor(
                 self._executor, lambda: context.run(turn)
@@ -132,13 +137,13 @@ class Writer:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Finish what is under way, and take no more."""
+        """Finish the current work and cancel the rest of the queue."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass(slots=True, eq=False)
 class Place(Generic[Item, Result]):
-    """One who waits with so many bytes; ``outcome`` is None until the work is done."""
+    """A waiting item and its size in bytes. ``outcome`` is None until the work is done."""
 
     item: Item
     size: int
@@ -146,9 +151,9 @@ class Place(Generic[Item, Result]):
 
 
 class WriteQueue(Generic[Item, Result]):
-    """Those who wait for the same work: whoever's turn it is has it done for those behind too, as far as they fit.
+    """Batches items that wait for the same work: the first one to run also does the work of those behind it.
 
-    With several of a writer's threads ``most`` must be 1: each turn is then for one.
+    If the writer has several threads, ``most`` must be 1, so that each run handles one item.
     """
 
     def __init__(self, writer: Writer, most: int = TOGETHER_MAX) -> None:
@@ -162,9 +167,10 @@ class WriteQueue(Generic[Item, Result]):
         size: int,
         work: Callable[[Sequence[Item]], Sequence[Result | Exception]],
     ) -> Result:
-        """What came of an item of so many bytes. Raises LineTooLong as the writer does.
+        """Return the result for an item of ``size`` bytes. Raises QueueFull as `Writer.run` does.
 
-        ``work`` gives for each item what came of it, or what is raised here; what it raises is raised for all.
+        ``work`` returns a result, or an exception to raise here, for each item. An exception that it raises is raised
+        for all.
         """
         place: Place[Item, Result] = Place(item, size)
         self._waiting.append(place)
@@ -194,7 +200,7 @@ class WriteQueue(Generic[Item, Result]):
         return place.outcome
 
     def _take(self, place: Place[Item, Result]) -> list[Place[Item, Result]]:
-        """Take a place out of the line, and those behind it as far as they fit."""
+        """Remove a place from the queue, and those behind it up to the limits."""
         self._waiting.remove(place)
         taken, size = [place], place.size
         while self._waiting and len(taken) < self._most:

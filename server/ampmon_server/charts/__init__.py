@@ -1,6 +1,7 @@
-"""A run's charts as plain Plotly dicts. Pure: series and a view in, {"data", "layout"} out; reads and serves nothing.
+"""The charts of a run as plain Plotly dicts: a `Source` and a `View` go in, {"data", "layout"} comes out.
 
-``layout.meta`` holds the words of a chart: its title, a caption, definitions, and, where nothing can be drawn, why.
+The functions are pure: they read no store and serve no request. ``layout.meta`` holds a chart's words: its title, a
+caption, definitions and, if there is nothing to draw, the reason.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
     "timing": timing,
     "ranks": ranks,
 }
-"""Every chart by the name it has in its address."""
+"""Every chart, by the name in its URL."""
 
 OF_A_RUN = tuple(name for name in FIGURES if name not in {"parameter", "histogram"})
-"""The charts that need no parameter to be chosen, from top to bottom."""
+"""The charts that need no chosen parameter, from top to bottom."""
 
 APART = frozenset({"activations", "histogram", "whatif"})
-"""Charts with an x axis of their own; all others are along the steps."""
+"""Charts with an x axis of their own. All others have steps or times along x."""
 
 __all__ = [
     "APART",

@@ -1,7 +1,7 @@
 """Activations by module: what fp16 makes of their gradients, and the headroom of both, at the newest sample of a view.
 
-A row a module, in the order of the forward pass, so that one sees where in the network gradients are flushed. What is
-normal is left out of the bars: it would fill them, and hide the rest.
+There is one row per module, in the order of the forward pass, so a reader sees where in the network gradients are
+flushed. Bars leave out normal elements, which would fill them and hide the rest.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from ampmon_server.model.words import count, magnitude_of, percent, plural, powe
 
 
 ROWS_MAX = 48
-"""More modules than these are not drawn, but those that lose most."""
+"""At most this many modules are drawn, those that lose most."""
 
 _ROW_PIXELS = 18
 _BOTTOM = 40
 _NAME_CHARACTERS = (32, 16)
-"""Of a module's name beside its row: where there is room, and where it is narrow."""
+"""Characters of a module's name beside its row, on a wide and on a narrow plot."""
 _CHARACTER_PIXELS = 6.6
 
 META = {
@@ -61,7 +61,7 @@ _LINE = "GradScaler(model=model, monitor=ampmon.Config(activations=100))"
 
 
 def activations(source: Source, view: View) -> Figure:
-    """What of each module's gradients is not normal, stacked by class, and the headroom forward and back beside it."""
+    """Draw the elements of each module's gradients that are not normal, by class, and the headroom forward and back."""
     sample = source.modules
     if source.disabled:
         return empty(META, "This scaler is disabled: there are no scaled gradients to look at.")
@@ -128,12 +128,12 @@ def _legend(view: View) -> dict[str, Any]:
 
 
 def _there(sample: ModuleSample) -> npt.NDArray[np.int64]:
-    """The modules with fp16 gradients, and those that overflowed."""
+    """The modules that have fp16 gradients or overflowed forward."""
     return np.flatnonzero((sample.elements > 0) | ~np.isfinite(sample.forward))
 
 
 def _drawn(sample: ModuleSample) -> npt.NDArray[np.int64]:
-    """Of too many modules with something to draw those that lose most. In their order."""
+    """The modules to draw, in their order. If there are too many, those that lose most."""
     there = _there(sample)
     if len(there) <= ROWS_MAX:
         return there
@@ -148,7 +148,7 @@ def _lost(sample: ModuleSample) -> Floats:
 
 
 def _share(part: Ints, classes: Classes) -> Floats:
-    """A class's share of the elements looked at; 0 where there are none."""
+    """A class's share of the sampled elements; 0 if there are none."""
     return np.asarray(part / np.maximum(classes.total, 1), np.float64)
 
 
@@ -172,7 +172,6 @@ def _bars(sample: ModuleSample, rows: Ints, heights: Floats, drawn: list[Fate]) 
 
 
 def _said(sample: ModuleSample, classes: Classes, drawn: list[Fate], row: int) -> str:
-    """What a row says on hover."""
     lines = [f"<b>{escaped(sample.names[row])}</b> {escaped(sample.kinds[row])}"]
     looked, elements = classes.total[row], sample.elements[row]
     if looked:
@@ -190,9 +189,9 @@ def _said(sample: ModuleSample, classes: Classes, drawn: list[Fate], row: int) -
 
 
 def _standard_error(sample: ModuleSample, counts: Ints, fate: Fate, row: int) -> float:
-    """Of the share that ``counts`` [modules] have in a module; 0 where all of its gradient was looked at."""
+    """The error of a class's share in one module. ``counts`` [modules] are of the class. 0 if all was sampled."""
     looked, elements = sample.statistics.looked[row], sample.elements[row]
-    squares = np.zeros_like(counts)  # not known of the other classes
+    squares = np.zeros_like(counts)  # unknown for the other classes
     if fate.field in SMALL_CLASSES:
         squares = sample.statistics.run_squares[:, SMALL_CLASSES.index(fate.field)]
     variance = sampling_error.share_variance(counts[row], squares[row], looked, elements)
@@ -203,7 +202,7 @@ def _standard_error(sample: ModuleSample, counts: Ints, fate: Fate, row: int) ->
 
 
 def _headrooms(sample: ModuleSample, rows: Ints, heights: Floats) -> list[Trace]:
-    """The headroom of what each module put out and of what came back, and a cross where one overflowed."""
+    """Mark the headroom of each module's output and of its gradient. A cross marks an overflow."""
     known = sample.statistics.looked > 0
     back = np.where(known, sample.statistics.amax, 1.0)
     lost = (sample.statistics.inf + sample.statistics.nan) > 0
@@ -229,7 +228,7 @@ def _headrooms(sample: ModuleSample, rows: Ints, heights: Floats) -> list[Trace]
 
 
 def _marks(word: str, symbol: str, role: str, magnitude: Floats, heights: Floats) -> Trace:
-    """An overflow is drawn where no headroom is left."""
+    """Draw an overflow at a headroom of 0."""
     bits = np.where(np.isfinite(magnitude), headroom_bits(magnitude), 0.0)
     return {
         "type": "scatter",
@@ -251,7 +250,7 @@ def _headroom_words(word: str, magnitude: float) -> str:
 
 
 def _percent_ticks(shares: Floats) -> dict[str, Any]:
-    """From nothing to the least round percentage that holds all of these, in two halves."""
+    """Three ticks from 0 to the least round percentage above all shares."""
     most = 100 * float(shares.max(initial=0.0))
     top = next(round_ for round_ in (1, 2, 5, 10, 20, 50, 100) if most <= round_ or round_ == 100)
     ticks = [top * part / 2 for part in range(3)]
@@ -263,7 +262,7 @@ def _percent_ticks(shares: Floats) -> dict[str, Any]:
 
 
 def _bits_ticks(sample: ModuleSample, rows: Ints) -> dict[str, Any]:
-    """From no headroom, or less where fp32 held more than fp16 could, to the most there is."""
+    """From no headroom, or less if fp32 held more than fp16 could, to the most there is."""
     magnitudes = np.concatenate([sample.forward[rows], sample.statistics.amax[rows]])
     bits = headroom_bits(magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)])
     least, most = float(bits.min(initial=0.0)), float(bits.max(initial=8.0))
@@ -274,7 +273,7 @@ def _bits_ticks(sample: ModuleSample, rows: Ints) -> dict[str, Any]:
 
 
 def _x_axis(title: str, **keys: Any) -> dict[str, Any]:
-    """An axis that only the figure sets: the page's zoom is along steps, and this is none."""
+    """An axis of fixed range: the page's zoom is along steps, and this axis is not."""
     return {
         "title": {"text": title, "standoff": 4},
         "fixedrange": True,
@@ -291,7 +290,7 @@ def _caption(sample: ModuleSample, rows: Ints) -> str:
     looked = int(classes.total.sum())
     parts = [f"Step {count(sample.step)}, scale {power_of_two(sample.scale)}."]
     if looked:
-        # Those looked at stand for all of a module's elements.
+        # Sampled elements stand for all of a module's elements.
         of = np.where(classes.total > 0, sample.elements, 0)
         zero, subnormal = (
             float((_share(part, classes) * of).sum() / of.sum())
@@ -313,7 +312,7 @@ def _caption(sample: ModuleSample, rows: Ints) -> str:
 
 
 def _worst(sample: ModuleSample) -> str:
-    """Where most is too small for fp16."""
+    """Name the module with the largest share of elements too small for fp16."""
     classes = sample.statistics.classes()
     small = _share(classes.zero + classes.below_grid + classes.subnormal, classes)
     row = int(small.argmax())
@@ -325,7 +324,7 @@ def _worst(sample: ModuleSample) -> str:
 
 
 def _overflow(sample: ModuleSample) -> str:
-    """Where an overflow began, if there was one."""
+    """Say where an overflow began, if there was one."""
     forward = np.flatnonzero(~np.isfinite(sample.forward))
     if len(forward):
         return f"Overflowed in forward, first in {sample.names[forward[0]]}."

@@ -1,6 +1,6 @@
-"""Two to twenty runs on one axis: what they logged, their scales, skips, and losses in fp16. Pure.
+"""Charts of 2 to 20 runs on one axis: logged values, scales, skips, and gradients lost in fp16. Pure.
 
-Each run has a colour and a dash of its own, and its name stands at the end of its line.
+Each run has its own colour and dash, and its name is at the end of its line.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SHARES = ("subnormal", "zero")
 NO_UPDATE = "None of these runs has a step yet."
 OFF_GRID = "because they have no finite fp16-representable gradient"
 ROW, LOW_ROW = 32, 20
-"""Pixels that each run has in the rug of skips, and of more than eight runs."""
+"""Pixels for each run in the rug of skips: for up to eight runs, and for more."""
 
 
 def _meta(title: str, definitions: Mapping[str, str]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ _FATE = _meta(
 
 
 def scale(runs: Sequence[Compared], view: View) -> Figure:
-    """The scale of each run: at most four points a pixel column, its extremes among them."""
+    """Draw the scale of each run: at most four points per pixel column, with its extremes."""
     drawn, frame = _cut(runs, view)
     if not drawn:
         return empty(_SCALE, nothing_of(runs, view, "step", NO_UPDATE))
@@ -112,7 +112,7 @@ def scale(runs: Sequence[Compared], view: View) -> Figure:
 
 
 def skips(runs: Sequence[Compared], view: View) -> Figure:
-    """A row of marks for each run, and how many of its updates in view were skipped: exact, however wide a mark."""
+    """Draw a row of marks for each run, and the exact number of its skipped updates in view."""
     drawn, frame = _cut(runs, view)
     if not drawn:
         return empty(_SKIPS, nothing_of(runs, view, "step", NO_UPDATE))
@@ -142,7 +142,7 @@ def skips(runs: Sequence[Compared], view: View) -> Figure:
 
 
 def fate(runs: Sequence[Compared], view: View) -> Figure:
-    """The share of subnormal and of zero elements, of all samples in a column, on log scales."""
+    """Draw the shares of subnormal and of zero elements, over all samples in a column, on log scales."""
     drawn, frame = _cut(runs, view)
     found = [(run, window, of) for run, window in drawn if (of := judge(window, view))]
     judged = [each for each in found if each[2].side == "on"]
@@ -165,7 +165,7 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
             heights = np.maximum(np.log10(np.maximum(line_of, 1e-30)), floor)
             said = [f"{percent(each)} {share}" for each in line_of.tolist()]
             trace = line(left, right, heights, view, said, yaxis=axis, line=run.line)
-            # A run is in the legend once, of which there is room for no more.
+            # The legend has room for each run only once.
             traces.append({**trace, **hovered(run), "showlegend": panel == 0})
             newest = of.newest.of("last_share")[0, CLASSES.index(share)]
             ends.append((float(heights[-1]), run.beside(percent(float(newest))), run))
@@ -196,12 +196,14 @@ COMPARED: Mapping[str, Callable[[Sequence[Compared], View], Figure]] = {
     "skips": skips,
     "fate": fate,
 }
-"""Every chart of several runs, by its name."""
+"""Every chart of several runs, by name."""
 
 
 def _cut(runs: Sequence[Compared], view: View) -> tuple[list[tuple[Compared, Window]], Window]:
-    """The runs, of which there must be one, that have an update in view, each cut to it; and a window around them all
-    that has nothing in it."""
+    """Cut each run to the view. Return the runs with an update in view, and an empty window around all of them.
+
+    ``runs`` must not be empty.
+    """
     if view.x == "time":
         runs = [since_start(run) for run in runs]
     windows = [(run, cut(run.source, view)) for run in runs]
@@ -216,7 +218,7 @@ def _cut(runs: Sequence[Compared], view: View) -> tuple[list[tuple[Compared, Win
 
 
 def _named(trace: Trace, run: Compared) -> Trace:
-    """A run's scale: of several runs what is hovered has to say whose it is, and where, whatever x is."""
+    """Style the scale of one of several runs. The hover text names the run and the step, whatever x is."""
     said = {"hovertemplate": "%{text}, step %{customdata:,d}"}
     return {**trace, **hovered(run), **said, "line": {**trace["line"], **run.line}}
 
@@ -253,7 +255,7 @@ def _span(scales: Any) -> tuple[float, float]:
 
 
 def _decades(shares: Sequence[Any]) -> tuple[float, float]:
-    """Whole decades around all shares, the floor, where zero is drawn, one further down."""
+    """Return the floor and the top of the axis in decades. The floor, for zero, is one decade below the least share."""
     seen = np.concatenate([np.asarray(each, np.float64).ravel() for each in shares])
     seen = seen[seen > 0]
     low = float(np.clip(np.floor(np.log10(seen.min())), -7, -1)) if len(seen) else -3.0

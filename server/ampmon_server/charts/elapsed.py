@@ -1,4 +1,4 @@
-"""The x axis of runs that are compared along time: since the start of each, in words of seconds, hours and days."""
+"""The time axis of compared runs: the time since each run's start, in words of seconds, hours and days."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _STRIDES = (
     *(each * _SECOND for each in _SECONDS),
     *(each * 86400 * _SECOND for each in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)),
 )
-"""Between ticks of time, in us."""
+"""Distances between ticks, in us."""
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"))
 
 
 def elapsed(frame: Window) -> dict[str, Any]:
-    """An axis of the time since each run's start, in ms, with ticks at whole seconds, minutes, hours or days."""
+    """Return an axis of the time since each run's start, in ms, with ticks at round times."""
     length = max(frame.high - frame.low, 1)
     stride = next((each for each in _STRIDES if length / each <= 8), _STRIDES[-1])
     first = math.ceil(frame.low / stride)

@@ -1,4 +1,4 @@
-"""Exponents of the unscaled gradient: a heatmap of counts against step, and over it the window of a number format."""
+"""Exponents of the unscaled gradient: a heatmap of counts against step, with the window of a number format over it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ META = {
 
 @dataclass(frozen=True, slots=True)
 class ExponentRows:
-    """Rows of the heatmap: ``heights`` [r] of their centres, ``counts`` [r, c], and what a row is called on hover."""
+    """Rows of the heatmap: the ``heights`` [r] of their centres, their ``counts`` [r, c], and their name on hover."""
 
     heights: Floats
     counts: Floats
@@ -59,7 +59,7 @@ class ExponentRows:
 
 
 def exponents(source: Source, view: View) -> Figure:
-    """A column for each sampled update; where several share one, the mean of their counts, and the most inf and NaN."""
+    """Draw a column for each sampled update. If several share one, show their mean counts and the most inf and NaN."""
     window = cut(source, view)
     judged = judge(window, view)
     if judged is None:
@@ -108,7 +108,7 @@ def exponents(source: Source, view: View) -> Figure:
 
 
 def _levels(judged: Judged) -> Floats:
-    """log2 of the newest scale of each column, whole, so that rows stay rows; NaN where that is no number."""
+    """Return log2 of each column's newest scale, rounded so that rows stay aligned; NaN if that is no number."""
     scale = judged.cells["scale_last"]
     with np.errstate(divide="ignore", invalid="ignore"):
         levels = np.round(np.log2(np.where(scale > 0, scale, np.nan)))
@@ -116,7 +116,7 @@ def _levels(judged: Judged) -> Floats:
 
 
 def _unscaled(judged: Judged, levels: Floats) -> tuple[Floats, Floats]:
-    """The exponents that occur [r], and the counts [r, c] of the columns, each moved down by its level."""
+    """Return the exponents that occur [r], and the counts [r, c] of the columns, each moved down by its level."""
     histogram = judged.of("histogram") / judged.of("samples")[:, None]
     column, held = np.nonzero(histogram)
     if not len(held):
@@ -129,7 +129,7 @@ def _unscaled(judged: Judged, levels: Floats) -> tuple[Floats, Floats]:
 
 
 def _counted(judged: Judged, band: ExponentRows) -> dict[str, Any]:
-    """Elements of all samples by exponent, from the ``first`` on, and how many there are with zeros, inf and NaN."""
+    """Count the elements of all samples by exponent, from ``first`` on, and their total with zeros, inf and NaN."""
     counts = np.rint(band.counts @ judged.of("samples")).astype(np.int64)
     return {
         "first": int(band.heights[0]),
@@ -139,14 +139,14 @@ def _counted(judged: Judged, band: ExponentRows) -> dict[str, Any]:
 
 
 def _slider(level: int) -> dict[str, Any]:
-    """The scales to try, by their powers of two: from the newest one, which may lie beyond the others."""
+    """The scales to try, as powers of two. The newest one is the start, and extends the range if it is beyond."""
     return {"low": min(LEVELS[0], level), "high": max(LEVELS[-1], level), "value": level}
 
 
 def _apart(judged: Judged, low: float, high: float) -> list[ExponentRows]:
-    """Rows apart from the exponents: zeros below, and inf and NaN above if there are any."""
+    """Return rows apart from the exponents: zeros below, and inf and NaN above if there are any."""
     zeros = judged.of("zeros") / judged.of("samples")
-    lost = judged.of("lost_most").astype(np.float64)  # of one sample alone, too, it must be seen
+    lost = judged.of("lost_most").astype(np.float64)  # a mean would hide a single sample
     bands = [ExponentRows(np.array([low - 1.5]), zeros[None], "zero")]
     if lost.any():
         bands.append(ExponentRows(np.array([high + 1.5]), lost[None], "inf or NaN"))
@@ -154,7 +154,7 @@ def _apart(judged: Judged, low: float, high: float) -> list[ExponentRows]:
 
 
 def _heatmap(band: ExponentRows, columns: Broken, window: Window, view: View) -> Trace:
-    # NaN leaves a cell empty: none is not a small count.
+    # NaN leaves a cell empty, so that zero does not look like a small count.
     counts = np.where(columns.empty, 0.0, band.counts[:, columns.taken])
     colour = np.where(counts > 0, np.log10(1.0 + counts), np.nan)
     return {
@@ -170,18 +170,21 @@ def _heatmap(band: ExponentRows, columns: Broken, window: Window, view: View) ->
 
 
 def _few_bytes(counts: Floats) -> Ints | npt.NDArray[np.float32]:
-    """Counts as whole numbers where they are, as they are of one sample; means to seven digits."""
+    """Return counts as integers if they are whole, as of one sample; else means to seven digits."""
     whole = counts.astype(np.int64)
     return whole if (whole == counts).all() else counts.astype(np.float32)
 
 
 def _column_x(x: Ints | Floats, window: Window, view: View) -> dict[str, str]:
-    """Where columns are centred; a lone one is given by its edges."""
+    """Encode the centres of columns. A single column is given by its edges."""
     return plot_x(_at_least_two(x, window), view)
 
 
 def _at_least_two(values: Ints | Floats, window: Window | None = None) -> Ints | Floats:
-    """Values of columns; of a lone one its edges, where they are x of a window, wide enough to be seen, or it twice."""
+    """Return values of at least two columns. A single x becomes two edges of its column, wide enough to be seen.
+
+    Without a ``window``, a single value is repeated.
+    """
     if len(values) > 1:
         return values
     half = max(0.5, (window.high - window.low) / 200) if window else 0.0
@@ -209,12 +212,12 @@ def _choice(view: View) -> dict[str, Any]:
 
 
 def _label(view: View) -> int:
-    """Pixels above the plot that the label of its uppermost line takes, where labels stand within its width."""
+    """Pixels above a narrow plot for the label of its uppermost line. Other plots have labels in the margin."""
     return 16 if view.narrow else 0
 
 
 def _colours(elements: int, view: View) -> dict[str, Any]:
-    """One colour for one count, whatever the window shows."""
+    """A count has the same colour whatever the window shows."""
     # The bar has room for three labels.
     stride = 1 if elements < 1_000 else 2 if elements < 1_000_000 else 3
     powers = range(0, len(str(elements)), stride)

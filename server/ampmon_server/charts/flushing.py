@@ -1,4 +1,4 @@
-"""What of the zeros fp16 flushed, as far as changes of the scale show: an estimate, drawn as one, within its bounds."""
+"""The estimated share of elements that fp16 flushed to zero, as shown by changes of the scale, with its bounds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HATCH: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Flushing:
-    """The estimate, and the columns of samples [c] since when the scale is the one that it is of."""
+    """The estimate, and both ends [c] of the newest columns of samples, which have the scale of the estimate."""
 
     gone: Flushed
     left: Floats
@@ -45,18 +45,18 @@ class Flushing:
 
     @classmethod
     def of(cls, gone: Flushed | None, judged: Judged, window: Window) -> Flushing | None:
-        """What there is to draw; None where nothing is known, or it was the data that moved the zeros."""
+        """Return what to draw; None if nothing is known, or if the data moved the zeros and not the scale."""
         if gone is None or not gone.plausible or judged.side == "off":
             return None
         scales = np.stack([judged.cells["scale_first"], judged.cells["scale_last"]])
         other = np.flatnonzero((scales != scales[1, -1]).any(0))
-        # The newest column may be of an older scale in part.
+        # The newest column is drawn even if some of its samples have an older scale.
         begins = min(int(other[-1]) + 1 if len(other) else 0, len(judged.cells) - 1)
         left, right = held(judged.x, window)
         return cls(gone, left[begins:], right[begins:])
 
     def traces(self, low: float, high: float, at: float, view: View) -> list[Trace]:
-        """The bounds and the estimate, at heights of a log axis."""
+        """Draw the bounds and the estimate, at heights of a log axis."""
         every = np.ones(len(self.left))
         pieces = self.left, self.right
         said = [f"≈ {self.words}"] * len(self.left)
@@ -78,7 +78,7 @@ class Flushing:
 
     @property
     def words(self) -> str:
-        """The estimate within its bounds."""
+        """The estimate and its bounds."""
         low, at, high = (
             percent(each) for each in (self.gone.low, self.gone.estimate, self.gone.high)
         )
@@ -86,7 +86,7 @@ class Flushing:
 
 
 def caption(flushing: Flushing | None, gone: Flushed | None, judged: Judged) -> str:
-    """What is known of it in a sentence, with a blank before it."""
+    """Say what is known of the flushed share, in a sentence with a leading space."""
     if flushing is not None:
         return f" Flushed by fp16, among the zeros: an estimated {flushing.words} of all elements."
     if judged.side == "off":

@@ -1,4 +1,4 @@
-"""How much higher the loss scale could go: the room between the largest scaled gradient and fp16's largest number."""
+"""Headroom of the loss scale: the room between the largest scaled gradient and fp16's largest number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ampmon_server.model.words import plural
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """At columns of samples [c]: log2 of the scale, and of the one at which the largest gradient would be 65504."""
+    """log2 of the scale at columns of samples [c], and of the ``limit``, where the largest gradient would be 65504."""
 
     judged: Judged
     scale: Floats
@@ -29,23 +29,23 @@ class Headroom:
 
     @property
     def bits(self) -> Floats:
-        """What is between them, [c]; NaN where nothing is known."""
+        """The headroom in bits, [c]; NaN where it is unknown."""
         return self.limit - self.scale
 
     @property
     def top(self) -> float:
-        """The highest that is drawn."""
+        """The highest limit that is drawn."""
         return float(self.limit[np.isfinite(self.limit)].max())
 
 
 def headroom(window: Window, view: View) -> Headroom | None:
-    """What a window's samples show; None where none is on fp16's grid, or none has a number in it."""
+    """Return the headroom in a window. None if no sampled gradient is on fp16's grid, or none holds a number."""
     judged = judge(window, view)
     if judged is None or judged.side == "off":
         return None
     cells = window.gradients[window.gradients[f"{judged.side}_samples"] > 0]
     starts = np.searchsorted(window.x.at(cells, "first"), window.x.at(judged.cells, "first"))
-    # Where a column has samples at several scales, the lowest: the limit is not set too high.
+    # If a column has samples at several scales, use the lowest, so that the limit is not too high.
     least = np.fmin.reduceat(scales(cells, window)[0], starts)
     scale = np.where(np.isfinite(least), np.log2(least), np.nan)
     found = Headroom(judged, scale, scale + _bits(judged))
@@ -53,9 +53,9 @@ def headroom(window: Window, view: View) -> Headroom | None:
 
 
 def _bits(judged: Judged) -> Floats:
-    """Room above the largest element, [c]: none where the only sample overflowed.
+    """Return the bits above the largest element, [c]; 0 if the only sample of a column overflowed.
 
-    Of several, of which some did, above what is finite, to whole bits.
+    If some of several samples overflowed, use the largest finite element, to whole bits.
     """
     amax, histogram = judged.of("amax"), judged.of("histogram")
     top = BINS - 1 - (histogram[:, ::-1] > 0).argmax(1) + EXPONENT_MIN
@@ -67,7 +67,7 @@ def _bits(judged: Judged) -> Floats:
 
 
 def traces(room: Headroom, window: Window, view: View) -> list[Trace]:
-    """The band above the scale, and its upper end."""
+    """Draw the band above the scale, and the line of its upper end."""
     x = np.append(room.judged.x, max(window.high, room.judged.x[-1]))
     points = broken(x, Gaps.of(window), held=True)
     limit, bits = (np.append(each, each[-1])[points.taken] for each in (room.limit, room.bits))
@@ -96,7 +96,7 @@ def traces(room: Headroom, window: Window, view: View) -> list[Trace]:
 
 
 def label(room: Headroom, within: tuple[float, float], view: View) -> list[Trace]:
-    """The room at the newest samples, at the right end of its line, at a height ``within`` two others."""
+    """Label the newest headroom at the right end of its line, between the two heights of ``within``."""
     bits = float(room.bits[-1])
     if not np.isfinite(bits):
         return []
@@ -105,7 +105,10 @@ def label(room: Headroom, within: tuple[float, float], view: View) -> list[Trace
 
 
 def caption(room: Headroom) -> str:
-    """The newest room in a sentence, with a blank before it: of several samples, what all of them leave."""
+    """Describe the newest headroom in a sentence, with a leading space.
+
+    If the newest column has several samples, it is the headroom that all of them leave.
+    """
     bits = float(room.bits[-1])
     if not np.isfinite(bits):
         return ""

@@ -1,4 +1,4 @@
-"""One parameter at one sample: how many of its elements have which magnitude, and what a format holds of them."""
+"""One parameter at one sample: the number of its elements by magnitude, and what a format holds of them."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ WORDS = {
     "not_finite": "overflow",
 }
 _APART = {"exactly zero": "zero", "inf or NaN": "inf"}
-"""Bars of no magnitude, and what stands below them."""
+"""Bars without a magnitude, and the labels below them."""
 
 ROLES = {fate.field: fate.role for fate in FATES}
 
 
 @dataclass(frozen=True, slots=True)
 class _Bar:
-    """So many elements, one or more, their class in fp16, and where they stand."""
+    """One or more elements, their class in the chosen format, and where their bar stands."""
 
     at: float
     elements: int
@@ -63,7 +63,7 @@ class _Bar:
 
 
 def histogram(source: Source, view: View) -> Figure:
-    """The parameter that was chosen, at the newest sample of the view: a bar for each power of two, one of zeros."""
+    """Draw the chosen parameter at the newest sample of the view: a bar for each power of two, and one for zeros."""
     of = source.parameters
     if of is None or of.chosen is None:
         return empty(META, CHOOSE)
@@ -95,7 +95,7 @@ def histogram(source: Source, view: View) -> Figure:
 
 
 def _limits(into: FloatFormat) -> list[tuple[float, str]]:
-    """Where what a format holds ends. A bar is centred on its exponent: a limit is half a bar beside it."""
+    """The limits of a format. A bar is centred on its exponent, so a limit is half a bar beside it."""
     return [
         (into.exponent_max + 0.5, "overflow"),
         (into.exponent_min_normal - 0.5, "subnormal"),
@@ -167,7 +167,7 @@ def _trace(bars: list[_Bar], looked: int, into: FloatFormat) -> Trace:
 
 
 def _x_axis(low: float, high: float, bars: list[_Bar], view: View) -> dict[str, Any]:
-    """An axis that only the figure sets: the page's zoom is along steps, and this is none."""
+    """An axis of fixed range: the page's zoom is along steps, and this axis is not."""
     ticks = powers_of_two(low + 1, high - 1)
     apart = {_APART[bar.words]: bar.at for bar in bars if bar.words in _APART}
     room = 5 if view.narrow else 2
@@ -190,7 +190,7 @@ def _x_axis(low: float, high: float, bars: list[_Bar], view: View) -> dict[str, 
 
 
 def _y_axis(decades: float) -> dict[str, Any]:
-    """Counts on a log scale: few elements beside a limit are to be seen beside many elsewhere."""
+    """Counts on a log scale, so that few elements beside a limit are visible next to many elsewhere."""
     stride = max(1, -(-int(decades) // 4))
     powers = range(0, int(decades) + 1, stride)
     return y_axis(
@@ -216,7 +216,7 @@ def _limit(at: float) -> dict[str, Any]:
 
 
 def _name(at: float, words: str) -> dict[str, Any]:
-    """What is beyond a limit, above the plot: to its left, for beyond the last there is no room on a phone."""
+    """Name what is beyond a limit, above the plot and to its left: a phone has no room right of the last limit."""
     return {
         "xref": "x",
         "x": at,

@@ -1,4 +1,4 @@
-"""A value that several runs logged, a line each: as it was, or smoothed, with the band of the baseline. Pure."""
+"""A value that several runs logged, one line per run: unchanged or smoothed, with the baseline's band. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ampmon_server.model.words import count
 
 SMOOTHINGS = (0, 5, SMOOTH, 65)
 LONG = 8 * SMOOTH
-"""Of so many values a line that joins them all hides how the loss goes: it is smoothed unless one is asked for it."""
+"""From this many values on, a line through all of them hides the trend, so it is smoothed by default."""
 _META = {
     "title": "Logged value",
     "definitions": {
@@ -52,9 +52,9 @@ _META = {
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What is drawn of a run: ``value`` [p] at ``x`` [p], of these steps, and the window with its own x.
+    """The line of a run: ``value`` [p] at ``x`` [p] and ``step`` [p], and the window with the run's own x.
 
-    Smoothed, and among few, it is drawn over ``beneath``, which it smooths.
+    If there are few runs, a smoothed line is drawn over ``beneath``, the line that it smooths.
     """
 
     run: Compared
@@ -66,7 +66,7 @@ class _Line:
 
 
 def logged(runs: Sequence[Compared], view: View) -> Figure:
-    """One name of all runs on one y axis; a circle where a run leaves the band of the baseline."""
+    """Draw one name of all runs on one y axis. A circle marks where a run leaves the baseline's band."""
     names = list(
         dict.fromkeys(name for run in runs for name in (*run.source.logged, *run.source.scalars))
     )
@@ -104,7 +104,7 @@ def logged(runs: Sequence[Compared], view: View) -> Figure:
 
 
 def _lines(runs: Sequence[Compared], name: str, view: View) -> tuple[list[_Line], Window]:
-    """The runs that have a value in view, and a window around them all."""
+    """Return the lines of the runs that have a value in view, and a window around them all."""
     found = []
     for run in runs:
         x = XAxis(view.x, run.source.user)
@@ -133,7 +133,7 @@ def _line(run: Compared, cells: Cells, window: Window, view: View, few: bool) ->
 
 
 def _faint(line: _Line, view: View) -> Trace:
-    """What a smoothed line smooths: so much of it that one sees how far it goes from it."""
+    """Draw the values beneath a smoothed line, faintly, to show how far they are from it."""
     return {
         "type": "scatter",
         **hovered(line.run),
@@ -162,7 +162,7 @@ def _trace(line: _Line, view: View) -> Trace:
 
 
 def _shade(line: _Line, axis: dict[str, Any], view: View) -> Trace:
-    """The band of the baseline, as far as it is in view."""
+    """Draw the baseline's band, as far as it is in view."""
     found = line.run.band
     assert found is not None
     x = line.window.x.of(found.cells["first"], found.cells["time_first"])
@@ -214,7 +214,7 @@ def _mark(line: _Line, view: View) -> Trace:
 def _labels(
     drawn: Sequence[_Line], axis: dict[str, Any], height: int, view: View
 ) -> list[dict[str, Any]]:
-    """The newest value of each run, at the height of its newest that is finite."""
+    """Label the newest value of each run, at the height of its newest finite value."""
     ends_of = []
     is_log = axis.get("type") == "log"
     for line in drawn:

@@ -1,4 +1,4 @@
-"""The norm of the unscaled gradient, as training's own clipping would measure it: sampled, along the steps."""
+"""The norm of the unscaled gradient at sampled steps, as clipping would measure it in training."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ META = {
 
 @dataclass(frozen=True, slots=True)
 class Norms:
-    """Columns of samples [c]: where each begins, the root of its mean square, and between what its norms lie.
+    """Columns of samples [c]: where each begins, the root of its mean square norm, and the bounds of its norms.
 
-    NaN where none is finite; ``lost`` counts samples that are not, ``first`` and ``last`` are its steps. Unless all are
-    ``single``, some samples are one cell: of one that is not finite all of a cell are lost.
+    The norms are NaN if none of a column is finite. ``lost`` counts samples whose norm is not finite. ``first`` and
+    ``last`` are a column's steps. Unless all are ``single``, some samples are merged in one cell, and one that is not
+    finite makes the whole cell lost.
     """
 
     x: Ints | Floats
@@ -61,12 +62,12 @@ class Norms:
 
     @property
     def not_finite(self) -> str:
-        """What those that are lost are."""
+        """What to call the ``lost`` samples."""
         return "not finite" if self.single else "not finite, or stored with one that is not"
 
 
 def norm(source: Source, view: View) -> Figure:
-    """A step for each pixel column of samples on a log axis, with a band from the least to the greatest of each."""
+    """Draw a step for each pixel column on a log axis, with a band from the least to the greatest norm of each."""
     window = cut(source, view)
     if not len(window.gradients):
         return empty(META, why_no_samples(window, source, view))
@@ -145,7 +146,7 @@ def _said(norms: Norms) -> list[str]:
 
 
 def _marks(norms: Norms, view: View) -> list[Trace]:
-    """A cross on top of each column that has a sample without a norm."""
+    """Draw a cross at the top of each column that has a sample without a norm."""
     lost = np.flatnonzero(norms.lost)
     if not len(lost):
         return []

@@ -1,6 +1,6 @@
-"""One parameter along the steps: what is too small for fp16, how large its largest element is, and its norm.
+"""One parameter along the steps: its elements too small for fp16, its largest element, and its norm.
 
-What is said of a pixel column is of all its samples together for shares, and of the worst of them for magnitudes.
+For a pixel column, shares are of all its samples together, and magnitudes and norms are the largest of any.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from ampmon_server.model.words import count, magnitude_of, percent, plural
 
 
 COLUMN_PIXELS = 4
-"""Samples within as many pixels share a column."""
+"""Samples within this many pixels share a column."""
 
 PANELS = {"y": [0.72, 1.0], "y2": [0.26, 0.64], "y3": [0.0, 0.18]}
-"""Shares, the largest magnitude, and the norm, from top to bottom."""
+"""From top to bottom: shares, the largest magnitude, and the norm."""
 
 LEVELS = (
     (float(np.log2(FP16.max)), "overflow: 65\u202f504"),
@@ -46,7 +46,7 @@ LEVELS = (
 )
 
 SHARES = (("subnormal", "subnormal", "subnormal or below range"), ("zeros", "zero", "zero"))
-"""Of the lines of shares the field, the role and the words."""
+"""The field, the role and the words of each line of shares."""
 
 CHOOSE = "No parameter is chosen: click on a row of the heatmap, or on a name in the table."
 
@@ -64,7 +64,7 @@ META = {
 
 
 def parameter(source: Source, view: View) -> Figure:
-    """The parameter that was chosen: shares of its elements, its largest magnitude in fp16's window, and its norm."""
+    """Draw the chosen parameter: shares of its elements, its largest magnitude in fp16's window, and its norm."""
     window, of = cut(source, view), source.parameters
     if of is None or of.chosen is None:
         return empty(META, CHOOSE)
@@ -104,7 +104,7 @@ def parameter(source: Source, view: View) -> Figure:
 
 
 class _Columns:
-    """What is drawn of one parameter, [c]: lines that break where records are missing."""
+    """The columns [c] of one parameter. Lines break where records are missing."""
 
     def __init__(
         self, cells: Cells, x: Ints | Floats, place: int, window: Window, view: View
@@ -123,7 +123,7 @@ class _Columns:
         return samples
 
     def trace(self, y: Floats, said: list[str], **keys: Any) -> Trace:
-        """A line through ``y`` [c], which says of each point what is ``said`` [c]."""
+        """Draw a line through ``y`` [c], with ``said`` [c] as the hover texts."""
         points = self._points
         return {
             "type": "scatter",
@@ -163,7 +163,7 @@ def _magnitude(columns: _Columns) -> Trace:
 
 
 def _overflows(columns: _Columns) -> list[Trace]:
-    """A cross at the top of each column in which it overflowed."""
+    """Draw a cross at the top of each column that overflowed."""
     lost = np.isinf(columns.of("amax"))
     if not lost.any():
         return []
@@ -186,19 +186,19 @@ def _line(role: str) -> dict[str, Any]:
 
 
 def _logarithm(values: Floats, log: np.ufunc) -> Floats:
-    """NaN where there is none: of zero, and of what is not finite."""
+    """Return NaN for zero and for what is not finite."""
     known = np.isfinite(values) & (values > 0)
     return np.where(known, log(np.where(known, values, 1.0)), np.nan)
 
 
 def _magnitudes(bits: Floats) -> dict[str, Any]:
-    """All of fp16's window, and what lies below it."""
+    """Show all of fp16's window, and what is below it."""
     low = min(FP16.exponent_min_subnormal, *bits[np.isfinite(bits)].tolist(), 0.0) - 2
     return {"range": [low, FP16.exponent_max + 3.0], **powers_of_two(low, FP16.exponent_max, 5)}
 
 
 def _norms(decades: Floats) -> dict[str, Any]:
-    """Whole powers of ten around all norms, two or more of them."""
+    """Whole powers of ten around all norms, at least two of them."""
     held = decades[np.isfinite(decades)]
     low, high = -1.0, 0.0
     if len(held):
@@ -213,7 +213,7 @@ def _norms(decades: Floats) -> dict[str, Any]:
 
 
 def _titles(view: View) -> list[dict[str, Any]]:
-    """What each panel shows, above it; of the shares in the colours of their lines."""
+    """Name each panel above it. The names of the shares have the colours of their lines."""
     gap = 176
     titles = [("y", SHARES[0][2], SHARES[0][1], 0), ("y", SHARES[1][2], SHARES[1][1], gap)]
     titles += [

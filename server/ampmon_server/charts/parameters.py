@@ -1,6 +1,6 @@
-"""Each parameter along the steps: a heatmap of one statistic, a row a parameter in the order of the model.
+"""Each parameter along the steps: a heatmap of one statistic, with a row per parameter in the order of the model.
 
-Says where in the network gradients are lost, and since when. A column shows the worst of its samples.
+It shows where in the network gradients are lost, and since when. A column shows the worst of its samples.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from ampmon_server.model.words import count, percent, plural
 
 
 COLUMN_PIXELS = 8
-"""Samples within as many pixels share a column."""
+"""Samples within this many pixels share a column."""
 
 CELLS_MAX = 18_500
-"""With so many rows that there would be more than this, columns are wider: an answer stays below 100 kB or so."""
+"""If there are too many rows for this, columns are wider: an answer stays below 100 kB or so."""
 
 ROW_PIXELS = 4
 HEIGHT_MIN, HEIGHT_MAX = 160, 720
@@ -50,20 +50,20 @@ LABEL_PIXELS = 14
 LABEL_LETTERS = 10
 
 BITS = (-1.0, 41.0)
-"""The colours distinguish no more of headroom: what is beyond was made in fp32."""
+"""The range of colours for headroom. Gradients beyond it were made in fp32."""
 
 FAR = 9999.0
-"""The logarithm of 0 or of infinity is drawn as if it were this: beyond all others, so it has the colour of an end.
+"""Stands for the logarithm of 0 or of infinity. It is beyond all others, so it has the colour of an end.
 
-What is saved of the chart leaves it out by the same number, in web/js/saving.js.
+web/js/saving.js has the same number, to leave such cells out of a saved chart.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """What is drawn: the ``field`` of cells that holds the worst of their samples, and what it is called.
+    """What the heatmap draws: its names, and the ``field`` of cells that holds the worst of their samples.
 
-    ``short`` is what stands beside the colours. ``ends`` are -inf and inf in words, of what is a logarithm.
+    ``short`` is the label beside the colours. ``ends`` are the words for -inf and inf of a logarithm.
     """
 
     field: str
@@ -74,14 +74,14 @@ class Statistic:
     ends: tuple[str, str] = ("", "")
 
     def said(self, value: float) -> str:
-        """What the hover says of a value; nothing of NaN."""
+        """Return the hover text of a value, empty for NaN."""
         if np.isfinite(value):
             return self.hover.replace("%{z", "{0").format(value)
         return "" if np.isnan(value) else self.ends[value > 0]
 
     @property
     def less(self) -> bool:
-        """Whether less is worse."""
+        """Whether lower values are worse."""
         return self.field in {"amax", "on_grid_min"}
 
 
@@ -97,7 +97,7 @@ STATISTICS: Mapping[str, Statistic] = {
 
 
 def fields(statistic: str, parameters: int) -> tuple[str, ...]:
-    """The fields of the cells of so many parameters that are drawn, in the caption, or decide what is left out."""
+    """Return the fields of cells that the chart draws, has in its caption, or needs to choose rows."""
     left_out = ("zero_max", "subnormal_max") if parameters > ROWS_MAX else ()
     return ("looked", "subnormal", "on_grid", STATISTICS[statistic].field, *left_out)
 
@@ -119,7 +119,7 @@ META = {
 
 
 def parameters(source: Source, view: View) -> Figure:
-    """A row for each parameter or part of the model, a column for each sampled update or for some of them."""
+    """Draw a row for each parameter or part of the model, and a column for one or several sampled updates."""
     window, of = cut(source, view), source.parameters
     meta = {**META, "choices": [search_choice(of.search)]} if of is not None else META
     if of is not None and of.search and not of.names:
@@ -164,7 +164,7 @@ def parameters(source: Source, view: View) -> Figure:
 
 
 def search_choice(search: str) -> dict[str, Any]:
-    """The field in which the reader looks for parameters: a choice that has no options is written."""
+    """Return the search field for parameters. The page shows a choice without options as a text field."""
     return {
         "name": "search",
         "label": "Find parameters: part of a name, or * and ?",
@@ -183,7 +183,6 @@ def _statistic_choice(of: ParameterSource) -> dict[str, Any]:
 
 
 def _level_choice(rows: ParameterRows) -> list[dict[str, Any]]:
-    """How finely parameters are distinguished, where there is a choice."""
     if len(rows.offered) < 2:
         return []
     options = [
@@ -193,7 +192,7 @@ def _level_choice(rows: ParameterRows) -> list[dict[str, Any]]:
 
 
 def _kept(columns: Cells, rows: ParameterRows) -> Ints:
-    """The rows that are drawn: of too many those that lose most."""
+    """The rows that are drawn: if there are too many, those that lose most."""
     if len(rows) <= ROWS_MAX:
         return np.arange(len(rows))
     lost = rows.worst(wide(columns, "zero_max") + wide(columns, "subnormal_max"), least=False)
@@ -202,7 +201,7 @@ def _kept(columns: Cells, rows: ParameterRows) -> Ints:
 
 
 def _values(values: Floats, name: str) -> Floats:
-    """What is drawn of a field, [columns, rows]; NaN where nothing was looked at, infinite where a logarithm is."""
+    """Return what is drawn of a field, [columns, rows]; NaN where nothing was sampled. A logarithm may be infinite."""
     with np.errstate(divide="ignore"):
         if name == "headroom":
             return np.asarray(np.log2(FP16.max) - np.log2(values), np.float64)
@@ -220,7 +219,7 @@ def _heatmap(
     window: Window,
     view: View,
 ) -> Trace:
-    """``samples`` is how many share a column, at most."""
+    """``samples`` is the most samples that share a column."""
     columns = apart(x, Gaps.of(window))
     x, z = columns.x, np.where(columns.empty, np.nan, z[:, columns.taken])
     if len(x) == 1:
@@ -229,7 +228,7 @@ def _heatmap(
     of = f"<br>the worst of up to {plural(samples, 'sample')}" if samples > 1 else ""
     cell_text: Trace = {}
     hover = statistic.hover
-    if np.isinf(z).any():  # what else is drawn needs no words of its own
+    if np.isinf(z).any():  # other values need no text of their own
         cell_text = {"text": [[statistic.said(value) for value in row] for row in z.tolist()]}
         hover = "%{text}"
     return {
@@ -245,11 +244,11 @@ def _heatmap(
 
 
 def _ticks(names: Sequence[str], labels: Sequence[str], height: int) -> dict[str, Any]:
-    """The names of some rows: of all where there is room, else of where a block begins, the larger blocks first."""
+    """Label all rows if there is room, else the rows at which a block begins, larger blocks first."""
     apart = max(1, -(-len(names) * LABEL_PIXELS // height))
     texts = [_short(name) for name in names]
     kept = list(range(len(names)))
-    # A last word alone, such as "weight", would say nothing.
+    # The last part of a name, "weight" for example, would say nothing alone.
     cut = [name for name, text in zip(names, texts, strict=True) if "." in name and "." not in text]
     if apart > 1 or cut:
         rows = _blocks(names)
@@ -266,14 +265,14 @@ def _ticks(names: Sequence[str], labels: Sequence[str], height: int) -> dict[str
 
 
 def _blocks(names: Sequence[str]) -> dict[int, int]:
-    """The rows at which a block begins, each with how many rows it has."""
+    """Return the rows at which a block begins, each with its number of rows."""
     blocks = [block_of(name) for name in names]
     first = [row for row in range(len(names)) if row == 0 or blocks[row - 1] != blocks[row]]
     return dict(zip(first, np.diff([*first, len(names)]).tolist(), strict=True))
 
 
 def _borders(names: Sequence[str], height: int) -> list[dict[str, Any]]:
-    """A hairline where a block begins, unless they would be all that is seen."""
+    """Draw a hairline where a block begins, unless there would be little else to see."""
     first = [row for row in _blocks(names) if row]
     if not first or height / len(first) < LABEL_PIXELS or len(names) < 2 * len(first):
         return []
@@ -281,7 +280,7 @@ def _borders(names: Sequence[str], height: int) -> list[dict[str, Any]]:
 
 
 def _short(name: str) -> str:
-    """As much of the end of a name as there is room for beside the plot, in whole words if they fit."""
+    """Shorten a name to its end, as much as fits beside the plot, in whole words if they fit."""
     parts = name.split(".")
     while len(parts) > 1 and len(".".join(parts)) > LABEL_LETTERS:
         parts.pop(0)
@@ -290,7 +289,7 @@ def _short(name: str) -> str:
 
 
 def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
-    """From none to all where it is a share that is lost; from what is worst where less is worse."""
+    """The colour axis, reversed if less is worse."""
     low, high = _limits(z[np.isfinite(z)], statistic)
     bar = {
         "orientation": "h",
@@ -310,7 +309,7 @@ def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
         "title": {"text": f"{statistic.short} ", "side": "right", "font": {"size": 12}},
     }
     return {
-        # None of what is lost has the background's colour; else a map of zeros looked full.
+        # A share of 0 has the background's colour; otherwise a map of zeros would look full.
         "colorscale": "role:shares" if statistic.share and not statistic.less else "role:counts",
         "reversescale": statistic.less,
         "cmin": low,
@@ -320,7 +319,7 @@ def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
 
 
 def _limits(z: Floats, statistic: Statistic) -> tuple[float, float]:
-    """Round ends that hold all of ``z``: while it grows they stay, or move far enough to be seen to."""
+    """Return round limits around all of ``z``. As ``z`` grows, they stay or move far enough to be noticed."""
     if statistic.less and not statistic.share:
         z = np.clip(z, *BITS)
     low, high = (float(z.min()), float(z.max())) if len(z) else (0.0, 1.0)
@@ -334,7 +333,7 @@ def _limits(z: Floats, statistic: Statistic) -> tuple[float, float]:
 
 
 def _round_share(share: float) -> float:
-    """The least of 1 %, 2 %, 5 %, ... 100 % that is no less."""
+    """Round a share up to 1 %, 2 %, 5 %, 10 %, 20 %, 50 % or 100 %."""
     return next((each / 100 for each in (1, 2, 5, 10, 20, 50) if share <= each / 100), 1.0)
 
 
@@ -361,10 +360,10 @@ def _caption(of: ParameterSource, columns: Cells, rows: ParameterRows, left_out:
 
 
 def _lost(of: ParameterSource, cell: Cells) -> tuple[float | None, int]:
-    """The share of elements that lose bits, and how many parameters are not judged, off fp16's grid.
+    """Return the share of elements that lose bits, and the number of parameters off fp16's grid, which are not judged.
 
-    Those looked at stand for all of their parameter's, as in the fate of the gradient. None where none were looked at.
-    Where all parameters are off the grid, all of them are counted.
+    Sampled elements stand for all of their parameter, as in the chart of the gradient lost in fp16. The share is None
+    if no element was sampled. If all parameters are off the grid, all of them are judged.
     """
     looked, lost, on = (np.ravel(cell[each]) for each in ("looked", "subnormal", "on_grid"))
     judged = on >= ON_GRID_SHARE * looked

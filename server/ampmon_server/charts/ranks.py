@@ -1,4 +1,4 @@
-"""The ranks of a run side by side: a strip for each, its skips, where it has no record, and where it disagrees."""
+"""The ranks of a run side by side: a strip for each, with its skips, its missing records and its disagreements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ampmon_server.model.words import count, plural, power_of_two, pruned, steps
 
 ROW_PIXELS = 24
 NAMED = 16
-"""So many ranks have their name beside them; of more every second, third, ..."""
+"""At most this many ranks are named. With more, every second or third is, and so on."""
 
 META = {
     "title": "Ranks",
@@ -41,7 +41,7 @@ META = {
 
 
 def ranks(source: Source, view: View) -> Figure:
-    """A strip for each rank along the steps at which they are compared: all of the window, or some of each column."""
+    """Draw a strip for each rank along the compared steps: all of the window, or some of each column."""
     window = cut(source, view)
     if not len(window.updates):
         return empty(META, why_no_updates(source, view))
@@ -66,7 +66,7 @@ def ranks(source: Source, view: View) -> Figure:
 
 
 class Strip:
-    """One rank's rows within a window, beside what the lowest rank that has each of them says."""
+    """One rank's rows within a window, beside those of the lowest rank that has each step."""
 
     def __init__(self, source: Source, place: int, window: Window) -> None:
         self.place = place
@@ -93,13 +93,13 @@ class Strip:
         return differs
 
     def stretches(self) -> Iterator[tuple[float, float]]:
-        """From where to where it has a record of every step that is compared."""
+        """Yield the first and the last x of each stretch in which the rank has every compared step."""
         edges = np.diff(np.concatenate([[0], self.has, [0]]).astype(np.int8))
         for first, after in zip(np.flatnonzero(edges > 0), np.flatnonzero(edges < 0), strict=True):
             yield float(self.every[first]), float(self.every[after - 1])
 
     def say(self, at: int) -> str:
-        """What a disagreement is."""
+        """Describe the disagreement at a row."""
         row, lead = self.rows[at], self.lead[at]
         where = f"{steps(int(row['first']), int(row['first']))}: rank {self.rank}"
         differences = []
@@ -120,7 +120,7 @@ def _within(rows: Cells, window: Window) -> Cells:
 
 
 def _lead(source: Source, window: Window) -> tuple[Cells, Ints]:
-    """The rows of the lowest rank that has each step, in order of step, and which rank that is."""
+    """Return the rows of the lowest rank that has each step, in order of step, and the rank of each."""
     parts = [_within(each.rows, window) for each in source.ranks]
     owners = np.repeat([each.rank for each in source.ranks], [len(part) for part in parts])
     rows = np.concatenate(parts)
@@ -129,7 +129,7 @@ def _lead(source: Source, window: Window) -> tuple[Cells, Ints]:
 
 
 def _presence(strips: list[Strip], view: View) -> Trace:
-    """A line for each stretch of each rank without a hole."""
+    """Draw a line for each stretch of each rank without a hole."""
     x: list[float] = []
     y: list[float] = []
     for strip in strips:

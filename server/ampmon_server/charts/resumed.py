@@ -1,4 +1,4 @@
-"""Marks where a process went on with a run, on the line of its scale: whether its scaler did too, or began anew."""
+"""Marks on the line of the scale where a process resumed the run: with its scaler's state restored, or without."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ampmon_server.model.words import power_of_two, steps
 
 
 MARKED_MAX = 200
-"""Of more starts the newest are marked."""
+"""At most this many starts are marked, the newest."""
 
 _RESTORED = {"symbol": "diamond-open", "size": 9}
 _FORGOTTEN = {"symbol": "star-diamond-open", "size": 11}
 
 
 def resumed(source: Source, window: Window, view: View) -> list[Trace]:
-    """Marks of the starts in a window: those whose scaler went on where it was, and those where it did not."""
+    """Mark the process starts in a window, apart for scalers that kept their scale and for those that lost it."""
     at = np.array([(each.step, each.time) for each in source.resumes], np.int64).reshape(-1, 2)
     x = window.x.of(at[:, 0], at[:, 1])
     seen = np.flatnonzero((x >= window.low) & (x <= window.high))[-MARKED_MAX:]

@@ -1,4 +1,4 @@
-"""What the user logged, one panel to a name above one x axis: lines with the true extremes of each pixel column."""
+"""The values that the user logged: one panel per name above one x axis, with the true extremes of each pixel column."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from ampmon_server.model.words import count, plural, steps
 
 
 PANELS_MAX = 4
-"""So many names are drawn unless one is asked for."""
+"""At most this many names are drawn, unless the reader chooses one."""
 
 LETTER_PIXELS = 9
 PANEL_PIXELS = 112
 LONE_PIXELS = 208
-"""The height of a panel, and of one that is alone."""
+"""The height of a panel, and of a single one."""
 
 _GAP = 0.12
-"""Of a panel's height, to the one below it."""
+"""The gap to the panel below, as a share of a panel's height."""
 
 _POINTS = {
     "value_first": ("first", "time_first"),
@@ -48,7 +48,7 @@ _POINTS = {
     "value_max": ("value_max_step", "value_max_time"),
     "value_last": ("last", "time_last"),
 }
-"""What is drawn of a column, and the fields that have its step and its time."""
+"""The values of a column that are drawn, and the fields of their step and their time."""
 
 META = {
     "title": "Logged values",
@@ -60,7 +60,7 @@ META = {
 
 
 def scalars(source: Source, view: View) -> Figure:
-    """At most four points a pixel column of each name, all its extremes among them; NaN and infinities are marked."""
+    """Draw at most four points per pixel column of each name, with all its extremes. NaN and infinities are marked."""
     if not source.scalars:
         return empty(
             {**META, "absent": view.stacked},
@@ -106,7 +106,7 @@ def scalars(source: Source, view: View) -> Figure:
 
 
 def in_view(cells: Cells, x: XAxis, view: View) -> Cells:
-    """Those that a view shows, in order of x."""
+    """Return the cells that a view shows, in order of x."""
     at = x.of(cells["first"], cells["time_first"])
     if (np.diff(at) < 0).any():  # the clock was set back
         order = np.argsort(at, kind="stable")
@@ -117,7 +117,7 @@ def in_view(cells: Cells, x: XAxis, view: View) -> Cells:
 
 
 def _window(source: Source, drawn: Mapping[str, Cells], view: View) -> Window:
-    """The stretch of x that all charts show; of the values' own where there is no update."""
+    """Return the stretch of x that all charts show or, if there is no update, that of the values."""
     window = cut(source, view)
     if len(window.updates):
         return window
@@ -126,7 +126,7 @@ def _window(source: Source, drawn: Mapping[str, Cells], view: View) -> Window:
 
 
 def columns_of(cells: Cells, window: Window) -> Cells:
-    """A cell for each pixel column that has a value."""
+    """Merge cells into one for each pixel column that has a value."""
     at = window.x.of(cells["first"], cells["time_first"])
     return merge(cells, starts_of(np.floor_divide(at, window.span).astype(np.int64)))
 
@@ -151,7 +151,7 @@ def _panel(name: str, cells: Cells, place: int, window: Window, view: View) -> l
 
 
 def _marks(name: str, cells: Cells, axis: str, window: Window, view: View) -> list[Trace]:
-    """A cross at the top of each column that has a value that is not finite."""
+    """Draw a cross at the top of each column that has a value that is not finite."""
     lost = cells[not_finite(cells) > 0]
     if not len(lost):
         return []
@@ -174,7 +174,7 @@ def _marks(name: str, cells: Cells, axis: str, window: Window, view: View) -> li
 
 
 def points_of(cells: Cells, window: Window) -> tuple[Ints | Floats, Ints, Floats]:
-    """x, step and value of the points that are drawn, in order of x, [p]; the line breaks at what is not finite."""
+    """Return x, step and value of the drawn points, in order of x, [p]. A value that is not finite becomes NaN."""
     value = np.stack([cells[name] for name in _POINTS], axis=1)
     step, time = (
         np.stack([cells[fields[place]] for fields in _POINTS.values()], axis=1) for place in (0, 1)
@@ -182,7 +182,7 @@ def points_of(cells: Cells, window: Window) -> tuple[Ints | Floats, Ints, Floats
     x = window.x.of(step, time)
     order = np.lexsort((step, x), axis=1)
     x, step, value = (np.take_along_axis(each, order, axis=1) for each in (x, step, value))
-    kept = np.diff(step, axis=1, prepend=-1) != 0  # two that are one value are drawn once
+    kept = np.diff(step, axis=1, prepend=-1) != 0  # draw a value once
     value = np.where(np.isfinite(value), value, np.nan)
     return x[kept], step[kept], value[kept]
 
@@ -196,7 +196,7 @@ def _axis(cells: Cells, place: int, panels: int, view: View) -> dict[str, Any]:
 
 
 def reaching(values: Floats, view: View) -> dict[str, Any]:
-    """What makes an axis show all finite ``values`` [n], a logarithmic one those above 0."""
+    """Return the keys of an axis that shows all finite ``values`` [n]; a log axis shows those above 0."""
     held = values[np.isfinite(values)]
     axis: dict[str, Any] = {}
     if view.y == "log" and (held > 0).any():
@@ -216,14 +216,14 @@ def _lost(cell: Cells) -> str:
 
 
 def _title(source: Source, view: View) -> dict[str, str]:
-    """In the stack the name that is drawn, unless the choice of names beside it shows which it is."""
+    """In the stack the title is the drawn name, unless the choice of names beside it shows the name."""
     if not view.stacked:
         return {}
     return {"title": shortened(source.logged[0], 32) if len(source.logged) == 1 else "Logged"}
 
 
 def _choices(source: Source, view: View) -> list[dict[str, Any]]:
-    """What the axes are, and the names to choose from, where there are more than are drawn at once."""
+    """The choice of axes, and of names if there are more than are drawn at once."""
     how = how_far(view)
     at_once = 1 if view.stacked else PANELS_MAX
     if len(source.logged) <= at_once:
@@ -243,13 +243,12 @@ def _choices(source: Source, view: View) -> list[dict[str, Any]]:
 
 
 def how_far(view: View) -> dict[str, Any]:
-    """The choice of axes."""
+    """Return the choice between linear and log axes."""
     axes = [["linear", "linear axes"], ["log", "log axes"]]
     return {"name": "y", "label": "The axes of values", "chosen": view.y, "options": axes}
 
 
 def _caption(drawn: Mapping[str, Cells], logged: Sequence[str], view: View) -> str:
-    """What each panel shows, in a sentence a name."""
     said = []
     for name, cells in drawn.items():
         if not len(cells):

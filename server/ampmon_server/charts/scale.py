@@ -1,4 +1,4 @@
-"""The loss scale: a stepped line of log2(scale), how far it could rise, where it moved and which updates were lost."""
+"""The chart of the loss scale: a stepped line of log2(scale), its headroom, its moves, and the skipped updates."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from ampmon_server.model.words import count, plural, power, power_of_two, pruned
 
 
 MARK_PIXELS = 10
-"""Marks closer than this, about their width, are drawn as one."""
+"""Marks closer than this, about their own width, are drawn as one."""
 
 STRIP = 0.12
-"""Of the plot's height, for the rug of skips below."""
+"""The share of the plot's height for the rug of skips below it."""
 
 ROOM_MAX = 12.0
-"""So many octaves above the highest scale are drawn of what it could be."""
+"""At most this many octaves of headroom are drawn above the highest scale."""
 
 _POINTS: Mapping[Place, str] = {
     "first": "scale_first",
@@ -56,12 +56,12 @@ _POINTS: Mapping[Place, str] = {
     "scale_max": "scale_max",
     "last": "scale_last",
 }
-"""What is drawn of a column, and the fields that hold the scales."""
+"""The places of a column that are drawn, and the fields that hold their scales."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventMark:
-    """How one event of an update is drawn and called."""
+    """How one kind of event is drawn and called."""
 
     event: str
     role: str
@@ -98,7 +98,7 @@ META = {
 
 
 def scale(source: Source, view: View) -> Figure:
-    """At most four points a pixel column, all its extremes among them; every growth and back-off is counted."""
+    """Draw at most four points per pixel column, with all its extremes. Every growth and back-off is counted."""
     window = cut(source, view)
     if not len(window.updates):
         return empty(META, why_no_updates(source, view))
@@ -108,13 +108,13 @@ def scale(source: Source, view: View) -> Figure:
     marks = [trace for mark in MARKS for trace in _marks(mark, window, view)]
     marks += resumed(source, window, view)
     shapes, labels = _labels(all_of, view)
-    # In the stack the chart of skips stands right below.
+    # In the stack, the chart of skips is right below.
     above = room_traces(room, window, view) if room else []
     lost = [] if view.stacked else rug(window, view, yaxis="y2")
     return figure(
         [
             *above[:1],  # the band, below the scale's own line
-            # Elsewhere the words of a point name its step.
+            # On other axes every point stays, because its hover text names its step.
             stepped(window, view, turns=view.x == "step"),
             *above[1:],
             *marks,
@@ -139,18 +139,21 @@ def scale(source: Source, view: View) -> Figure:
 
 
 def _strip(any_skips: bool) -> dict[str, Any]:
-    """The axis of the rug of skips, below the plot."""
+    """The y axis of the rug of skips, below the plot."""
     named = {"tickvals": [0], "ticktext": ["skips" if any_skips else "no skips"]}
     return y_axis(range=[-1, 1], domain=[0, STRIP - 0.03], showgrid=False, **named)
 
 
 def stepped(window: Window, view: View, *, turns: bool = False) -> Trace:
-    """The first, last, least and greatest scale of each column, each at its update; or of those its ``turns`` alone."""
+    """Draw the first, last, least and greatest scale of each column, each at its update.
+
+    With ``turns``, draw only the points at which the line turns.
+    """
     x, step, scale, holes = points(window)
     if turns:
         kept = _turns(scale, holes)
         x, step, scale, holes = x[kept], step[kept], scale[kept], holes[kept]
-    # The line breaks where steps are missing: a point that is nowhere stands before the first after each hole.
+    # A NaN before the first point after each hole breaks the line.
     drawn = np.repeat(np.arange(len(step)), 1 + holes)
     heights = log2_scale(scale[drawn])
     heights[np.flatnonzero(holes) + np.arange(np.count_nonzero(holes))] = np.nan
@@ -175,7 +178,7 @@ def stepped(window: Window, view: View, *, turns: bool = False) -> Trace:
 
 
 def _turns(scale: Floats, holes: Flags) -> Flags:
-    """Which of the points [p] draw the line: all but those whose scale both of their neighbours have."""
+    """Which of the points [p] the line needs: all except those with the same scale as both neighbours."""
     needed = np.ones(len(scale), bool)
     same = (scale[1:] == scale[:-1]) & ~holes[1:]
     needed[1:-1] = ~(same[:-1] & same[1:])
@@ -183,14 +186,14 @@ def _turns(scale: Floats, holes: Flags) -> Flags:
 
 
 def points(window: Window) -> tuple[Ints | Floats, Ints, Floats, Flags]:
-    """x, step and scale of the points that are drawn, in order of x, and whether a hole is before each, [p]."""
+    """Return x, step and scale of the drawn points, in order of x, and whether a hole precedes each, [p]."""
     cells = window.updates
     x = np.stack([window.x.at(cells, place) for place in _POINTS], axis=1)
     step = np.stack([cells[PLACES[place][0]] for place in _POINTS], axis=1)
     scale = np.stack([cells[name] for name in _POINTS.values()], axis=1)
     order = np.lexsort((step, x), axis=1)
     x, step, scale = (np.take_along_axis(each, order, axis=1) for each in (x, step, scale))
-    kept = np.diff(step, axis=1, prepend=-1) != 0  # two that are one update are drawn once
+    kept = np.diff(step, axis=1, prepend=-1) != 0  # draw an update once
     holes = np.zeros(step.shape, bool)
     if not is_whole(cells):
         holes[1:, 0] = cells["first"][1:] - cells["last"][:-1] > 1
@@ -199,7 +202,7 @@ def points(window: Window) -> tuple[Ints | Floats, Ints, Floats, Flags]:
 
 
 def _marks(mark: EventMark, window: Window, view: View) -> list[Trace]:
-    """The marks of one kind of event; those within a few pixels are one, which says how many it stands for."""
+    """Mark one kind of event. Marks within a few pixels become one, which says how many it stands for."""
     kind = MOVES.index(mark.event)
     moved = window.updates[window.updates["moves"][:, kind] > 0]
     if not len(moved):
@@ -240,7 +243,7 @@ def _say(mark: EventMark, kind: int, cell: Cells) -> str:
 
 
 def _range(cell: Cells, room: Headroom | None) -> tuple[float, float]:
-    """All scales, and of what they could be so much as leaves those readable."""
+    """The range of the y axis: all scales, and only as much headroom as keeps them readable."""
     low, high = log2_scale(np.array([cell["scale_min"], cell["scale_max"]])).tolist()
     if math.isnan(low):
         low, high = 0.0, 1.0
@@ -251,7 +254,7 @@ def _range(cell: Cells, room: Headroom | None) -> tuple[float, float]:
 
 
 def _labels(cell: Cells, view: View) -> tuple[list[Trace], list[Trace]]:
-    """Lines and labels: the newest scale, and the floor where a scale is dead."""
+    """Label the newest scale, and draw the floor if a scale is dead."""
     shapes, labels = [], []
     newest, lowest = log2_scale(np.array([cell["after_last"], cell["scale_min"]])).tolist()
     if DEAD < newest < ENDLESS and not view.narrow:
@@ -268,7 +271,7 @@ def _labels(cell: Cells, view: View) -> tuple[list[Trace], list[Trace]]:
 def _room_label(
     room: Headroom | None, cell: Cells, ends: tuple[float, float], view: View
 ) -> list[Trace]:
-    """How much room there is, beside its line, and clear of the label of the scale."""
+    """Label the headroom beside its line, clear of the label of the scale."""
     if room is None:
         return []
     newest = float(log2_scale(np.array([cell["after_last"]]))[0])

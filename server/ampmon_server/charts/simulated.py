@@ -1,4 +1,4 @@
-"""The scale as it was and as it would have been under another policy, with what the run leaves open as a band."""
+"""The scale as recorded and as simulated under another policy. A band shows what the run leaves open."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ META = {
 }
 
 PREFIX = "sim_"
-"""Before the names of what a reader sets, in the address."""
+"""The prefix of the reader's settings in the URL."""
 
 
 def simulated(source: Source, view: View) -> Figure:
-    """Two stepped lines and a band; what comes of the policy is said, or that the run leaves it open."""
+    """Draw two stepped lines and a band. A sentence gives the policy's result, or says that the run leaves it open."""
     window = cut(source, view)
     found = source.replayed
     if found is None or found.simulated.path is None or not len(window.updates):
@@ -94,7 +94,6 @@ class _Along:
         return cls(order, broken(x[order], Gaps.of(window), held=True), view)
 
     def line(self, level: Floats, **keys: Any) -> Trace:
-        """A stepped line at a level for each place of the path."""
         drawn = np.where(self.points.empty, np.nan, level[self.order][self.points.taken])
         return {
             "type": "scatter",
@@ -112,7 +111,7 @@ def _line(name: str, level: Floats, along: _Along, role: str, dash: str) -> Trac
 
 
 def _band(path: Path, along: _Along) -> list[Trace]:
-    """Its lower end, unseen, and its upper one, filled down to that."""
+    """Draw the lower end, invisible, and the upper end, filled down to it."""
     hatched = {"shape": "/", "fgcolor": "role:muted", "fgopacity": 0.6, "size": 4, "solidity": 0.2}
     unseen: Trace = {"mode": "lines", "line": {"shape": "hv", "width": 0}, "hoverinfo": "skip"}
     return [
@@ -144,7 +143,7 @@ def _stretch(found: ReplaySource) -> str:
 
 
 def _standing(found: ReplaySource) -> dict[str, str]:
-    """What the setting is beside the run's recommendation, and the code of an alternative."""
+    """Compare the setting with the run's recommendation, and give the code if it is an alternative."""
     setting, advised = found.simulated.setting, found.recommended
     if setting == found.recorded.setting:
         return {"standing": "", "code": ""}
@@ -154,7 +153,7 @@ def _standing(found: ReplaySource) -> dict[str, str]:
 
 
 def _form(setting: Setting) -> dict[str, Any]:
-    """What a reader can set; of what a policy does not have the value is None."""
+    """The settings that a reader can change. The value is None if the policy does not have the setting."""
     numbers = {each.name: getattr(setting, each.name) for each in fields(setting)[1:]}
     return {
         "prefix": PREFIX,

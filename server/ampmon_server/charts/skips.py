@@ -1,4 +1,4 @@
-"""Skipped updates: bars of how many there are, and a rug of where each one is, for other charts. Knows no causes."""
+"""Skipped updates: a chart with bars of their number, and a rug of their positions for other charts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ampmon_server.model.words import count, percent, pruned, steps
 
 
 BAR_PIXELS = 8
-"""A bar is about this wide."""
+"""The approximate width of a bar."""
 
 META = {
     "title": "Skipped steps",
@@ -37,7 +37,7 @@ META = {
 
 
 def skips(source: Source, view: View) -> Figure:
-    """Every skip in the window, counted once; no count is estimated."""
+    """Draw every skip in the window, counted once. No count is estimated."""
     window = cut(source, view)
     if not len(window.updates):
         return empty(META, why_no_updates(source, view))
@@ -57,12 +57,12 @@ def skips(source: Source, view: View) -> Figure:
 
 
 def _bars(window: Window, columns: Cells, span: float, view: View) -> Trace:
-    """Bars over the columns that hold a skip, each as wide as the stretch of x that it counts.
+    """Draw bars over the columns that hold a skip, each as wide as the stretch of x that it counts.
 
-    Where x is not the step, a bar counts the cells that begin in its stretch, all of them whole.
+    If x is not the step, a bar counts the whole cells that begin in its stretch.
     """
     held = columns[columns["skipped"] > 0]
-    # A step stands for a bar of its own, around it; the user's own steps are places between which x goes on.
+    # A step is the centre of an interval of length 1; the user's own steps are points on a continuous axis.
     half = span / 2 if view.x == "user" else (span - 1) / 2
     middles = np.floor_divide(window.x.at(held, "first"), span) * span + half
     return {
@@ -86,7 +86,7 @@ def _bars(window: Window, columns: Cells, span: float, view: View) -> Trace:
 
 
 def rug(window: Window, view: View, **keys: Any) -> list[Trace]:
-    """A mark in each pixel column that holds a skip, at the newest of them, with how many they are."""
+    """Mark the newest skip of each pixel column that holds one. The hover text has their number."""
     skipped = window.updates[window.updates["skipped"] > 0]
     if not len(skipped):
         return []
@@ -116,14 +116,14 @@ def rug(window: Window, view: View, **keys: Any) -> list[Trace]:
 
 
 def _count_ticks(top: int) -> dict[str, list[int]]:
-    """Whole numbers, at most four of them: multiples of 1, 2 or 5 times a power of ten."""
+    """At most four whole numbers: multiples of 1, 2 or 5 times a power of ten."""
     strides = (digit * 10**power for power in itertools.count() for digit in (1, 2, 5))
     stride = next(stride for stride in strides if top // stride <= 3)
     return {"tickvals": list(range(0, top + 1, stride))}
 
 
 def _rows(cells: Cells, *names: str) -> Iterable[tuple[int, ...]]:
-    """Fields of each cell: to go over the cells themselves would take ten times as long."""
+    """Iterate over fields of the cells as tuples: ten times as fast as over the cells themselves."""
     return zip(*(cells[name].tolist() for name in names), strict=True)
 
 

@@ -1,4 +1,4 @@
-"""A scale's history as small as a word: a stepped path in a box of 96 by 24, for the list of runs. Pure."""
+"""The history of a scale as a small stepped path in a box of 96 by 24, for the list of runs. Pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from ampmon_server.model.words import power_of_two
 
 WIDTH, HEIGHT = 96, 24
 PAD = 2
-"""So much is left free above and below the line."""
+"""The free space above and below the line."""
 BINADES = 4.0
-"""A scale that moves less than this is not drawn as if it moved more."""
+"""The least range of the y axis, so that small moves of the scale look small."""
 RUG_MAX = 12
-"""Of more skips a rug would be a bar: then the scale's own line shows them."""
+"""A rug of more skips would look like a bar, so it is left out: the line of the scale shows them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sparkline:
-    """``path`` is the scale, log2 upwards, in SVG's words, least and greatest of each column kept; ``skips`` marks.
+    """A scale's history as SVG paths and in words.
 
+    ``path`` draws log2(scale) upwards, with the least and the greatest of each column. ``skips`` draws the marks.
     ``words`` say the same: "from 2¹⁶ to 2³".
     """
 
@@ -37,7 +38,7 @@ class Sparkline:
 
 
 def sparkline(cells: Cells) -> Sparkline | None:
-    """The history of ``cells`` of updates; None where they have no scale that can be drawn."""
+    """Draw ``cells`` of updates. None if they have no scale that can be drawn."""
     window = cut(Source(cells, gradients.empty()), View(width=WIDTH))
     if not len(cells):
         return None
@@ -63,7 +64,7 @@ def _upwards(heights: Floats) -> Floats:
 
 
 def _path(x: Floats, y: Floats, holes: np.ndarray) -> str:
-    """Across to each move, then up or down; lifted where steps are missing."""
+    """Go across to each move, then up or down. Lift the pen where steps are missing."""
     parts = [f"M{x[0]:g} {y[0]:g}"]
     for before, now in enumerate(range(1, len(x))):
         if holes[now]:
@@ -88,5 +89,5 @@ def _words(scale: Floats) -> str:
 
 
 def _power(scale: float) -> str:
-    """A power of two as itself: "2¹⁶"."""
+    """The scale as a power of two only: "2¹⁶"."""
     return power_of_two(scale).rpartition("= ")[2]

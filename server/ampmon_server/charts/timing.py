@@ -1,4 +1,4 @@
-"""What updates take: the time from one to the next, and the most memory of the device, where it is known."""
+"""The time from one update to the next, and the peak memory of the device where it is known."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ META = {
 
 
 def timing(source: Source, view: View) -> Figure:
-    """Mean and longest time of each pixel column on a log axis; below, the peak of memory where it is known."""
+    """Draw the mean and the longest time of each pixel column on a log axis and, below, the peak memory if known."""
     window = cut(source, view)
     if not len(window.updates):
         return empty(META, why_no_updates(source, view))
@@ -73,7 +73,7 @@ def _is_timed(cells: Cells) -> Any:
 
 
 def _mean(cells: Cells) -> Floats:
-    """Seconds."""
+    """The mean time of each cell, in seconds."""
     return np.asarray(cells["duration_ns"] / cells["timed"] / 1e9, np.float64)
 
 
@@ -111,7 +111,7 @@ def _line(name: str, cells: Cells, y: Floats, window: Window, view: View) -> Tra
 
 
 def _broken(line: Trace, x: Any, window: Window, view: View) -> Trace:
-    """A line of points at ``x`` with breaks at gaps."""
+    """Place a line at ``x``, with breaks at gaps."""
     points = broken(x, Gaps.of(window), held=False)
     y = np.where(points.empty, np.nan, line["y"][points.taken])
     text = [line["text"][place] for place in points.taken.tolist()]

@@ -1,4 +1,4 @@
-"""What charts of several runs share: a colour and a dash for each run, labels, and one x axis. Pure."""
+"""Shared parts of charts of several runs: a colour and a dash for each run, labels, and one x axis. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ampmon_server.model.aggregates.merging import Cells
 
 
 RUNS_MAX, COLOURS = 20, 8
-"""Of more runs than there are colours, the next have the same colours with other dashes."""
+"""With more runs than colours, colours repeat with other dashes."""
 DASHES = (
     "solid",
     "dash",
@@ -38,19 +38,19 @@ DASHES = (
     "2px 6px",
 )
 NAME_MAX, LINE_MAX = 12, 18
-"""Letters that there is room for beside a plot: of a name, and in all. On hover a longer name is whole."""
+"""The letters that fit beside a plot: of a name, and with its value. On hover, a name twice as long is still whole."""
 LABEL = 16
-"""Pixels that a label takes beside a plot."""
+"""The height of a label beside a plot, in pixels."""
 NAMED_MAX = 4
-"""Of more runs a legend would be taller than a phone's plot: there the list of the runs has each one's line."""
+"""A legend of more runs would be taller than a phone's plot. The list of the runs shows their lines then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One of the runs that are compared: its name, the place of its colour, and what is drawn of it.
+    """One of the compared runs: its name, the place of its colour, and its data.
 
-    ``started`` is its start in us since the epoch: where x is time, it is the time since then. ``band`` is that of the
-    baseline, and ``left`` where another run has left it: only the chart of logged values is given them.
+    ``started`` is its start in us since the epoch; on a time axis, x is the time since then. ``band`` is the band of
+    the baseline, and ``left`` is where another run leaves it. Only the chart of logged values gets these two.
     """
 
     name: str
@@ -66,11 +66,11 @@ class Compared:
 
     @property
     def label(self) -> str:
-        """Its name beside a plot: inert, in its own direction, and not too long."""
+        """The name beside a plot: escaped, isolated in text direction, and shortened."""
         return self.beside("")
 
     def beside(self, value: str) -> str:
-        """Its name and a value of it, in one line beside a plot: the value is whole."""
+        """Return the name and a value in one line beside a plot. Only the name is shortened."""
         most = min(NAME_MAX, LINE_MAX - len(value))
         cut_off = self.name if len(self.name) <= most else self.name[: most - 1] + "…"
         return f"\u2068{escaped(cut_off)}\u2069 {value}".strip()
@@ -85,19 +85,19 @@ class Compared:
 
 
 def nothing_of(runs: Sequence[Compared], view: View, what: str, before: str) -> str:
-    """Why nothing of any run is drawn."""
+    """Explain why nothing of any run is drawn."""
     if all(ownless(run, view) for run in runs):
         return NO_USER_STEPS
     return nothing_here(view, what, before)
 
 
 def ownless(run: Compared, view: View) -> bool:
-    """Whether x is the user's own step, and the run was given none."""
+    """Whether x is the user's own step and the run has none."""
     return view.x == "user" and run.source.user is None
 
 
 def left_out(runs: Sequence[Compared], drawn: Sequence[Compared], view: View, what: str) -> str:
-    """Sentences on the runs of which no ``what`` is in view."""
+    """Return sentences about the runs that have no ``what`` in view."""
     places = {run.place for run in drawn}
     gone = [run for run in runs if run.place not in places]
     own, others = ([run for run in gone if ownless(run, view) is own] for own in (True, False))
@@ -107,13 +107,13 @@ def left_out(runs: Sequence[Compared], drawn: Sequence[Compared], view: View, wh
 
 
 def without(why: str, runs: Sequence[Compared]) -> str:
-    """A sentence, with a blank before it, on runs that are not drawn; nothing where there are none."""
+    """Return a sentence, with a leading space, about runs that are not drawn. Empty if there are none."""
     names = ", ".join(f"\u2068{shortened(run.name, 2 * NAME_MAX)}\u2069" for run in runs)
     return f" Not drawn, {why}: {names}." if runs else ""
 
 
 def since(cells: Cells, started: int) -> Cells:
-    """Cells whose times are counted from ``started``."""
+    """Return a copy of cells with times since ``started``."""
     moved = cells.copy()
     for name in cells.dtype.names or ():
         if "time" in name and name != "timed":
@@ -122,7 +122,7 @@ def since(cells: Cells, started: int) -> Cells:
 
 
 def since_start(run: Compared) -> Compared:
-    """A run whose times are counted from its start."""
+    """Return a run with all times since its start."""
     source = run.source
     moved = replace(
         source,
@@ -145,7 +145,10 @@ def chart(
     anchor: str = "y",
     **layout: Any,
 ) -> Figure:
-    """A chart of several runs; a legend on a phone, where no label fits beside a plot, of no more than fit above."""
+    """Draw a chart of several runs.
+
+    A phone has no room for labels beside the plot, so it gets a legend if that fits above (`NAMED_MAX`).
+    """
     named = [run.label for run in runs] if view.narrow and len(runs) <= NAMED_MAX else []
     if view.narrow:
         layout["annotations"] = []
@@ -164,7 +167,7 @@ def chart(
 
 
 def hovered(run: Compared) -> dict[str, Any]:
-    """A run's own name and colour for a trace of it."""
+    """The keys of a trace that name its run on hover and in the legend."""
     return {
         "name": f"\u2068{escaped(run.name)}\u2069" if len(run.name) <= 2 * NAME_MAX else run.label,
         "hoverlabel": {"namelength": -1},
@@ -174,7 +177,7 @@ def hovered(run: Compared) -> dict[str, Any]:
 
 
 def tall(runs: int, least: int, panels: int = 1) -> int:
-    """The height of a chart in which each panel has room for a label of every run."""
+    """Return the height of a chart in which each panel has room for a label of every run."""
     return max(least, 48 + panels * (LABEL + 2) * runs)
 
 
@@ -185,7 +188,10 @@ def apart(
     view: View,
     **keys: Any,
 ) -> list[dict[str, Any]]:
-    """Labels beside a plot that shows ``span`` on so many ``pixels``, moved where they would overlap or reach above."""
+    """Place labels beside a plot that shows ``span`` on ``pixels`` pixels.
+
+    Labels move if they would overlap or reach above the plot.
+    """
     gap = (span[1] - span[0]) * LABEL / pixels
     ordered = sorted(labels, key=lambda label: label[0])
     heights: list[float] = []

@@ -1,6 +1,6 @@
 """How much of the gradient fp16 loses: shares of its elements on a log scale, down to one in ten million.
 
-What fp16 holds in full is given as a number: drawn, it would be nearly all of the chart.
+The normal share is given only as a number: drawn, it would fill nearly all of the chart.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ampmon_server.model.words import count, percent, within
 
 ENDS = ("first", "last")
 PLACES: tuple[Place, ...] = ("first", "min", "max", "last")
-"""What is drawn of a column."""
+"""The samples of a column that are drawn."""
 
 DECADES_MAX = 7
 """The log scale goes no lower than one in ten million."""
@@ -49,11 +49,11 @@ class Fate:
     word: str
     role: str
     always: bool
-    """Drawn even where no element is in it."""
+    """Draw it even if it has no element."""
 
     @property
     def place(self) -> int:
-        """Where its shares are among those of a cell."""
+        """The place of its share among those of a cell."""
         return SHARES.index(self.field)
 
 
@@ -84,7 +84,7 @@ META = {
 
 
 def underflow(source: Source, view: View) -> Figure:
-    """Shares at sampled updates: lines keep the extremes of each column; what is held is said, and not drawn."""
+    """Draw shares at sampled updates. Lines keep the extremes of each column; the normal share is only in the words."""
     window = cut(source, view)
     judged = judge(window, view)
     if judged is None:
@@ -117,7 +117,7 @@ def underflow(source: Source, view: View) -> Figure:
 
 
 def _line(fate: Fate, judged: Judged, floor: float, window: Window, view: View) -> Trace:
-    """Each column's first, last, least and greatest; the newest sample is held to the end of the window."""
+    """Draw each column's first, last, least and greatest share. The newest is held to the end of the window."""
     x, share, column = _points(fate, judged)
     x, share, column = (np.append(each, each[-1]) for each in (x, share, column))
     x[-1] = window.high
@@ -138,14 +138,14 @@ def _line(fate: Fate, judged: Judged, floor: float, window: Window, view: View) 
 
 
 def _points(fate: Fate, judged: Judged) -> tuple[Ints | Floats, Floats, Ints]:
-    """x, share and column of the samples that are drawn, in order of x, [p]."""
+    """Return x, share and column of the drawn samples, in order of x, [p]."""
     x, step, share = (
         np.stack([read(place, fate.place) for place in PLACES], axis=1)
         for read in (partial(_x, judged), partial(_step, judged), partial(_share_at, judged))
     )
     order = np.lexsort((step, x), axis=1)
     x, step, share = (np.take_along_axis(each, order, axis=1) for each in (x, step, share))
-    kept = np.diff(step, axis=1, prepend=-1) != 0  # two that are one sample are drawn once
+    kept = np.diff(step, axis=1, prepend=-1) != 0  # draw a sample once
     return x[kept], share[kept], np.nonzero(kept)[0]
 
 
@@ -165,7 +165,7 @@ def _share_at(judged: Judged, place: Place, of: int) -> Floats:
 
 
 def _said(fate: Fate, share: Floats, judged: Judged, column: Ints) -> list[str]:
-    """What a line says of each share on hover: the interval of its column's samples too, where there is one."""
+    """Return the hover text of each share, with the 95 % interval of its column's samples if there is one."""
     shares = [percent(part) for part in share.tolist()]
     if fate.field not in SMALL_CLASSES or not judged.sampled:
         return shares
@@ -177,7 +177,7 @@ def _said(fate: Fate, share: Floats, judged: Judged, column: Ints) -> list[str]:
 
 
 def _band(fate: Fate, judged: Judged, floor: float, window: Window, view: View) -> Trace | None:
-    """The 95 % intervals of a column's samples around a line, quietly; None where it is exact."""
+    """Draw the 95 % intervals of a column's samples around a line; None if the line is exact."""
     if fate.field not in SMALL_CLASSES or not judged.sampled:
         return None
     low, high = (_height(judged.of(end)[:, fate.place], floor) for end in ("low", "high"))
@@ -193,14 +193,14 @@ def _band(fate: Fate, judged: Judged, floor: float, window: Window, view: View) 
 
 
 def _height(share: Floats, floor: float) -> Floats:
-    """log10 of a share; none lies on the floor."""
+    """log10 of a share. A share of zero is on the floor."""
     with np.errstate(divide="ignore"):
         heights: Floats = np.maximum(np.log10(share), floor)
     return heights
 
 
 def _decades(judged: Judged, drawn: list[Fate]) -> tuple[float, float]:
-    """The floor and the top of the log scale: whole decades around all that is drawn, the floor one further down."""
+    """Return the floor and the top of the log scale: whole decades around all shares, the floor one further down."""
     seen = np.concatenate([_points(fate, judged)[1] for fate in drawn])
     seen = seen[seen > 0]
     lowest = np.floor(np.log10(seen.min())) if len(seen) else -3.0
@@ -210,7 +210,7 @@ def _decades(judged: Judged, drawn: list[Fate]) -> tuple[float, float]:
 
 
 def ticks(floor: float, top: float) -> dict[str, Any]:
-    """Of an axis of log10 of shares: whole decades up to ``top``, and none at the ``floor``."""
+    """Return ticks for an axis of log10 of shares: whole decades up to ``top``, and 0 % at the ``floor``."""
     decades = np.arange(floor + 1, np.floor(top) + 1)
     stride = 2 if len(decades) > 4 else 1
     shown = decades[::-1][::stride][::-1]
@@ -227,7 +227,7 @@ def _line_labels(
     ends: tuple[float, float],
     view: View,
 ) -> list[dict[str, Any]]:
-    """The name and the newest share of each line at its right end, moved apart where they would overlap."""
+    """Label each line at its right end with its name and newest share. Labels move if they would overlap."""
     if view.narrow:
         return []
     newest = judged.newest.of("last_share")[0].tolist()

@@ -1,6 +1,6 @@
-"""What other scales and other formats would make of a gradient: shares of it against the scale, with their bounds.
+"""What other scales and formats would make of a gradient: shares of it against the scale, with their bounds.
 
-What upstream of the weights was flushed or overflowed is not in it, and the chart says so.
+The shares leave out what was flushed or overflowed upstream of the weights, and the chart says so.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from ampmon_server.model.words import SPACE, percent, steps, two_to
 
 
 HEADROOM = 1.0
-"""Bits that the limit leaves to the largest number."""
+"""The bits that the limit leaves above the largest value."""
 
 FLOOR = -6.0
-"""The log scale goes no lower than one in a million; below stands none."""
+"""log10 of the least share on the axis, one in a million. A share of zero is drawn here."""
 
 _FP16, _BF16 = FP16.name.lower(), BF16.name.lower()
 
@@ -62,7 +62,7 @@ META = {
 
 @dataclass(frozen=True, slots=True)
 class LossKind:
-    """One way of losing a value, named as in `analysis.whatif.Curve`; ``word`` and, of none, ``none`` say it."""
+    """One way of losing a value, named as in `analysis.whatif.Curve`. ``word`` and, for zero, ``none`` describe it."""
 
     field: str
     word: str
@@ -71,7 +71,7 @@ class LossKind:
     dash: str
 
     def ends(self, of: Curve) -> tuple[Floats, Floats]:
-        """The least and the most of it at each scale, shares of all elements."""
+        """Return the least and the most that is lost at each scale, as shares of all elements."""
         low, high = (getattr(of, f"{self.field}_{end}") for end in ("low", "high"))
         return np.array(low), np.array(high)
 
@@ -84,7 +84,7 @@ LOSSES = (
 
 
 def whatif(source: Source, view: View) -> Figure:
-    """Bands of what is lost at each scale in one format, the scales of `_Marks` marked."""
+    """Draw bands of what is lost at each scale in one format, and mark the scales of `_Marks`."""
     asked = source.scales
     if asked is None:
         return empty(META, f"Nothing to shift: {source.why_none}.")
@@ -118,9 +118,9 @@ def whatif(source: Source, view: View) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
-    """Powers of two that are marked: today's, the limit and what is recommended, as far as there are such scales.
+    """The powers of two to mark: today's, the limit and the recommended one, None if there is no such scale.
 
-    ``chosen`` is the reader's, else what is recommended, else today's.
+    ``chosen`` is the reader's choice, else the recommended scale, else today's.
     """
 
     today: int
@@ -128,7 +128,7 @@ class _Marks:
     recommended: int | None
     chosen: int
     measured: int | None
-    """The scale at which the gradient was seen in the format that is asked for."""
+    """The scale at which the gradient was measured in the chosen format, None if it was not."""
 
     @classmethod
     def of(cls, asked: ScaleSource) -> _Marks:
@@ -147,7 +147,7 @@ class _Marks:
         )
 
     def drawn(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """A line for each, and its label: rows of them, for neighbours must not cover one another."""
+        """Yield a line and a label for each mark. Labels are in rows, so that neighbours do not overlap."""
         at: dict[int, list[str]] = {}
         for word in ("today", "limit", "recommended", "chosen"):
             level = getattr(self, word)
@@ -189,7 +189,7 @@ def _label(level: int, text: str, row: int) -> dict[str, Any]:
 
 
 def _traces(loss: LossKind, shares: Curve, measured: int | None) -> list[Trace]:
-    """Bounds at other scales, and the measured share apart: joined to them, it would be a hole in the line."""
+    """Draw the bounds at other scales, and the measured share as a dot: joined, it would be a hole in the line."""
     low, high = loss.ends(shares)
     x = np.log2(np.array(shares.scale))
     known = (x == measured) & (low == high)
@@ -214,7 +214,7 @@ def _dot(loss: LossKind, x: Floats, share: Floats) -> Trace:
 
 
 def _band(loss: LossKind, x: Floats, low: Floats, high: Floats) -> list[Trace]:
-    """The most as a line, and what lies between it and the least as a fill."""
+    """Draw the most that is lost as a line, filled down to the least."""
     said = [_between(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True)]
     line = {"color": f"role:{loss.role}", "width": 2, "dash": loss.dash}
     common: Trace = {
@@ -222,7 +222,7 @@ def _band(loss: LossKind, x: Floats, low: Floats, high: Floats) -> list[Trace]:
         "mode": "lines",
         "x": typed(x),
         "legendgroup": loss.field,
-        # Read at its own scales alone: between them a measured share may stand.
+        # The page reads values only at these scales, because a measured share may be between them.
         "meta": {"exact": True},
     }
     return [
@@ -306,7 +306,7 @@ def _zeros(asked: ScaleSource) -> str:
 
 
 def _sentence(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
-    """What would come of the chosen scale, beside what there is today, and whether that is of all parameters."""
+    """Compare what the chosen scale loses with today's scale, and say if that is of one parameter only."""
     words = _compared(asked, shares, at)
     if asked.parameter is None:
         return words
@@ -347,7 +347,7 @@ def _room(bits: float) -> str:
 
 
 def _between(low: float, high: float) -> str:
-    """A share between two, as one where they are the same in words."""
+    """Name the range of a share, as one number if both ends have the same words."""
     if 0 < high < 10**FLOOR:
         return f"less than {percent(10**FLOOR)}"
     least, most = percent(low), percent(high)
@@ -359,9 +359,9 @@ def _between(low: float, high: float) -> str:
 
 
 def _standing(asked: ScaleSource, at: _Marks) -> dict[str, str]:
-    """What the choice is beside the run's recommendation, and the code of an alternative.
+    """Compare the choice with the run's recommendation, and give the code if it is an alternative.
 
-    There is none for one parameter: the scale is one for all of them.
+    A single parameter has neither, because all parameters share one scale.
     """
     advised, code = asked.recommended, ""
     is_asked = asked.level is not None or at.recommended is not None

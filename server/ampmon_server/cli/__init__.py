@@ -1,4 +1,4 @@
-"""The command line. `ampmon run` becomes another program, and loads nothing for the other commands before."""
+"""The command line. `ampmon run` replaces itself with another program, so it loads nothing of the other commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command. Return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == ["run"]:
         from ampmon import launch

@@ -1,4 +1,4 @@
-"""Has delivered what processes that died left in the data directory, while the server runs. Sends nothing itself."""
+"""Starts senders for records that dead processes left in the data directory, while the server runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _AT_MOST_S = 600.0
 
 
 class Adopting:
-    """A context in which somebody looks, at once and each 30 s, and starts a sender where records are left.
+    """A context that checks for unsent records at once and every 30 s, and starts a sender if there are any.
 
-    Where one has come to nothing the next one is started later each time, up to ten minutes.
+    When a sender makes no progress, the next one starts later each time, after up to ten minutes.
     """
 
     def __init__(self, directory: Path, every_s: float = EVERY_S) -> None:

@@ -1,4 +1,4 @@
-"""``ampmon alerts``: tries the targets that alerts go to, and lists what fires."""
+"""``ampmon alerts``: sends test alerts, and lists open alerts and targets."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ _TARGETS = (
     ("last sent", "sent"),
     ("trouble", "trouble"),
 )
-"""The columns of the lists, and what the server calls what is in them."""
+"""The columns of the lists: title, and field name in the server's answer."""
 _NONE = {"acknowledged_by": "nobody", "trouble": "none"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give ``parser`` the sub-commands."""
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     does, name = "send one message to each target, and say how that went", "test"
     test = commands.add_parser(name, help=does, description=does)
@@ -53,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_file(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
-    """Add the option that names the file of alert targets."""
     parser.add_argument(
         "--alerts",
         type=Path,
@@ -65,7 +63,7 @@ def add_file(parser: argparse.ArgumentParser, *, required: bool = False) -> None
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one sub-command; 0 where all went well, 1 where not all did, 2 where nothing could be done."""
+    """Run one sub-command. Return 0 for success, 1 if a test alert was not sent, 2 if nothing could be done."""
     try:
         return {"test": _test, "list": _list}[arguments.what](arguments)
     except (BadAlerts, ConfigurationError, Unanswered) as problem:
@@ -108,7 +106,7 @@ def _list(arguments: argparse.Namespace) -> int:
     print("\n".join(_listed(_ALERTS, alerts)) if alerts else "No alert is open.")
     try:
         answer = asked(arguments, lambda server: server.get("/alerts/targets"))
-    except RequestRefused:  # how targets do is for whoever has the scope `admin`
+    except RequestRefused:  # only the scope `admin` may see the targets' status
         return 0
     targets = answered(answer, arguments)["targets"]
     print()

@@ -1,4 +1,4 @@
-"""The server that `ampmon run` starts where none runs on the data directory. Training waits for none of it."""
+"""Starts a background server for `ampmon run` if none runs on the data directory. Training never waits for it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ if sys.platform != "win32":
     import fcntl
 
 IDLE_MINUTES = 60
-"""For so long it stays when nobody trains and nobody looks: long enough for a look at a run that has ended."""
+"""The server stops after this long without training or page views: enough time to look at a finished run."""
 LOG = "serve.log"
 _NEEDED = ("fastapi", "sqlalchemy", "uvicorn")
 _CONNECT_S = 0.5
 
 
 def start() -> bool:
-    """Start a server on the data directory, unless one runs, or another is named; whether it did. Raises OSError."""
+    """Start a server on the data directory and return True, unless one runs there or another one is named.
+
+    Raises OSError.
+    """
     try:
         options = resolve()
     except ConfigurationError:
-        return False  # the training itself says so
+        return False  # the training reports the error
     if options.mode != "online" or options.named or rank_of_process()[0] != 0:
         return False
     if _answers(server_address(options.dir)):
@@ -49,7 +52,7 @@ def start() -> bool:
 
 
 def _answers(url: str | None) -> bool:
-    """Whether somebody listens where the directory's server last was. One that was killed leaves its address."""
+    """Whether a server accepts connections at ``url``. A killed server leaves its address behind."""
     if url is None:
         return False
     with suppress(OSError, ValueError):
@@ -80,14 +83,14 @@ def _start(options: RunOptions) -> bool:
 
 
 def _claims(log: IO[bytes]) -> bool:
-    """Lock the log, which the server that is started holds open; False where another is being started, or stops."""
+    """Lock the log, which the started server keeps open. Return False if another server is starting or stopping."""
     if sys.platform != "win32":
         try:
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         except OSError:
-            pass  # where a file system has no locks, two may start: one gets the database
+            pass  # without file locks two servers may start, but only one gets the database
     return True
 
 
@@ -102,7 +105,7 @@ def _is_free(port: int) -> bool:
 
 
 def _detach(command: list[str], log: int) -> None:
-    """Start a program that belongs to nobody: a launcher that waits for its children must not meet it among them."""
+    """Start a program as an orphan, so that a launcher that waits for its own children does not wait for it."""
     if hasattr(os, "fork") and (child := os.fork()):
         os.waitpid(child, 0)
         return

@@ -1,4 +1,4 @@
-"""``ampmon bundle``: what is known of a run and of this installation, in one file for a bug report."""
+"""``ampmon bundle``: packs a run and the versions of this installation into one file for a bug report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ _TABLES: tuple[Table, ...] = ("updates", "skips", "events", "scalars")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     add_run(parser)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="the file to write (the run's name, here)"
@@ -37,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file and print what is in it: 0; 2 where none was written."""
+    """Write the file and print its name and size. Return 0, or 2 if no file was written."""
     from ampmon_server.client import Unanswered, answering, choose
 
     try:
@@ -54,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write(server: Asking, run_id: str, file: Path) -> None:
-    """All of it or nothing."""
+    """Write to a temporary file and rename it at the end, so a failure leaves no partial file."""
     from ampmon_server.cli.export import copy
 
     beside = file.with_name(f".{file.name}.part")
@@ -74,7 +73,7 @@ def _write(server: Asking, run_id: str, file: Path) -> None:
 
 
 def _without_host(body: bytes) -> str:
-    """An answer without names of machines and of whom it belongs to: what is wrong is not theirs."""
+    """Remove the owner and the names of machines from an answer: a bug report does not need them."""
     answer = json.loads(body)
     for each in (answer, *answer.get("identity", {}).get("attempts", ())):
         for name in ("owner", "host", "boot_id"):
@@ -84,7 +83,7 @@ def _without_host(body: bytes) -> str:
 
 
 def _environment() -> Iterator[tuple[str, object]]:
-    """Versions, and nothing of what the environment's variables hold."""
+    """Versions of Python, the platform and packages. Never environment variables, which may hold secrets."""
     yield "python", sys.version
     yield "platform", platform.platform()
     yield "machine", platform.machine()

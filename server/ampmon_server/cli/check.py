@@ -1,4 +1,4 @@
-"""``ampmon check``: a preflight of what a function of a script returns, in this process. Needs torch and no server."""
+"""``ampmon check``: runs a preflight on what a function of a script returns. Needs torch but no server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument(
         "target",
@@ -43,13 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what a preflight finds: 0, or 1 with a problem; 2 where the script or the model cannot be used."""
+    """Print what the preflight finds. Return 0, 1 for a problem, or 2 if the script or the model cannot be used."""
     if importlib.util.find_spec("torch") is None:
         return _cannot(f"this needs PyTorch, which is not installed here: {install('torch')}")
     from ampmon import preflight
 
     try:
-        with redirect_stdout(sys.stderr):  # what the script prints is not the result
+        with redirect_stdout(sys.stderr):  # keep the script's output apart from the result
             made = _function(arguments.target)()
             if not (isinstance(made, tuple) and len(made) == 3):
                 raise ConfigurationError(
@@ -67,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _function(target: str) -> Callable[[], Any]:
-    """The function that is named; its script is imported as Python runs one, with its folder on the path."""
+    """Import a script as Python runs one, with its folder on the path. Return its function."""
     path, _, name = target.rpartition(":")
     script = Path(path)
     if not script.is_file() or script.suffix != ".py":

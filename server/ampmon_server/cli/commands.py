@@ -1,4 +1,4 @@
-"""Commands but `run`: reads what was typed and hands it on. Loads the server only for commands that need it."""
+"""Parses and runs all commands except `run`. Loads the server only for commands that need it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OURS = ("ampmon", "ampmon_server")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; its exit code."""
+    """Run one command. Return its exit code."""
     if not argv:
         print(welcome.WELCOME, end="")
         return 0
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         code = int(_run(arguments))
         sys.stdout.flush()
-    except BrokenPipeError:  # who read it has had enough, as `head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except ModuleNotFoundError as error:
@@ -77,7 +77,7 @@ _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "tail": tailing.run,
     "token": token.run,
 }
-"""Commands that load what they need themselves."""
+"""Commands that load their own dependencies."""
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """All that may be typed after `ampmon`."""
+    """The parser of everything after `ampmon`."""
     typed = argparse.ArgumentParser(prog="ampmon", description="Watch mixed-precision training.")
     typed.add_argument("--version", action="version", version=welcome.version())
     commands = typed.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -141,7 +141,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def commands_of(typed: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
-    """The parser of each command."""
+    """The parser of each command, by name."""
     (commands,) = (each for each in typed._actions if isinstance(each, argparse._SubParsersAction))
     return commands.choices
 

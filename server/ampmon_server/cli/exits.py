@@ -1,4 +1,4 @@
-"""How commands end: the exit code where they cannot do what they are asked, why in words, and what was written."""
+"""How commands end: the exit code for failures, the reason in words, and the size of a written file."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from pathlib import Path
 
 
 CANNOT = 2
-"""A line on stderr says why. It is argparse's own code too."""
+"""Exit code if a command cannot do its work. A line on stderr says why. argparse uses the same code."""
 
 
 def reason(error: Exception) -> str:
-    """Why a command failed: "train.log: No such file or directory" for what the system says of a file."""
+    """Return why a command failed. For errors with a file: "train.log: No such file or directory"."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error)
 
 
 def size_of(file: Path) -> str:
-    """How large a file is: "14 kB", "4.1 MB"."""
+    """Return the size of a file, such as "14.0 kB" or "4.1 MB"."""
     size = file.stat().st_size
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"

@@ -1,4 +1,4 @@
-"""``ampmon export``: a run's rows as a file for pandas, DuckDB or a spreadsheet."""
+"""``ampmon export``: writes a run's rows to a file for pandas, DuckDB or a spreadsheet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ Count: TypeAlias = Callable[[int], None]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     add_run(parser)
     parser.add_argument("--what", choices=TABLES, default="updates", help="the rows (%(default)s)")
     parser.add_argument("--format", choices=FORMATS, help="the format (FILE's suffix, else jsonl)")
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file and print its size: 0; 2 where none was written."""
+    """Write the file and print its size. Return 0, or 2 if no file was written."""
     from ampmon.system.plain import plain
     from ampmon_server.cli.progress import progress
     from ampmon_server.client import Unanswered, answering, choose
@@ -66,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 def copy(
     server: Asking, run_id: str, what: Table, kind: Format, output: IO[bytes], count: Count
 ) -> int:
-    """Write a table of a run to ``output``, passing rows to ``count`` as they come; how many there were."""
+    """Write a table of a run to ``output`` and return its row count. Calls ``count`` with the rows of each part."""
     whole = kind in {"csv", "jsonl"}
     fields: dict[str, str] = {"what": what, "format": kind if whole else "arrow"}
     rows = -1 if kind == "csv" else 0
@@ -85,7 +84,7 @@ def _lines(answer: object, what: Table, kind: Format) -> Iterator[tuple[bytes, i
 
 
 def _columns(answer: object, what: Table, kind: Format) -> Iterator[tuple[bytes, int]]:
-    """Parquet is made here, of Arrow's batches, which know how many rows they have."""
+    """Build Parquet here from Arrow batches, which also know their number of rows."""
     from ampmon_server.exchange.exporting.formats import columnar
 
     into, batches = columnar(what, kind)
@@ -102,7 +101,7 @@ def _format(arguments: argparse.Namespace) -> Format:
 
 @contextmanager
 def _opened(file: Path, force: bool) -> Iterator[IO[bytes]]:
-    """All of the file or nothing."""
+    """Write to a temporary file and rename it at the end, so a failure leaves no partial file."""
     if str(file) == "-":
         yield sys.stdout.buffer
         return

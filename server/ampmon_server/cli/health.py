@@ -1,4 +1,4 @@
-"""``ampmon health``: whether a server can do its work, by its exit code: for who starts it, and probes it."""
+"""``ampmon health``: reports by its exit code whether a server is ready, for process managers and probes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from ampmon_server.client.client import Asking, Unanswered
 
 
 UNWELL = 1
-"""Docker keeps 2 for itself."""
+"""Docker reserves exit code 2."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare who is asked, and for how much."""
     which.add_server(parser, which.THE_ONE_HERE)
     parser.add_argument(
         "--alive",
@@ -26,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 where it can, 1 with one line that says why not. Blocks until the server answers, a minute at most."""
+    """Return 0 if the server is ready, else 1 with a line that says why. Blocks for up to a minute."""
     try:
         asked(arguments, Asking.alive if arguments.alive else Asking.ready)
     except (Unanswered, ConfigurationError) as problem:

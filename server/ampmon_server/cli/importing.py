@@ -1,4 +1,4 @@
-"""``ampmon import``: runs that an export, a text log or TensorBoard's event files hold, stored as new runs."""
+"""``ampmon import``: stores exports, text logs and TensorBoard event files as new runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.add_argument(
         "files",
         nargs="+",
@@ -33,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Store the files as a new run and print its name: 0; 2 where that could not be done."""
+    """Store the files as a new run and print its name. Return 0, or 2 if that fails."""
     from ampmon.errors import AmpmonError
     from ampmon.system.installing import install
     from ampmon.system.plain import plain

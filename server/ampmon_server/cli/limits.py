@@ -1,4 +1,4 @@
-"""How much `ampmon serve` lets the holders of one token ask for."""
+"""Options of `ampmon serve` that limit the use of one token."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_limits(serve: argparse.ArgumentParser) -> None:
 
 
 def count(typed: str) -> int:
-    """A number of at least 1, as typed."""
+    """Parse a whole number of at least 1. Raises ValueError."""
     number = int(typed)
     if number < 1:
         raise ValueError

@@ -1,4 +1,4 @@
-"""Where `ampmon serve` listens, and what it is called there: nobody else's machine reaches it without TLS."""
+"""The listening socket of `ampmon serve` and its URL. Without TLS other machines cannot reach the server."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ampmon_server.settings import Settings
 
 
 class CannotListen(Exception):
-    """The address cannot be used, or may not be; the message says what to do."""
+    """The address cannot be used, or is not allowed. The message says what to do."""
 
 
 @contextmanager
 def listening(settings: Settings) -> Iterator[socket.socket]:
-    """A socket that connections wait in, closed at the end. Raises CannotListen."""
+    """Open a listening socket and close it at the end. Raises CannotListen."""
     listener = _listen(settings)
     try:
         yield listener
@@ -25,13 +25,13 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
 
 
 def address(listener: socket.socket, settings: Settings) -> str:
-    """The URL under which people and programs find the server, without its base path."""
+    """The server's URL for users and programs, without its base path."""
     host, port = listener.getsockname()[:2]
     at = ipaddress.ip_address(host)
     named = settings.allowed_hosts[0] if settings.allowed_hosts else None
     if settings.tls_cert is not None:
         return f"https://{_with_port(named or _bracketed(host), port)}"
-    if at.is_unspecified:  # on this machine; others come through the proxy
+    if at.is_unspecified:  # the address for this machine: others connect through the proxy
         host = "::1" if at.version == 6 else "127.0.0.1"
     elif named is not None and not at.is_loopback:
         return f"https://{named}"
@@ -48,7 +48,7 @@ def _bracketed(host: str) -> str:
 
 
 def _listen(settings: Settings) -> socket.socket:
-    if not 0 <= settings.port <= 65535:  # which getaddrinfo would take for another
+    if not 0 <= settings.port <= 65535:  # getaddrinfo would wrap it to another port
         raise CannotListen(
             f"--port {settings.port}: a port is at most 65535; 0 takes any that is free"
         )
@@ -63,7 +63,7 @@ def _listen(settings: Settings) -> socket.socket:
             f"--host {settings.host} would be reachable by others without TLS: name --tls-cert and --tls-key, "
             "or a proxy that ends TLS with --behind-proxy; or listen on 127.0.0.1, and forward it with ssh -L"
         )
-    # asyncio turns off Nagle's delay, 40 ms an answer, only where the protocol is named.
+    # Name the protocol: only then asyncio turns off Nagle's algorithm, which delays each answer by 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, where that is a terminal: what is printed on stdout stays one line a fact."""
+"""A progress bar on stderr, shown only on a terminal, so that stdout holds one fact per line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def progress() -> Progress:
-    """A bar to begin with ``with``; it counts to a total, and shows the time that is left."""
+    """Return a progress bar to use in ``with``. It counts up to a total and shows the time left."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),

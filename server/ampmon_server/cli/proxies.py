@@ -1,4 +1,7 @@
-"""The options of `ampmon serve` on TLS, balancers, proxies and frames; checked: a slip would only show in a browser."""
+"""Options of `ampmon serve` for TLS, load balancers, proxies and frames.
+
+They are checked at the start, because a mistake would otherwise show only in a browser.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _SELF = "self"
 
 
 class BadAddress(Exception):
-    """A path or an origin is none; the message says what one looks like."""
+    """An option holds no valid address, path, header or origin. The message shows what one looks like."""
 
 
 def add_arguments(serve: argparse.ArgumentParser) -> None:
@@ -72,7 +75,7 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
 
 
 def _add_people(serve: argparse.ArgumentParser) -> None:
-    """How a proxy names who has signed in there, and what they may do."""
+    """Options for users that a proxy has signed in: how it names them, and what they may do."""
     serve.add_argument(
         "--trust-user-header",
         metavar="HEADER",
@@ -93,7 +96,7 @@ def _add_people(serve: argparse.ArgumentParser) -> None:
 
 
 def addresses(given: Sequence[str]) -> tuple[str, ...]:
-    """The addresses and networks, one or more in each. Raises BadAddress."""
+    """The addresses and networks, each item a comma-separated list. Raises BadAddress."""
     return tuple(_network(each) for listed in given for each in listed.split(","))
 
 
@@ -110,7 +113,7 @@ def _network(given: str) -> str:
 
 
 def user_header(given: str | None, proxies: Sequence[str]) -> str | None:
-    """The header's name, where a proxy is named that may send it. Raises BadAddress."""
+    """The name of the header. It needs the proxy that may send it in ``proxies``. Raises BadAddress."""
     if given is None:
         return None
     if not proxies:
@@ -124,7 +127,7 @@ def user_header(given: str | None, proxies: Sequence[str]) -> str | None:
 
 
 def base_path(given: str) -> str:
-    """The path, beginning with a slash and ending without one, or "". Raises BadAddress."""
+    """The path with a leading slash and no trailing one, or "". Raises BadAddress."""
     parts = given.strip("/").split("/")
     if parts == [""]:
         return ""
@@ -134,12 +137,12 @@ def base_path(given: str) -> str:
 
 
 def frame_ancestors(given: Sequence[str]) -> tuple[str, ...]:
-    """The origins, as a Content-Security-Policy writes them. Raises BadAddress."""
+    """The origins in the syntax of a Content-Security-Policy. Raises BadAddress."""
     return tuple(_ancestor(each) for each in given)
 
 
 def origins(given: Sequence[str]) -> tuple[str, ...]:
-    """The origins, as a browser states them. Raises BadAddress."""
+    """The origins as a browser sends them. Raises BadAddress."""
     for each in given:
         if "*" in each or not _ORIGIN.fullmatch(each):
             raise BadAddress(f"--allow-origin {each}: one origin, such as https://hub.example")

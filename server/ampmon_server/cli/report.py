@@ -1,4 +1,4 @@
-"""``ampmon report``: a run as one file that opens without a server."""
+"""``ampmon report``: writes a run as one file that opens without a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     add_run(parser)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="where to (the run's name, here)"
@@ -29,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file and print where it is: 0; 2 where none was written."""
+    """Write the file and print its name and size. Return 0, or 2 if no file was written."""
     from ampmon_server.client import Unanswered, answering, choose
 
     try:
@@ -47,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def made(server: Asking, run_id: str) -> str:
-    """A run's report; a bar shows how far it is."""
+    """Return a run's report as HTML. Shows a progress bar."""
     from importlib.metadata import version
 
     from ampmon_server.charts import OF_A_RUN
@@ -64,7 +63,7 @@ def made(server: Asking, run_id: str) -> str:
 
 
 def refuse(file: Path, force: bool) -> None:
-    """Raise FileExistsError where a file would be overwritten."""
+    """Raise FileExistsError if ``file`` exists and ``force`` is not set."""
     if file.exists() and not force:
         raise FileExistsError(
             f"{file} is there already: name another with -o, or write over it with --force"
@@ -72,7 +71,7 @@ def refuse(file: Path, force: bool) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    """All of it or nothing."""
+    """Write to a temporary file and rename it at the end, so a failure leaves no partial file."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         beside.write_text(text, "utf-8")

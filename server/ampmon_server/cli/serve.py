@@ -1,4 +1,4 @@
-"""``ampmon serve``: opens what is needed, or says in one line why not; listens; stops cleanly on a signal."""
+"""``ampmon serve``: listens and serves until a signal stops it, or says in one line why it cannot start."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until stopped; 0 then, and 2, with one line that says what to do, where it cannot start."""
+    """Serve until stopped and return 0, or return 2 with a line that says what to do if the server cannot start."""
     os.umask(0o077)
     try:
         settings = _named(_settings(arguments))
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    """Raises BadThreshold, BadAddress, BadAlerts and BadDestination."""
+    """Raises BadThreshold, BadAddress, BadAlerts, BadDestination and _CannotStart."""
     opened(arguments.forward)
     behind = proxies.addresses(arguments.behind_proxy)
     people = arguments.user_project
@@ -105,7 +105,7 @@ def _idle_seconds(arguments: argparse.Namespace) -> float | None:
 
 
 def _alerts(arguments: argparse.Namespace) -> Alerts | None:
-    """Raises BadAlerts."""
+    """Raises BadAlerts and _CannotStart."""
     if arguments.alerts is None:
         if arguments.public_url is not None:
             raise _CannotStart("--public-url is for the links in alerts: name --alerts FILE too")
@@ -116,7 +116,7 @@ def _alerts(arguments: argparse.Namespace) -> Alerts | None:
 
 
 def _named(settings: Settings) -> Settings:
-    """The same, with the names that its certificate is made out to. Raises BadCertificate and _CannotStart."""
+    """Return the settings with the host names of the certificate added. Raises BadCertificate and _CannotStart."""
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise _CannotStart("--tls-cert and --tls-key: name both, the certificate and its key")
     certificate = Certificate.of(settings)
@@ -125,7 +125,7 @@ def _named(settings: Settings) -> Settings:
 
 
 class _CannotStart(Exception):
-    """What was asked for cannot be done; the message says what to do."""
+    """The options cannot be satisfied. The message says what to do."""
 
 
 _PROBLEMS = (
@@ -171,7 +171,7 @@ def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: b
 def _supervise(
     settings: Settings, listener: socket.socket, workers: int, *, open_browser: bool
 ) -> None:
-    # Opened here first: what is wrong is said once, and a database that is new is set up once.
+    # Open both here first, so that an error is reported once and a new database is set up once.
     Keys.load(settings.data_directory, settings.token_file)
     store = Store.open(settings)
     place = address(listener, settings) + settings.base_path
@@ -191,7 +191,7 @@ def _supervise(
 
 @contextmanager
 def _link(logins: Logins, place: str, *, open_browser: bool) -> Iterator[str]:
-    """An address that lets one browser in, as long as the server is there; the bare one where it would go nowhere."""
+    """Yield a sign-in link for one browser until the server stops, or the bare address if nobody would see the link."""
     if not (open_browser or _on_a_terminal()):
         yield place
         return
@@ -212,20 +212,20 @@ def _to_open(
 def _announce(place: str, link: str, invited: Invitation | None) -> None:
     if _on_a_terminal():
         print(f"ampmon is at {link} (this link lets one browser in)", flush=True)
-    else:  # a log is kept, and read by others
+    else:  # others may read a log, so it gets no sign-in link
         print(f"ampmon is at {place} (`ampmon token link` lets a browser in)", flush=True)
     if invited is not None:
         invited.open()
 
 
 def _on_a_terminal() -> bool:
-    """Whether what is printed is shown to a person, and kept nowhere."""
+    """Whether output goes to a person's screen, and not to a file or log that others may read."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
 @contextmanager
 def _address_written(settings: Settings, listener: socket.socket) -> Iterator[None]:
-    """Leave the address where `ampmon token` finds it, as long as the server is there."""
+    """While the server runs, keep its address in the file where `ampmon token` looks for it."""
     path = settings.address_file
     private.replace(path, f"{address(listener, settings)}\n".encode(), durable=False)
     try:

@@ -1,4 +1,4 @@
-"""``ampmon sync``: sends what lies in a data directory, or in a copy of one. Needs nothing of the server's."""
+"""``ampmon sync``: sends the unsent records of a data directory, or of a copy of one. Needs no server packages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ _BAR = 24
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.add_argument(
         "directory",
         nargs="?",
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Send: 0 where all is sent, 1 where something is left, 2 where there is nothing to begin with."""
+    """Send all records. Return 0, 1 if something is left to send, or 2 if it cannot start."""
     try:
         options = resolve(url=arguments.url, dir=arguments.directory)
         paths = spools_at(options.dir)
@@ -64,10 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Ways:
-    """How servers are reached: as stated here, else as the run had it, with a token from here, the run or a file.
+    """Chooses the server and the token for each spool, from the options, the environment, the run or a file.
 
-    Who wrote a spool wrote where it goes. So a token that is not of its directory, AMPMON_TOKEN or the user's own file,
-    is kept from a server that only a spool names, unless that has to prove first, over plain http, that it knows it.
+    A spool names its own server, so anyone who can write it can choose one. Never send AMPMON_TOKEN, or the token of
+    the user's own data directory, to a server that only a spool names. Plain http is an exception: there the server
+    must first prove that it has the token.
     """
 
     def __init__(self, options: RunOptions, url: str | None, file: Path | None) -> None:
@@ -78,7 +78,7 @@ class _Ways:
         self._known = options.url
         self._token = options.token
         self.kept_from: set[str] = set()
-        """Servers that only a spool names, to which a token from here was not shown."""
+        """Servers that only a spool names, to which a token from here was not sent."""
 
     def to(self, destination: Destination) -> HttpTransport:
         url = self._url or (destination.url if destination.named else self._known)
@@ -94,24 +94,24 @@ class _Ways:
 
 
 def _held(file: Path) -> str:
-    """What a file that the user named holds; nothing where it cannot be read."""
+    """The content of the token file that the user named, or nothing if it cannot be read."""
     try:
         return file.read_text("ascii").strip()
     except OSError:
         return ""
     except ValueError:
-        return "\n"  # which the transport refuses by name
+        return "\n"  # invalid, so that the transport rejects it with a clear message
 
 
 def _data_directory_of(place: Path) -> Path:
-    """Where a spool, or the folder of all, lies; ``place`` itself where it is neither."""
+    """The data directory of a spool or of the spool folder. ``place`` itself if it is neither."""
     if place.parent.name == "spool":
         return place.parent.parent
     return place.parent if place.name == "spool" else place
 
 
 class Bar:
-    """How far it is: a line that is drawn anew on a terminal, elsewhere a line each ten seconds."""
+    """Shows progress: one line redrawn on a terminal, elsewhere a new line every ten seconds."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -134,7 +134,7 @@ class Bar:
         self._stream.flush()
 
     def clear(self) -> None:
-        """Make room for another line."""
+        """Erase the line, so that another can be printed."""
         if self._width:
             self._stream.write(f"\r{'':{self._width}}\r")
             self._stream.flush()
@@ -142,7 +142,7 @@ class Bar:
 
 
 def progress(total: int, left: int, records: int, elapsed_s: float) -> str:
-    """Bytes done of all, records, bytes a second and the time left, in one line."""
+    """One line with the share and bytes done, records, MB/s and the time left."""
     done = max(total - left, 0)
     share = done / total if total else 1.0
     full = round(share * _BAR)

@@ -1,4 +1,4 @@
-"""Thresholds on the command line: ``--threshold skip_rate.warning=0.02``, or what is wrong with it."""
+"""Parses thresholds of the command line, such as ``--threshold skip_rate.warning=0.02``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ NEVER = "never"
 
 
 class BadThreshold(ValueError):
-    """What was given is no threshold; the message says what is."""
+    """The given threshold is invalid. The message says what is allowed."""
 
 
 def add_threshold(parser: argparse.ArgumentParser) -> None:
-    """The option by which thresholds are given."""
     parser.add_argument(
         "--threshold",
         action="append",
@@ -31,7 +30,7 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
 
 
 def parse(given: Iterable[str]) -> Thresholds:
-    """The defaults, but for what is given. Raises BadThreshold."""
+    """The default thresholds, overridden by ``given``. Raises BadThreshold."""
     thresholds = Thresholds()
     for each in given:
         thresholds = _changed(thresholds, each)

@@ -1,4 +1,4 @@
-"""``ampmon token``: asks a running server for a way in, and for tokens that open it to others."""
+"""``ampmon token``: creates one-time sign-in links and manages tokens, through a running server."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ _LISTED = (
     ("last used", "last_used"),
     ("revoked", "revoked"),
 )
-"""The columns of the list, and what the server calls what is in them."""
+"""The columns of the list: title, and field name in the server's answer."""
 
 Result = TypeVar("Result")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give ``parser`` the sub-commands."""
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     link = add_command(commands, "link", "print a new one-time link")
     link.add_argument(
@@ -66,14 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, does: str
 ) -> argparse.ArgumentParser:
-    """A sub-command that asks a running server."""
+    """Add a sub-command that queries a running server."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=does, description=does)
     which.add_server(parser, which.THE_ONE_HERE)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one sub-command; 2, with one line that says what to do, where the server did not do it."""
+    """Run one sub-command. Return 0, or 2 with a line that says what to do if the server did not do it."""
     does = {"link": _link, "new": _new, "list": _list, "revoke": _revoke}
     try:
         print(plain(does[arguments.what](arguments), lines=True))
@@ -117,14 +116,14 @@ def _revoke(arguments: argparse.Namespace) -> str:
 
 
 def asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Result:
-    """What the server answers to the first token here that may ask. Raises Unanswered and ConfigurationError."""
+    """Return the server's answer to the first token that it accepts. Raises Unanswered and ConfigurationError."""
     options = resolve(url=arguments.url, dir=arguments.data_dir)
     settings = Settings(data_directory=options.dir, token_file=arguments.token_file)
     written = server_address(options.dir)
     url = (arguments.url or written or options.url).rstrip("/")
     tokens = _tokens(settings, options.token, at_home=url == written)
     if arguments.url:
-        tokens.reverse()  # who names the server asks as themselves, if they may
+        tokens.reverse()  # a user who names the server uses their own token first
     refusal = None
     for token in tokens:
         with Asking(url, token) as server:
@@ -139,9 +138,9 @@ def asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Res
 
 
 def _tokens(settings: Settings, token: str | None, *, at_home: bool) -> list[str]:
-    """Those that the server may see: the named file's alone; else the directory's and AMPMON_TOKEN. Raises Unanswered.
+    """The tokens to try: the named file's alone, or else the data directory's and AMPMON_TOKEN. Raises Unanswered.
 
-    Any server can refuse a token. Only one that is ``at_home``, the data directory's own, is then shown another.
+    Any server can reject a token to get another. So only the data directory's own server (``at_home``) gets both.
     """
     if token and not settings.token_file and not at_home:
         return [token]
@@ -159,7 +158,7 @@ def _tokens(settings: Settings, token: str | None, *, at_home: bool) -> list[str
 
 
 def answered(answer: bytes, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Raises Unanswered for what no ampmon server says."""
+    """Decode an answer. Raises Unanswered if it is not one of an ampmon server."""
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
     except msgspec.DecodeError:
@@ -167,7 +166,7 @@ def answered(answer: bytes, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _expiry(typed: str | None) -> int | None:
-    """In us since the epoch; None for never. Raises ConfigurationError."""
+    """The expiry in us since the epoch, or None for never. Raises ConfigurationError."""
     if typed is None or typed == "never":
         return None
     parts = re.fullmatch(r"([1-9][0-9]{0,5})([hdw])", typed)
@@ -179,7 +178,7 @@ def _expiry(typed: str | None) -> int | None:
 
 
 def shown(name: str, value: Any) -> str:
-    """A field of an answer, for a column of a list."""
+    """Format a field of an answer for a column of a list."""
     if isinstance(value, list):
         return ",".join(value)
     if isinstance(value, int):
@@ -190,7 +189,7 @@ def shown(name: str, value: Any) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows in columns."""
+    """Align rows in columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -1,4 +1,4 @@
-"""Options of commands that ask about one run: which, and whom."""
+"""Options shared by commands about one run: which run, and which server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """Declare which run is meant."""
     parser.add_argument(
         "run",
         nargs="?",
@@ -22,7 +21,7 @@ THE_ONE_HERE = "the one that runs on the data directory, else AMPMON_URL"
 
 
 def add_server(parser: argparse.ArgumentParser, unless_named: str = WHERE_RUNS_REPORT) -> None:
-    """Declare who is asked; ``unless_named`` is whom it is without ``--url``, in words."""
+    """Add the options that name the server. ``unless_named`` says in words which one is used without ``--url``."""
     parser.add_argument("--url", help=f"the server to ask ({unless_named})")
     parser.add_argument("--data-dir", type=Path, help="where its data lies (AMPMON_DIR)")
     parser.add_argument(

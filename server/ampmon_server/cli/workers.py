@@ -1,7 +1,4 @@
-"""Several server processes on one listening socket: starts them, replaces who dies or all in turn, ends all.
-
-Serves nothing itself.
-"""
+"""Runs several server processes on one listening socket: starts, replaces and stops them."""
 
 from __future__ import annotations
 
@@ -31,11 +28,11 @@ from ampmon_server.store import Unusable
 
 
 KILL_SECONDS = END_SECONDS + 1
-"""After so long who was asked to stop is killed."""
+"""A worker that has not stopped after this long is killed."""
 START_SECONDS = 60
-"""A worker that takes another's place serves within so long, or the other stays."""
+"""A replacement must serve within this time, or the old worker stays."""
 _SOON_S = 5.0
-"""Who dies within so long after its start is replaced after a pause, each time a longer one."""
+"""A worker that dies this soon after its start is replaced after a pause, which grows each time."""
 _PAUSE_S, _PAUSE_MAX_S = 0.5, 30.0
 _LOOK_S = 0.05
 _CANNOT_START = 2
@@ -45,26 +42,26 @@ _spawn = multiprocessing.get_context("spawn")
 
 
 class _Stopped(Exception):
-    """A signal said stop."""
+    """A signal asked to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Worker:
-    """A process, and a line on which it says that it serves, and hears when another has taken its place."""
+    """A process and a pipe. The worker reports on it that it serves, and is told on it to hand over."""
 
     process: SpawnProcess
-    line: Any  # of a class that hangs on the system
+    line: Any  # its class depends on the system
     began: float = field(default_factory=time.monotonic)
 
     def serves(self) -> bool:
-        """Whether it has said so; to be asked until it has."""
+        """Whether the worker has reported that it serves. Reading consumes the report, so True is returned once."""
         with suppress(EOFError):
             return bool(self.line.poll() and self.line.recv())
         return False
 
 
 class Workers:
-    """A context in which so many processes serve; `keep` stays until a signal says stop."""
+    """A context that runs ``count`` server processes. `keep` blocks until a signal asks to stop."""
 
     def __init__(self, settings: Settings, listener: socket.socket, count: int) -> None:
         self._settings = settings
@@ -94,7 +91,7 @@ class Workers:
             _end(process)
 
     def keep(self) -> None:
-        """Replace whoever dies, and on SIGHUP all of them in turn, until a signal says stop."""
+        """Replace workers that die, and on SIGHUP all workers in turn. Blocks until a signal asks to stop."""
         with suppress(_Stopped):
             while True:
                 for sentinel in self._wait(self._running):
@@ -103,7 +100,7 @@ class Workers:
                     self._renew()
 
     def _wait(self, sentinels: Iterable[int], seconds: float | None = None) -> list[int]:
-        """Whose process has ended; nobody's after so long, or where a signal says renew. Raises _Stopped."""
+        """Return the sentinels of ended processes, none after a timeout or SIGHUP. Raises _Stopped."""
         ready = wait([self._signals, *sentinels], seconds)
         if self._signals in ready:
             if self._signals.recv():
@@ -112,7 +109,6 @@ class Workers:
         return [each for each in ready if isinstance(each, int)]
 
     def _replace(self, sentinel: int) -> None:
-        """Start another in place of one that died."""
         worker = self._running.pop(sentinel)
         worker.process.join()
         if time.monotonic() - worker.began > _SOON_S:
@@ -127,7 +123,7 @@ class Workers:
         self._start()
 
     def _renew(self) -> None:
-        """Let each worker go once another serves in its place; where that does not come up all stay as they are."""
+        """Replace each worker once its successor serves. If a successor does not start, keep the remaining workers."""
         self._renewal = False
         before = list(self._running.items())
         for sentinel, old in before:
@@ -136,14 +132,14 @@ class Workers:
                 _end(self._running.pop(new.process.sentinel).process)
                 _log.error("ampmon serve: no worker comes up: those that are there go on")
                 return
-            with suppress(OSError):  # it has died meanwhile
+            with suppress(OSError):  # the old worker has died meanwhile
                 old.line.send(None)
             self._until(lambda: False, sentinel, KEEP_ALIVE_SECONDS + KILL_SECONDS)
             _end(self._running.pop(sentinel).process)
         _log.info("ampmon serve: %d workers were replaced, one after the other", len(before))
 
     def _until(self, done: Callable[[], bool], sentinel: int, seconds: float) -> bool:
-        """Wait until it is done, or the process has ended, or for so long; whether it is done. Raises _Stopped."""
+        """Wait until ``done``, the end of the process or a timeout. Return whether it is done. Raises _Stopped."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if done():
@@ -176,7 +172,7 @@ def _end(process: SpawnProcess) -> None:
 
 
 def _serve(settings: Settings, listener: socket.socket, line: Any, folder: str) -> None:
-    """What a worker does, in the working directory ``folder``: paths in the settings may be relative."""
+    """The main function of a worker. ``folder`` is its working directory: paths in the settings may be relative."""
     os.chdir(folder)
     logs.set_up(settings.log_format)
     try:
@@ -195,7 +191,7 @@ def _serve(settings: Settings, listener: socket.socket, line: Any, folder: str) 
 
 
 def _end_when_replaced(process: ServerProcess, line: Any) -> None:
-    """Stop when another has taken this one's place, or the process is gone that would say so, however it ended."""
+    """Stop the worker when another has replaced it, or when the parent process has ended for any reason."""
     with suppress(EOFError, OSError):
         line.recv()
         process.hand_over()

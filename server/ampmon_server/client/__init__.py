@@ -1,4 +1,4 @@
-"""Asks for what is known of a run: a server that was named or that runs, else one of its own on the data directory."""
+"""Queries a server about runs: a named one, a running one, or an embedded one started on the data directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor reads of a server's answers; what else they hold is left alone."""
+"""The parts of a server's answers that the command line reads. Other fields are ignored."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ GOING_ON = {"running", "silent"}
 """Statuses of runs that can be stopped."""
 
 RECOMMENDED = "Recommended:"
-"""Above the one fix of a run that is not second to another."""
+"""Heading of a fix that is not an alternative to another fix."""
 
 
 class StreamAnswer(msgspec.Struct, frozen=True):
-    """A scaler on one rank; ``stream`` is its number in addresses of the page."""
+    """A scaler on one rank. ``stream`` is its number in page addresses."""
 
     stream: str
     scaler: str
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A summary. ``started`` is in microseconds since the epoch."""
+    """The summary of a run. ``started`` is in microseconds since the epoch."""
 
     run_id: str
     project: str
@@ -46,7 +46,7 @@ class RunsAnswer(msgspec.Struct, frozen=True):
 
 
 class TrainingAnswer(msgspec.Struct, frozen=True):
-    """What of the training counted, in one sentence."""
+    """The share of the training that counted, in one sentence."""
 
     sentence: str = ""
 
@@ -62,7 +62,7 @@ class Diagnosed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingAnswer(msgspec.Struct, frozen=True):
-    """A policy, and what it is set to; None is what it does not have."""
+    """A policy and its settings. None marks a setting that the policy does not have."""
 
     name: str
     init_scale: float | None = None
@@ -72,7 +72,7 @@ class SettingAnswer(msgspec.Struct, frozen=True):
 
 
 class SkipsAnswer(msgspec.Struct, frozen=True):
-    """Updates that are skipped; ``known``: the band from ``low`` to ``high`` is narrow enough to be an answer."""
+    """Estimated skipped updates. ``known``: the band from ``low`` to ``high`` is narrow enough to be an answer."""
 
     low: int
     expected: float
@@ -81,14 +81,14 @@ class SkipsAnswer(msgspec.Struct, frozen=True):
 
 
 class SpentAnswer(msgspec.Struct, frozen=True):
-    """How many updates are made at a scale."""
+    """How many updates run at a scale."""
 
     scale: float
     updates: float
 
 
 class SimulationAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A run under a policy. Shares are 0..1 of gradient elements, None where the run was not sampled."""
+    """A run under a policy. Fractions are 0..1 of gradient elements, or None if the run was not sampled."""
 
     policy: SettingAnswer
     skips: SkipsAnswer
@@ -102,7 +102,7 @@ class SimulationAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Simulated(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of GET /runs/{run_id}/simulate; ``whole`` says whether all updates of the run were replayed."""
+    """The answer of GET /runs/{run_id}/simulate. ``whole``: all updates of the run were replayed."""
 
     first: int
     last: int
@@ -114,7 +114,7 @@ class Simulated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(body: bytes, kind: type[Answer]) -> Answer:
-    """The answer in ``body``. Raises Unanswered where it is not one."""
+    """Decode ``body`` as ``kind``. Raises Unanswered if it does not match."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""Which run is meant: by its id, the beginning of one, a name, or none at all."""
+"""Chooses a run by its id, the start of an id, its name, or `latest`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NEAR = 5
 
 
 def choose(server: Asking, wanted: str, *, archived_first: bool = False) -> Run:
-    """The run that ``wanted`` names: of several with one name the newest, and one that is archived after others.
+    """Return the run that ``wanted`` names: the newest if several share a name. Archived runs are searched last.
 
-    Raises Unanswered, naming what is near.
+    With ``archived_first`` they are searched first. Raises Unanswered, which lists similar runs.
     """
     if wanted == LATEST:
         return _newest(server)
@@ -34,7 +34,7 @@ def choose(server: Asking, wanted: str, *, archived_first: bool = False) -> Run:
 
 
 def _among(runs: list[Run], wanted: str) -> Run | None:
-    """Raises Unanswered where several ids begin with it."""
+    """Return the run of that name or id, or None. Raises Unanswered if several ids start with ``wanted``."""
     named = [run for run in runs if run.name == wanted]
     begun = [run for run in runs if run.run_id.startswith(wanted.lower())]
     if named:
@@ -64,7 +64,7 @@ def _of_id(server: Asking, run_id: UUID) -> Run:
 
 
 def _all(server: Asking, *, archived: bool = False) -> Iterator[Run]:
-    """Every run that is archived, or not, the newest first."""
+    """All archived or all other runs, newest first."""
     fields = {"limit": str(_PAGE), "archived": str(archived).lower()}
     while True:
         page = read(server.get("/runs", fields), RunsAnswer)
@@ -82,7 +82,7 @@ def _whole_id(wanted: str) -> UUID | None:
 
 
 def _near(wanted: str, runs: list[Run]) -> str:
-    """The runs whose name or id is like what was typed, else the newest."""
+    """The runs with a similar name or id, or else the newest, as the end of an error message."""
     if not runs:
         return ", and none at all yet"
     words = {run.name: run for run in reversed(runs)} | {run.run_id: run for run in runs}

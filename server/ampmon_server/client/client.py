@@ -1,4 +1,4 @@
-"""Asks a server for answers, with its token. Knows what keeps an answer from coming, not what answers say."""
+"""An HTTP client of the server's API with a token. It explains failed requests, but does not decode answers."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from ampmon.transport.proof import WRONG_PROOF, ProvenPool
 
 
 TIMEOUT_S = 60.0
-"""A diagnosis takes less than a second, however long the run; a busy server may let it wait."""
+"""A diagnosis takes less than a second for a run of any length, but a busy server may delay it."""
 
 
 class Unanswered(Exception):
-    """There is no answer to be had; the message says why, and what to do. It may quote a server: it is plain text."""
+    """The request got no usable answer. The message says why and what to do.
+
+    It may quote a server, so `plain` makes it safe to print.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(plain(message, TEXT_MAX))
 
 
 class RequestRefused(Unanswered):
-    """The server answered, and not with what was asked for."""
+    """The server answered with an error status."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -34,11 +37,11 @@ class RequestRefused(Unanswered):
 
 
 class Asking:
-    """A server at ``url``. A context: its connections are closed at the end.
+    """A connection to the server at ``url``. Use it as a context manager, which closes its connections.
 
-    ``page`` is where a browser finds it, None where it is gone once it has been asked. ``may_be_framed``, once
-    something was asked, says whether it lets other pages show it in a frame. ``catch_up`` has it take in what waits in
-    spools by now, where nobody else does; it blocks.
+    ``page`` is the address for a browser, or None if the server ends with this session. ``may_be_framed`` says, after a
+    request, whether the server lets other pages show it in a frame. ``catch_up`` imports the records that now wait in
+    spools, if no other process sends them; it blocks.
     """
 
     def __init__(
@@ -74,12 +77,12 @@ class Asking:
         self._http.close()
 
     def get(self, path: str, fields: dict[str, str] | None = None) -> bytes:
-        """What the server has at a path under /api/v1. Blocks; raises Unanswered."""
+        """Return the answer at a path under /api/v1. Blocks. Raises Unanswered."""
         return self._ask("GET", path, fields)
 
     @contextmanager
     def stream(self, path: str, fields: dict[str, str]) -> Iterator[urllib3.BaseHTTPResponse]:
-        """An answer of any length, to be read piece by piece. Blocks; raises Unanswered, also where it breaks off."""
+        """Yield an answer of any length, to be read in pieces. Blocks. Raises Unanswered, also if it breaks off."""
         answer = self._request("GET", f"/api/v1{path}", fields, preload=False)
         try:
             yield answer
@@ -89,23 +92,23 @@ class Asking:
             answer.close()
 
     def alive(self) -> None:
-        """Make sure that somebody answers who takes the token. Blocks; raises Unanswered."""
+        """Check that a server answers and accepts the token. Blocks. Raises Unanswered."""
         self._ask("GET", "/healthz", under="")
 
     def ready(self) -> None:
-        """Make sure that the server can do its work. Blocks; raises Unanswered, which says what it cannot."""
+        """Check that the server is ready. Blocks. Raises Unanswered, which says what is not ready."""
         self._ask("GET", "/readyz", under="")
 
     def post(self, path: str, body: object = None) -> bytes:
-        """What the server makes at a path under /api/v1, of ``body`` as JSON. Blocks; raises Unanswered."""
+        """Post ``body`` as JSON to a path under /api/v1 and return the answer. Blocks. Raises Unanswered."""
         return self._ask("POST", path, body=None if body is None else msgspec.json.encode(body))
 
     def patch(self, path: str, body: object) -> bytes:
-        """What a path under /api/v1 has, changed as ``body`` says. Blocks; raises Unanswered."""
+        """Patch the resource at a path under /api/v1 with ``body`` and return the answer. Blocks. Raises Unanswered."""
         return self._ask("PATCH", path, body=msgspec.json.encode(body))
 
     def delete(self, path: str) -> None:
-        """Let the server forget what is at a path under /api/v1. Blocks; raises Unanswered."""
+        """Delete the resource at a path under /api/v1. Blocks. Raises Unanswered."""
         self._ask("DELETE", path)
 
     def _ask(
@@ -138,12 +141,12 @@ class Asking:
                 retries=False,
                 preload_content=preload,
             )
-        except Unreachable as error:  # it does not prove who it is
+        except Unreachable as error:  # it does not prove that it holds the token
             if str(error) == WRONG_PROOF:
                 raise RequestRefused(401, f"{self._not_accepted} ({error})") from None
             raise Unanswered(f"{self.url}: {error}") from None
         except (urllib3.exceptions.HTTPError, ValueError) as error:
-            # Its message may quote what was sent.
+            # Do not show the error's message: it may quote what was sent.
             if isinstance(error, urllib3.exceptions.SSLError):
                 raise Unanswered(
                     f"{self.url} shows no certificate that is trusted here: name its authority's in SSL_CERT_FILE"

@@ -1,4 +1,4 @@
-"""Serves a data directory on a port of its own for as long as the doctor asks, where no server runs on it."""
+"""Serves a data directory on a free port of 127.0.0.1 while a command runs, when no other server runs on it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ START_S = 30.0
 
 @contextmanager
 def alone(settings: Settings, *, announced: bool = False) -> Iterator[Asking]:
-    """A server for one who asks, with what waits for it in spools taken in. Raises Unanswered.
+    """Start a server for one command, and import the records that wait for it in spools. Raises Unanswered.
 
-    ``announced`` lets others find it on the data directory: it keeps them from the file.
+    With ``announced``, other commands can find and use it. They need it, because it locks the database file.
     """
     left = waiting(settings.data_directory)
     if not left and not (settings.server_directory / "ampmon.db").exists():
@@ -61,7 +61,10 @@ def alone(settings: Settings, *, announced: bool = False) -> Iterator[Asking]:
 
 @contextmanager
 def filled(fill: Callable[[str, str], object]) -> Iterator[Asking]:
-    """A server on a new database, to which ``fill`` sends records, given its address and token. Nothing of it stays."""
+    """Start a server on a temporary database, which ``fill`` fills, given the server's address and token.
+
+    The database is deleted at the end.
+    """
     with tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder:
         service = Service.open(Settings(data_directory=Path(folder) / "data", judging=False))
         try:

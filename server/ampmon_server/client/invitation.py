@@ -1,4 +1,4 @@
-"""Opens a browser at a one-time link, which no command line shows: other users of a machine can read those."""
+"""Opens a browser at a one-time link through a file, because other users of a machine can read command lines."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ _PAGE = """<!DOCTYPE html>
 
 
 class Invitation:
-    """A file, readable by its owner only, that leads a browser to a link."""
+    """An HTML file that redirects a browser to a link. Only its owner can read it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def open(self) -> None:
-        """Show it in the user's browser."""
         webbrowser.open(self._path.as_uri())
 
 
 @contextmanager
 def invitation(link: str, directory: Path) -> Iterator[Invitation]:
-    """One in ``directory``, removed at the end."""
+    """Write an invitation to ``directory`` and remove it at the end."""
     handle, name = tempfile.mkstemp(prefix="open-", suffix=".html", dir=directory)  # mode 0600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Where answers come from: the server that was named, the one that runs on the data directory, else its database."""
+"""Finds the server to query: a named one, the one running on the data directory, or else an embedded one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def answering(
     *,
     for_long: bool = False,
 ) -> Iterator[Asking]:
-    """Whoever can be asked: the server at ``url``, else for the data directory. Raises Unanswered.
+    """A client of the server at ``url``, or else of one for the data directory. Raises Unanswered.
 
-    Who asks ``for_long`` where no server runs lets others ask the same one meanwhile.
+    ``for_long``: if this starts an embedded server, other commands can use it meanwhile.
     """
     try:
         options = resolve(url=url, dir=data_dir)
@@ -44,7 +44,7 @@ def answering(
 
 
 def _running(settings: Settings, options: RunOptions) -> str | None:
-    """The address of the server that runs on the data directory, if one does: one that was killed leaves it behind."""
+    """Return the address of the running server, or None. It sends a request: a killed server leaves its address."""
     url = server_address(settings.data_directory)
     if url is None:
         return None
@@ -59,7 +59,7 @@ def _running(settings: Settings, options: RunOptions) -> str | None:
 
 
 def held_token(settings: Settings) -> str:
-    """What the named file holds, whosever it is, else the data directory's own. Raises OSError and ValueError."""
+    """Read the named token file, whoever owns it, or else the data directory's own. Raises OSError and ValueError."""
     named = settings.token_file
     held = private.read(settings.data_directory / "token") if named is None else named.read_bytes()
     return held.decode("ascii").strip()

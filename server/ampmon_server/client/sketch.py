@@ -1,4 +1,4 @@
-"""The loss scale as a line of block characters, taken from the page's own chart. Pure."""
+"""Draws the loss scale as a line of block characters, from the data of the page's own chart."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from ampmon_server.client.client import Unanswered
 BLOCKS = "▁▂▃▄▅▆▇█"
 SKIP, NO_SKIP, HOLE = "╵", " ", " "
 BINADES = 4.0
-"""A scale that moves less than this is not drawn as if it moved more."""
+"""Least height of the drawing, in powers of two, so that a small change of scale looks small."""
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """``line`` is log2 of the scale from the run's first update to its last, of each column the lowest.
+    """``line`` shows log2 of the scale over the run's updates, the lowest value in each column.
 
-    ``marks``, as long as the line, has a tick below each column with skips. ``low`` and ``high`` are its extremes.
+    ``marks``, as long as the line, has a tick below each column with skips. ``low`` and ``high`` are the extremes of
+    log2 of the scale.
     """
 
     line: str = ""
@@ -35,7 +36,7 @@ class Sketch:
 
 
 def sketch(figure: bytes, columns: int) -> Sketch:
-    """A sketch of the answer of GET /runs/{run_id}/figures/scale; an empty one where it draws nothing."""
+    """Sketch the answer of GET /runs/{run_id}/figures/scale. The sketch is empty if the chart has no data."""
     try:
         traces = {trace["name"]: trace for trace in msgspec.json.decode(figure)["data"]}
         x, y = (_array(traces["loss scale"][axis]) for axis in "xy")
@@ -58,7 +59,7 @@ def sketch(figure: bytes, columns: int) -> Sketch:
 
 
 def _array(values: Any) -> Floats:
-    """A typed array of Plotly's, or a list."""
+    """Decode one of Plotly's typed arrays, or a list."""
     if isinstance(values, dict):
         found = np.frombuffer(b64decode(values["bdata"]), f"<{values['dtype']}")
         return found.astype(np.float64)
@@ -66,14 +67,14 @@ def _array(values: Any) -> Floats:
 
 
 def _column(x: Floats, places: Floats, columns: int) -> npt.NDArray[np.int64]:
-    """In which column each of ``places`` is, where ``x`` goes from the first to the last."""
+    """The column of each of ``places``, where ``x`` spans all columns."""
     share = (places - x[0]) / max(x[-1] - x[0] + 1, 1)
     column: npt.NDArray[np.int64] = np.clip((share * columns).astype(np.int64), 0, columns - 1)
     return column
 
 
 def _lowest(column: npt.NDArray[np.int64], y: Floats, columns: int) -> Floats:
-    """The lowest height in each column, NaN where steps are missing; one without a point has that of the one before."""
+    """The lowest height in each column, NaN where steps are missing. A column without points repeats the one before."""
     lowest = np.full(columns, np.nan)
     last, before = np.nan, -1
     for at, height in zip(column.tolist(), y.tolist(), strict=True):
@@ -84,7 +85,7 @@ def _lowest(column: npt.NDArray[np.int64], y: Floats, columns: int) -> Floats:
 
 
 def _levels(heights: Floats) -> list[int]:
-    """Which block each height is; -1 for a hole."""
+    """The index of each height's block, -1 for a hole."""
     low, high = np.nanmin(heights), np.nanmax(heights)
     room = max(high - low, BINADES)
     share = (heights - (low + high - room) / 2) / room

@@ -1,4 +1,4 @@
-"""Stores what waits in the spools of a data directory, and what is written there meanwhile. Leaves the spools alone."""
+"""Imports the records that wait in a data directory's spools, and those written meanwhile. Never changes a spool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ampmon_server.settings import LOOPBACK
 
 
 def waiting(directory: Path) -> list[Path]:
-    """The spools that wait for a server on this machine, or for none."""
+    """The spools whose records are for a server on this machine, or were recorded offline."""
     try:
         return [path for path in spools(directory) if _is_ours(Destination.read(path))]
     except OSError:
@@ -36,9 +36,9 @@ def _host(url: str) -> str | None:
 
 @dataclass
 class TakingIn:
-    """Copies of spools in ``folder``, from which the server at ``url`` is sent what it does not have yet.
+    """Copies spools to ``folder`` and sends to the server at ``url`` what it does not have yet.
 
-    The spools stay for whoever is to send them: a record that comes twice is stored once.
+    The spools stay for their own sender. The server stores a repeated record once.
     """
 
     directory: Path
@@ -47,15 +47,15 @@ class TakingIn:
     token: str
     records: int = 0
     _copied: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Of each spool how many bytes of each segment were copied."""
+    """For each spool, the bytes copied of each segment."""
 
     def take(self) -> int:
-        """Send what is new; of how many spools something is left. Raises AmpmonError and OSError."""
+        """Send new records. Return how many spools are not fully sent. Raises AmpmonError and OSError."""
         for path in waiting(self.directory):
             try:
                 self._copy(path)
             except (OSError, shutil.Error):
-                continue  # its sender has just sent it
+                continue  # its sender deleted it just now
         copies = [spool for name in self._copied for spool in self._copies_of(name)]
         sync = Sync(copies, lambda _: HttpTransport(self.url, token=self.token))
         left = [each for each in sync.run() if each.problem is not None]
@@ -63,15 +63,15 @@ class TakingIn:
         return len(left)
 
     def _place(self, name: str) -> Path:
-        return self.folder / f"of-{name}"  # a folder that is called as a spool is taken for one
+        return self.folder / f"of-{name}"  # a folder with a spool's name would be taken for a spool
 
     def _copies_of(self, name: str) -> list[Path]:
-        """Where the copy of a spool lies, which is renamed as it is sent; none once all of it was."""
+        """The path of a spool's copy, which is renamed while it is sent. Empty once all of it was sent."""
         place = self._place(name)
         return (spools_at(place) or []) if place.exists() else []
 
     def _copy(self, path: Path) -> None:
-        """Copy a spool, or only what was appended to it, for its copy is sent from where it was."""
+        """Copy a spool, or append what is new to its copy, which keeps how far it was sent."""
         marks = [file for file in path.iterdir() if file.is_file() and file.suffix != SUFFIX]
         sizes = {number: segment_path(path, number).stat().st_size for number in segments(path)}
         before = self._copied.get(path.name)
@@ -84,14 +84,14 @@ class TakingIn:
             }
         elif copies:
             _append(path, copies[0], before, sizes)
-            # One of them says that nothing follows: it was there before the sizes were looked up.
+            # One of them marks the end of the spool. It was listed before the sizes, so they are final if it exists.
             for file in marks:
                 if not (copies[0] / file.name).exists():
                     shutil.copy2(file, copies[0])
 
 
 def _append(path: Path, copy: Path, copied: dict[int, int], sizes: dict[int, int]) -> None:
-    """Bring a copy up to ``sizes``; of those segments of which all was ``copied`` it may be rid already."""
+    """Append to a copy up to ``sizes``. Fully copied segments may already be deleted from the copy."""
     for number, size in sizes.items():
         start = copied.get(number, 0)
         if size > start:
@@ -104,7 +104,7 @@ def _append(path: Path, copy: Path, copied: dict[int, int], sizes: dict[int, int
 
 
 def take_in(spools: TakingIn) -> str:
-    """Take in what waits; how much, in words. Does not raise what reading a spool may."""
+    """Import waiting records. Return how many, in words, or why a spool could not be read. Never raises for that."""
     try:
         left = spools.take()
     except (AmpmonError, OSError) as error:

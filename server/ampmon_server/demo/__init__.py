@@ -1,6 +1,6 @@
-"""`ampmon demo`: a real fp16 training, small enough for any machine, and the page that shows what happens in it.
+"""`ampmon demo`: a real fp16 training, small enough for any machine, with the page that shows it.
 
-Importing this loads no torch; only running the demo does.
+Importing this module does not load torch. Running the demo does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from ampmon.system.installing import install
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the demo's options."""
     parser.add_argument(
         "--steps",
         type=_count,
@@ -53,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the demo until it is done or interrupted; returns the exit code."""
+    """Run the demo until it is done or interrupted. Return the exit code."""
     if importlib.util.find_spec("torch") is None:
         print(
             f"ampmon demo trains a model, which needs PyTorch: {install('torch')}",
@@ -62,7 +61,7 @@ def main(arguments: argparse.Namespace) -> int:
         return 1
     from ampmon_server.demo.interrupt import Interrupt
 
-    # Before torch is loaded, which takes seconds in which somebody may think better of it.
+    # Before torch is loaded: that takes seconds, in which the user may press Ctrl-C.
     with Interrupt() as interrupt:
         from ampmon_server.demo import session
 

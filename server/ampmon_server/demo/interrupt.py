@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish, not an exception: what runs ends its current update, and what is recorded is delivered."""
+"""Turns Ctrl-C into a flag, so that the current update is finished and its records are delivered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 
 
 class Interrupt:
-    """While it is entered, Ctrl-C and SIGTERM set it; a second one interrupts at once. For the main thread."""
+    """While entered, the first Ctrl-C or SIGTERM sets it, and a second one raises KeyboardInterrupt.
+
+    For the main thread only.
+    """
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -25,11 +28,10 @@ class Interrupt:
             signal.signal(number, handler)
 
     def __bool__(self) -> bool:
-        """Whether somebody wants it to end."""
         return self._event.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait, at most so long, for somebody to want it to end; returns whether they do."""
+        """Wait at most ``seconds`` for an interrupt. Return whether there was one."""
         return self._event.wait(seconds)
 
     def _wished(self, number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""A small character-level GPT. Knows nothing of precision: autocast and the scaler stay outside."""
+"""A small character-level GPT. Autocast and the scaler stay outside the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attentio
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """How large the model and its batches are; ``context`` and ``batch`` in characters and in windows."""
+    """The size of the model and its batches. ``context`` is in characters, ``batch`` in windows."""
 
     layers: int
     heads: int
@@ -20,7 +20,7 @@ class ModelSize:
     batch: int
 
 
-# fp16 products have no fast kernel on most CPUs: this one takes 50 to 100 ms an update on one core.
+# Most CPUs have no fast kernel for fp16 products: this size takes 50 to 100 ms an update on one core.
 SMALL = ModelSize(layers=4, heads=4, width=48, context=32, batch=4)
 LARGE = ModelSize(layers=6, heads=6, width=384, context=256, batch=32)
 
@@ -48,7 +48,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Predicts each next character."""
+    """Predicts the next character at each position."""
 
     def __init__(self, characters: int, size: ModelSize) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class GPT(nn.Module):
         self.apply(_initialise)
 
     def forward(self, characters: Tensor, following: Tensor) -> Tensor:
-        """The mean loss, in nats per character, of predicting ``following``; both are int64 [batch, context]."""
+        """Return the mean loss of predicting ``following``, in nats per character. Both are int64 [batch, context]."""
         positions = torch.arange(characters.shape[1], device=characters.device)
         stream = self.characters(characters) + self.positions(positions)
         for block in self.blocks:

@@ -1,4 +1,4 @@
-"""Reads back from the server what it stored of the run, and says what is new: so that the words are the page's."""
+"""Reads the run back from the server and prints what is new, so the terminal and the page show the same numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOK_S = 0.5
 
 
 class Narrator:
-    """Tells the story of one run. Asks at most twice a second; a server that does not answer is asked again later."""
+    """Tells the story of one run. Queries at most twice a second, and retries later if the server does not answer."""
 
     def __init__(self, service: DemoServer, run_id: str, say: Callable[[str], None]) -> None:
         self._service = service
@@ -25,7 +25,7 @@ class Narrator:
         self._next_look = 0.0
 
     def look(self, *, now: bool = False) -> None:
-        """Say what is new, unless it is too early to ask. Blocks for one request, a few milliseconds."""
+        """Print what is new, unless it is too early to ask. Blocks for one request, and one more for each new skip."""
         if not now and time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + LOOK_S

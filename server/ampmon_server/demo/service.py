@@ -1,4 +1,4 @@
-"""The server that the demo reports to: one that serves its data directory already, or an `ampmon serve` of its own."""
+"""The server that the demo reports to: one that already serves its data directory, or one that it starts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ STOP_S = 10.0
 
 
 class ServiceError(Exception):
-    """There is no server to report to; the message says why, in one line."""
+    """There is no server to report to. The message says why, in one line."""
 
 
 class DemoServer:
-    """A server, asked with the token of its data directory. ``own`` if the demo started it: then `stop` ends it."""
+    """A server, queried with the token of its data directory. ``own`` if the demo started it; then `stop` ends it."""
 
     def __init__(self, directory: Path, port: int) -> None:
         self.url = f"http://{HOST}:{port}"
@@ -39,7 +39,7 @@ class DemoServer:
         return self._process is not None
 
     def ask(self, path: str, method: str = "GET") -> Any:
-        """The JSON that the server answers to a path under /api/v1; None where it does not, or not with this token."""
+        """Return the JSON answer of a path under /api/v1, or None if the server fails or rejects the token."""
         try:
             token = private.read(self._directory / "token").decode().strip()
             with Asking(self.url, token, timeout_s=2.0) as server:
@@ -48,19 +48,19 @@ class DemoServer:
             return None
 
     def login_link(self) -> str:
-        """A new address that brings one browser in, once; the plain address where the server makes none."""
+        """A one-time sign-in link, or the plain address if the server makes none."""
         made = self.ask("/login-links", "POST")
         return str(made["url"]) if made else self.url
 
     def serves_here(self) -> bool:
-        """Whether it answers, and serves this data directory: no other server knows its token."""
+        """Whether a server answers and serves this data directory: no other server accepts its token."""
         return self.ask("/runs?limit=1") is not None
 
     def start(self, stopping: Callable[[], bool]) -> None:
-        """Start `ampmon serve` and wait until it answers. Raises ServiceError, with what it printed, if it does not."""
+        """Start `ampmon serve` and wait until it answers. Raises ServiceError with its output if it does not."""
         options = ("--port", str(self._port), "--data-dir", str(self._directory))
         with tempfile.TemporaryFile() as printed:
-            # A session of its own: Ctrl-C in the terminal is the demo's, which ends the server last.
+            # A session of its own: Ctrl-C in the terminal reaches only the demo, which stops the server last.
             self._process = subprocess.Popen(
                 interpreter.command("ampmon_server.cli", "serve", *options),
                 stdin=subprocess.DEVNULL,
@@ -80,11 +80,11 @@ class DemoServer:
             raise ServiceError(said or "ampmon serve did not come up, and said nothing")
 
     def running(self) -> bool:
-        """Whether the process that the demo started is still there."""
+        """Whether the process that the demo started is alive."""
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """End the server if the demo started it, and wait for it."""
+        """Stop the server if the demo started it, and wait for it to end."""
         if self._process is None:
             return
         self._process.terminate()
@@ -97,9 +97,9 @@ class DemoServer:
 
 
 def find_or_start(directory: Path, port: int | None, stopping: Callable[[], bool]) -> DemoServer:
-    """A server of ``directory`` at ``port``: one that is there, else a new one. Raises ServiceError.
+    """Return the server of ``directory`` at ``port``, or start one. Raises ServiceError.
 
-    Without a port it is the usual one, or a free one where something else has that.
+    Without a port, use the default port, or a free one if another program uses the default.
     """
     service = DemoServer(directory, port or DEFAULT_PORT)
     if service.serves_here():
@@ -112,7 +112,7 @@ def find_or_start(directory: Path, port: int | None, stopping: Callable[[], bool
 
 def _is_taken(port: int) -> bool:
     with socket.socket() as listener:
-        # As servers do: a port that was just given back is not taken.
+        # As servers do, so that a port released just now counts as free.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HOST, port))

@@ -1,4 +1,4 @@
-"""The demo from beginning to end: a server, a training that reports to it, and a terminal that says what happens."""
+"""Runs the demo from start to end: a server, a training that reports to it, and the terminal output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DESCRIPTION = (
 
 
 def run(arguments: argparse.Namespace, interrupt: Interrupt) -> int:
-    """Run the demo; returns the exit code: 0 also where it was interrupted."""
+    """Run the demo. Return the exit code, which is 0 also after an interrupt."""
     console = Console(highlight=False)
     directory = Path(arguments.data_dir or data_directory()).expanduser().absolute()
     try:
@@ -137,7 +137,7 @@ def _progress_bar(console: Console) -> Progress:
 
 
 def has_display(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a browser that is opened is seen; a text browser would take the terminal over."""
+    """Whether a graphical browser can open. A text browser would take over the terminal."""
     if sys.platform in {"darwin", "win32"}:
         return True
     return bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))

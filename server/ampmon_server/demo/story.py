@@ -1,4 +1,4 @@
-"""What there is to see, in words, as it happens: pure functions of what the server stored. Knows no terminal."""
+"""Describes in words what happens in the run. Pure functions of what the server stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SKIPS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An update as the server has it; the share is None where the gradients were not sampled."""
+    """An update as the server stores it. The fraction is None if the gradients were not sampled."""
 
     step: int
     scale: float
@@ -33,7 +33,7 @@ def rows(columns: dict[str, list[Any]]) -> list[Row]:
 
 
 class Story:
-    """Says each thing once: the share at each new scale, the end of underflow, the first skips."""
+    """Tells each thing once: the subnormal share at each new scale, the end of underflow, the first skips."""
 
     def __init__(self) -> None:
         self._highest = 0.0
@@ -41,7 +41,7 @@ class Story:
         self._skips = 0
 
     def lines_for(self, row: Row, culprit: str | None = None) -> Iterator[str]:
-        """What an update adds to the story; ``culprit`` is the parameter that overflowed first, where it is known."""
+        """Yield the lines that an update adds. ``culprit`` is the parameter that overflowed first, if known."""
         if row.subnormal_fraction is not None and row.scale > self._highest and not row.skipped:
             yield from self._climbed(row.scale, row.subnormal_fraction)
         if row.skipped:
@@ -80,7 +80,7 @@ class Story:
 
 
 def power(scale: float) -> str:
-    """A scale in words: ``65 536 = 2¹⁶``."""
+    """Format a scale: ``65 536 = 2¹⁶``."""
     mantissa, exponent = math.frexp(scale)
     plain = f"{scale:,.0f}".replace(",", " ") if scale >= 1 else f"{scale:g}"
     return f"{plain} = {two_to(exponent - 1)}" if mantissa == 0.5 and scale != 1 else plain

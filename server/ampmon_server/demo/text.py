@@ -1,4 +1,4 @@
-"""The demo's data: the source text of Python's own standard library, as numbers. Knows nothing of training."""
+"""The demo's training data: the source text of Python's standard library, as numbers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 
-# What Python source is written in; everything else, such as an author's umlaut, is left out.
+# Printable ASCII and newline. Other characters of the source, such as umlauts in names, are dropped.
 ALPHABET = "\n" + "".join(map(chr, range(ord(" "), ord("~") + 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text as one long row of indices into ALPHABET, uint8, on the device that trains."""
+    """A text as one row of uint8 indices into ALPHABET, on the training device."""
 
     characters: Tensor
     files: int
 
     def batch(self, size: int, context: int) -> tuple[Tensor, Tensor]:
-        """``size`` random windows, int64 [size, context], and the characters that follow each, likewise."""
+        """Return ``size`` random windows and the characters that follow each position, both int64 [size, context]."""
         starts = torch.randint(len(self.characters) - context, (size, 1))
         places = (starts + torch.arange(context + 1)).to(self.characters.device)
         windows = self.characters[places].long()
@@ -30,7 +30,7 @@ class Text:
 
 
 def load(device: str, library: Path | None = None) -> Text:
-    """The modules of the standard library, one after another. Raises FileNotFoundError where they have no source."""
+    """Return the modules of the standard library, concatenated. Raises FileNotFoundError if their source is missing."""
     library = library or Path(sysconfig.get_path("stdlib"))
     files = sorted(library.glob("*.py"))
     if not files:

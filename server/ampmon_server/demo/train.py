@@ -1,7 +1,6 @@
 """The demo's training, written as any user of ampmon would: fp16 autocast, a GradScaler, and `ampmon.log`.
 
-It starts at scale 1, where fp16 loses much of the gradient, and lets the scale grow quickly until something overflows.
-Knows nothing of the server or the terminal.
+It starts at scale 1, where fp16 loses much of the gradient, and lets the scale grow quickly until it overflows.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from ampmon_server.demo.text import ALPHABET, Text
 DOUBLINGS = 18
 """From scale 1 to about where this model overflows."""
 CLIMB_S = 25.0
-"""How long the climb should take, so that it can be watched."""
+"""How long the climb should take, so that users can watch it."""
 TIMED = 3
-"""Updates that are timed before the pace of the climb is chosen."""
+"""Updates to time before choosing the pace of the climb."""
 INTERVALS = (10, 2000)
-"""Least and largest growth_interval; more than TIMED, for a scaler that has counted past it would never grow."""
+"""Limits of growth_interval. Above TIMED, because a scaler whose tracker has passed the interval never grows."""
 SEARCH_SKIPS = 3
-"""After so many skips the ceiling is known, and the scaler is set to a calmer pace."""
+"""After this many skips the ceiling is known, and growth slows down."""
 CALMER = 20
-"""How many times slower the scale is tried higher from then on."""
+"""Factor by which growth_interval rises then."""
 LEARNING_RATE = 2e-3
 LOOK_EVERY = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to train: ``steps`` updates; ``growth_interval`` during the climb, None to choose it by the clock."""
+    """What to train. ``growth_interval`` applies during the climb; None chooses it from the first updates' timings."""
 
     device: str
     steps: int
@@ -48,13 +47,13 @@ class Plan:
         return LARGE if self.device == "cuda" else SMALL
 
     def config(self) -> dict[str, object]:
-        """What the run's page shows of it."""
+        """The configuration that the run's page shows."""
         return {"device": self.device, "dtype": "float16", "seed": self.seed, **asdict(self.size)}
 
 
 @dataclass(slots=True)
 class Progress:
-    """Where the training stands after ``updates`` updates; ``loss`` is smoothed, in nats per character."""
+    """The state after ``updates`` updates. ``loss`` is smoothed, in nats per character."""
 
     updates: int
     loss: float
@@ -63,7 +62,7 @@ class Progress:
 
 
 def train(plan: Plan, text: Text, stopping: Callable[[], bool]) -> Iterator[Progress]:
-    """Train, and yield now and then where it stands, until all is done or ``stopping()``. Reports to ampmon's run."""
+    """Train and report to ampmon's run. Yield the progress every few updates, until done or ``stopping()``."""
     torch.manual_seed(plan.seed)
     model = GPT(len(ALPHABET), plan.size).to(plan.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
@@ -84,7 +83,7 @@ def train(plan: Plan, text: Text, stopping: Callable[[], bool]) -> Iterator[Prog
         skips = pace.updated()
         done = update == plan.steps - 1 or stopping()
         if done or update % LOOK_EVERY == 0:
-            # Reading the loss and the scale waits for the device, so not at every update.
+            # Reading the loss and the scale synchronizes with the device, so do not do it at every update.
             now = loss.item()
             smooth = now if smooth is None else 0.8 * smooth + 0.2 * now
             yield Progress(update + 1, smooth, scaler.get_scale(), skips)
@@ -93,7 +92,7 @@ def train(plan: Plan, text: Text, stopping: Callable[[], bool]) -> Iterator[Prog
 
 
 class Pace:
-    """How fast the scale climbs: quickly until the ceiling is known, then as calmly as in a usual training."""
+    """Controls how fast the scale grows: quickly until the ceiling is known, then as slowly as in a usual training."""
 
     def __init__(self, scaler: ampmon.GradScaler, *, fixed: bool) -> None:
         self._scaler = scaler
@@ -102,7 +101,7 @@ class Pace:
         self._times: list[float] = []
 
     def updated(self) -> int:
-        """Count an update; returns how many steps were skipped so far."""
+        """Count an update. Return how many steps were skipped so far."""
         if not self._fixed:
             self._choose()
         monitor = self._scaler.monitor

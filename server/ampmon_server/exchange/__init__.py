@@ -1,1 +1,1 @@
-"""Runs as files: exports of ours, and logs of others."""
+"""Export of runs to files, and import of exports and of other tools' logs."""

@@ -1,1 +1,1 @@
-"""HTTP: the application, its routes, who may come in, and the process that serves it."""
+"""HTTP: the application, its routes, access control, and the process that serves it."""

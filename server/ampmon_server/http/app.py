@@ -1,4 +1,4 @@
-"""Builds the service as a value: nothing is opened before it starts, and nothing is left open after it stops."""
+"""Builds the ASGI app. It opens nothing before it starts and leaves nothing open after it stops."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ RETRY_AFTER_S = "1"
 
 
 def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
-    """The server as an ASGI app.
+    """Return the server as an ASGI app.
 
-    Given an open ``service`` it uses that; otherwise it opens one when it starts, and closes it when it stops.
+    The app uses ``service`` if given, which must be open. Otherwise it opens one at startup and closes it at shutdown.
     """
 
     @asynccontextmanager
@@ -61,8 +61,8 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
     app = FastAPI(
         title="ampmon",
         lifespan=lifespan,
-        openapi_url=None,  # `routes.openapi` has the document
-        docs_url=None,  # these pages load their scripts from elsewhere
+        openapi_url=None,  # `routes.openapi` serves the document
+        docs_url=None,  # FastAPI's pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -71,16 +71,16 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         app.add_middleware(CORSMiddleware, **_elsewhere(settings))
     app.add_middleware(BasePath, base_path=settings.base_path)
     app.state.metrics = Metrics(lambda: app.state.service)
-    app.add_middleware(Watched, metrics=app.state.metrics)  # the last one added is the first asked
+    app.add_middleware(Watched, metrics=app.state.metrics)  # the one added last runs first
     app.router.routes.extend(all_routes())
     for kind, answer in _ANSWERS.items():
         app.add_exception_handler(kind, answer)
-    app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # FastAPI's own way of it
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # as FastAPI documents it
     return app
 
 
 def _elsewhere(settings: Settings) -> dict[str, Any]:
-    """What scripts of other sites may do: with a token that they were given, never with a reader's cookie."""
+    """CORS options: scripts of other sites may use a token, but never a reader's cookie."""
     return {
         "allow_origins": settings.allowed_origins,
         "allow_methods": ("GET", "POST", "PATCH", "DELETE"),
@@ -95,7 +95,7 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 
 def _missing(request: Request) -> Response | None:
-    """A page for a browser that follows a link to nothing; None for programs."""
+    """The page for a browser that requests an unknown address; None for programs."""
     path = request.scope["path"]
     if path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
         return None
@@ -146,7 +146,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     headers = error.headers
     if error.status_code == 404 and (page := _missing(request)):
         return page
-    if error.status_code == 405:  # Starlette lists the methods of the first route of the path
+    if error.status_code == 405:  # Starlette lists only the methods of the path's first route
         headers = {"Allow": ", ".join(methods(request.app.routes, request.scope))}
     return problem(error.status_code, str(error.detail), headers=headers)
 

@@ -1,4 +1,4 @@
-"""The path under which a proxy shows the server, taken off where the proxy left it on."""
+"""Strips the path under which a proxy serves this server, if the proxy left it on."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class BasePath:
-    """ASGI middleware before all else: what follows sees addresses as if there were no ``base_path``.
+    """ASGI middleware that strips ``base_path`` from request paths before the guard and the routes see them.
 
-    Addresses without it are left as they are: of a proxy that takes it off, and of callers on the same machine.
+    Paths without it stay unchanged: they come from a proxy that strips it, or from callers on this machine.
     """
 
     def __init__(self, app: ASGIApp, base_path: str) -> None:
@@ -19,11 +19,10 @@ class BasePath:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         if self._base_path and path.startswith(f"{self._base_path}/"):
-            scope["path"] = path[
-                len(self._base_path) :
-            ]  # in place, for the others to see the route too
+            # In place, so that outer middleware sees the route too.
+            scope["path"] = path[len(self._base_path) :]
         elif self._base_path and path == self._base_path and scope["type"] == "http":
-            # The page's own addresses are relative to it, as to a directory.
+            # The page's own addresses are relative, so its address must end in a slash.
             await RedirectResponse(f"{path}/", 308)(scope, receive, send)
             return
         await self._app(scope, receive, send)

@@ -1,4 +1,4 @@
-"""The server's own certificate: checked before it is used, read anew when its file changes; its end is logged ahead."""
+"""The server's TLS certificate: checks it before use, reloads it when its file changes, and warns before it expires."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ampmon_server.settings import Settings
 
 
 SOON_S = 14 * 24 * 3600.0
-"""So long before its end a certificate is spoken of."""
+"""How long before its expiry the log warns about a certificate."""
 WARNED_EVERY_S = 24 * 3600.0
 LOOK_EVERY_S = 3600.0
 _FLIGHTS = 4
-"""A handshake is over after fewer turns of both sides."""
+"""An upper bound on the turns of both sides in a TLS handshake."""
 
 _log = logging.getLogger(__name__)
 
 
 class BadCertificate(Exception):
-    """The certificate cannot be shown to anybody; the message says why, and what to do."""
+    """The certificate cannot be used. The message says why and what to do."""
 
 
 class Certificate:
     """The certificate in the file ``cert``, with its key in ``key``, both PEM. Raises BadCertificate.
 
-    ``context`` is what connections are made with; a certificate that takes the place of this one is in it from then on.
+    Connections use ``context``; a reload updates it in place.
     """
 
     def __init__(self, cert: Path, key: Path) -> None:
@@ -38,20 +38,23 @@ class Certificate:
         self._warned_s = -WARNED_EVERY_S
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.ends_s = 0.0
-        """Its end, in seconds since the epoch."""
+        """Its expiry, in seconds since the epoch."""
         self.names: tuple[str, ...] = ()
-        """Those that it is made out to, as they stand in a Host header; patterns are left out."""
+        """The names and addresses it is issued for, as in a Host header, without wildcards."""
         self._load()
 
     @classmethod
     def of(cls, settings: Settings) -> Certificate | None:
-        """The one that a server was given; None where it was given none. Raises BadCertificate."""
+        """Load the certificate that the settings name; None if they name none. Raises BadCertificate."""
         if settings.tls_cert is None or settings.tls_key is None:
             return None
         return cls(settings.tls_cert, settings.tls_key)
 
     def look(self, now_s: float | None = None) -> None:
-        """Take what is in the files now, if that is another; say once a day that the end is near."""
+        """Reload the files if they changed, and warn once a day if expiry is near.
+
+        If the new files are bad, log that and keep the loaded certificate.
+        """
         now_s = time.time() if now_s is None else now_s
         if self._stamp() != self._loaded:
             try:
@@ -68,7 +71,7 @@ class Certificate:
             )
 
     async def keep(self) -> None:
-        """Look each hour, for ever."""
+        """Look once an hour, forever."""
         while True:
             self.look()
             await asyncio.sleep(LOOK_EVERY_S)
@@ -90,7 +93,7 @@ class Certificate:
                 path.read_bytes()
             except OSError as error:
                 raise BadCertificate(f"{flag} {path} cannot be read ({error.strerror})") from None
-        # In one of its own first: a pair that does not fit would leave half of itself in the other.
+        # Load into a trial context first: a mismatched pair would leave the live context half changed.
         trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             trial.load_cert_chain(self._cert, self._key, self._no_passphrase)
@@ -109,15 +112,15 @@ class Certificate:
         self.names = tuple(_names(certificate))
 
     def _no_passphrase(self) -> str:
-        raise BadCertificate(  # OpenSSL would ask for it at the terminal, or for ever
+        raise BadCertificate(  # else OpenSSL would ask for it at the terminal, or wait forever
             f"--tls-key {self._key} has a passphrase: give the server a key without one, readable by its user only"
         )
 
 
 def _shown(server: ssl.SSLContext, cert: Path) -> dict[str, Any]:
-    """What a client sees of the certificate that trusts nothing else. Raises SSLCertVerificationError, as it would.
+    """The certificate as a client that trusts only it sees it. Raises SSLCertVerificationError as that client would.
 
-    Only so does the standard library read a certificate.
+    Runs a handshake in memory: the standard library has no other way to parse a certificate.
     """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False

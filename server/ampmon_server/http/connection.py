@@ -1,4 +1,4 @@
-"""One connection of uvicorn's, beside its requests: whose it may be, and how long the other side may take."""
+"""A client connection of uvicorn: which clients may connect, and how long they may take."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from ampmon_server.settings import Settings
 
 
 HEAD_BYTES_MAX = 64 * 1024
-"""Of a request's line and headers together: 400 beyond, and 431 where they arrive at once."""
+"""Maximum size of a request's line and headers. Beyond it the answer is 400, or 431 if all arrived at once."""
 WAITING_MAX = 4096
-"""Connections of a process that wait for their clients; each may hold a head's bytes in memory."""
+"""Maximum connections of a process that wait for their clients. Each may hold a head's bytes in memory."""
 
 
 class Timer(Protocol):
-    """A call that is due later."""
+    """A scheduled call."""
 
     def cancel(self) -> object:
-        """Do not make it."""
+        """Cancel the call."""
 
 
 class Timers(Protocol):
-    """Makes calls later. An asyncio event loop does so by the real clock."""
+    """Schedules calls. An asyncio event loop does so by the real clock."""
 
     def call_later(self, seconds: float, callback: Callable[[], None], /) -> Timer:
-        """Make a call in so many seconds, on the event loop."""
+        """Call ``callback`` on the event loop after ``seconds``."""
 
 
 class Crowd:
-    """The connections of a process that wait for their clients, oldest first: these give way where there are too many.
+    """The connections of a process that wait for their clients, oldest first. Aborts the oldest if there are too many.
 
-    At most ``waiting_max`` wait, and as many in all as the process has file descriptors for.
+    At most ``waiting_max`` may wait. File descriptors limit all connections of the process together.
     """
 
     def __init__(self, waiting_max: int = WAITING_MAX) -> None:
@@ -47,14 +47,14 @@ class Crowd:
         self._waiting: dict[Connection, None] = {}
 
     def note(self, connection: Connection, *, waiting: bool) -> None:
-        """Keep whether a connection waits: for a head, for a body, or for an answer to be read."""
+        """Record whether a connection waits: for a head, for a body, or for its client to read a response."""
         if waiting:
             self._waiting.setdefault(connection)
         else:
             self._waiting.pop(connection, None)
 
     def make_room(self, connections: int) -> None:
-        """Cut off those that wait the longest, where so many connections are too many."""
+        """Abort the longest-waiting connections while too many wait, or ``connections`` exceed the descriptor limit."""
         most = connections_max()
         while self._waiting and (len(self._waiting) > self._waiting_max or connections > most):
             oldest = next(iter(self._waiting))
@@ -64,10 +64,10 @@ class Crowd:
 
 
 class Connection(H11Protocol):
-    """Closes at once if ``proxies`` do not admit the client, and after a timeout if the client does not do its part.
+    """Closes at once if ``proxies`` do not admit the client, and after a timeout if the client is too slow.
 
-    uvicorn itself sets no timeout for a head, for the rest of a body that was answered already, or for an answer that
-    nobody reads. ``timers`` replace the event loop's where a test moves time by hand.
+    uvicorn itself has no timeout for a head, for the rest of a body that was answered early, or for a response that the
+    client does not read. Tests pass ``timers`` to move time by hand.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         peer = get_remote_addr(transport)
         if not self._proxies.admits(None if peer is None else peer[0]):
-            transport.abort()  # before a byte of theirs is read
+            transport.abort()  # before reading any byte of theirs
             return
         super().connection_made(transport)
-        transport.set_write_buffer_limits(1)  # to hear of all that is not read, however little
+        transport.set_write_buffer_limits(1)  # so that one unread byte calls pause_writing
         self._head.begin()
         self._note_whether_it_waits()
         self._crowd.make_room(len(self.connections))
@@ -118,10 +118,10 @@ class Connection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             super().send_400_response(msg)
-        elif not self.transport.is_closing():  # another answer has begun, and a second would fail
+        elif not self.transport.is_closing():  # a response has begun, and a second one would fail
             self.transport.close()
         if self.cycle is not None and not self.cycle.response_complete:
-            # The application is to say no more. Over TLS connection_lost may be half a minute away.
+            # Stop the application now: over TLS, connection_lost may come half a minute later.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
 
@@ -144,17 +144,18 @@ class Connection(H11Protocol):
         self._crowd.note(self, waiting=False)
 
     def shutdown(self) -> None:
-        if not self.transport.is_closing():  # closed twice, asyncio's TLS cannot be aborted
+        # asyncio cannot abort a TLS transport that was closed twice.
+        if not self.transport.is_closing():
             super().shutdown()
         if self.transport.is_closing() and self.scheme == "https":
-            self.transport.abort()  # nothing is under way; over TLS it would wait for a farewell
+            self.transport.abort()  # no request is under way, and TLS would wait for its closing handshake
 
     def _note_whether_it_waits(self) -> None:
         incomplete = self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
         self._crowd.note(self, waiting=incomplete or self.flow.write_paused)
 
     def _wait_for_the_rest(self) -> None:
-        """Of a body whose answer is out already; between requests it is uvicorn that waits."""
+        """Start the timeout of a body that was answered early. Between requests, uvicorn has its own timeout."""
         if self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
             self._rest.begin()
         else:
@@ -172,7 +173,7 @@ class Connection(H11Protocol):
         left = self.transport.get_write_buffer_size()
         if left >= self._unread:
             self._abort()
-        else:  # somebody reads, if slowly
+        else:  # the client reads, if slowly
             self._unread = left
             self._reading.begin()
 
@@ -181,7 +182,7 @@ class Connection(H11Protocol):
 
 
 class _Deadline:
-    """Once begun, ``then`` is called after so many seconds, unless it has ended; to begin again changes nothing."""
+    """Calls ``then`` after ``seconds``, unless it ends before. To begin again while it runs changes nothing."""
 
     def __init__(self, timers: Timers, seconds: float, then: Callable[[], None]) -> None:
         self._timers, self._seconds, self._then = timers, seconds, then

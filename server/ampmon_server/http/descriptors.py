@@ -1,4 +1,4 @@
-"""How many files and connections this process may have open at once."""
+"""Limits on the files and connections that this process may have open."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import sys
 
 
 LIMIT_MAX = 65_536
-"""Systems without a limit of their own get this one."""
+"""The highest limit to set, and the assumed limit of systems without one."""
 RESERVED = 128
-"""Descriptors that connections leave to the database, the log and files."""
+"""Descriptors that are kept free for the database, the log and files."""
 
 
 def raise_limit() -> None:
-    """Raise this process's soft limit to its hard limit; processes that it starts inherit it."""
+    """Raise this process's soft limit to its hard limit, at most `LIMIT_MAX`. Child processes inherit it."""
     if sys.platform == "win32":
         return
     import resource
@@ -24,7 +24,7 @@ def raise_limit() -> None:
 
 
 def connections_max() -> int:
-    """How many connections may be open, by the limit as it is now."""
+    """How many connections may be open under the current limit."""
     if sys.platform == "win32":
         return LIMIT_MAX
     import resource

@@ -1,6 +1,6 @@
-"""The server's log: plain lines or JSON, each with the id of the request that it is of. Nothing secret is put in.
+"""The server's log: plain lines or JSON, each with the id of its request, and without secrets.
 
-A request is named by its method and its route's template: a path may hold a token that somebody took for a name.
+A request is named by its method and its route's template, because a path may contain a token by mistake.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from ampmon_server.settings import LogFormat
 
 
 OTHER = "other"
-"""The method or the route of a request that has none of this server's."""
+"""The name of a method or a route that this server does not have."""
 _METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 
 REQUEST: ContextVar[str | None] = ContextVar("ampmon_request", default=None)
-"""The id of the request that is being answered; None outside of any."""
+"""The id of the current request; None outside of requests."""
 _HARMLESS = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FIELDS = ("method", "route", "status", "seconds")
-"""What a line about a request's outcome has beside its words."""
+"""The extra fields of a log line about a request's outcome."""
 
 
 def request_id(given: str | None) -> str:
-    """The id that a caller gave its request, where it is short and harmless; else a new one."""
+    """The id that a caller gave its request if it is short and harmless, else a new one."""
     return given if given and _HARMLESS.fullmatch(given) else secrets.token_hex(8)
 
 
 def method_of(scope: Scope) -> str:
-    """The request's method, of those that there are."""
+    """The request's method, or `OTHER` if it is not a known one."""
     return scope["method"] if scope["method"] in _METHODS else OTHER
 
 
 def route_of(scope: Scope) -> str:
-    """The template of the request's route, as ``/api/v1/runs/{run_id}``, also where it was refused before routing."""
+    """The template of the request's route, as ``/api/v1/runs/{run_id}``, or `OTHER`. Also works before routing."""
     route = scope.get("route")
     if route is None:
         routes = scope["app"].routes
@@ -51,7 +51,7 @@ def route_of(scope: Scope) -> str:
 
 
 def set_up(form: LogFormat) -> None:
-    """Write this process's log to stderr; to be called once, by a program of its own."""
+    """Write this process's log to stderr. Call it once, from a program: it replaces the root logger's handlers."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Json() if form == "json" else _Text())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
@@ -59,7 +59,7 @@ def set_up(form: LogFormat) -> None:
 
 
 class _Text(logging.Formatter):
-    """The words, and the request's id."""
+    """Formats a record as its message followed by the request's id."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         words, request = super().formatMessage(record), REQUEST.get()
@@ -67,7 +67,7 @@ class _Text(logging.Formatter):
 
 
 class _Json(logging.Formatter):
-    """One object a line: time, level, logger, message; request, outcome and exception where there are any."""
+    """Formats a record as one JSON object per line, with the request, outcome and exception if there are any."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -82,6 +82,5 @@ class _Json(logging.Formatter):
             "exception": self.formatException(record.exc_info) if record.exc_info else None,
         }
         line |= {name: value for name, value in fields.items() if value is not None}
-        return json.dumps(
-            line
-        )  # in ASCII: orjson would fail at half a character, as of a file's name
+        # Not orjson, which fails at a lone surrogate, as in the name of a file.
+        return json.dumps(line)

@@ -1,6 +1,6 @@
-"""What a server counts, for Prometheus: of this process, with labels that are few whatever is asked for.
+"""Prometheus metrics of this server process, with few label values whatever clients request.
 
-No project, run or owner is named in it, for whoever may read anything may read this.
+They name no project, run or owner, because every token with the scope `read` can see them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Reason = Literal[
     "type",
     "version",
 ]
-"""Why a batch was not taken; docs/operations.md says what each means."""
+"""Why a batch was rejected; docs/operations.md explains each."""
 
 _REASONS: dict[type[Exception], Reason] = {
     BadBatch: "invalid",
@@ -53,20 +53,20 @@ _REASONS: dict[type[Exception], Reason] = {
     QueueFull: "line",
 }
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Seconds; a request waits in the line of writers for up to 20."""
+"""Seconds. A request may wait in the write queue for up to 20 s."""
 
 
-# When each series began: as many series more, which nobody draws.
+# They would add a series to each series, with the time it began, and nobody plots those.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 def reason_of(error: Exception) -> Reason:
-    """Why a batch was refused with what was raised."""
+    """The reason that a batch rejected with ``error`` counts under."""
     return next((why for kind, why in _REASONS.items() if isinstance(error, kind)), "failed")
 
 
 class Metrics:
-    """The counts of one app, in a registry of its own. ``service`` gives what it works with, once it is open."""
+    """The metrics of one app, in their own registry. ``service`` returns the app's service once it is open."""
 
     def __init__(self, service: Callable[[], Service]) -> None:
         self.registry = into = CollectorRegistry()
@@ -96,31 +96,30 @@ class Metrics:
             ["reason"],
             registry=into,
         )
-        for reason in get_args(
-            Reason
-        ):  # for Prometheus a series that begins at 1 has not increased
+        # Start at 0: to Prometheus, a series that begins at 1 has not increased.
+        for reason in get_args(Reason):
             self._refused.labels(reason)
         ProcessCollector(registry=into)
         into.register(_Standing(service))
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request. ``method`` and ``route`` are of `logs.method_of` and `logs.route_of`."""
+        """Count a request. Take ``method`` and ``route`` from `logs.method_of` and `logs.route_of`."""
         self._requests.labels(method, route, f"{status // 100}xx").inc()
         self._seconds.labels(method, route).observe(seconds)
 
     def took(self, records: int, size: int) -> None:
-        """Count a batch that is stored, of so many bytes."""
+        """Count a stored batch of ``size`` bytes."""
         self._batches.inc()
         self._records.inc(records)
         self._bytes.inc(size)
 
     def refused(self, reason: Reason) -> None:
-        """Count a batch that is not."""
+        """Count a rejected batch."""
         self._refused.labels(reason).inc()
 
 
 class _Standing(Collector):
-    """What is looked up when somebody asks, and costs nothing before."""
+    """Metrics that are computed when requested, and cost nothing before."""
 
     def __init__(self, service: Callable[[], Service]) -> None:
         self._service = service
@@ -183,7 +182,7 @@ class _Standing(Collector):
         for trouble in TROUBLES:
             attempts.add_metric([trouble], alert_sender.failed[trouble])
         yield attempts
-        with suppress(StoreError):  # what is ready, below, says so
+        with suppress(StoreError):  # `ampmon_ready`, below, reports it
             yield GaugeMetricFamily(
                 "ampmon_alerts_firing",
                 "Alerts that fire and nobody has acknowledged, of all runs.",

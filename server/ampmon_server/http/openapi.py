@@ -1,4 +1,4 @@
-"""The OpenAPI document, made true of all that stands before a route: the guard, and refusals as problem documents."""
+"""The OpenAPI document, including what FastAPI does not see: the guard, and errors as problem documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
-    """The document of an app's routes. Made once, and kept with the app."""
+    """The document of an app's routes. It is built once and kept with the app."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title,
@@ -49,7 +49,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
 
 
 def _add_refusals(operation: dict[str, Any], method: str, path: str, access: Access) -> None:
-    """Add what is answered before and beside the route's own code; what the route says of itself stays."""
+    """Add the errors that come from outside the route's own code. Responses that the route declares stay."""
     known = access != "public"
     statuses = {421, 429, 503}
     if known:
@@ -61,19 +61,19 @@ def _add_refusals(operation: dict[str, Any], method: str, path: str, access: Acc
     if "{" in path:
         statuses.add(404)
     responses = {**refusals(*statuses), **operation["responses"]}
-    responses.pop("422", None)  # FastAPI's own shape, and of paths too, where it is a 404
+    responses.pop("422", None)  # has FastAPI's shape, and covers paths too, where it is a 404 here
     if _query(operation) or "requestBody" in operation:
         responses |= refusals(422)
-    if known:  # a browser that does not send a token is shown how to come in
+    if known:  # a browser without a token gets the sign-in page
         responses["401"]["content"]["text/html"] = {}
-    for answer in responses.values():  # of a stream FastAPI says that it is one string
+    for answer in responses.values():  # FastAPI describes a stream as one string
         if _EVENTS in answer.get("content", {}):
             answer["content"][_EVENTS] = {}
     operation["responses"] = dict(sorted(responses.items()))
 
 
 def _query(operation: dict[str, Any]) -> list[dict[str, Any]]:
-    """The inputs beside those of the path. A list has commas between, which is said of it here."""
+    """The parameters outside the path. Marks the lists among them as comma-separated."""
     asked = [each for each in operation.get("parameters", ()) if each["in"] != "path"]
     for each in asked:
         kinds = each["schema"].get("anyOf", [each["schema"]])
@@ -83,14 +83,14 @@ def _query(operation: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _of_the_wire() -> dict[str, Any]:
-    """What is sent and acknowledged, as `ampmon.wire` defines it."""
+    """The schemas of a batch and its acknowledgement, as `ampmon.wire` defines them."""
     _, schemas = msgspec.json.schema_components([wire.Batch, wire.Ack], ref_template=_REFS)
     schemas["Batch"]["properties"]["schema_version"] = {"const": wire.SCHEMA_VERSION}
     return schemas
 
 
 def _portable(schema: Any) -> Any:
-    """A schema as any program reads it: patterns are those of ECMAScript, and one says what base64 is."""
+    """Make a schema portable: patterns in ECMAScript's syntax, and a pattern for base64."""
     if isinstance(schema, list):
         return [_portable(each) for each in schema]
     if not isinstance(schema, dict):
@@ -107,6 +107,6 @@ def _portable(schema: Any) -> Any:
 
 
 def _pattern(written: str) -> str:
-    """With ``^`` and ``$`` for Python's anchors, and a character for its number of eight digits."""
+    """Replace Python's anchors with ``^`` and ``$``, and 8-digit escapes with their character."""
     anchored = re.sub(r"\\Z\Z", "$", re.sub(r"\A\\A", "^", written))
     return re.sub(r"\\U([0-9a-f]{8})", lambda found: chr(int(found[1], 16)), anchored)

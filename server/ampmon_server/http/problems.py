@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: the one shape in which this server says no. Knows no cause."""
+"""RFC 9457 problem documents, the format of all errors of this server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROBLEM = {
         "header": {"type": "string", "description": "Which header of a stream has to be sent."},
     },
 }
-"""A problem document as JSON Schema."""
+"""The JSON Schema of a problem document."""
 
 
 def problem(
@@ -36,7 +36,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
     **more: object,
 ) -> Response:
-    """A problem document. ``field`` names the input at fault, ``more`` are members of its own."""
+    """Return a problem document. ``field`` names the input at fault; ``more`` adds members."""
     document: dict[str, object] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -49,7 +49,7 @@ def problem(
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Answers with these statuses, as an OpenAPI document describes them."""
+    """Error responses with these statuses, as an OpenAPI document describes them."""
     return {
         str(status): {
             "description": HTTPStatus(status).phrase,

@@ -1,4 +1,4 @@
-"""One server process: uvicorn, which on a signal finishes what was begun, and is gone within its time in any case."""
+"""One server process: uvicorn, which on a signal finishes the requests under way and always exits within a deadline."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from ampmon_server.http.service import Service
 
 
 KEEP_ALIVE_SECONDS = 5
-"""For so long a connection is kept that nobody uses."""
+"""How long an idle connection stays open."""
 STOP_SECONDS = 5
-"""What was asked for before a server stopped may take so long; then its connections are cut."""
+"""How long requests under way may take once a server stops; then their connections are aborted."""
 END_SECONDS = 9
-"""After so long a process is gone that does not end by itself, as where a thread waits for a database."""
+"""A stopping process that does not exit within this time is killed, for example if a thread waits for a database."""
 EXHAUSTION_SECONDS = 60
-"""The log says at most so often that connections have to wait."""
+"""Minimum time between two log lines about connections that have to wait."""
 _ENDS = {b"content-length", b"transfer-encoding"}
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class ServerProcess(uvicorn.Server):
-    """Serves an open service; calls ``ready`` once it does. ``timers`` and ``crowd`` are those of its connections."""
+    """Serves an open service, and calls ``ready`` once it listens. ``timers`` and ``crowd`` are for its connections."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ServerProcess(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 _Bounded(_Parting(create_app(settings, service), service.leaving)),
-                http=partial(  # type: ignore[arg-type]  # it is called, and no more
+                http=partial(  # type: ignore[arg-type]  # uvicorn only calls it
                     Connection,
                     proxies=Proxies(settings.behind_proxy),
                     settings=settings,
@@ -67,10 +67,10 @@ class ServerProcess(uvicorn.Server):
                     timers=timers,
                 ),
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
-                proxy_headers=False,  # the guard knows whose count
-                log_config=None,  # its lines go where the others go
-                log_level="error",  # it warns of each request that is none, however many strangers send
-                access_log=False,  # it would print the codes of one-time links
+                proxy_headers=False,  # the guard decides which proxies to trust
+                log_config=None,  # uvicorn writes to the server's own log
+                log_level="error",  # at "warning" it logs every invalid request of a stranger
+                access_log=False,  # it would log the codes of one-time links
                 ws="none",
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -83,7 +83,7 @@ class ServerProcess(uvicorn.Server):
         self._end: threading.Timer | None = None
 
     def hand_over(self) -> None:
-        """Stop at leisure: another process takes new connections from the same socket. Callable from any thread."""
+        """Stop gracefully: another process accepts new connections on the same socket. Callable from any thread."""
         self._replaced = self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -91,24 +91,24 @@ class ServerProcess(uvicorn.Server):
             self.config.ssl = self._service.certificate.context
         asyncio.get_running_loop().set_exception_handler(_Exhaustion())
         await super().startup(sockets)
-        gc.freeze()  # loaded modules stay: a full collection over them would stop all answers for 70 ms
+        gc.freeze()  # a full collection over loaded modules would block all responses for 70 ms
         if self.started and self._ready is not None:
             self._ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether it is to stop, asked ten times a second."""
+        """Return whether to stop. uvicorn calls it ten times a second."""
         state = self.server_state
         idle = self._idle.over(state.total_requests, len(state.connections))
         return await super().on_tick(counter) or idle
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say that this server stops; then take no more, end streams, and finish what was begun."""
+        """Announce the stop; then accept no more connections, end streams, and finish the requests under way."""
         self._service.leaving.set()
         if self._replaced:
             for server in self.servers:
                 server.close()
             self._service.bus.close()
-            # A connection cut while its client sends a request is a failed request: so they end by themselves.
+            # Aborting a connection while its client sends a request fails that request, so wait until all are closed.
             await self._wait(KEEP_ALIVE_SECONDS, lambda: not self.server_state.connections)
         else:
             await self._wait(self._service.settings.drain_seconds, lambda: False)
@@ -117,13 +117,13 @@ class ServerProcess(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _wait(self, seconds: float, done: Callable[[], bool]) -> None:
-        """For so long, or until it is done or another signal comes."""
+        """Wait for ``seconds`` at most, until ``done()`` or another signal."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not done() and not self._hurried:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
     def _cut(self) -> None:
-        """Cut off who does not read, and who would be answered too late: nothing of theirs was acknowledged."""
+        """Abort the connections that are left. Their clients do not read, or have no acknowledgement and can resend."""
         for connection in list(self.server_state.connections):
             transport = connection.transport
             if transport is not None:
@@ -140,7 +140,7 @@ class ServerProcess(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal and return; uvicorn's own would raise it again, past all tidying up."""
+        """Stop on a signal and return. uvicorn's own version raises the signal again, which skips the cleanup."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -158,7 +158,7 @@ class ServerProcess(uvicorn.Server):
 
 
 class Idle:
-    """Notices when nobody has asked for ``seconds``, by ``clock``; never where that is None."""
+    """Detects that nobody used the server for ``seconds`` by ``clock``; never if that is None."""
 
     def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = math.inf if seconds is None else seconds
@@ -167,7 +167,7 @@ class Idle:
         self._requests = 0
 
     def over(self, requests: int, connections: int) -> bool:
-        """Given the requests answered so far, and the connections that are open, as a page's is."""
+        """Whether the server is idle. ``requests`` counts those so far, ``connections`` are open, as a page's is."""
         now_s = self._clock()
         if connections or requests != self._requests:
             self._since_s, self._requests = now_s, requests
@@ -175,7 +175,7 @@ class Idle:
 
 
 class _Exhaustion:
-    """An event loop's exception handler that logs the exhaustion of descriptors or memory once in a while.
+    """An event loop's exception handler that logs the exhaustion of descriptors or memory at most once a minute.
 
     asyncio reports it for each place in the queue of connections, thousands of times a second.
     """
@@ -196,9 +196,10 @@ class _Exhaustion:
 
 
 class _Bounded:
-    """ASGI middleware: rejects a head that is too large and arrived at once. Of others h11 stops the reading.
+    """ASGI middleware that rejects an oversized head that arrived at once. h11 rejects one that arrives in pieces.
 
-    It also rejects a body with two ends, of which a proxy may see the other, and take the rest for another's request.
+    It also rejects a request with both Content-Length and Transfer-Encoding. A proxy may go by the other header, and
+    take the rest of the body for someone else's request.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -216,13 +217,13 @@ class _Bounded:
 
 
 def _head_bytes(scope: Scope) -> int:
-    """Of the address and the headers, each of which has two bytes between name and value and two at its end."""
+    """Bytes of the address and the headers. Each header has two bytes after its name and two at its end."""
     fields = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
     return len(scope["raw_path"]) + len(scope["query_string"]) + fields
 
 
 class _Parting:
-    """ASGI middleware: once a server leaves, its answers ask for a new connection, which leads to another."""
+    """ASGI middleware: while a server stops, its responses close their connections, so clients move to another one."""
 
     def __init__(self, app: ASGIApp, leaving: threading.Event) -> None:
         self._app = app
@@ -230,7 +231,7 @@ class _Parting:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
-            # A proof is of its connection: the request that follows it there is the one to close it.
+            # A proof counts only for its own connection, so the next request on it closes it.
             proof = scope.get("path", "").endswith(PROOF_PATH)
             if message["type"] == "http.response.start" and self._leaving.is_set() and not proof:
                 MutableHeaders(scope=message)["Connection"] = "close"
@@ -240,7 +241,7 @@ class _Parting:
 
 
 def in_a_terminal() -> bool:
-    """Whether a person started this, and SIGHUP means that their window was closed."""
+    """Whether a person started this in a terminal, where SIGHUP means that the window was closed."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
     return any(stream is not None and stream.isatty() for stream in streams)
 
@@ -252,7 +253,7 @@ def _stay(_: int, __: FrameType | None) -> None:
 
 
 def _end_at_once(seconds: float) -> None:
-    """End as `kill -9` would: the database undoes what was not committed, and its sender sends it again."""
+    """End as `kill -9` would. The database rolls back what was not committed, and its sender sends it again."""
     _log.error(
         "ampmon serve: it could not stop within %g s, and was ended: what was under way was not acknowledged",
         seconds,

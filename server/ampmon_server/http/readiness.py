@@ -1,4 +1,4 @@
-"""Whether a server can do its work, part by part, in words that hold no name of a host, a user or a file."""
+"""Checks the parts of a server. Its messages contain no name of a host, a user or a file."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """``parts``: why each cannot be used; None where it can."""
+    """The state of the server. ``parts`` says why each part cannot be used; None for a part that can."""
 
     parts: Mapping[Part, str | None]
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong first; None where the server is ready."""
+        """The first problem; None if the server is ready."""
         return next((why for why in self.parts.values() if why is not None), None)
 
 
 def look(service: Service) -> Readiness:
-    """How the parts are now: one small question to the database, which this waits for."""
+    """Check the parts. Blocks on one small query to the database."""
     database = schema = None
     try:
         service.store.check()
         if service.last_write.failed:
             database = "The last batch could not be written: see the log."
     except Busy as error:
-        _log.warning("Not ready: %s", error)  # only here, for it may name host and user
+        _log.warning("Not ready: %s", error)  # only in the log: it may name host and user
         database, schema = "The database does not answer.", "It is not known."
-        service.last_write.note(failed=False)  # this is why, and is asked about each time
+        # The outage explains a failed write, and every look checks for an outage.
+        service.last_write.note(failed=False)
     except Unusable as error:
         schema = str(error)
     return Readiness({"database": database, "schema": schema, "bus": _bus(service)})
@@ -47,5 +48,5 @@ def _bus(service: Service) -> str | None:
     if service.leaving.is_set() or service.bus.closed:
         return "The server is stopping."
     if service.follower is not None and service.follower.trouble is not None:
-        return "Other server processes' news cannot be read."  # its log says why
+        return "Other server processes' news cannot be read."  # the log says why
     return None

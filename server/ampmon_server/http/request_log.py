@@ -1,4 +1,4 @@
-"""Each request gets an id, is counted, and is described in one line of the log where it was refused or failed."""
+"""Gives each request an id, counts it, and logs one line if it was rejected or failed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ampmon_server.http.metrics import Metrics
 
 ID_HEADER = "X-Request-ID"
 LINES_PER_S, LINES_BURST = 5.0, 100.0
-"""So many refusals are lines of the log; those beyond are counted in a line."""
+"""How many rejected requests are logged, per second and in a burst. Further ones are only counted, in one line."""
 _log = logging.getLogger(__name__)
 
 
 class Watched:
-    """ASGI middleware before all else. A request's time is that until its answer begins: an event stream never ends."""
+    """The outermost ASGI middleware. A request's time ends when its response begins, since event streams never end."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -34,7 +34,7 @@ class Watched:
             return
         begun = time.perf_counter()
         request = logs.request_id(Headers(scope=scope).get(ID_HEADER))
-        # Never taken back: a request is a task of its own, and what it raises is logged by whoever runs it.
+        # Never reset: each request has its own task, and what it raises is logged after this returns.
         logs.REQUEST.set(request)
 
         async def sent(message: Message) -> None:
@@ -48,7 +48,7 @@ class Watched:
     def _answered(self, scope: Scope, status: int, seconds: float) -> None:
         method, route = logs.method_of(scope), logs.route_of(scope)
         self._metrics.answered(method, route, status, seconds)
-        if status < 400 or status == 500:  # whoever answers 500 has logged why
+        if status < 400 or status == 500:  # the cause of a 500 is already logged
             return
         if self._lines.taken() > 0:
             self._unlogged += 1
@@ -57,7 +57,7 @@ class Watched:
             _log.info("%d more requests were refused than were logged", self._unlogged)
             self._unlogged = 0
         level = logging.INFO if status < 500 else logging.WARNING
-        why = scope.get("state", {}).get("why")  # of a 503: for whoever runs the server
+        why = scope.get("state", {}).get("why")  # the cause of a 503, for the operator
         fields = {"method": method, "route": route, "status": status, "seconds": round(seconds, 6)}
         _log.log(
             level, "%s %s: %d%s", method, route, status, f": {why}" if why else "", extra=fields

@@ -1,4 +1,4 @@
-"""The newest values of running runs for Prometheus, where the server is set up to show them: of a bounded number."""
+"""Optional Prometheus metrics: the newest values of a limited number of running runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COUNTERS = (
 
 @dataclass(frozen=True, slots=True)
 class RunMetrics(Collector):
-    """At most ``limit`` running runs, the newest, of some ``projects`` or, without them, of all."""
+    """Metrics of the newest ``limit`` running runs, of ``projects`` or, if that is None, of all."""
 
     store: Store
     limit: int

@@ -1,4 +1,4 @@
-"""What the routes work with: the open store, the keys, the bus and the writing thread. Built and closed as one."""
+"""The objects that routes work with: the store, the keys, the bus, the writer and so on. Opened and closed together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ampmon_server.store import Store
 
 
 SHARED_WRITERS = 4
-"""Threads that write to a database which takes several writers: while one waits for the disk, others do not."""
+"""Write threads for a database that takes several writers: while one waits for the disk, the others work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +43,17 @@ class Service:
     alert_sender: AlertSender
     forwarders: tuple[Forwarder, ...]
     follower: BusFollower | None = None
-    """What brings the news of other server processes; None where there can be none."""
+    """Delivers news of other server processes; None if no others can share the database."""
     certificate: Certificate | None = None
-    """What is shown to those who connect; None where the server speaks no TLS."""
+    """The server's TLS certificate; None for plain HTTP."""
     refusals: RejectedClients = field(default_factory=RejectedClients)
     last_write: LastWrite = field(default_factory=LastWrite)
     leaving: threading.Event = field(default_factory=threading.Event)
-    """Set once the process is to stop."""
+    """Set once the process begins to stop."""
 
     @classmethod
     def open(cls, settings: Settings) -> Service:
-        """Open data directory and database, made if need be.
+        """Open the data directory and the database, and create them if needed.
 
         Raises KeyProblem, BadCertificate, BadDestination or Unusable.
         """
@@ -84,7 +84,7 @@ class Service:
             Limits(settings),
             bus,
             writer,
-            # On PostgreSQL one at a time on each thread: a cluster has runs on several nodes.
+            # On PostgreSQL, one batch per transaction: a cluster has runs on several nodes.
             WriteQueue(writer, 1) if store.shared else WriteQueue(writer),
             judge,
             alert_sender,

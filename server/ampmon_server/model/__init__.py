@@ -1,1 +1,1 @@
-"""What a run is, as arrays, cells and words. Pure: no database, no HTTP, no charts."""
+"""A run's data as arrays, aggregate cells and text. Pure: no database, no HTTP, no charts."""

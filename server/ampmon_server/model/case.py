@@ -1,4 +1,4 @@
-"""What those who judge a run are given of it: pure data, bounded however long the run is."""
+"""The data that diagnosis and policy analysis get about a run. Its size is bounded, however long the run is."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from ampmon_server.model.series import Forgotten, GradientSeries, Ints
 
 
 RECENT = 2048
-"""Of the newest updates, and of the first, so many are given one by one."""
+"""How many of the first and of the newest updates are given one by one."""
 
 SKIPS = 1000
-"""So many of the newest rows of the skip ledger are given."""
+"""How many of the newest skip ledger rows are given."""
 
 CULPRITS = 16
-"""Of each skip so many of its culprits are given, the first to overflow first."""
+"""How many culprits of a skip are given, the first to overflow first."""
 
 SAMPLES = 2000
-"""At most so many sampled updates are given one by one."""
+"""Maximum number of sampled updates given one by one."""
 
 
 LOST = "not_finite"
-"""A skip's loss that was inf or NaN before any scale touched it."""
+"""Value of `Skip.loss` for a loss that was inf or NaN before it was scaled."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkipCulprit:
-    """A parameter whose gradient was not finite; None where its elements were not counted."""
+    """A parameter whose gradient was not finite. ``inf`` and ``nan`` are None if its elements were not counted."""
 
     parameter: str
     inf: int | None
@@ -39,11 +39,11 @@ class SkipCulprit:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """One optimizer's skip in one update on one rank. ``cause``: inf, nan, inf+nan or unknown.
+    """One optimizer's skip in one update on one rank. ``cause`` is inf, nan, inf+nan or unknown.
 
-    ``origin`` says where the overflow began: in the model's input, forward, in the loss, or backward, and
-    ``origin_module`` the first module where it was seen; None where that is not known. ``loss`` says whether what
-    `scale()` was given was finite, not_finite, or finite but overflowed when it was scaled.
+    ``origin`` is where the overflow began: in the model's input, forward, in the loss, or backward.
+    ``origin_module`` is the first module that showed it. Both are None if unknown. ``loss`` is the state of the value
+    passed to `scale()`: finite, not_finite, or overflowed (finite until it was scaled).
     """
 
     step: int
@@ -68,13 +68,16 @@ class Skip:
 
     @property
     def beyond_scale(self) -> bool:
-        """Whether no scale would have prevented it, as far as its own row shows: the loss, or without it NaN alone."""
+        """Whether no scale would have prevented the skip, judged by this row alone.
+
+        That is so if the loss was not finite or, where the loss is unknown, if the gradients held NaN and no inf.
+        """
         return self.loss == LOST or (self.loss is None and self.cause == "nan")
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """An event; ``scaler`` is empty for the process itself. ``step`` is the update it came before, if there is one."""
+    """An event. ``scaler`` is empty for events of the process. ``step`` is the update after the event, if known."""
 
     time: int
     kind: str
@@ -88,12 +91,12 @@ class Happening:
 
 
 INIT_SCALE = 65536.0
-"""Torch's own first scale."""
+"""Torch's default initial scale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePolicy:
-    """How a scaler moves its scale, as its newest attempt said, and the script's own ``arguments`` for it, as code."""
+    """How a scaler moves its scale, as reported by its newest attempt. ``arguments`` are the script's own, as code."""
 
     scaler_type: str = "ampmon.client.scaler.GradScaler"
     device: str = "cuda"
@@ -107,21 +110,21 @@ class ScalePolicy:
 
     @property
     def hysteresis(self) -> int:
-        """Of the overflows since the scale last grew, the one from which on each lowers the scale: torch's is 1."""
+        """How many overflows since the last growth lower the scale. Each later one lowers it too. Torch's is 1."""
         return int(self._further("hysteresis") or 1)
 
     @property
     def consecutive(self) -> bool:
-        """Whether the hysteresis is of overflows in a row instead."""
+        """Whether `hysteresis` counts overflows in a row instead."""
         return bool(self._further("consecutive"))
 
     @property
     def min_scale(self) -> float:
-        """The scale is never lowered below it: torch's is 0."""
+        """The lowest scale. Torch's is 0."""
         return self._further("min_scale") or 0.0
 
     def _further(self, name: str) -> float | None:
-        """A rule that torch's scaler has not, which `ampmon.Policy` puts behind the scaler's type."""
+        """A setting that torch's scaler lacks. `ampmon.Policy` appends it to the scaler's type."""
         found = re.search(
             rf"\b{name}=(\d{{1,20}}(\.\d{{1,20}})?(e[+-]\d{{1,2}})?)[,)]", self.scaler_type
         )
@@ -130,10 +133,10 @@ class ScalePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterCase:
-    """The parameters of a scaler, and their ``cells`` (`ampmon_server.model.aggregates.parameters`): of newest samples.
+    """A scaler's parameters and the ``cells`` (`ampmon_server.model.aggregates.parameters`) of its newest samples.
 
-    ``numel`` [n] are the elements of each, in the order of ``names``; of larger ones than ``sample`` so many are looked
-    at, of all where it is None.
+    ``numel`` [n] is each parameter's number of elements, in the order of ``names``. Of a parameter with more elements
+    than ``sample``, only that many are looked at. If ``sample`` is None, every element is.
     """
 
     names: tuple[str, ...]
@@ -146,13 +149,13 @@ class ParameterCase:
 class ScalerCase:
     """One scaler on all ranks. Cells are those of `ampmon_server.model.aggregates`, in order of step.
 
-    It is equal to itself alone.
+    Instances compare by identity.
 
-    ``updates`` and ``gradients`` are of the whole run, a few hundred cells. ``first`` and ``recent`` are its first and
-    newest `RECENT` updates, a cell each; they may overlap. ``samples`` are newest samples one by one and those next to
-    changes of the scale, at most `SAMPLES`. ``skips`` are the newest rows of the ledger, the newest first, none
-    superseded. ``ranks`` are the newest updates of each rank by itself, where there are several. ``growth_tracker`` is
-    what the newest update left: None without one.
+    ``updates`` and ``gradients`` cover the whole run in a few hundred cells. ``first`` and ``recent`` are its first and
+    newest `RECENT` updates, a cell each; they may overlap. ``samples`` are the newest samples and those next to changes
+    of the scale, at most `SAMPLES`. ``skips`` are the newest ledger rows, newest first, without superseded rows.
+    ``ranks`` are each rank's own newest updates, if there are several ranks. ``growth_tracker`` is its value after the
+    newest update, None if there is no update.
     """
 
     name: str
@@ -173,14 +176,14 @@ class ScalerCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A run at its ``version``. Times are microseconds since the epoch; ``now`` is when it is judged.
+    """A run at its ``version``. Times are microseconds since the epoch; ``now`` is the time of the diagnosis.
 
-    ``status`` is running, finished, crashed or silent. ``last_time`` is of the newest record, no later than the
-    server heard of it. ``events`` are the newest, the newest first, the lints all of them. ``logged`` are cells
-    (`ampmon_server.model.aggregates.scalars`) of the first few names that were logged. ``config`` is what the newest
-    attempt was given as its configuration. ``scheduled`` counts the skipped updates after which the learning rate was
-    changed all the same. ``measurement`` is when somebody asked for one that is still to come: 0 where nobody has, None
-    where the script names nothing to measure.
+    ``status`` is running, finished, crashed or silent. ``last_time`` is the time of the newest record, but no later
+    than the server received it. ``events`` are the newest, newest first; lints are included however old they are.
+    ``logged`` are the cells (`ampmon_server.model.aggregates.scalars`) of a few logged names. ``config`` is the newest
+    attempt's configuration. ``scheduled`` counts skipped updates after which the learning rate changed anyway.
+    ``measurement`` is when the pending measurement was requested. It is 0 if none is pending, and None if the script
+    names nothing to measure.
     """
 
     run_id: str

@@ -1,4 +1,4 @@
-"""How wide a column of pixels is along x: so that columns stay where they are as a run goes on. Pure."""
+"""Chooses the width of pixel columns along x, so that they keep their places as a run grows. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ FINEST = 2.0**-20
 
 
 def aligned_span(low: int, high: float, columns: int) -> float:
-    """The least power of two whose multiples cut ``low`` to ``high`` into at most ``columns`` parts (2 or more).
+    """Return the least power of two whose multiples cut ``low`` to ``high`` into at most ``columns`` (>= 2) parts.
 
-    It is 1 or more where x is of whole numbers, of which ``high`` is one.
+    If ``high`` is an int, x has whole numbers only and the result is at least 1.
     """
     span: float = 1 if isinstance(high, int) else FINEST
     while high // span - low // span >= columns:

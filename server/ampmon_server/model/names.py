@@ -1,4 +1,4 @@
-"""Names of parameters, files and losses: those that a reader looks for, and the part of a model that each is in."""
+"""Searches names, splits parameter names into modules and blocks, and finds the name of the training loss."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fnmatch import translate
 
 
 def sought(names: Sequence[str], search: str) -> list[int]:
-    """The places of the names that hold ``search``, whatever its case; all where it is empty.
+    """Return the indices of the names that contain ``search``, ignoring case. An empty search matches all.
 
-    With ``*`` (anything) or ``?`` (one letter) in it, a name has to match it from end to end.
+    If it contains ``*`` (anything) or ``?`` (one character), it has to match the whole name.
     """
     if not search:
         return list(range(len(names)))
@@ -20,24 +20,24 @@ def sought(names: Sequence[str], search: str) -> list[int]:
 
 
 def module_of(name: str) -> str:
-    """The module that a parameter is of: all but the last word of its name. One of the model itself is its own."""
+    """Return a parameter's module: its name without the last part. A name of one part is its own module."""
     return name.rpartition(".")[0] or name
 
 
 def block_of(name: str) -> str:
-    """The part of the model that a parameter is in: up to the first number in its name, else up to its last word."""
+    """Return a parameter's block: its name up to the first number, else without the last part."""
     parts = name.split(".")
     numbered = next((place for place, part in enumerate(parts) if part.isdigit()), len(parts) - 2)
     return ".".join(parts[: max(numbered + 1, 1)])
 
 
 def file_name(run: str) -> str:
-    """A run's name as a file's."""
+    """Turn a run's name into a file name of at most 80 characters, "run" if nothing is left."""
     return re.sub(r"[^\w.-]+", "-", run).strip("-.")[:80] or "run"
 
 
 def training_loss(names: Iterable[str]) -> str | None:
-    """The name under which the training loss is most likely logged; None if no name mentions a loss."""
+    """Return the logged name that is most likely the training loss. None if no name contains "loss"."""
 
     def distance(name: str) -> tuple[bool, bool, int]:
         lower = name.lower()

@@ -1,4 +1,4 @@
-"""What a reader must know before trusting a run's page or report."""
+"""Builds the notices that a reader must see before trusting a run's page or report."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ STOP = "Stop this run: it cannot recover."
 
 
 def notices_of(run: dict[str, Any], gaps_found: bool, failed: Sequence[str]) -> list[str]:
-    """``gaps_found``: a finding says already which data is missing; ``failed`` rules could not judge the run."""
+    """Return the run's notices.
+
+    ``gaps_found`` means that a finding already names the missing data. ``failed`` are rules that raised an error.
+    """
     gaps = [] if gaps_found else list(_gaps(run))
     return [*failed_of(failed), *gaps, *_thinned(run), *_others(run)]
 
 
 def failed_of(rules: Sequence[str]) -> Iterator[str]:
-    """That some ``rules`` could not judge the run, if there are any."""
+    """Yield one notice if any ``rules`` failed, else nothing."""
     if rules:
         yield (
             f"Findings may be missing: {plural(len(rules), 'rule')} could not judge this run "

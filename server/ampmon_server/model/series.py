@@ -1,6 +1,6 @@
-"""A run's series as arrays: what the store reads and figures draw. Pure: arrays in, arrays out.
+"""A run's series as arrays, which the store reads and the charts draw. Pure: arrays in, arrays out.
 
-Rows are in order of step; where attempts overlay one another, only the later attempt's row is here.
+Rows are in order of step. If several attempts have the same step, only the later attempt's row is included.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 EVENTS = ("steady", "grow", "grow_capped", "backoff", "manual_set", "dead")
-"""An update's event is stored and passed on as its index here. Append only."""
+"""An update's event is stored and passed on as its index in this tuple. Append only."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserSteps:
-    """The user's own step (`ampmon.log(..., step=)`) of a scaler's updates: a line through p points, p at least 1.
+    """Maps the steps of a scaler to the user's own steps (`ampmon.log(..., step=)`): a line through p >= 1 points.
 
-    ``step`` [p] rises from each point to the next, ``user`` [p] does not fall. Beyond both ends the line goes on as
-    steeply as it is on the whole, or one by one where there is a single point.
+    ``step`` [p] strictly increases, and ``user`` [p] never decreases. Beyond both ends the line continues with its
+    overall slope, or with slope 1 if there is a single point.
     """
 
     step: Ints
     user: Ints
 
     def forth(self, steps: Ints) -> Floats:
-        """The user's step at each of ``steps``."""
+        """Return the user's step at each of ``steps``, interpolated."""
         inside = np.interp(steps, self.step, self.user)
         beyond = np.minimum(steps - self.step[0], 0) + np.maximum(steps - self.step[-1], 0)
         return np.asarray(inside + beyond * self._slope, np.float64)
 
     def back(self, user: int) -> int:
-        """The first step whose user's step is ``user`` or more; at least 0."""
+        """Return the first step, at least 0, at which the user's step is ``user`` or more."""
         low, high = 0, 2**53
         while low < high:
             middle = (low + high) // 2
@@ -54,7 +54,6 @@ class UserSteps:
 
     @property
     def _slope(self) -> float:
-        """User's steps a step."""
         if len(self.step) < 2:
             return 1.0
         rise = float(self.user[-1] - self.user[0]) / float(self.step[-1] - self.step[0])
@@ -63,7 +62,7 @@ class UserSteps:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """A start whose scaler began from its own scale, at ``step``, where the one before had left another."""
+    """A resume at ``step`` without the scaler's state: the scale began at ``scale`` instead of ``before``."""
 
     step: int
     time: int
@@ -73,9 +72,9 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """A start of a process that went on with a run at ``step``, and the scale that its scaler began with.
+    """A process start that resumed a run at ``step``, and the scale that its scaler began with.
 
-    ``before`` is what the start before had left, None where that is not known; ``restored`` whether state was loaded.
+    ``before`` is the scale that the earlier start left, None if unknown. ``restored`` says whether state was loaded.
     """
 
     step: int
@@ -86,7 +85,7 @@ class Resume:
 
     @property
     def forgotten(self) -> Forgotten | None:
-        """What was lost, where its scaler began from its own scale."""
+        """The lost scale. None if state was loaded, the scale before is unknown, or both scales are equal."""
         if self.restored or self.before is None or self.before == self.scale:
             return None
         return Forgotten(self.step, self.time, self.before, self.scale)
@@ -94,9 +93,9 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class RankRows:
-    """A rank's rows at some of the ``steps`` [p] at which ranks are compared, as cells of one in order of step.
+    """A rank's rows at some of the ``steps`` [p] at which ranks are compared: one cell per update, in order of step.
 
-    ``of`` is how many ranks there are, compared or not.
+    ``of`` is the number of all ranks, compared or not.
     """
 
     rank: int
@@ -109,10 +108,10 @@ class RankRows:
 class Totals:
     """Sums over parameters at each of m sampled updates: ``histogram`` is [m, 64], ``variance`` [m, 3], the rest [m].
 
-    Counts are estimates of what all ``elements`` have, from those ``looked`` at; ``variance`` is that of the counts of
-    zero, below-grid and subnormal elements, 0 where every element was looked at. ``grain`` is the most elements that
-    one run looked at stands for, as `ampmon.numerics.sampling_error.grain` counts them. ``amax`` is the largest
-    that was looked at.
+    Counts are estimates for all ``elements``, made from the number ``looked`` at. ``variance`` is that of the counts of
+    zero, below-grid and subnormal elements; 0 where every element was looked at. ``grain`` is the largest number of
+    elements that one sampled run of neighbours stands for, as `ampmon.numerics.sampling_error.grain` counts them.
+    ``amax`` is the largest magnitude looked at.
     """
 
     parameters: Ints
@@ -136,11 +135,11 @@ class Totals:
         return np.asarray(classes.small / np.maximum(classes.total, 1)[:, None], np.float64)
 
     def interval(self) -> tuple[Floats, Floats]:
-        """The 95 % interval of each of `shares`, low and high, [m, 3]; both the share where all was looked at."""
+        """The low and high ends of the 95 % interval of `shares`, [m, 3]. Both equal the share if all was looked at."""
         return sampling_error.interval(self.shares(), *self._known())
 
     def errors(self) -> Floats:
-        """The standard error of each of `shares`, [m, 3]; 0 where every element was looked at."""
+        """The standard error of each of `shares`, [m, 3]. 0 where every element was looked at."""
         return sampling_error.standard_error(self.shares(), *self._known())
 
     def _known(self) -> tuple[Floats, Floats]:
@@ -150,7 +149,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class GradientSeries:
-    """Scaled gradients at m sampled updates: of the parameters on fp16's grid, and of the others.
+    """Scaled gradients at m sampled updates, split into the parameters on fp16's grid and the others.
 
     ``exact`` says whether every element was looked at.
     """
@@ -168,9 +167,9 @@ class GradientSeries:
 
 @dataclass(frozen=True, slots=True)
 class ParameterSample:
-    """One parameter's scaled gradient at one sampled update, shards added up: ``statistics`` are [1].
+    """One parameter's scaled gradient at one sampled update, with shards added up.
 
-    They are of the elements that were looked at, of so many ``elements``.
+    ``statistics`` [1] cover the elements looked at, out of ``elements``.
     """
 
     step: int
@@ -182,11 +181,11 @@ class ParameterSample:
 
 @dataclass(frozen=True, slots=True)
 class ModuleSample:
-    """What went through n modules at one sampled update, in the order in which the forward pass left them.
+    """Activations of n modules at one sampled update, in the order in which the forward pass left the modules.
 
-    ``statistics`` are those of the fp16 gradients, still scaled, that came back to what a module put out, of
-    ``elements`` [n] elements; none where no such gradient did. ``forward`` [n] is the largest magnitude put out.
-    ``left_out`` are the names of modules that are not looked into. ``ranks`` are those whose shards are in it.
+    ``statistics`` are of the scaled fp16 gradients with respect to each module's output, of ``elements`` [n] elements.
+    They are empty if no such gradient came back. ``forward`` [n] is the largest magnitude of the output. ``left_out``
+    names modules that are not inspected. ``ranks`` are the ranks whose shards are included.
     """
 
     step: int
@@ -205,12 +204,12 @@ class ModuleSample:
 
 
 def take(series: Totals, rows: npt.NDArray[Any]) -> Totals:
-    """The rows that a boolean mask or an index array picks."""
+    """Return the rows that a boolean mask or an index array picks."""
     return Totals(*(getattr(series, field.name)[rows] for field in fields(series)))
 
 
 def take_samples(series: GradientSeries, rows: npt.NDArray[Any]) -> GradientSeries:
-    """The sampled updates that a boolean mask or an index array picks."""
+    """Return the sampled updates that a boolean mask or an index array picks."""
     return GradientSeries(
         series.step[rows],
         series.time[rows],
@@ -222,7 +221,7 @@ def take_samples(series: GradientSeries, rows: npt.NDArray[Any]) -> GradientSeri
 
 
 def join_samples(parts: Sequence[GradientSeries]) -> GradientSeries:
-    """One series of several, of at least one, whose steps follow one another."""
+    """Concatenate at least one series. The steps of each follow those of the one before."""
 
     def together(of: Sequence[Any], name: str) -> Any:
         return np.concatenate([getattr(each, name) for each in of])
@@ -241,9 +240,9 @@ def join_samples(parts: Sequence[GradientSeries]) -> GradientSeries:
 
 
 def combine_shards(shards: Sequence[GradientSeries]) -> GradientSeries:
-    """One series from those of the ranks that each hold a shard: counts and squares add up, amax is the largest.
+    """Combine the series of ranks that each hold a shard: counts and squares add up, amax is the largest.
 
-    Only updates that every rank sampled can be added up; the others are left out.
+    Updates that not every rank sampled are left out, because they cannot be added up.
     """
     if len(shards) == 1:
         return shards[0]

@@ -1,4 +1,4 @@
-"""How findings compare: what is worse than what."""
+"""Compares the severities of findings."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from ampmon.wire import Severity
 
 
 RANKS: Mapping[Severity, int] = {"critical": 0, "warning": 1, "notice": 2}
-"""The worst first."""
+"""The worst severity has the lowest number."""
 
 
 def worse(one: Severity, other: Severity) -> Severity:
-    """The worse of two."""
     return min(one, other, key=lambda each: RANKS[each])
 
 
 def milder(one: Severity, other: Severity) -> Severity:
-    """The milder of two."""
     return max(one, other, key=lambda each: RANKS[each])

@@ -1,4 +1,4 @@
-"""Numbers in words, for charts and findings. The page's format.js says the same: one golden file tests both."""
+"""Formats numbers for charts and findings. The page's format.js must give the same text: one golden file tests both."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import math
 
 
 SPACE = "\u202f"
-"""Narrow no-break space: between thousands, and before a unit."""
+"""Narrow no-break space, put between thousands and before a unit."""
 
 PERCENT = SPACE + "%"
 
 _RAISED = str.maketrans("-.0123456789", "⁻·⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 NONE = "–"
-"""Where there is nothing to say."""
+"""Shown where there is no value."""
 
 
 def count(number: int) -> str:
-    """``2000`` as "2 000"."""
+    """Format ``2000`` as "2 000"."""
     return f"{number:,}".replace(",", SPACE)
 
 
 def magnitude_of(number: float) -> str:
-    """How large an element is: three digits, "0.000977", from a thousand on all that are whole, "65 504"."""
+    """Format a magnitude with three digits, "0.000977". From a thousand to a million it is a whole number, "65 504"."""
     return count(round(number)) if 999.5 <= number < 1e6 else f"{number:.3g}"
 
 
 def percent(share: float) -> str:
-    """A share of 0..1: two digits below 10 %, else one decimal; never "0 %" or "100 %" for what is not."""
+    """Format a share of 0..1: two digits below 10 %, else one decimal. Only exactly 0 and 1 give "0 %" and "100 %"."""
     parts = 100 * share
     if parts in (0, 100):
         return f"{parts:.0f}" + PERCENT
@@ -39,12 +39,12 @@ def percent(share: float) -> str:
 
 
 def within(share: float, error: float | None) -> str:
-    """A share with its standard error: "3.1 % ± 0.2 %"; alone where it is exact."""
+    """Format a share with its standard error, "3.1 % ± 0.2 %". An exact share stands alone."""
     return f"{percent(share)} ± {percent(error)}" if error else percent(share)
 
 
 def power_of_two(scale: float) -> str:
-    """A loss scale as "32 768 = 2¹⁵", "1 000 ≈ 2⁹·⁹⁷", or only its power where the digits would not help."""
+    """Format a loss scale: "32 768 = 2¹⁵" or "1 000 ≈ 2⁹·⁹⁷". Very small and very large ones show only the power."""
     if not math.isfinite(scale):
         return not_finite(scale)
     if scale <= 0:
@@ -59,17 +59,17 @@ def power_of_two(scale: float) -> str:
 
 
 def two_to(exponent: float) -> str:
-    """A power of two: "2⁻¹⁴", "2⁹·⁹⁷"."""
+    """Format a power of two: "2⁻¹⁴", "2⁹·⁹⁷"."""
     return "2" + str(exponent).removesuffix(".0").translate(_RAISED)
 
 
 def not_finite(number: float) -> str:
-    """NaN or an infinity."""
+    """Format NaN or an infinity: "NaN", "∞" or "−∞"."""
     return "NaN" if math.isnan(number) else "∞" if number > 0 else "−∞"
 
 
 def in_code(number: float) -> str:
-    """A scale, a factor or an interval as Python that gives it back: "65536", "2.0**24", "0.1"."""
+    """Format a scale, factor or interval as Python code that evaluates to it: "65536", "2.0**24", "0.1"."""
     fraction, exponent = math.frexp(number)
     if isinstance(number, float) and fraction == 0.5 and abs(exponent) > 17:
         return f"2.0**{exponent - 1}"
@@ -77,12 +77,12 @@ def in_code(number: float) -> str:
 
 
 def power(exponent: float) -> str:
-    """2 to the power of ``exponent`` as a label of a chart, which shows it raised."""
+    """Format 2 to the power of ``exponent`` for a chart label, with HTML for the superscript."""
     return f"2<sup>{_trim(f'{exponent:.2f}')}</sup>"
 
 
 def pruned(before: int) -> str:
-    """A sentence, with a blank before it, on updates that are not held one by one any more; nothing for step 0."""
+    """Return a sentence about pruned rows, with a leading space. For step 0 it is empty."""
     return (
         f" Before step {count(before)}, steps are stored in groups of 16: their rows are pruned."
         if before
@@ -91,12 +91,12 @@ def pruned(before: int) -> str:
 
 
 def steps(first: int, last: int) -> str:
-    """A stretch of steps, both included."""
+    """Format a range of steps, both ends included."""
     return f"step {count(first)}" if first == last else f"steps {count(first)} – {count(last)}"
 
 
 def plural(number: int, one: str, many: str | None = None) -> str:
-    """ "1 growth", "2 growths"."""
+    """Format a count with its noun: "1 growth", "2 growths"."""
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 

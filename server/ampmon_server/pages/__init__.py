@@ -1,1 +1,1 @@
-"""The files that a browser loads, and the pages made of them."""
+"""The files that a browser loads, and the pages made from them."""

@@ -1,4 +1,4 @@
-"""Where the page's files are: in the package in the wheel, beside `server/` in a checkout; Plotly's in its package."""
+"""Finds the page's files: in the package in a wheel, beside `server/` in a checkout; Plotly's are in its package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).parents[1]
 PLOTLY_SHA256 = {"7.1.0": "3b6e15d45dbb7fca5bd2094291e961ddc5472cd887009e6009a56dab668d721f"}
-"""Of the script in each version of the plotly package that was tested."""
+"""The hash of the script in each tested version of the plotly package."""
 
 
 class BadScript(Exception):
@@ -19,18 +19,18 @@ class BadScript(Exception):
 
 
 def web_directory() -> Path:
-    """The directory that holds index.html."""
+    """Return the directory that holds index.html."""
     packaged = _PACKAGE / "web"
     return packaged if packaged.is_dir() else _PACKAGE.parents[1] / "web"
 
 
 def page_files(kind: str) -> dict[str, Path]:
-    """The page's modules ("js") or style sheets ("css"), by name."""
+    """Return the page's modules ("js") or style sheets ("css"), by file name."""
     return {path.name: path for path in sorted((web_directory() / kind).glob(f"*.{kind}"))}
 
 
 def page_version() -> str:
-    """A hash of the page's modules and style sheets. They are read again only once one has changed."""
+    """Return a hash of the page's modules and style sheets. They are read again only after one has changed."""
     files = [*page_files("css").values(), *page_files("js").values()]
     return _hash_of(tuple((path, path.stat().st_mtime_ns) for path in files))
 
@@ -44,19 +44,19 @@ def _hash_of(files: tuple[tuple[Path, int], ...]) -> str:
 
 
 def documentation_directory() -> Path:
-    """The directory of the documentation site; empty or not there where nobody has built it."""
+    """Return the directory of the documentation site. It is empty or missing if nobody has built the site."""
     packaged = _PACKAGE / "web" / "docs"
     return packaged if packaged.is_dir() else _PACKAGE.parents[1] / "build" / "docs"
 
 
 def errors() -> Path:
-    """The index of error messages."""
+    """Return the path of the index of error messages."""
     packaged = _PACKAGE / "web" / "errors.md"
     return packaged if packaged.is_file() else _PACKAGE.parents[1] / "docs" / "errors.md"
 
 
 def plotly_script() -> Path:
-    """The script of the installed plotly package, which is not imported. Raises BadScript without it."""
+    """Return the script of the installed plotly package, without importing it. Raises BadScript without the package."""
     spec = find_spec("plotly")
     if spec is None or spec.origin is None:
         raise BadScript("plotly is not installed: pip install 'ampmon[server]'")
@@ -65,7 +65,10 @@ def plotly_script() -> Path:
 
 @cache
 def plotly() -> bytes:
-    """That script, held to its hash when it is read; later changes of the file are not served. Raises BadScript."""
+    """Return Plotly's script, checked against its hash when it is read. Later changes of the file are not served.
+
+    Raises BadScript.
+    """
     script = plotly_script()
     installed, again = plotly_version(), "pip install --force-reinstall --no-deps"
     try:
@@ -81,7 +84,7 @@ def plotly() -> bytes:
 
 
 def check_plotly() -> str | None:
-    """What is to be said of a version whose script nobody has held to a hash. Raises BadScript."""
+    """Return a warning if the hash of this plotly version is unknown. Raises BadScript."""
     plotly()
     if plotly_version() in PLOTLY_SHA256:
         return None
@@ -89,5 +92,4 @@ def check_plotly() -> str | None:
 
 
 def plotly_version() -> str:
-    """The version of the plotly package."""
     return version("plotly")

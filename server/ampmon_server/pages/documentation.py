@@ -1,4 +1,4 @@
-"""The documentation site as the server shows it, and the pages for what is not there. Knows no run."""
+"""The documentation site as the server shows it, and the pages for missing addresses. Independent of runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHELL = """\
 
 
 def file(name: str) -> Path | None:
-    """The site's file of that name, with "/" between folders; a folder's own page for the folder; else None."""
+    """Return the site's file of that name, with "/" between folders, or a folder's index page; None without one."""
     site = assets.documentation_directory()
     wanted = f"{name}index.html" if name == "" or name.endswith("/") else name
     files = {path.relative_to(site).as_posix(): path for path in site.rglob("*") if path.is_file()}
@@ -40,14 +40,14 @@ def file(name: str) -> Path | None:
 
 
 def address_of(finding: str) -> str:
-    """The address in the site of a finding's page, or of the measures and errors beside them."""
+    """Return the address in the site of a finding's page, or of the pages of measures and errors beside them."""
     name = finding.removesuffix(".md")
     folder = "" if name in _OUTSIDE else "findings/"
     return f"{folder}{_MOVED.get(name, name)}.html"
 
 
 def not_built() -> str:
-    """The page in the place of a site that this checkout has not built."""
+    """The page in place of a site that this checkout has not built."""
     return _SHELL.format(
         title="The documentation is not built",
         body="<p>With Python 3.11 or newer, run <code>make docs</code> in the checkout of this server. "

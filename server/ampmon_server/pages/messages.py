@@ -1,7 +1,6 @@
-"""The index of error messages: `docs/errors.md`, as entries that a terminal can show. Needs the standard library only.
+"""The index of error messages: the entries of `docs/errors.md` for a terminal. Needs only the standard library.
 
-The page is the source: a section is a heading of two #, an entry one of three, and each part begins with its name in
-bold.
+A heading with two # is a section, and one with three is an entry. Each part of an entry begins with its name in bold.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ PARTS = ("Cause", "Check", "Fix")
 
 @dataclass(frozen=True, slots=True)
 class MessageEntry:
-    """One heading of the page: messages that have one cause. Its parts are Markdown."""
+    """One heading of the page: messages with one cause. Its parts are Markdown."""
 
     title: str
     section: str
@@ -27,7 +26,7 @@ class MessageEntry:
     findings: tuple[str, ...]
     """The rules that find it in a run, the likeliest first."""
     seen: str
-    """Packages and versions, or commits, whose sources print it."""
+    """Packages with versions or commits whose sources print it."""
 
     @property
     def anchor(self) -> str:
@@ -36,7 +35,7 @@ class MessageEntry:
 
 @cache
 def entries() -> tuple[MessageEntry, ...]:
-    """All of the page, in its order. Raises OSError where it is not there."""
+    """Return all entries, in the order of the page. Raises OSError if the page is missing."""
     sections = assets.errors().read_text("utf-8").split("\n## ")[1:]
     return tuple(
         _entry(section.partition("\n")[0], text)
@@ -46,7 +45,7 @@ def entries() -> tuple[MessageEntry, ...]:
 
 
 def anchor(heading: str) -> str:
-    """What a link to a heading names, as GitHub has it."""
+    """Return the anchor of a heading, as GitHub makes it."""
     return re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-"))
 
 

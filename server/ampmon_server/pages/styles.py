@@ -1,4 +1,4 @@
-"""The page's styles for a file that loads nothing: sheets by name, and the colours of both themes. Knows no page."""
+"""The page's styles for files that load nothing: style sheets by name, and the colours of both themes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ampmon_server.pages import assets
 
 
 def themes() -> dict[str, dict[str, Any]]:
-    """The colours of each role, by theme."""
+    """Return the colours of each role, by theme."""
     roles: dict[str, dict[str, Any]] = json.loads(
         (assets.web_directory() / "roles.json").read_text("utf-8")
     )
@@ -18,7 +18,7 @@ def themes() -> dict[str, dict[str, Any]]:
 
 
 def embedded(sheets: Iterable[str]) -> str:
-    """The text of these sheets of web/css; the theme is the one that the reader's system asks for."""
+    """Return the text of these sheets of web/css. The reader's system chooses the theme."""
     texts = [(assets.web_directory() / "css" / f"{name}.css").read_text("utf-8") for name in sheets]
     roles = themes()
     light, dark = (_properties(roles[theme]) for theme in ("light", "dark"))

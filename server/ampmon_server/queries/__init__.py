@@ -1,1 +1,1 @@
-"""What a page asks of a run or of several: read from the store, compared and drawn. Speaks no HTTP."""
+"""Queries of the page about one or several runs: read from the store, compare and draw. Independent of HTTP."""

@@ -1,4 +1,4 @@
-"""Several runs, read and set side by side: their charts, what differs in how they were made, and what came of them."""
+"""Several runs side by side: their charts, the differences in their configurations, and their results."""
 
 from __future__ import annotations
 
@@ -35,12 +35,15 @@ from ampmon_server.store.updates.identity import Identity
 
 Axis = Literal["step", "time", "user"]
 SCALARS_MAX = 4
-"""Of so many logged names the newest and the least value are shown."""
+"""The newest and the least value are shown for at most this many logged names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRow:
-    """A row of a table: what it is called, what each run has there, and whether those that are there differ."""
+    """A row of a table: its name, the value of each run, and whether the values of the existing runs differ.
+
+    A value is null if the run does not exist.
+    """
 
     name: str
     values: list[str | None]
@@ -49,10 +52,10 @@ class ComparedRow:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``runs`` in the order asked for, null where one is not there (any more), with what is said of each in words.
+    """The compared ``runs`` in the requested order, null where one does not exist (any more), and what differs.
 
-    ``baseline`` is the id of that run, null without one; then ``distances`` are null too. ``name`` is the logged value
-    that they are of. ``own_steps``: whether any was given steps of the user's own.
+    ``baseline`` is the id of the baseline, null without one; then ``distances`` are null too. ``name`` is the logged
+    value that they compare. ``own_steps`` says whether any run has steps of the user's own.
     """
 
     runs: list[Summary | None]
@@ -66,7 +69,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What runs are compared by: a chosen ``baseline``, and the ``name`` of a logged value; None is the usual one."""
+    """How to compare runs: with a chosen ``baseline``, by the ``name`` of a logged value. None means the default."""
 
     baseline: UUID | None = None
     name: str | None = None
@@ -79,7 +82,10 @@ def draw(
     view: View,
     reference: Reference = Reference(),
 ) -> Figure:
-    """A chart of those of the runs that are there; None is not. Raises NotFound, where it or all of them are not."""
+    """Draw the chart ``name`` of those runs that exist. A run id of None stands for a run that does not.
+
+    Raises NotFound if there is no such chart, or if none of the runs exists.
+    """
     figure = COMPARED.get(name)
     if figure is None:
         raise NotFound(
@@ -99,7 +105,7 @@ def draw(
             _with_logged(store, run, drawn, by, view)
             for (_, run), drawn in zip(held, runs, strict=True)
         ]
-    # The time since a start is of no zone.
+    # Time since a start has no time zone.
     return figure(runs, replace(view, zone=0))
 
 
@@ -108,7 +114,7 @@ def compare(
     run_ids: Sequence[UUID | None],
     reference: Reference = Reference(),
 ) -> Comparison:
-    """What is shown of the runs side by side; None is of a run that is not there."""
+    """Compare runs side by side. A run id of None stands for a run that does not exist."""
     found = [_held(store, run_id) for run_id in run_ids]
     came = [None if each is None else dict(_came(store, each[0])) for each in found]
     made = [None if each is None else dict(_made(each[1])) for each in found]
@@ -126,7 +132,10 @@ def compare(
 def _chosen(
     store: Store, runs: Sequence[Summary], reference: Reference
 ) -> tuple[Summary | None, str | None]:
-    """The baseline, and what is compared: by itself its first logged name, a loss if it has one, or any run's."""
+    """Return the baseline and the name to compare.
+
+    The default name is the first that the baseline logged, a loss if it has one, else the first of any run.
+    """
     baseline = baseline_of(runs, reference.baseline)
     if reference.name is not None:
         return baseline, reference.name
@@ -143,7 +152,7 @@ def _with_logged(
     by: tuple[Summary | None, str | None],
     view: View,
 ) -> Compared:
-    """A run with what it logged, and the band if it is the baseline, or where it leaves that."""
+    """Add what a run logged, and the band if it is the baseline, or else where it leaves the band."""
     baseline, name = by
     run_id = UUID(run.run_id)
     logged = logged_of(store, run_id)
@@ -160,7 +169,7 @@ def _with_logged(
 
 
 def _stretch(run: Compared, view: View) -> Stretch:
-    """What a view shows of a run, in its own steps or times."""
+    """Convert a view to the run's own steps or times."""
     start, stop = view.start, view.stop
     if view.x == "user" and run.source.user is not None:
         start = None if start is None else run.source.user.back(start)
@@ -194,7 +203,7 @@ def _source(store: Store, run: Summary, view: View) -> Source:
 
 
 def _lines(columns: Sequence[Mapping[str, str] | None]) -> list[ComparedRow]:
-    """A line for each name that any run has, in the order in which they are first met."""
+    """Return a row for each name that any run has, in the order in which the names first appear."""
     names = dict.fromkeys(name for each in columns if each is not None for name in each)
     lines = []
     for name in names:
@@ -237,7 +246,7 @@ def _value(value: float | None) -> str:
 
 
 def _made(identity: Identity) -> Iterator[tuple[str, str]]:
-    """What is known of how a run was made: of its lowest rank's newest start, and of its first scaler."""
+    """Yield what is known of a run's configuration: of its lowest rank's newest start, and of its first scaler."""
     yield from _flat("config", identity.config)
     if identity.scalers:
         first = identity.scalers[0]["stream"]
@@ -255,7 +264,7 @@ def _made(identity: Identity) -> Iterator[tuple[str, str]]:
 
 
 def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """What is nested as names with dots."""
+    """Flatten nested values into names with dots."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _flat(f"{name}.{key}", inner)

@@ -1,4 +1,4 @@
-"""How far runs are from one that is their baseline: where what they logged leaves its band, and what the scale was."""
+"""The distance of runs from a baseline: where their logged values leave its band, and the loss scale there."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from ampmon_server.store.updates.logged import Name
 
 
 COLUMNS = 1000
-"""Cells that are read of a run: enough where the baseline has values for a part of it only."""
+"""The number of cells read of a run. It is enough even if the baseline has values for only a part of the run."""
 
 Logged = Mapping[str, Name]
-"""What a run logged, by name: of the lowest rank that has it, which the charts draw."""
+"""What a run logged, by name: the values of the lowest rank that has the name, which the charts draw."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
     """Where a run's logged value leaves the baseline's band, in ``words`` and in numbers.
 
-    ``step`` and ``side`` are null where it does not, ``until`` is the last step compared, null where nothing could be.
-    ``scale`` is the loss scale at that step, null if unknown, and ``skipped`` the updates skipped up to it.
+    ``step`` and ``side`` are null if it stays within the band. ``until`` is the last step compared, null if nothing
+    could be compared. ``scale`` is the loss scale at ``step``, null if unknown. ``skipped`` counts the updates skipped
+    up to ``step``.
     """
 
     words: str
@@ -40,7 +41,7 @@ class Distance:
 
 
 def logged_of(store: Store, run_id: UUID) -> Logged:
-    """Names with "loss" in them come first. Raises NotFound."""
+    """Return what a run logged, names with "loss" in them first. Raises NotFound."""
     found: dict[str, Name] = {}
     for each in store.scalar_names(run_id):
         found.setdefault(each.name, each)
@@ -49,10 +50,10 @@ def logged_of(store: Store, run_id: UUID) -> Logged:
 
 @dataclass(frozen=True, slots=True)
 class RunLoss:
-    """The newest and the least value of a run's loss, under the ``name`` that it was logged by.
+    """The newest and the least value of a run's loss, and the ``name`` under which it was logged.
 
-    ``kind`` is ``nan``, ``inf`` or ``-inf`` where the newest is not finite, and ``value`` is null then. ``least`` is of
-    finite values, null where there are none.
+    ``kind`` is ``nan``, ``inf`` or ``-inf`` if the newest value is not finite; then ``value`` is null. ``least`` is the
+    least finite value, null if there is none.
     """
 
     name: str
@@ -62,7 +63,7 @@ class RunLoss:
 
 
 def loss_of(store: Store, run_id: UUID) -> RunLoss | None:
-    """The first logged name with "loss" in it; None where there is none, or no such run."""
+    """Return the loss under the first name with "loss" in it. None if there is none, or no such run."""
     try:
         first = next(iter(logged_of(store, run_id).values()), None)
     except NotFound:
@@ -73,14 +74,14 @@ def loss_of(store: Store, run_id: UUID) -> RunLoss | None:
 
 
 def baseline_of(runs: Sequence[Summary], asked: UUID | None) -> Summary | None:
-    """The run that was asked for, if it is among them, else the first that has the tag."""
+    """Return the run ``asked`` for if it is among ``runs``, else the first with the baseline tag."""
     chosen = (run for run in runs if asked is not None and run.run_id == str(asked))
     tagged = (run for run in runs if BASELINE in run.tags)
     return next(chosen, None) or next(tagged, None)
 
 
 def band_of(store: Store, run: Summary, name: str) -> BaselineBand | None:
-    """The band of a baseline in what it logged under a name; None where that is too little."""
+    """Return the band of a baseline for one logged name. None if it has too few values."""
     cells = store.scalar_series(UUID(run.run_id), [name], Stretch(), columns=COLUMNS)
     return band(cells[name])
 
@@ -88,7 +89,7 @@ def band_of(store: Store, run: Summary, name: str) -> BaselineBand | None:
 def departure_of(
     store: Store, baseline: Summary, run: Summary, name: str
 ) -> Departure | int | None:
-    """As `departure`, over the steps that both have."""
+    """Return the `departure` of a run over the steps that both runs have; None if they cannot be compared."""
     held = [logged_of(store, UUID(each.run_id)).get(name) for each in (baseline, run)]
     if None in held:
         return None
@@ -101,7 +102,7 @@ def departure_of(
 
 
 def distance(store: Store, baseline: Summary, run: Summary, name: str) -> Distance:
-    """How far a run is from its baseline in what it logged under ``name``."""
+    """Return how far a run is from its baseline in the values logged under ``name``."""
     if run.run_id == baseline.run_id:
         return Distance("baseline")
     found = departure_of(store, baseline, run, name)

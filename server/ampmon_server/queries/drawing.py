@@ -1,4 +1,4 @@
-"""One chart of a run, read from the store and drawn, for the page, the report and the notebook. Speaks no HTTP."""
+"""Draws one chart of a run from the store, for the page, the report and the notebook. Independent of HTTP."""
 
 from __future__ import annotations
 
@@ -45,19 +45,18 @@ from ampmon_server.store import (
 
 
 _FIRST = {"loss": 0, "lr": 1}
-"""Names that are drawn before the others."""
+"""Names that are drawn before all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a chart is to show of a run. ``stream`` is any of the scaler that is meant; None is the run's first.
+    """What a chart is to show of a run. ``stream`` is any stream of the chosen scaler; None is the run's first.
 
-    ``logged`` is which of the logged values is drawn, None the first few; ``statistic`` what is drawn of a parameter.
-    ``parameter`` is the one that is looked at closely, ``whatif_scale`` the power of two of a scale that is tried.
-    ``search`` is which parameters are looked for, and ``level`` how finely they are distinguished.
-    ``rank`` is the one that is looked at alone.
-    ``replay`` is a policy and its setting, as `ampmon_server.queries.whatif_reader.tried` takes it; if none is given,
-    it is the setting that the run's findings recommend by these ``thresholds``.
+    ``logged`` is the logged value to draw, None for the first few. ``statistic`` is what to draw of each parameter.
+    ``parameter`` is the one to show in detail. ``whatif_scale`` is the power of two of a scale to try. ``search``
+    selects parameters, and ``level`` is how finely rows split them. ``rank`` shows one rank alone. ``replay`` is a
+    policy and its setting, as `ampmon_server.queries.whatif_reader.tried` takes it. If none is given, the setting is
+    the one that the run's findings recommend by these ``thresholds``.
     """
 
     view: View = field(default_factory=View)
@@ -74,7 +73,7 @@ class Asked:
 
 
 def draw(store: Store, run_id: UUID, name: str, asked: Asked) -> Figure:
-    """The chart ``name`` of a run. Raises NotFound, where the chart, the run or the stream is not there."""
+    """Draw the chart ``name`` of a run. Raises NotFound if the chart, the run or the stream does not exist."""
     figure = FIGURES.get(name)
     if figure is None:
         raise NotFound(f"There is no figure {name!r}; there are {', '.join(FIGURES)}.")
@@ -82,7 +81,7 @@ def draw(store: Store, run_id: UUID, name: str, asked: Asked) -> Figure:
 
 
 def source_of(series: ScalerSeries) -> Source:
-    """What charts are drawn from, of what the store has of a scaler."""
+    """Convert a scaler's series from the store to the source of its charts."""
     return Source(
         series.updates,
         series.gradients,
@@ -149,7 +148,7 @@ def _parameters(store: Store, run_id: UUID, asked: Asked) -> Source:
 
 
 def _parameter(store: Store, run_id: UUID, asked: Asked) -> Source:
-    """Of one parameter, in as many columns as there are distinct samples."""
+    """Read one parameter, in as many columns as its chart can show."""
 
     def part_of(names: Sequence[str]) -> ParameterPart:
         return ParameterPart([place for place, name in enumerate(names) if name == asked.parameter])
@@ -166,7 +165,7 @@ def _parameter_series(
     pixels: int,
     part_of: Callable[[Sequence[str]], ParameterPart],
 ) -> ParameterSeries:
-    """In columns of so many pixels."""
+    """Read parameters in columns ``pixels`` wide."""
     view = asked.view
     return store.parameter_series(
         run_id,
@@ -274,4 +273,4 @@ _READERS: Mapping[str, Callable[[Store, UUID, Asked], Source]] = {
     "whatif": _scales,
     "simulated": _simulated,
 }
-"""What reads for charts that are not of the series of updates and gradients alone."""
+"""Readers for charts that need more than the series of updates and gradients."""

@@ -1,4 +1,4 @@
-"""Rows of the ledger that are one skip: found by several ranks of a run."""
+"""Merges rows of the ledger that are one skip, found by several ranks of a run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ampmon_server.store.engine.paging import Paged, encode
 
 
 NAMED = 8
-"""Of more ranks than these the first are named."""
+"""At most this many ranks are named."""
 
 
 def shared(
     read: Callable[[str | None], Paged[Skip]], every: int, limit: int, cursor: str | None
 ) -> Paged[dict[str, Any]]:
-    """At least ``limit`` skips that follow ``cursor``, if there are so many, each with all of its ranks.
+    """Return at least ``limit`` skips after ``cursor``, if there are that many, each with all of its ranks.
 
-    ``read`` gives a page of rows, ``every`` is how many ranks there are. A rank that is late has rows anywhere: a step
-    is returned once all of it was read.
+    ``read`` returns a page of rows, and ``every`` is the number of ranks. The rows of a late rank may be anywhere in a
+    step, so a step is returned only after all of it was read.
     """
     rows: list[Skip] = []
     following = cursor
@@ -38,10 +38,9 @@ def shared(
 
 
 def together(skips: Sequence[Skip], every: int) -> list[dict[str, Any]]:
-    """Skips of the same step, scaler and optimizer as one, in the order of the first of each.
+    """Merge skips of the same step, scaler and optimizer, in the order of the first of each.
 
-    What is said of one is what the lowest rank that names a culprit says: of those whose own loss was not finite, if
-    there are any.
+    The details are those of one row: prefer a loss that was not finite, then named culprits, then the lowest rank.
     """
     groups: dict[tuple[int, str, str], list[Skip]] = {}
     for skip in skips:
@@ -60,7 +59,7 @@ def _precedence(skip: Skip) -> tuple[bool, bool, int]:
 
 
 def ranks_words(ranks: Sequence[int], every: int) -> str:
-    """Which of so many ranks of a run skipped; nothing of a run with one."""
+    """Name the ranks that skipped, of the ``every`` ranks of a run. Empty for a run with one rank."""
     if every < 2:
         return ""
     if len(ranks) >= every:

@@ -1,4 +1,4 @@
-"""What a run would be at other scales and under other policies, read from the store: for calls and charts alike."""
+"""Reads from the store what a run would be at other scales and under other policies, for API calls and charts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ampmon_server.store import BadQuery, NotFound, ParameterPage, Recent, Store
 
 
 KEPT_S = 60.0
-"""Seconds to keep what sliders and zooms ask for repeatedly. A change of the run ends them early."""
+"""Seconds to keep what sliders and zooms request repeatedly. A change of the run ends them early."""
 
 _advice: WeakKeyDictionary[Store, Recent[Recommended]] = WeakKeyDictionary()
 _samples: WeakKeyDictionary[Store, Recent[NewestSamples]] = WeakKeyDictionary()
@@ -37,7 +37,7 @@ NONE = "no sampled fp16-representable gradient is finite yet"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A gradient as samples of the steps ``first`` to ``last`` have it, and what of it was flushed, where known."""
+    """A gradient from samples of the steps ``first`` to ``last``, and the part that was flushed, None if unknown."""
 
     gradient: Gradient
     gone: Flushed | None
@@ -46,7 +46,7 @@ class Measured:
 
 
 class NewestSamples(NamedTuple):
-    """Samples, and what they show that fp16 flushed at the newest scale; None where they do not."""
+    """Samples, and what they show that fp16 flushed at the newest scale; None if they do not show it."""
 
     samples: GradientSeries
     flushed: Flushed | None
@@ -55,9 +55,9 @@ class NewestSamples(NamedTuple):
 def measured(
     store: Store, run_id: UUID, stream: int | None = None, parameter: str | None = None
 ) -> Measured | str:
-    """The newest gradient of all parameters on fp16's grid, or of one; in words why there is none.
+    """Return the newest gradient of all parameters on fp16's grid, or of one, or a reason why there is none.
 
-    Raises NotFound, where the run or the stream is not there.
+    Raises NotFound if the run or the stream does not exist.
     """
     if parameter is not None:
         return _of_parameter(store, run_id, stream, parameter)
@@ -70,7 +70,7 @@ def measured(
 
 
 def newest_samples(store: Store, run_id: UUID, stream: int | None = None) -> NewestSamples:
-    """The newest samples of all gradients of a scaler. Raises NotFound."""
+    """Return the newest samples of all gradients of a scaler. Raises NotFound."""
 
     def read() -> NewestSamples:
         samples = store.gradient_samples(run_id, stream=stream)
@@ -99,7 +99,7 @@ def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> 
 def recommended(
     store: Store, run_id: UUID, thresholds: Thresholds, stream: int | None = None
 ) -> Recommended:
-    """What the run's findings recommend, and what of it is a setting of a stream's scaler. Raises NotFound."""
+    """Return what the run's findings recommend, and its settings for a stream's scaler. Raises NotFound."""
 
     def read() -> Recommended:
         found = diagnose(store.case(run_id), thresholds).findings
@@ -110,7 +110,7 @@ def recommended(
 
 
 def simulator_of(store: Store, run_id: UUID, stream: int | None = None) -> Simulator:
-    """The simulator of a scaler's stored updates, kept for a minute or until the run changes. Raises NotFound."""
+    """Return the simulator of a scaler's stored updates, kept a minute or until the run changes. Raises NotFound."""
     kept = _simulators.setdefault(store, Recent(most=8, life_s=KEPT_S))
     return kept.get(
         (run_id, store.held(run_id), stream),
@@ -119,9 +119,9 @@ def simulator_of(store: Store, run_id: UUID, stream: int | None = None) -> Simul
 
 
 def tried(history: History, given: Mapping[str, float | str | None], prefix: str = "") -> Setting:
-    """What is to be replayed: ``policy``, torch's unless given, and what is given of its setting.
+    """Return the setting to replay: the ``policy``, torch's by default, with the given values.
 
-    Raises BadQuery, naming what cannot be, with the ``prefix`` that it was asked by.
+    Raises BadQuery, which names the invalid value with ``prefix`` before it.
     """
     numbers = {name: value for name, value in given.items() if not isinstance(value, str)}
     try:

@@ -1,4 +1,4 @@
-"""A run as one file that opens offline: its verdict, findings, numbers, charts, skips, configuration."""
+"""A run as one file that opens offline: its verdict, findings, numbers, charts, skips and configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report holds of a run, as a server has it. Asks, and draws nothing."""
+"""The contents of a report, requested from a server. Draws nothing."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from ampmon_server.client import Asking
 
 
 SKIPS = 200
-"""So many of the newest skips are in a report."""
+"""A report has at most this many skips, the newest."""
 
 WIDTH, WIDTH_NARROW = 1000, 358
-"""For so many pixels charts are drawn: for a desk or paper, and for a phone."""
+"""The widths in pixels at which charts are drawn: for a desktop or paper, and for a phone."""
 
 SCALERS_MAX = 4
-"""Of so many scalers there are charts: each more makes the file larger by its own."""
+"""At most this many scalers have charts, because each makes the file larger."""
 
 OF_ALL_SCALERS = frozenset({"scalars"})
-"""Charts that are there once, whatever scalers a run has."""
+"""Charts that are drawn once, however many scalers a run has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart by a name that no other in the file has, and drawn for a phone; ``scaler`` says whose, among several."""
+    """A chart, also drawn for a phone (``narrow``). Its ``name`` is unique in the file.
+
+    ``scaler`` says whose it is, if the run has several.
+    """
 
     name: str
     scaler: str
@@ -37,9 +40,9 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """Answers of the server. ``skips`` are the newest of the ledger, each with the ranks that made it.
+    """Answers of the server. ``skips`` are the newest of the ledger, each with the ranks that skipped.
 
-    ``scalers`` are the names of all of them; charts are of the first.
+    ``scalers`` are the names of all scalers. Only the first `SCALERS_MAX` have charts.
     """
 
     run: dict[str, Any]
@@ -52,7 +55,10 @@ class ReportData:
 def gather(
     server: Asking, run_id: str, each: Callable[[str], object] = lambda _: None
 ) -> ReportData:
-    """Everything of a run; ``each`` is called before each of the things that take time. Blocks. Raises Unanswered."""
+    """Request everything about a run. Blocks. Raises Unanswered.
+
+    ``each`` is called with a description before each slow part.
+    """
     ask = _Run(server, f"/runs/{run_id}")
     each("the run")
     run = ask.get("")
@@ -68,7 +74,7 @@ def gather(
 
 
 def _streams(run: dict[str, Any]) -> dict[str, str]:
-    """Each scaler's first stream, by its name."""
+    """The first stream of each scaler, by the scaler's name."""
     found: dict[str, str] = {}
     for each in run["streams"]:
         found.setdefault(each["scaler"], each["stream"])
@@ -77,8 +83,6 @@ def _streams(run: dict[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run on a server."""
-
     server: Asking
     path: str
 
@@ -87,7 +91,10 @@ class _Run:
         return answer
 
     def charts(self, name: str, streams: dict[str, str]) -> Iterator[Chart]:
-        """A chart of each of the first scalers, or the one of them all: the server's own choice."""
+        """Yield a chart of each of the first scalers.
+
+        If there is one scaler, or the chart is of all scalers, yield one chart of the stream that the server chooses.
+        """
         if len(streams) < 2 or name in OF_ALL_SCALERS:
             yield self.chart(name, name, "", {})
             return

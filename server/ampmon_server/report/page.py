@@ -1,4 +1,4 @@
-"""The report's file: everything it needs is in it, and it loads nothing."""
+"""The file of a report. It contains everything that it needs, and loads nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCRIPTS = ("roles", "report")
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )
-"""Nothing is loaded from anywhere."""
+"""Forbids to load anything from the network."""
 
 _SHELL = """\
 <!doctype html>
@@ -53,7 +53,7 @@ _SHELL = """\
 
 
 def page(report: ReportData, version: str, now: datetime | None = None) -> str:
-    """The whole file. What users named is only ever text in it."""
+    """Return the whole file. Names given by users appear in it only as text."""
     when = (now or datetime.now(timezone.utc)).strftime("%Y-%m-%d %H:%M UTC")
     return _SHELL.format(
         title=html.escape(f"{report.run['name']} · ampmon"),
@@ -71,16 +71,16 @@ def page(report: ReportData, version: str, now: datetime | None = None) -> str:
 
 
 def _drawn(figures: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Those that have something to draw."""
+    """The figures that have something to draw."""
     return {name: figure for name, figure in figures.items() if figure["data"]}
 
 
 def _script() -> str:
-    """The page's modules as one: each is after those that it imports."""
+    """Join the page's modules into one script, each after those that it imports."""
     files = [(assets.web_directory() / "js" / f"{name}.js").read_text("utf-8") for name in SCRIPTS]
     return re.sub(r"^import .*\n|^export ", "", "\n".join(files), flags=re.MULTILINE)
 
 
 def _in_script(value: object) -> str:
-    """JSON that ends no script."""
+    """Return JSON that cannot end its script element."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")

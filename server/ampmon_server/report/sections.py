@@ -1,4 +1,4 @@
-"""What a report says, as HTML: words of others are escaped, each where it is put in."""
+"""The sections of a report as HTML. Text from the server is escaped where it is inserted."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from ampmon_server.report.data import SCALERS_MAX, Chart, ReportData
 SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}
 NONE = "–"
 CULPRITS = 3
-"""Of a skip so many culprits are named."""
+"""At most this many culprits of a skip are named."""
 OPEN_MAX = 20
-"""So many skips are shown at once: on a phone each is as tall as a paragraph."""
+"""At most this many skips are shown at first: on a phone, each is as tall as a paragraph."""
 
 
 def sections(report: ReportData) -> str:
-    """Everything between the head of the file and its scripts."""
+    """Return everything between the head of the file and its scripts."""
     parts = [
         _head(report),
         _notices(report),
@@ -104,7 +104,7 @@ def _code(code: str, standing: str) -> str:
 
 
 def _coded(words: str) -> str:
-    """What stands in backticks as code."""
+    """Escape text, and show what is in backticks as code."""
     parts = map(escape, words.split("`"))
     return "".join(
         f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts)
@@ -235,7 +235,7 @@ def _bits(record: dict[str, Any], name: str) -> str:
 
 
 def _number(record: dict[str, Any], name: str) -> float | None:
-    """A number that JSON may hold only by its kind: "nan", "inf" or "-inf"."""
+    """Return a number of a record. JSON has NaN and infinities only as a kind: "nan", "inf" or "-inf"."""
     kind = record[f"{name}_kind"]
     number: float | None = record[name] if kind is None else float(kind)
     return number

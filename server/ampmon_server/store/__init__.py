@@ -1,4 +1,4 @@
-"""Everything that is stored: the one place with SQL. Knows neither HTTP nor figures."""
+"""Stores everything, and is the only place with SQL. Does not depend on HTTP or figures."""
 
 from __future__ import annotations
 

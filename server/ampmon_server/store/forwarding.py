@@ -1,12 +1,13 @@
-"""What a destination has of each run, and the next rows to forward to it, in pieces of bounded size.
+"""Tracks what was forwarded of each run, and reads the next rows for a destination in pieces of bounded size.
 
-The ledger says which steps of each attempt are stored; the cursor says which of them were forwarded. The difference is
-what is left, whatever order the records came in, and a step that a later attempt has done again is forwarded as that
-attempt's. All of it is read in one transaction, so that rows and ledger agree.
+The ledger lists the stored steps of each attempt, and the cursor the forwarded ones. The difference remains to be
+forwarded, in whatever order the records arrived. If a later attempt did a step again, only its values are forwarded.
+One transaction reads everything, so rows and ledger agree.
 
-- Updates are a scaler's, over all ranks: while the run goes on, a step waits until every rank of the attempt has it.
-- Logged values are each rank's. More may be logged at a step until the update after it, so its values wait for that
-  update, or for the end of the run.
+- Updates are merged over all ranks of a scaler. While the run goes on, a step waits until every rank of the attempt
+  has reached it.
+- Logged values belong to one rank. More values may be logged at a step until the next update, so a step waits for that
+  update or for the end of the run.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ from ampmon_server.store.updates.scalars import LoggedSeries
 
 
 STEPS_MAX = 1024
-"""Updates that are read at once, and points of a portion after which no more are read."""
+"""The most updates read at once. A portion with this many points is complete."""
 VALUES_MAX = 16_384
-"""Logged values that are read at once, unless a single step has more."""
+"""The most logged values read at once, unless a single step has more."""
 
 Held: TypeAlias = dict[int, list[Range]]
-"""Steps by attempt."""
+"""Ranges of steps by attempt number."""
 
 _SAMPLED = {
     "zero_share": "zero_fraction",
@@ -55,7 +56,7 @@ _SAMPLED = {
 
 
 class Point(NamedTuple):
-    """Values of a step, by tag; its time in us since the epoch."""
+    """The values of a step by tag. ``time`` is in us since the epoch."""
 
     step: int
     time: int
@@ -63,7 +64,7 @@ class Point(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Points in order of step; ``resumed`` where they are the first of an attempt that went on with the run."""
+    """Points in order of step. ``resumed`` marks the first points of an attempt that resumed the run."""
 
     points: list[Point]
     resumed: bool
@@ -71,10 +72,11 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What to forward of a run next; ``position`` is what its destination noted last, empty at first.
+    """The next part of a run to forward.
 
-    ``ended`` is how the run ended, if it has. ``version`` is the run's where nothing is left after this, else 0;
-    ``ranges`` is the cursor once it is forwarded.
+    ``position`` is what the destination last asked to remember, empty at first. ``started`` is in us since the epoch.
+    ``ended`` is how the run ended, None while it runs. ``version`` is the run's version if nothing remains after this
+    portion, else 0. ``ranges`` is the cursor to store once the portion is forwarded.
     """
 
     destination: str
@@ -91,16 +93,16 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """``ready``: the steps that may be forwarded. ``stored``: all that there are."""
+    """One series to forward: the steps that are ``ready`` to be forwarded, and all ``stored`` steps."""
 
     key: str
     ready: Held
     stored: Held
     read: Callable[[int, Range], tuple[list[Point], int]]
-    """The first points of an attempt in a range, and the last step that was looked at."""
+    """Reads the first points of an attempt in a range, and returns them with the last step that it examined."""
 
     def left(self, attempt: int, done: Sequence[Range]) -> list[Range]:
-        """The steps of an attempt that are to be forwarded, as no later one has done them again."""
+        """The steps of an attempt that remain to be forwarded, without those that a later attempt did again."""
         later = ranges.merge(
             each for number, held in self.stored.items() if number > attempt for each in held
         )
@@ -108,26 +110,29 @@ class _Series:
 
 
 class Behind(NamedTuple):
-    """A run of which a destination lacks something, and when it last changed, in us since the epoch."""
+    """A run that is not completely forwarded, and when it last changed, in us since the epoch."""
 
     run_id: UUID
     changed: int
 
 
 class Forwarding(Calls):
-    """Each call is one transaction."""
+    """Calls for forwarding runs to destinations. Each call is one transaction."""
 
     @contextmanager
     def forwarding_alone(self, destination: str) -> Iterator[bool]:
-        """Whether no other server process forwards there; none begins to before the block ends."""
-        if self._engine.dialect.name == "sqlite":  # which has one server process
+        """Yield whether this process alone may forward to the destination until the block ends."""
+        if self._engine.dialect.name == "sqlite":  # SQLite has a single server process
             yield True
             return
         with engine.writing(self._engine) as connection:
             yield postgresql.take_alone(connection, destination)
 
     def begin_forwarding(self, destination: str) -> None:
-        """Forward from now on, unless that was begun before. Call it within `forwarding_alone`."""
+        """Record that forwarding begins now, unless it began before. Runs unchanged since then are not forwarded.
+
+        Call it within `forwarding_alone`.
+        """
         known = select(destinations).where(destinations.c.destination == destination)
         begun = {"destination": destination, "since": engine.now_us()}
 
@@ -138,7 +143,10 @@ class Forwarding(Calls):
         engine.write(self._engine, work)
 
     def behind(self, destination: str, since: int, limit: int) -> list[Behind]:
-        """The first ``limit`` runs that changed at ``since`` or later, and are not wholly forwarded, in that order."""
+        """Return the first ``limit`` runs that are not completely forwarded and changed at ``since`` or later.
+
+        They are in order of that change.
+        """
         run, held = of_runs.c, forwarded.c
         begun = select(destinations.c.since).where(destinations.c.destination == destination)
         mine = and_(held.run_id == run.run_id, held.destination == destination)
@@ -155,7 +163,7 @@ class Forwarding(Calls):
         return [Behind(UUID(bytes=run_id), changed) for run_id, changed in rows]
 
     def portion(self, destination: str, run_id: UUID) -> Portion:
-        """What to forward of a run next. Raises NotFound."""
+        """Return the next portion of a run to forward. Raises NotFound."""
         held = forwarded.c
         cursor = select(held.ranges, held.position).where(
             held.run_id == run_id.bytes, held.destination == destination
@@ -166,7 +174,7 @@ class Forwarding(Calls):
             return next_portion(connection, destination, run, done, position)
 
     def keep_forwarded(self, portion: Portion, position: str) -> None:
-        """Note that a portion was forwarded, and what its destination is to remember. Raises NotFound."""
+        """Record that a portion was forwarded, and the destination's new ``position``. Raises NotFound."""
         row = (
             portion.run_id.bytes,
             portion.destination,
@@ -185,7 +193,7 @@ class Forwarding(Calls):
 def next_portion(
     connection: Connection, destination: str, run: Row[Any], done: str, position: str
 ) -> Portion:
-    """The next points of a run, given the cursor ``done``. It may hold none, where nothing is left."""
+    """Return the next portion of a run after the cursor ``done``. It has no points if nothing is left."""
     cursor: dict[str, list[Range]] = {
         key: [(first, last) for first, last in steps]
         for key, steps in orjson.loads(done or "{}").items()
@@ -222,7 +230,7 @@ def next_portion(
 
 
 def _in_order(connection: Connection, run: Row[Any]) -> Iterator[tuple[str, int, _Series]]:
-    """Every series of each attempt, with its key in the cursor: earlier attempts first."""
+    """Every series of each attempt with its key in the cursor, earlier attempts first."""
     found = _series(connection, run)
     for attempt in sorted({number for each in found for number in each.ready}):
         for series in found:
@@ -267,7 +275,7 @@ def _series(connection: Connection, run: Row[Any]) -> list[_Series]:
 
 
 def _stored(connection: Connection, run_id: bytes) -> Mapping[int, Held]:
-    """By stream, the steps of each attempt; steps with no record missing between them are one range."""
+    """The stored steps by stream and attempt. Steps with no record missing between them are one range."""
     of = ledger.c
     statement = (
         select(of.stream, of.attempt, of.first_step, of.last_step)
@@ -281,7 +289,7 @@ def _stored(connection: Connection, run_id: bytes) -> Mapping[int, Held]:
 
 
 def _agreed(of: Sequence[Held], attempt: int, *, over: bool) -> list[Range]:
-    """The steps that every rank of an attempt has come to; of a run that is ``over``, all that any has."""
+    """The steps that every rank of an attempt has reached, or, if the run is ``over``, those that any rank has."""
     ranks = [each[attempt] for each in of if attempt in each]
     stored = ranges.merge(each for rank in ranks for each in rank)
     last = max(rank[-1][1] for rank in ranks) if over else min(rank[-1][1] for rank in ranks)
@@ -289,7 +297,11 @@ def _agreed(of: Sequence[Held], attempt: int, *, over: bool) -> list[Range]:
 
 
 def _logged(steps: Sequence[Range], origin: int, *, over: bool) -> list[Range]:
-    """The steps at which no more will be logged. Updates may be lost that were logged at, and the last only begun."""
+    """The steps whose logged values are complete.
+
+    If the run is ``over``, these are all steps from the origin to one after the last update: values may belong to an
+    update that was lost, or to a last one that never finished.
+    """
     if over:
         return [(origin, steps[-1][1] + 1)]
     return ranges.merge((first, last - 1) for first, last in steps if first < last)

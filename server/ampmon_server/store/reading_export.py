@@ -1,4 +1,4 @@
-"""Reads sampled gradients for an export: every parameter of every sample of a run, a bounded piece at a time."""
+"""Reads sampled gradients for an export: every parameter of every sample of a run, in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ampmon_server.store.streams.streams import parameters_of
 
 
 _BLOCKS = 4
-"""So many blocks are read in one transaction."""
+"""The number of blocks read in one transaction."""
 
 
 class ExportedSample(NamedTuple):
-    """One sampled update on one rank; the sample's indices are into ``parameters``."""
+    """One sampled update on one rank. The sample's indices refer to ``parameters``."""
 
     scaler: str
     rank: int
@@ -35,7 +35,7 @@ class ExportedSample(NamedTuple):
 
 
 def read_samples(store: Store, run_id: UUID) -> Iterator[ExportedSample]:
-    """Every sample that no later attempt has done over: by scaler, then rank, then step. Raises NotFound."""
+    """Yield every sample that no later attempt did again, by scaler, then rank, then step. Raises NotFound."""
     database = store._engine
     with engine.reading(database) as connection:
         runs = scalers.find(connection, run_id, None)

@@ -1,4 +1,4 @@
-"""The store as the service sees it: each call is one transaction, and blocks until the database has answered."""
+"""Provides the store to the service. Each call is one transaction and blocks until the database answers."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ from ampmon_server.store.updates.identity import Identity
 
 @dataclass(frozen=True, slots=True)
 class ScalerSeries:
-    """What figures draw of one scaler."""
+    """The data that figures draw of one scaler."""
 
     updates: Cells
     gradients: Cells
     disabled: bool
     user: UserSteps | None = None
     rows_from: int = 0
-    """Of the steps before it only what is rolled up is held."""
+    """The first step whose rows are kept. Earlier steps have only aggregates."""
     resumes: tuple[Resume, ...] = ()
-    """The starts that went on with it, in the whole run."""
+    """The attempts that resumed the scaler, in the whole run."""
 
 
 class Store(SampledReads, Alarms, Forwarding, Prunes):
-    """A database at its newest schema. Reads may come from any thread, writes from one at a time.
+    """A database with the current schema. Reads may come from any thread, writes from one thread at a time.
 
-    Every call may raise Busy.
+    Every call may raise Busy. If the database is `shared`, several threads may write at once.
     """
 
     def __init__(self, database: Engine, exclusive: IO[bytes] | None) -> None:
@@ -80,27 +80,27 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
 
     @classmethod
     def open(cls, settings: Settings) -> Store:
-        """Open the database of the settings, made or brought up to date if need be. Raises Unusable."""
+        """Open the database of the settings. Create it or upgrade an SQLite file if needed. Raises Unusable."""
         opened = opening.open_database(settings)
         return cls(opened.engine, opened.exclusive)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close all connections and release the lock of an SQLite file."""
         self._engine.dispose()
         if self._exclusive is not None:
             self._exclusive.close()
 
     @property
     def shared(self) -> bool:
-        """Whether other server processes may use the same database, and several threads may write to it at a time."""
+        """Whether other server processes may use the same database, and several threads may write to it at once."""
         return self._exclusive is None
 
     def notices(self) -> PostgresNotices | None:
-        """What notifies the other server processes of changes; None where there can be none."""
+        """Return the notices between the server processes of a shared database, or None if it is not `shared`."""
         return PostgresNotices(self._engine) if self.shared else None
 
     def check(self) -> None:
-        """Raise Busy unless the database answers, and Unusable where its schema is not this version's any more."""
+        """Raise Busy unless the database answers, and Unusable if its schema is no longer this version's."""
         with engine.reading(self._engine) as connection:
             found = migrations.schema(connection)
         if found.age != "current":
@@ -109,7 +109,7 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
             )
 
     def file_bytes(self) -> int | None:
-        """The size of an SQLite file; None of another database, and where the file is gone. Asks no question."""
+        """Return the size of an SQLite file; None for PostgreSQL or a missing file. Does not query the database."""
         if self._engine.dialect.name != "sqlite":
             return None
         try:
@@ -120,9 +120,9 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
     # -- writes -----------------------------------------------------------------------------------------------------
 
     def ingest(self, batch: wire.Batch, sender: Sender = ANYONE) -> Receipt:
-        """Store a batch, once; on return it is committed.
+        """Store a batch once. On return it is committed.
 
-        Raises BadBatch, HeaderMissing, or NotFound for a run that is not the sender's to write, with nothing stored.
+        Raises BadBatch, UnknownHeader, or NotFound if the sender may not write the run, with nothing stored.
         """
         (outcome,) = self.ingest_together([(batch, sender)])
         if isinstance(outcome, Exception):
@@ -130,11 +130,11 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
         return outcome
 
     def ingest_together(self, asked: Sequence[Asked]) -> list[Outcome]:
-        """Store batches in one transaction, each once or not at all; its receipt, or why it is not stored."""
+        """Store batches in one transaction, each once or not at all. Return the receipt or the error of each."""
         return ingest_together(self._engine, self._memory, asked)
 
     def clear(self, run_id: UUID) -> Iterator[int]:
-        """Remove what is held of a deleted run, a short transaction with each step; how many rows it removed."""
+        """Remove the data of a deleted run, one short transaction per step, and yield how many rows each removes."""
         return prune.prune(self._engine, Due(run_id, "", deleted=True))
 
     edit = writes(runs.change)
@@ -173,14 +173,14 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
     events = reads(events.read)
 
     def run(self, run_id: UUID) -> tuple[Summary, Identity]:
-        """Raises NotFound."""
+        """Return the summary and identity of a run. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             return runs.read_one(connection, run_id), identity.read(connection, run_id)
 
     def updates(
         self, run_id: UUID, *, stream: int | None, start: int, stop: int, limit: int
     ) -> columns.ColumnsPage:
-        """Columns of updates, and the step to go on from. Raises NotFound."""
+        """Return columns of updates, and the step where the next page starts. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
             return columns.read(connection, scaler, start=start, stop=stop, limit=limit)
@@ -196,11 +196,11 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
         columns: int = 1000,
         rank: int | None = None,
     ) -> ScalerSeries:
-        """Updates, in enough cells to fill ``columns`` columns, and samples with ``start`` <= x < ``stop``.
+        """Return updates and samples with ``start`` <= x < ``stop``, in enough cells to fill ``columns`` columns.
 
-        x is the step, the time, or the user's own step; nothing where there is none of those. Of one ``rank`` alone
-        they are its newest 32768, one by one. Who asks for the same of the same version at about the same time is
-        given the same arrays, which cannot be written to. Raises NotFound.
+        x is the step, the time in us since the epoch, or the user's own step. The series is empty if ``by`` is "user"
+        and no such steps were logged. With ``rank``, return the newest 32768 updates of that rank, one by one. Calls
+        within a short time, with equal arguments and run version, share the same read-only arrays. Raises NotFound.
         """
         asked = (run_id, stream, start, stop, by, columns, rank)
         return self._recent.get((self.held(run_id), asked), lambda: self._series(*asked))
@@ -248,7 +248,7 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
         by: Literal["step", "time", "user"] = "step",
         columns: int = 1000,
     ) -> tuple[RankRows, ...]:
-        """What each rank has at the same steps with ``start`` <= x < ``stop``. Raises NotFound."""
+        """Return the rows of each rank at the same steps with ``start`` <= x < ``stop``. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
             found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)

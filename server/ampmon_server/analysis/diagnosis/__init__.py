@@ -1,4 +1,4 @@
-"""From a run's numbers to what is wrong with it, why, and what to write instead. Pure: a case in, findings out."""
+"""Diagnoses a run: what is wrong, why, and which code fixes it. Pure: a case in, findings out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibration: the search for a scale that fits, with which each scaler begins. Skips are its way of searching."""
+"""Finds the end of calibration: each scaler first searches for a scale that fits, by skipping updates."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ampmon_server.model.case import ScalePolicy, ScalerCase
 
 
 QUIET = 10
-"""So many updates in a row without a skip end it."""
+"""This many updates in a row without a skip end calibration."""
 
 
 def calibrated_from(scaler: ScalerCase) -> int:
-    """The first step after calibration; beyond the newest where it is not over.
+    """Return the first step after calibration. If it is not over, that is after all updates in `first`.
 
-    What ends it is `QUIET`, a scale that grows, that is set by hand or that a skip leaves as it was, or an update that
-    goes through below 1: what comes then is no search any more.
+    It ends with `QUIET` updates without a skip, with a scale that grows, is set by hand or stays after a skip, or with
+    an update that is applied at a scale below 1.
     """
     first = scaler.first
     if not len(first):
@@ -29,7 +29,7 @@ def calibrated_from(scaler: ScalerCase) -> int:
 
 
 def _quiet_from(cells: Cells) -> int:
-    """The place of the first cell after which nothing is skipped for `QUIET` updates; their number if there is none."""
+    """The place of the first cell from which on `QUIET` updates have no skip. The number of cells if there is none."""
     skips = np.flatnonzero(cells["skipped"])
     before = np.append(0, np.cumsum(cells["n"]))
     begins = np.append(0, skips + 1)

@@ -1,4 +1,4 @@
-"""Asks every rule, puts causes before symptoms and the worst first, and says verdict and recommendation."""
+"""Runs every rule, removes symptoms of other findings, sorts the worst first, and adds the recommendation."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from ampmon_server.model.thresholds import Thresholds
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is wrong with a run, the worst first; nothing where it is healthy; and rules that ``failed``, by name."""
+    """A run's findings, the worst first, and none if it is healthy. ``failed`` are the rules that raised, by name."""
 
     findings: tuple[Finding, ...]
     failed: Mapping[str, Exception] = field(default_factory=dict)
 
     @property
     def severity(self) -> Severity | None:
-        """That of the worst finding."""
+        """The severity of the worst finding, None if there is none."""
         return self.findings[0].severity if self.findings else None
 
     @property
     def verdict(self) -> str:
-        """ "healthy", or the worst finding in words."""
+        """The title of the worst finding, or "healthy"."""
         return self.findings[0].title if self.findings else "healthy"
 
 
 def diagnose(case: Case, thresholds: Thresholds) -> Diagnosis:
-    """Judge a run. Of equal severity the finding of the rule that stands first in `rules.RULES` comes first."""
+    """Diagnose a run. Findings of equal severity are in the order of `rules.RULES`."""
     failed: dict[str, Exception] = {}
     causes = explained(list(_found(case, thresholds, failed)))
     found = [plain_finding(measured(each, case)) for each in causes]
@@ -51,5 +51,5 @@ def _found(case: Case, thresholds: Thresholds, failed: dict[str, Exception]) -> 
     for rule in RULES:
         try:
             yield from map(plain_finding, rule(case, thresholds))
-        except Exception as error:  # what one rule cannot judge must not hide what others found
+        except Exception as error:  # a failed rule must not hide what others found
             failed[rule.__module__.rpartition(".")[2]] = error

@@ -1,4 +1,4 @@
-"""Finds where a training loss that had fallen rises and stays high; noise, warm-up and rate cycles are no such rise."""
+"""Finds where a training loss that had fallen rises and stays high. Ignores noise, warm-up and rate cycles."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from ampmon_server.model.series import Flags, Floats, Ints
 
 
 BESIDE = 4
-"""The level of the loss is the median of a cell and so many on each side of it: a few outliers do not move it."""
+"""The level of the loss is the median of a cell and this many on each side, so a few outliers do not move it."""
 LEAST = 2 * BESIDE + 1
-"""So many cells in a row are a level that stays."""
+"""This many cells in a row are a level that stays."""
 STAYS = 0.1
-"""Of the cells, so many are above at the end, and so many were below before."""
+"""Least share of the cells that are above at the end, and that were below before."""
 HALF = 0.5
-"""A loss that has risen by so much of its fall has lost what it had learned."""
+"""A loss that has risen by this share of its fall has lost what it had learned."""
 NOISE = 4.0
-"""A fall is so many times the noise of the loss, a rise too."""
+"""A fall and a rise must be larger than this many times the noise of the loss."""
 ABRUPT = 0.1
-"""A rise takes no more of the cells than this: opponents and policies, whose losses are no measure, drift."""
+"""A rise takes at most this share of the cells. Losses of adversaries and policies drift more slowly."""
 FELL, ROSE = 3.0, 2.0
-"""Fall and rise are so many times the largest rise before: rates that come in cycles raise a loss again and again."""
+"""Fall and rise must be this many times the largest rise before, because cyclic learning rates keep raising a loss."""
 EXPLODES = 10.0
-"""A rise of so many times the fall is an explosion, also if the loss then falls to what an untrained model has."""
+"""A rise of this many times the fall is an explosion, even if the loss then falls to that of an untrained model."""
 TAIL = 0.1
-"""All but so much of the loss is above, after the rise, what all but so much of it was before."""
+"""After the rise, all but this share of the loss must be above all but this share of the loss before."""
 _MAD = 1.4826
-"""A normal distribution's standard deviation, in its median absolute deviations."""
+"""A normal distribution's standard deviation divided by its median absolute deviation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The loss was at ``low`` until it left that at step ``first``; since ``above`` it is at ``high``, to ``last``.
+    """The loss was at ``low`` until step ``first``, and is at ``high`` from step ``above`` to ``last``.
 
-    ``start`` is where it began; ``high`` is infinite where it is not finite any more.
+    ``start`` is the loss at the start. ``high`` is infinite if the loss is no longer finite.
     """
 
     first: int
@@ -50,7 +50,7 @@ class Divergence:
 
 
 def divergence(cells: Cells) -> Divergence | None:
-    """What the cells of a loss show of its divergence; None while it falls, stands, or is too noisy to say."""
+    """Return the divergence that the cells of a loss show. None while it falls, stays or is too noisy to tell."""
     typical = _typical(cells)
     n = len(cells)
     least = max(LEAST, int(STAYS * n))
@@ -68,7 +68,7 @@ def divergence(cells: Cells) -> Divergence | None:
     low, high = float(np.median(before[-LEAST:])), float(np.median(after))
     first = _left(level[:above], low + noise)
     fall, rise = float(level[0]) - lowest, high - low
-    # The levels before an explosion belong to it: medians reach into it, and noise hides its first updates.
+    # Levels just before an explosion belong to it: medians reach into it, and noise hides its first updates.
     steady = first - LEAST if typical[first:].max() - low > EXPLODES * fall else first
     risen = _largest_rise(level[:steady])
     far = np.flatnonzero(level[above:] >= min(low + HALF * rise, start + fall))
@@ -82,9 +82,9 @@ def divergence(cells: Cells) -> Divergence | None:
 
 
 def _first_step(cells: Cells, left: int, is_high: Flags) -> int:
-    """The step of the rise; from the cell ``left`` on the level is high, which as a median it may be a cell too soon.
+    """The step of the rise. The level is high from the cell ``left`` on, but as a median it may be a cell too early.
 
-    Values that are not finite are the last of the first cell that has any, for such a loss remains so.
+    Values that are not finite are the last ones of the first cell with any, because such a loss stays not finite.
     """
     lost = not_finite(cells)
     first = left + int(np.argmax(is_high | (lost[left : left + len(is_high)] > 0)))
@@ -96,7 +96,7 @@ def _first_step(cells: Cells, left: int, is_high: Flags) -> int:
 
 
 def _typical(cells: Cells) -> Floats:
-    """The mean of each cell without its largest value, which an outlier may be; infinite where none is finite, [n]."""
+    """The mean of each cell without its largest value, which may be an outlier, [n]. Infinite if no value is finite."""
     finite: Ints = cells["n"] - not_finite(cells)
     rest = (cells["sum"] - cells["value_max"]) / np.maximum(finite - 1, 1)
     mean = np.where(finite > 1, rest, cells["value_max"])
@@ -104,11 +104,10 @@ def _typical(cells: Cells) -> Floats:
 
 
 def _left(level: Floats, most: float) -> int:
-    """The place from which on the level is above ``most``; the end where it is not."""
+    """The place from which on the level stays above ``most``, or the end."""
     within = np.flatnonzero(level <= most)
     return int(within[-1]) + 1 if len(within) else len(level)
 
 
 def _largest_rise(level: Floats) -> float:
-    """From any level to any after it."""
     return float((level - np.minimum.accumulate(level)).max(initial=0.0))

@@ -1,4 +1,4 @@
-"""Effective training: what was run, and what of it counted."""
+"""Effective training: how many updates ran, and how many of them changed the weights."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ampmon_server.model.words import count, percent, plural
 
 
 BATCH_NAMES = ("batch_size", "batch")
-"""What a configuration calls the samples that one rank takes for one update."""
+"""Configuration keys for the number of samples that one rank takes for one update."""
 
 
 @dataclass(frozen=True, slots=True)
 class EffectiveTraining:
-    """Updates that were run, and those that changed the weights; the same in samples, where the batch is known.
+    """The updates that ran, and those that counted because they changed the weights, also in samples.
 
-    ``share`` is 0..1, None before the first update. ``samples`` are batches of the configuration's `batch_size` or
-    `batch` on every rank; None where several scalers have updates, which may be of the same batches.
-    ``scheduler_ahead`` are skipped updates after which the learning rate was changed.
+    ``share`` is 0..1, None before the first update. ``samples`` multiply the configuration's `batch_size` or `batch` by
+    the ranks. They are None if it is unknown, or if several scalers have updates, which may be of the same batches.
+    ``scheduler_ahead`` counts skipped updates after which the learning rate changed.
     """
 
     updates: int
@@ -33,7 +33,7 @@ class EffectiveTraining:
 
 
 def effective(case: Case) -> EffectiveTraining:
-    """What a run's updates came to."""
+    """Return how much of a run's training changed the weights."""
     counted = max(case.updates - case.skipped, 0)
     batch = None if _scalers(case) > 1 else _batch(case.config)
     each = None if batch is None else batch * max(case.ranks, 1)
@@ -49,7 +49,7 @@ def effective(case: Case) -> EffectiveTraining:
 
 
 def _scalers(case: Case) -> int:
-    """So many have updates."""
+    """The number of scalers with updates."""
     return sum(len(scaler.updates) > 0 for scaler in case.scalers)
 
 

@@ -1,4 +1,4 @@
-"""Which findings are symptoms of which: one that has its cause beside it would only say the same again."""
+"""Removes findings that are symptoms of others, because they would only repeat their causes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ampmon_server.model.severities import worse
 
 
 SKIPPED = "skipped"
-"""The evidence of a finding that is of certain skips: how many."""
+"""Evidence key: how many skips a finding is about."""
 
 _SKIPPING = frozenset(
     {"consecutive_skips", "skip_rate", "culprit_layer", "sawtooth", "calibration", "scale_floor"}
@@ -19,9 +19,9 @@ _SKIPPING = frozenset(
 _OVERFLOW = frozenset({"consecutive_skips", "skip_rate", "low_scale"})
 _FALLING = _SKIPPING | {"low_scale", "collapse_forecast", "diverged"}
 _BEFORE_OR_AFTER = frozenset({"nan_not_overflow", "forward_overflow"})
-"""Rules of overflows and NaN that make a loss diverge, or come of that: what began first is the cause."""
+"""Rules of overflows and NaN that make a loss diverge or result from that. Whichever began first is the cause."""
 _DAMAGE = frozenset({"forward_overflow", "diverged", "low_scale"})
-"""Rules of what outliers leave behind that were skipped in a row until a smaller scale let one through."""
+"""Rules of the damage by outliers that were skipped in a row until a smaller scale let one through."""
 _UNDERFLOW = frozenset({"subnormal", "subnormal_parameter", "flushed"})
 
 EXPLAINS: Mapping[str, frozenset[str]] = {
@@ -30,9 +30,9 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "fused_sgd": _FALLING | {"nan_not_overflow", "forward_overflow"},
     # A rank whose shard overflowed skips alone.
     "sharded_fused": frozenset({"ranks_disagree", "scale_floor"}),
-    # What overflows after the check that `unscale_` makes is written into the weights.
+    # Gradients that overflow after the check in `unscale_` are written into the weights.
     "unscale_in_accumulation": _FALLING | {"poisoned_state", "dead_scale", "nan_not_overflow"},
-    # Clipping by an infinite norm makes NaN of the infinities.
+    # Clipping by an infinite norm turns infinities into NaN.
     "clip_before_unscale": frozenset({"nan_not_overflow"}),
     "fp16_parameters": frozenset({"crashed"}),
     "no_update": frozenset({"crashed"}),
@@ -57,14 +57,14 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "subnormal_parameter": frozenset({"subnormal"}),
     "scheduler_ahead": frozenset({"scheduler_on_skip"}),
 }
-"""The rules whose findings each explains, where they are not of different scalers."""
+"""The rules whose findings each rule explains, unless they are of different scalers."""
 
 
 CONSEQUENCES = frozenset({"dead_scale", "collapse_forecast", "diverged"})
-"""Rules whose findings are more than a symptom: a cause that explains one says its title in the second sentence."""
+"""Rules whose findings are more than symptoms. The explanation of their cause begins with their titles."""
 
 BEGAN = "began"
-"""The evidence of a dead scale: where most of the skips began that killed it, "forward", "backward" or "input"."""
+"""Evidence key of a dead scale: where most of the skips that killed it began, such as "forward" or "input"."""
 _KILLING: Mapping[str, Sequence[str]] = {
     "forward_overflow": ("forward",),
     "nan_not_overflow": ("input", "loss"),
@@ -72,18 +72,18 @@ _KILLING: Mapping[str, Sequence[str]] = {
 """Causes of a dead scale, and where the skips of each begin."""
 
 OUTLIER = "loss_ratio"
-"""The evidence of skips in a row: how many times the usual one the loss was, if that was an outlier."""
+"""Evidence key of skips in a row: the loss divided by the usual loss, if it was an outlier."""
 SOON = 10
-"""An outlier that a smaller scale has let through at last damages the weights: the forward pass overflows so soon."""
+"""Updates within which the forward pass overflows once a smaller scale has let an outlier damage the weights."""
 
 ONLY_AS_CAUSES = frozenset({"backward_overflow", "culprit_layer"})
-"""Rules whose findings are worth a word only where something is explained by them: some layer is always the first."""
+"""Rules whose findings count only if they explain another: some layer is always the first to overflow."""
 
 
 def explained(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings without the symptoms of others: a cause is as bad as the worst of them, and stops if one does.
+    """Return the findings without symptoms. A cause takes the worst severity of its symptoms, and stops if one does.
 
-    They are taken in the order given, causes first.
+    ``findings`` must be in order, causes first.
     """
     left = dict(enumerate(findings))
     for place, cause in enumerate(findings):
@@ -101,7 +101,7 @@ def _is_symptom(finding: Finding, cause: Finding) -> bool:
     if others or finding.rule not in EXPLAINS.get(cause.rule, ()):
         return False
     if finding.rule == "crashed" and finding.last_step is not None:
-        # It had trained: what stood in its way earlier did not end it.
+        # The run trained on, so an earlier problem did not end it.
         return cause.first_step is not None and cause.first_step > finding.last_step
     if finding.rule == "dead_scale" and cause.rule in _KILLING:
         return finding.evidence.get(BEGAN) in _KILLING[cause.rule]
@@ -114,14 +114,14 @@ def _is_symptom(finding: Finding, cause: Finding) -> bool:
 
 
 def _comes_of(finding: Finding, skips: Finding) -> bool:
-    """Whether it begins with these skips or soon after them; what overflows forward, only once they are over."""
+    """Whether a finding begins with these skips or soon after. A forward overflow must begin after them."""
     first, last = skips.first_step or 0, skips.last_step or 0
     begin = last + 1 if finding.rule == "forward_overflow" else first
     return begin <= (finding.first_step or 0) <= last + SOON
 
 
 def _meet(one: Finding, other: Finding) -> bool:
-    """Whether they hold at the same time, as far as both say when."""
+    """Whether two findings overlap in time. They do if either lacks a step."""
     ends = one.first_step, one.last_step, other.first_step, other.last_step
     if any(end is None for end in ends):
         return True
@@ -130,7 +130,7 @@ def _meet(one: Finding, other: Finding) -> bool:
 
 
 def _accounts(cause: Finding, symptom: Finding) -> bool:
-    """Whether a cause that counts the skips it is of has at least half of the symptom's."""
+    """Whether a cause has at least half of the symptom's skips. It does if either has no count."""
     own, all_of = cause.evidence.get(SKIPPED), symptom.evidence.get(SKIPPED)
     if not isinstance(own, int) or not isinstance(all_of, int):
         return True
@@ -143,7 +143,7 @@ def _burdened(cause: Finding, symptoms: Iterable[Finding]) -> Finding:
         severity, stop = worse(severity, symptom.severity), stop or symptom.stop
         if symptom.rule in CONSEQUENCES:
             said.append(f"{symptom.title}.")
-        if symptom.rule == "dead_scale":  # no cure of the cause brings it to life
+        if symptom.rule == "dead_scale":  # fixing the cause does not revive the scale
             fixes.append(symptom.fix)
     return msgspec.structs.replace(
         cause,

@@ -1,4 +1,4 @@
-"""What growth of the scale does: whether it will cure an underflow soon, and which skips it caused."""
+"""Tells whether growth of the scale will soon cure an underflow, and which skips it caused."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from ampmon_server.model.thresholds import Thresholds
 BITS_MAX = 24
 
 LATE = 100
-"""Updates after which a scaler has reported another growth interval for certain, as it does within fifty."""
+"""Updates after which a scaler has certainly reported a changed growth interval. It does so within 50."""
 
 SOON = 3
-"""A growth causes the overflows of the first third of a growth interval after it.
+"""A growth causes the overflows in the first third of the growth interval after it.
 
 torch grows the scale after `growth_interval` updates without an overflow. A process that overflows once in d updates at
-any scale passes that many with a chance of exp(-growth_interval / d), which is at most 5 % for d up to a third.
+any scale gets that far with a probability of exp(-growth_interval / d). For d up to a third of the interval, that is at
+most 5 %.
 """
 
 
 AT_CEILING = 0.4
-"""So many of the skips at a ceiling come soon after a growth. Those of every k-th batch of a loader hardly do."""
+"""Least share of the skips at a ceiling that come soon after a growth. Skips at every k-th batch rarely do."""
 ALIKE = 0.9
-"""Of the skips at a ceiling, so many are within a factor of two of the same scale: the one that is too large."""
+"""Least share of the skips at a ceiling that are within a factor of two of one scale: the one that is too large."""
 
 
 def bits_to_cure(seen: MeasuredUnderflow, thresholds: Thresholds) -> int | None:
-    """By how many bits the scale must grow for less than a warning; None where there is no room for that."""
+    """Return by how many bits the scale must grow to end the warning. None if there is no room for that."""
     bearable = thresholds.subnormal.warning or 0.0
     for bits in range(1, min(int(seen.room), BITS_MAX) + 1):
         if seen.share_at(bits) < bearable:
@@ -43,7 +44,7 @@ def bits_to_cure(seen: MeasuredUnderflow, thresholds: Thresholds) -> int | None:
 
 
 def updates_to_grow(scaler: ScalerCase, bits: int) -> float:
-    """Updates until the scale has grown by so many bits, if none is skipped: those since it last moved are over."""
+    """Return the updates until the scale has grown by ``bits``, from the growth tracker on, if none is skipped."""
     policy = scaler.policy
     if not policy.growth_factor > 1 or is_past_growth(scaler):
         return math.inf
@@ -52,13 +53,13 @@ def updates_to_grow(scaler: ScalerCase, bits: int) -> float:
 
 
 def is_past_growth(scaler: ScalerCase) -> bool:
-    """Whether torch waits in vain: it grows where the tracker comes to the interval, not where that is past it."""
+    """Whether torch cannot grow the scale: it grows when the tracker equals the interval, not when it is past it."""
     interval = scaler.policy.growth_interval
     return interval == 0 or (scaler.growth_tracker or 0) >= interval + LATE
 
 
 def is_climbing(scaler: ScalerCase, seen: MeasuredUnderflow, thresholds: Thresholds) -> bool:
-    """Whether the scaler will have cured the underflow by itself before long."""
+    """Whether growth will cure the underflow within `growth_patience` updates."""
     bits = bits_to_cure(seen, thresholds)
     if bits is None or is_set_by_hand(scaler.recent):
         return False
@@ -66,11 +67,11 @@ def is_climbing(scaler: ScalerCase, seen: MeasuredUnderflow, thresholds: Thresho
 
 
 def follows_growth(cells: Cells, policy: ScalePolicy, outlier: Flags | None = None) -> Flags:
-    """Which updates come after a growth that may have made them overflow, at a larger scale than before it, [n].
+    """Return which updates may overflow because of a growth: soon after it, at a larger scale than before, [n].
 
-    They come soon after it. Where many skips do, and nearly all are at one ceiling, the later ones are its as well. A
-    growth that a skip has taken back, or after which the scale was set by hand, no longer counts; nor does an
-    ``outlier``, which overflows at any scale.
+    If many skips come soon after a growth, and nearly all at one ceiling, later skips count too. A growth no longer
+    counts once a skip has taken it back or the scale was set by hand. An ``outlier`` never counts, because it overflows
+    at any scale.
     """
     grew = cells["moves"][:, GROW] > 0
     moved = np.where(grew | (cells["moves"][:, MANUAL] > 0), np.arange(len(cells)), -1)
@@ -88,7 +89,7 @@ def follows_growth(cells: Cells, policy: ScalePolicy, outlier: Flags | None = No
 
 
 def has_ceiling(skips: Cells) -> bool:
-    """Whether it is always about the same scale that is too large. Where single batches are heavy, any may be."""
+    """Whether the skips have about the same scale, which is too large. Single heavy batches skip at any scale."""
     scales = skips["scale_first"]
     scales = scales[(scales > 0) & np.isfinite(scales)]
     if not len(scales):

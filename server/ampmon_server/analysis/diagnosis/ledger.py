@@ -1,4 +1,4 @@
-"""The skip ledger by update: what is known of each skipped one from its rows of all optimizers and ranks."""
+"""Merges the skip ledger by update, from the rows of all optimizers and ranks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ampmon_server.model.case import LOST, ScalerCase, Skip
 
 
 UNSCALED = 1.0
-"""At this scale and below, no gradient is made larger."""
+"""At this scale and below, scaling makes no gradient larger."""
 _WORST = (LOST, "overflowed", "finite")
 
 
 class _Sizes:
-    """How many parameters could be culprits: no record says which of them are whose.
+    """How many parameters could be culprits. No record says which optimizer has which parameters.
 
-    Those with a gradient in the samples that have the first culprit too; else all that were ever named. Of an update
-    that an optimizer of the ledger's did not skip, those that are left without the most that any skip of that one had,
-    if no skip of the others had more. One that never skipped is in no ledger: its parameters count as if they were the
-    others'.
+    Candidates are the parameters with a gradient in samples that contain the first culprit, else all known ones. If an
+    optimizer in the ledger did not skip the update, the most culprits of any of its skips count as its parameters. This
+    holds only if the other optimizers had as many culprits as in any of their skips. An optimizer that never skipped is
+    in no ledger, so its parameters count as the others'.
     """
 
     def __init__(self, scaler: ScalerCase) -> None:
@@ -34,7 +34,7 @@ class _Sizes:
             self._most[skip.optimizer] = max(known, skip.culprit_parameters)
 
     def are_all(self, rows: Sequence[Skip]) -> bool:
-        """Whether the culprits of an update on one rank, a row for each optimizer, are all that could be."""
+        """Whether the culprits of an update on one rank, a row per optimizer, are all possible ones."""
         culprits = sum(row.culprit_parameters for row in rows)
         skipped = {row.optimizer for row in rows}
         absent = sum(most for optimizer, most in self._most.items() if optimizer not in skipped)
@@ -52,11 +52,10 @@ class _Sizes:
 
 @dataclass(frozen=True, slots=True)
 class SkippedUpdate:
-    """A skipped update. ``causes`` are inf and nan, as far as they were seen; ``first`` the first culprit.
+    """A skipped update. ``causes`` are inf and nan, as far as they were seen. ``first`` is the first culprit.
 
-    ``loss`` is the worst state on any rank, ``scale`` the scale in force.
-    ``everywhere`` says that every parameter of the optimizers that skipped was one, as far as `_Sizes` knows, so that
-    the first of them says nothing.
+    ``loss`` is the worst state on any rank, and ``scale`` is the scale in force. ``everywhere`` says that every
+    parameter of the optimizers that skipped was a culprit, as far as `_Sizes` can tell. Then ``first`` means nothing.
     """
 
     step: int
@@ -70,11 +69,11 @@ class SkippedUpdate:
 
     @property
     def beyond_scale(self) -> bool:
-        """Whether no smaller scale would have helped, as far as that is known: the loss was not finite.
+        """Whether no smaller scale would have helped, as far as is known: the loss was not finite.
 
-        Where nothing is known of the loss, gradients with NaN and no inf show it, if no module was seen where that
-        began on the way back. There NaN is made of inf: it is inf less inf, or 0 times inf, one module further. So it
-        is where the loss was finite, unless the scale was too small to be to blame.
+        If the loss is unknown, gradients with NaN and no inf show it, unless a module is known where the overflow began
+        backward. There inf becomes NaN one module further, as inf minus inf or 0 times inf. With a finite loss,
+        NaN counts as made of inf too, unless the scale was too small to cause an overflow.
         """
         if self.loss is not None and self.scale > UNSCALED:
             return self.loss == LOST
@@ -84,7 +83,7 @@ class SkippedUpdate:
 
 @lru_cache(maxsize=8)
 def skipped_updates(scaler: ScalerCase) -> Sequence[SkippedUpdate]:
-    """Those of the newest rows, in order of step. Many rules ask, and there may be a thousand: made once for a case."""
+    """Return the skipped updates of the newest rows, in order of step. Cached, because many rules need them."""
     rows: dict[int, list[Skip]] = {}
     for skip in scaler.skips:
         rows.setdefault(skip.step, []).append(skip)
@@ -97,7 +96,7 @@ def _update(step: int, rows: Iterable[Skip], sizes: _Sizes) -> SkippedUpdate:
     causes = {cause for row in rows for cause in row.cause.split("+")} - {"unknown"}
     blamed = [row for row in rows if row.culprits]
     loss = min((row.loss for row in rows if row.loss), key=_WORST.index, default=None)
-    # A rank whose own loss was finite has its gradients from one whose was not.
+    # A rank whose own loss was finite got its gradients from a rank whose loss was not.
     origins = [row for row in rows if row.origin and row.loss == loss]
     return SkippedUpdate(
         step=step,

@@ -1,4 +1,4 @@
-"""Adds to a finding of underflow by how much fp16 changed the gradient, where the trainer was asked to measure it."""
+"""Adds the measured change of the gradient by fp16 to findings of underflow, if the trainer has measured it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ampmon_server.model.words import count, percent, power_of_two
 
 
 RULES = frozenset({"subnormal", "subnormal_parameter", "flushed", "slow_growth", "stuck_scale"})
-"""The rules whose findings a measurement proves or refutes: shares of subnormal values are only a sign."""
+"""Rules whose findings a measurement proves or refutes, because shares of subnormal values are only a sign."""
 KIND = "measured"
-"""The event that brings a measurement."""
+"""The kind of event that carries a measurement."""
 CHANGED = (
     " Measured at step {step}, scale {scale}: fp16 changed the gradient of module {module} by {error}, and the whole "
     "gradient by {whole}."
@@ -26,7 +26,7 @@ _Error: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class _Measurement(msgspec.Struct):
-    """An event's detail: errors relative to the norm of the fp32 gradient, of all and by module; or why it failed."""
+    """An event's detail: errors relative to the norm of the fp32 gradient, overall and by module, or why it failed."""
 
     scale: Annotated[float, msgspec.Meta(gt=0, le=2.0**127)]
     error: _Error | None = None
@@ -35,13 +35,13 @@ class _Measurement(msgspec.Struct):
 
 
 def measured(finding: Finding, case: Case) -> Finding:
-    """The finding, with the newest measurement of its scaler in words, and the error as evidence."""
+    """Return the finding with its scaler's newest measurement, if any, in words and as evidence."""
     event = next((each for each in case.events if _is_of(each, finding)), None)
     if finding.rule not in RULES or event is None:
         return finding
     try:
         measurement = msgspec.convert(event.detail, _Measurement)
-    except msgspec.ValidationError:  # events hold anything
+    except msgspec.ValidationError:  # an event may hold anything
         return finding
     errors = {name: error for name, error in measurement.modules.items() if error is not None}
     step = count(event.step or 0)

@@ -1,4 +1,4 @@
-"""Where overflows began, as far as activations were sampled at skipped updates."""
+"""Finds where overflows began, as far as activations were sampled at skipped updates."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ampmon_server.model.case import LOST, ScalerCase
 
 
 def of_origin(scaler: ScalerCase, origin: str) -> tuple[Sequence[SkippedUpdate], str | None]:
-    """The skipped ones of the newest updates that began there, and the module that was the first most often.
+    """Return the newest skipped updates that began at ``origin``, and the module that was most often the first.
 
-    Those of the search for a scale do not count among those that began backward: a scale too large makes any overflow.
-    Those whose loss was lost where nobody looked count as most of the others.
+    Backward overflows during calibration do not count, because any gradient overflows at a scale that is too large.
+    An update of unknown origin whose loss was not finite counts for the most frequent origin of such updates.
     """
     since = int(scaler.recent["first"][0])
     if origin == "backward":

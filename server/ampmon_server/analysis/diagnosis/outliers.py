@@ -1,4 +1,4 @@
-"""What skipped updates have in common if no growth of the scale caused them: batches that are unlike the others."""
+"""Finds what skipped updates have in common if unusual batches caused them, and no growth of the scale."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from ampmon_server.model.series import Flags, Floats, Ints
 
 
 MOST = 0.75
-"""Of the gaps between skips, so many are multiples of a period; of the losses that skip their updates, so many do."""
+"""Least share of gaps between skips that are multiples of a period, and of far outlier losses that skip."""
 GAPS = 3
 """Fewer gaps than this may be equal by chance."""
 HEAVY = 4
-"""A loss this many times the usual one is an outlier: an ordinary batch's varies less."""
+"""A loss this many times the usual one is an outlier. The losses of ordinary batches vary less."""
 FAR = 32
-"""A loss this many times the usual one overflows at scales far below those that fit the others."""
+"""A loss this many times the usual one overflows at scales far below those that fit other batches."""
 BESIDE = 4
-"""The usual loss is the median of a cell and so many on each side of it: losses fall during training."""
+"""The usual loss is the median of a cell and this many on each side, because losses fall during training."""
 NEAR = 10
-"""Gradients sampled within so many updates of a skip are of the training around it."""
+"""Gradients sampled within this many updates of a skip show the training around it."""
 SAMPLES = 3
 ENOUGH = 3
-"""A scale is proven by so many times the mean gap of the skips without one: by chance that happens in 5 % of cases."""
+"""A scale is proven without a skip for this many times their mean gap, which happens by chance in 5 % of cases."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossPattern:
-    """The loss logged under ``name`` at skipped updates: ``ratio`` to the usual one at ``heavy`` of them.
+    """The loss logged under ``name`` at skipped updates: ``ratio`` times the usual one at ``heavy`` of them.
 
-    ``known``: the loss of every skipped update was logged.
+    ``known`` says whether the loss of every skipped update was logged.
     """
 
     name: str
@@ -49,7 +49,7 @@ class LossPattern:
 
 @dataclass(frozen=True, slots=True)
 class CulpritPattern:
-    """Of ``known`` skips in the ledger ``everywhere`` were of every parameter; ``first`` led ``times`` of the rest."""
+    """In ``everywhere`` of ``known`` skips, every parameter was a culprit. ``first`` led in ``times`` of the others."""
 
     known: int
     everywhere: int
@@ -59,7 +59,7 @@ class CulpritPattern:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """All of it. ``steps`` [s] are those of the skipped updates, ``proven`` a scale that lets such batches through."""
+    """What updates skipped at ``steps`` [s] have in common. ``proven`` is a scale that lets such batches through."""
 
     steps: Ints
     period: int | None
@@ -70,12 +70,12 @@ class Common:
 
     @property
     def is_loss_heavy(self) -> bool:
-        """Whether the loss was an outlier at more than half of them."""
+        """Whether the loss was an outlier at more than half of the skips."""
         return self.loss is not None and 2 * self.loss.heavy > len(self.steps)
 
 
 def common_of(scaler: ScalerCase, steps: Ints, logged: Mapping[str, Cells]) -> Common:
-    """What the updates skipped at ``steps``, at least one, have in common."""
+    """Return what the updates skipped at ``steps``, at least one, have in common."""
     skips = scaler.recent["skip_first"][scaler.recent["skipped"] > 0]
     return Common(
         steps,
@@ -88,7 +88,7 @@ def common_of(scaler: ScalerCase, steps: Ints, logged: Mapping[str, Cells]) -> C
 
 
 def period_of(steps: Ints) -> int | None:
-    """The number of updates of which nearly all gaps between these steps are multiples, such as a loader's period."""
+    """Return the period, in updates, of steps whose gaps are nearly all multiples of it. None if there is none."""
     gaps = np.diff(steps)
     if len(gaps) < GAPS:
         return None
@@ -99,10 +99,10 @@ def period_of(steps: Ints) -> int | None:
 
 
 def loss_at(logged: Mapping[str, Cells], steps: Ints, skips: Ints) -> LossPattern | None:
-    """The training loss at some steps of all ``skips``; None if none was logged.
+    """Return the training loss at ``steps``, some of all ``skips``. None if no loss was logged.
 
-    A cell of several updates knows the step of its largest value alone, which speaks for all skips in the cell. A value
-    that is logged before `scale()` is stored with the update before, so both steps are looked at.
+    A cell of several updates has only the step of its largest value, which stands for all skips in the cell. A value
+    logged before `scale()` is stored with the update before, so both steps are checked.
     """
     known = _known(logged)
     if known is None:
@@ -121,7 +121,7 @@ def loss_at(logged: Mapping[str, Cells], steps: Ints, skips: Ints) -> LossPatter
 
 
 def outlier_skips(cells: Cells, logged: Mapping[str, Cells]) -> Flags:
-    """Which updates were skipped with a loss so far from the usual one that nearly all such updates are, [n]."""
+    """Return which updates were skipped for a loss so far from the usual one that nearly all such updates are, [n]."""
     outlier = np.zeros(len(cells), bool)
     skipped = np.flatnonzero(cells["skipped"])
     known = _known(logged) if len(skipped) else None
@@ -144,7 +144,7 @@ class _KnownLoss:
     usual: Floats
 
     def is_times(self, ratio: float) -> Flags:
-        """Which cells have a value that is at least so many times the usual one, [n]."""
+        """Which cells have a value of at least ``ratio`` times the usual one, [n]."""
         return (self.usual > 0) & (self.cells["value_max"] >= ratio * self.usual)
 
     def is_at(self, skips: Ints) -> Flags:
@@ -152,7 +152,7 @@ class _KnownLoss:
         return np.isin(self.cells["value_max_step"], [*skips - 1, *skips])
 
     def place(self, steps: Ints) -> Ints:
-        """The cells of these steps, or those that follow."""
+        """The places of the cells of these steps, or of the cells that follow."""
         return np.minimum(np.searchsorted(self.cells["last"], steps), len(self.cells) - 1)
 
 
@@ -169,7 +169,7 @@ def _known(logged: Mapping[str, Cells]) -> _KnownLoss | None:
 
 
 def loss_over(logged: Mapping[str, Cells], first: int, last: int) -> LossPattern | None:
-    """The training loss from step ``first`` to ``last``, if it is an outlier beside that before, and finite."""
+    """Return the training loss from step ``first`` to ``last``, if it is finite and an outlier compared with before."""
     name = training_loss(logged)
     if name is None:
         return None
@@ -186,7 +186,7 @@ def loss_over(logged: Mapping[str, Cells], first: int, last: int) -> LossPattern
 
 
 def _usual(cells: Cells, finite: Ints) -> Floats:
-    """The usual value around each cell, [n]: its own mean without its largest one counts, and its neighbours'."""
+    """The usual value around each cell, [n]: the median of its and its neighbours' means without the largest value."""
     largest = cells["value_max"]
     rest = (cells["sum"] - largest) / np.maximum(finite - 1, 1)
     mean = np.where(finite > 1, rest, largest)
@@ -199,7 +199,7 @@ def _is_dense(cells: Cells) -> Flags:
 
 
 def norm_ratio(scaler: ScalerCase, steps: Ints) -> float | None:
-    """The median gradient norm of samples near these steps over that of all; None with too few samples."""
+    """Return the median gradient norm of samples near these steps over that of all. None if there are too few."""
     samples = scaler.samples
     total = samples.on_grid.sum_squares + samples.off_grid.sum_squares
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -212,7 +212,7 @@ def norm_ratio(scaler: ScalerCase, steps: Ints) -> float | None:
 
 
 def culprits_of(scaler: ScalerCase, steps: Ints) -> CulpritPattern:
-    """Which parameters overflowed at these steps, as far as the ledger knows."""
+    """Return which parameters overflowed at these steps, as far as the ledger knows."""
     wanted = set(steps.tolist())
     known = [each for each in skipped_updates(scaler) if each.first and each.step in wanted]
     first = Counter(each.first for each in known if not each.everywhere).most_common(1)
@@ -221,7 +221,7 @@ def culprits_of(scaler: ScalerCase, steps: Ints) -> CulpritPattern:
 
 
 def proven_scale(cells: Cells, steps: Ints) -> float | None:
-    """The largest scale that let such batches through: nothing was skipped there for long, nor at a smaller one."""
+    """Return the largest scale that let such batches through: no skip at it for long, and none at it or below."""
     if len(steps) < 2:
         return None
     cells = cells[cells["first"] > steps[0]]
@@ -234,10 +234,10 @@ def proven_scale(cells: Cells, steps: Ints) -> float | None:
 
 
 def _longest_runs(scale: Floats, length: Ints, skipped: Ints) -> dict[float, int]:
-    """Of each scale the most updates in a row that were made at it, none of them skipped.
+    """By scale: the most updates in a row at it without a skip.
 
-    All updates at a scale say less. If it grows again before the next outlier comes, no outlier ever tried the smaller
-    one, however many updates were made at it.
+    The number of all updates at a scale says less. If the scale grows again before the next outlier, no outlier ever
+    tries the smaller one, however many updates it had.
     """
     runs: dict[float, int] = {}
     run, before = 0, None

@@ -1,4 +1,4 @@
-"""Decides the one recommendation of a run: the fix of the first finding that has one, unless a replay refutes it."""
+"""Chooses the one recommendation of a run: the fix of the first finding that has one, unless a replay refutes it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ WORSE, NEARER = "is more severe", "is nearer to the cause"
 
 
 def recommend(findings: Sequence[Finding], scalers: Iterable[ScalerCase]) -> Iterator[Finding]:
-    """The findings, the worst first, with the evidence of a replay, and why each fix but one is second.
+    """Yield the findings with the result of a replay. Every fix but one says why it is ``second``.
 
-    Of findings with the same fix the first keeps it.
+    ``findings`` must be sorted, the worst first. If several have the same fix, only the first keeps it.
     """
     by_name = {scaler.name: scaler for scaler in scalers}
     first: Finding | None = None
@@ -53,16 +53,16 @@ def _behind(first: Finding, finding: Finding) -> str:
 
 
 def _tried(finding: Finding, scalers: Mapping[str, ScalerCase]) -> Finding:
-    """With what a replay says of its setting, if it has one that can be replayed."""
+    """The finding with the result of replaying its setting, if it has one that can be replayed."""
     scaler = scalers.get(finding.scaler)
     history = History.of_case(scaler) if finding.setting and scaler is not None else None
     if history is None:
         return finding
-    if "init_scale" in finding.setting:  # else the replay goes on from the scale in force
+    if "init_scale" in finding.setting:  # otherwise the replay begins at the scale in force
         history = replace(history, updates=history.replayed)
     try:
         setting = changed("torch", history.policy, **finding.setting)
-    except ValueError:  # no setting that can be replayed, such as an interval that is endless
+    except ValueError:  # not replayable, such as an endless interval
         return msgspec.structs.replace(finding, setting={})
     simulator = Simulator(history)
     was, would = simulator.recorded(), simulator.run(setting)

@@ -1,4 +1,4 @@
-"""How much of a scaler's gradients is too small for fp16 at its newest scale, and how far the scale could grow."""
+"""Measures how much of a scaler's gradients is too small for fp16, and how far the scale could grow."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from ampmon_server.model.series import Floats, Ints, Totals, take, take_samples
 
 
 NEWEST = 16
-"""So many samples at the newest scale are taken together."""
+"""Number of samples at the newest scale that are combined."""
 LEAST = 3
-"""Fewer samples than this say nothing."""
+"""Fewer samples than this show nothing."""
 
 UNUSUAL = 3.0
-"""An overflow so many bits below a scale that held is one of its batch: gradients of others differ by less."""
+"""An overflow this many bits below a scale that held is due to its batch: other gradients differ by less."""
 
 ERRORS = (7.0, 33.0)
-"""The error of a gradient, in multiples of what rounding its subnormal elements to fp16's grid makes of it.
+"""The error of a gradient, in multiples of the error from rounding its subnormal elements to fp16's grid.
 
-It is larger, for what is rounded on the way back is too: measured on three networks at scales of 1 to 16.
+It is larger, because gradients are rounded throughout the backward pass. Measured on three networks, scales 1 to 16.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUnderflow:
-    """Of the newest samples of what is on fp16's grid, at one scale, from ``first_step`` to ``last_step``.
+    """Underflow of parameters on fp16's grid, in the newest samples at one scale, ``first_step`` to ``last_step``.
 
-    ``share`` of the elements are subnormal, at least ``low`` of all by what was looked at. ``histogram`` [64] adds the
-    samples up, with ``zeros`` beside it. ``room`` are the bits by which the scale could grow, as far as is known;
-    ``ceiling`` is the least scale that overflowed, where that leaves less room than the largest gradient that was seen.
-    ``rounding`` is the error of the gradient by rounding what is seen to fp16's grid, over its norm.
+    ``share`` of the elements are subnormal, and ``low`` is the low end of its 95 % interval. ``histogram`` [64] and
+    ``zeros`` add the samples up. ``room`` is by how many bits the scale could grow, as far as is known. ``ceiling`` is
+    the lowest scale that overflowed, if that leaves less room than the largest gradient seen. ``rounding`` is the error
+    from rounding the gradient to fp16's grid, divided by its norm.
     """
 
     first_step: int
@@ -54,7 +54,7 @@ class MeasuredUnderflow:
     rounding: float
 
     def share_at(self, bits: int) -> float:
-        """The share of subnormal elements at ``2^bits`` times the scale. An estimate: what is flushed stays a zero."""
+        """Estimate the share of subnormal elements at ``2^bits`` times the scale. Flushed elements stay zeros."""
         counts = shift(self.histogram, bits)
         none = np.zeros((), np.int64)
         subnormal = int(classify(counts, none, none).subnormal)
@@ -62,13 +62,13 @@ class MeasuredUnderflow:
 
     @property
     def error(self) -> tuple[float, float]:
-        """Between what the gradient's relative error is, by `ERRORS`; fp16's own rounding is not in it."""
+        """Low and high end of the gradient's relative error, by `ERRORS`, without fp16's rounding of normal numbers."""
         low, high = (min(each * self.rounding, 1.0) for each in ERRORS)
         return low, high
 
 
 def underflow(scaler: ScalerCase) -> MeasuredUnderflow | None:
-    """None where too few samples show it."""
+    """Return the underflow at the newest scale. None if there are too few samples."""
     samples = scaler.samples
     of = samples.on_grid
     fine = (of.looked > 0) & (of.inf + of.nan == 0) & (of.histogram.any(1))
@@ -97,7 +97,7 @@ def underflow(scaler: ScalerCase) -> MeasuredUnderflow | None:
 
 
 def _subnormal(of: Totals) -> tuple[float, float]:
-    """The share of all samples together, and the low end of its 95 % interval."""
+    """The subnormal share of all samples together, and the low end of its 95 % interval."""
     place = SMALL_CLASSES.index("subnormal")
     classes = of.classes()
     share = classes.subnormal.sum() / max(int(classes.total.sum()), 1)
@@ -110,9 +110,9 @@ def _subnormal(of: Totals) -> tuple[float, float]:
 
 
 def _room(scaler: ScalerCase, scale: float, amax: float) -> tuple[float, float | None]:
-    """Bits between the scale and the largest that fits, by the largest gradient seen and by skips at larger scales.
+    """The bits by which the scale could grow, by the largest gradient seen and by skips at larger scales.
 
-    And the least scale of those skips, if it is they that leave less.
+    Also the lowest scale of those skips, if they leave less room.
     """
     room, ceiling = float(headroom_bits(np.array([amax]))[0]), None
     failed = _failed(scaler)
@@ -127,7 +127,7 @@ def _room(scaler: ScalerCase, scale: float, amax: float) -> tuple[float, float |
 
 
 def _failed(scaler: ScalerCase) -> Floats:
-    """The scales at which newest updates overflowed, but for what no scale helps: NaN alone, or the way forward."""
+    """The scales of the newest overflows, without those that no scale prevents: NaN alone, or in the forward pass."""
     no_overflow = [
         each.step
         for each in skipped_updates(scaler)
@@ -139,7 +139,7 @@ def _failed(scaler: ScalerCase) -> Floats:
 
 
 def _held(scaler: ScalerCase) -> float:
-    """The largest scaled gradient that `LEAST` samples or more had without an overflow."""
+    """The largest scaled gradient that at least `LEAST` samples reached without an overflow, or 0."""
     samples = scaler.samples
     skipped = scaler.recent["first"][scaler.recent["skipped"] > 0]
     of = take(samples.on_grid, np.flatnonzero(~np.isin(samples.step, skipped)))
@@ -148,7 +148,7 @@ def _held(scaler: ScalerCase) -> float:
 
 
 def _rounding(of: Totals) -> float:
-    """Elements below 2⁻¹⁴ are rounded to multiples of 2⁻²⁴, each with an error of up to half of that."""
+    """The relative error from rounding elements below 2⁻¹⁴ to multiples of 2⁻²⁴, each by up to half of that."""
     classes = of.classes()
     small = float(classes.subnormal.sum() + classes.zero.sum())
     norm = math.sqrt(max(float(of.sum_squares.sum()), 0.0))

@@ -1,4 +1,4 @@
-"""What rules read of a scaler's updates: streaks of skips, moves of the scale, and what it is now."""
+"""Reads a scaler's updates for the rules: streaks of skips, moves of the scale, and its newest value."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ampmon_server.model.series import Flags
 GROW, CAPPED, BACKOFF, MANUAL, DEAD = range(len(MOVES))
 
 DEAD_SCALE = 2.0**-128
-"""From here down ``1/scale`` is not finite in fp32."""
+"""At this scale and below, ``1/scale`` is not finite in fp32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Updates in a row that were all skipped; ``after`` is the scale that the last of them left."""
+    """Skipped updates in a row. ``after`` is the scale that the last of them left."""
 
     first: int
     last: int
@@ -31,7 +31,7 @@ class Streak:
 
 
 def streaks(cells: Cells) -> list[Streak]:
-    """In order of step. A step without a record ends one: nobody knows what it was."""
+    """Return the streaks in order of step. A missing record ends a streak, because its update is unknown."""
     skipped = whole_skips(cells)
     if not skipped.any():
         return []
@@ -53,15 +53,16 @@ def streaks(cells: Cells) -> list[Streak]:
 
 
 def whole_skips(cells: Cells) -> Flags:
-    """Which cells hold nothing but skipped updates, [n]."""
+    """Return which cells hold only skipped updates, [n]."""
     found: Flags = cells["skipped"] == cells["n"]
     return found
 
 
 def held_scale(cells: Cells, policy: ScalePolicy) -> Flags:
-    """Which updates were skipped, and left a scale that is no smaller, or that somebody put back, [n].
+    """Return which updates were skipped without a smaller scale at the next update, [n].
 
-    Those that the policy's hysteresis lets pass are not it.
+    Either the skip did not lower the scale, or the script put it back. Skips that the policy's hysteresis lets pass do
+    not count.
     """
     after = cells["after_last"].copy()
     together = cells["first"][1:] == cells["last"][:-1] + 1
@@ -76,27 +77,27 @@ def held_scale(cells: Cells, policy: ScalePolicy) -> Flags:
 
 
 def since(cells: Cells, step: int) -> Cells:
-    """Those that begin at ``step`` or later."""
+    """Return the cells that begin at ``step`` or later."""
     return cells[cells["first"] >= step]
 
 
 def newest_scale(scaler: ScalerCase) -> float | None:
-    """What the newest update left; None where there is no update."""
+    """Return the scale after the newest update. None if there is no update."""
     return float(scaler.recent["after_last"][-1]) if len(scaler.recent) else None
 
 
 def is_alive(scale: float) -> bool:
-    """Whether gradients can be divided by it. NaN is dead too."""
+    """Whether gradients can be divided by the scale. NaN is dead too."""
     return scale > DEAD_SCALE
 
 
 def is_set_by_hand(cells: Cells) -> bool:
-    """Whether most updates were given their scale, as by mmengine's static one."""
+    """Whether most updates had their scale set by hand, as with mmengine's static scale."""
     return bool(2 * cells["moves"][:, MANUAL].sum() > cells["n"].sum())
 
 
 def skips_to_death(scale: float, policy: ScalePolicy) -> int | None:
-    """So many skips in a row until the scale is dead; None where skips do not lower it, or not so far."""
+    """Return how many skips in a row make the scale dead. None if skips do not lower it, or not that far."""
     backoff_factor = policy.backoff_factor
     if not 0 < backoff_factor < 1 or not math.isfinite(scale) or not is_alive(scale):
         return None

@@ -1,4 +1,4 @@
-"""Replays a recorded run under other policies of moving the scale. Pure: a history in, what would have been out."""
+"""Replays a recorded run under other policies for the scale. Pure: a history in, a simulation out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay says of a setting, and the best of a few settings of torch's scaler for a run."""
+"""Describes what a replay shows of a setting, and finds the best of a few settings of torch's scaler."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from ampmon_server.model.words import count, percent, plural
 INTERVALS = (100, 200, 500, 1000, 2000, 5000)
 
 REPLAYS = 4
-"""Of each kind, of each setting of the grid: it is many settings, and only one of them is shown."""
+"""Replays of each kind for each setting of the grid. Few, because the grid is large and only one setting is shown."""
 
 SUBNORMAL_WEIGHT = 0.1
-"""A subnormal element keeps some of its bits: ten of them count as one that is lost."""
+"""Cost of a subnormal element relative to a lost one: it keeps some of its bits."""
 
 GAIN_LEAST = 0.002
-"""Of the updates' worth: less is not worth a change."""
+"""The least gain, as a share of the computation, that is worth a change."""
 
 
 LESS = 0.9
-"""Of skips or of a share that is lost: what leaves more than this gains hardly anything."""
+"""A setting that leaves at least this part of the skips, zeros and subnormal elements gains hardly anything."""
 
 CALM = 500
-"""A scale at which fewer than one update in so many overflows is worth beginning with."""
+"""A scale at which at most one update in this many overflows is a good initial scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """``setting`` is the run's own where nothing gains; ``words`` say what is gained, ``code`` how to write it.
+    """The best ``setting``, or the run's own if none gains. ``words`` describe the gain, and ``code`` applies it.
 
-    ``second`` says why it is only an alternative; it is empty for what the run's findings recommend.
+    ``second`` says why it is only an alternative. It is empty for what the run's findings recommend.
     """
 
     setting: Setting
@@ -49,7 +49,7 @@ class Advice:
 
 
 def advise(simulator: Simulator, recommended: Recommended) -> Advice:
-    """The setting that findings recommend; without one the best of a small grid around the run's own."""
+    """Return the setting that the findings recommend, else the best of a small grid around the run's own."""
     was, policy = simulator.recorded(), simulator.history.policy
     if recommended.setting:
         setting = changed("torch", policy, **recommended.setting)
@@ -64,7 +64,7 @@ def advise(simulator: Simulator, recommended: Recommended) -> Advice:
 
 
 def is_in_vain(was: Simulation, would: Simulation) -> bool:
-    """Whether a setting has as many skips, and as much of the gradient subnormal and zero, or hardly less."""
+    """Whether a setting hardly reduces any of: skips, subnormal elements, zeros."""
     before, after = [was.skips.expected], [would.skips.expected]
     if was.lost is not None and would.lost is not None:
         before += [was.lost.subnormal.expected, was.lost.zero.expected]
@@ -73,7 +73,7 @@ def is_in_vain(was: Simulation, would: Simulation) -> bool:
 
 
 def sentence(was: Simulation, would: Simulation) -> str:
-    """What would come of a setting, beside what was. A wide band is an answer where what was is not within it."""
+    """Compare a simulation with the recorded run. A wide band is conclusive if the recorded skips are outside it."""
     if would.ended is not None:
         return f"Training would have ended: {would.ended}."
     if was.setting == would.setting:
@@ -115,11 +115,11 @@ def _grid(history: History) -> list[Setting]:
 
 
 def _calm_scales(history: History) -> Iterator[float]:
-    """The largest scales at which at most one update in `CALM`, and at which none, is known to have overflowed."""
+    """The largest scale with at most one known overflow in `CALM` updates, and the largest with no known overflow."""
     levels, place = np.unique(history.level, return_inverse=True)
     skipped = np.bincount(place, weights=history.skipped)
     through = np.bincount(place, weights=history.length - history.skipped)
-    # What overflowed at a scale does so at every larger one, and what went through does at every smaller one.
+    # An overflow at one scale is one at every larger scale. An update that fits fits at every smaller scale.
     overflowed, held = np.cumsum(skipped), np.cumsum(through[::-1])[::-1]
     for most in (1 / CALM, 0.0):
         calm = levels[(overflowed <= most * (overflowed + held)) & (held > 0)]
@@ -127,7 +127,7 @@ def _calm_scales(history: History) -> Iterator[float]:
 
 
 def _cost(simulation: Simulation) -> float:
-    """Of what was computed, the share that is lost: skipped updates, zeros, and part of what is subnormal."""
+    """The share of the computation that is lost: skipped updates, zeros, and part of the subnormal elements."""
     skipped = simulation.skips.expected / simulation.updates
     if simulation.lost is None:
         return skipped

@@ -1,10 +1,10 @@
-"""How likely an update is to overflow at a scale, as a run shows it: what was tried, and how far that speaks for more.
+"""Estimates from a run how likely an update is to overflow at a scale.
 
-Each update tried one scale. Of those at one scale the share that overflowed is what an update risks there; it can only
-rise with the scale, so shares are pooled until they do (isotonic regression, which is the maximum-likelihood estimate
-of current-status data: Groeneboom and Wellner 1992). A training changes, so the run is cut into parts of a few skips
-each, and the parts around one speak for it the less the farther away they are. Of a scale that was not tried around
-there no more is known than that its risk lies between those of the scales below and above.
+Each update tries one scale. The share of updates at a scale that overflowed is the risk there. Risk can only rise with
+the scale, so shares are pooled until they do: isotonic regression, the maximum-likelihood estimate of current-status
+data (Groeneboom and Wellner 1992). A training changes, so the run is cut into parts of a few skips each. Other parts
+count for a part the less, the farther away they are. The risk of a scale not tried nearby is only known to lie between
+those of the scales below and above.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from ampmon_server.model.series import Floats, Ints
 SKIPS_PER_PART = 12
 PARTS_MAX = 24
 FADING = 0.3
-"""What the updates of a part say of the next one, against its own."""
+"""Weight of a part's updates for the next part, relative to its own."""
 LEAST = 0.1
-"""A scale tried by fewer updates than this, after fading, was not tried."""
+"""A scale tried by fewer updates than this, after fading, counts as not tried."""
 SLACK_MORE = 0.5
-"""Added to what samples leave open: they are few."""
+"""Added to the slack from samples, in powers of two, because samples are few."""
 SAMPLES_LEAST = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What one part of a run shows: ``levels`` [l], rising, each with how many updates ``tried`` it and the ``share``
-    of them that overflowed, which does not fall. ``surely`` are levels at which its samples overflow for certain, in
-    order, and at no more than ``slack`` below which they do.
+    """What one part of a run shows of its risks.
+
+    ``tried`` [l] is the number of updates at each of the ascending ``levels`` [l]. ``share`` [l] is the share of them
+    that overflowed; it never falls. ``surely`` are the levels, in order, at which its samples certainly overflow. They
+    may overflow up to ``slack`` below.
     """
 
     levels: Floats
@@ -44,18 +46,18 @@ class Tried:
     slack: float
 
     def certainly(self, level: float) -> float:
-        """The least that an update risks at a level, as samples have it."""
+        """The lower bound of an update's risk at a level, by its samples."""
         return bisect_right(self.surely, level + SAME) / (len(self.surely) + 1)
 
     def perhaps(self, level: float) -> float:
-        """The most."""
+        """The upper bound of an update's risk at a level, by its samples."""
         if len(self.surely) < SAMPLES_LEAST:
             return 1.0
         return (bisect_right(self.surely, level + self.slack) + 1) / (len(self.surely) + 1)
 
 
 class Ceiling:
-    """What a history shows of overflow, part by part; ``part`` [s] is that of each of its stretches."""
+    """The risks of overflow that a history shows, part by part. ``part`` [s] is the part of each stretch."""
 
     def __init__(self, history: History) -> None:
         self.part = _parts(history)
@@ -85,7 +87,7 @@ class Ceiling:
         ]
 
     def draw(self, worst: bool, random: np.random.Generator) -> Risk:
-        """One of the ways it may be: risks drawn from what is known of each, the rest at its best or its worst."""
+        """Draw one possible set of risks from what is known. What is unknown is at its best or its ``worst``."""
         drawn, outliers = [], self.outliers.draw(worst, random.spawn(1)[0])
         for part in self._tried:
             hits, misses = part.tried * part.share, part.tried * (1 - part.share)
@@ -99,7 +101,7 @@ class Ceiling:
 
 
 class Risk:
-    """One way it may be: how likely an update of a part is to overflow at a level."""
+    """One possible set of risks: how likely an update of a part is to overflow at a level."""
 
     def __init__(
         self, tried: list[Tried], drawn: list[list[float]], outliers: Drawn, worst: bool
@@ -137,10 +139,10 @@ def _parts(history: History) -> Ints:
 
 
 def _slack(history: History) -> float:
-    """How much earlier than their largest gradient says updates may overflow, in powers of two.
+    """How far below the level of their largest gradient updates may overflow, in powers of two.
 
-    Gradients of activations are larger than those of weights by about as much all along; and no sampled update that
-    was clean was so by more than it had room.
+    Activation gradients exceed those of weights by about the same factor throughout the run. The least room of a
+    sampled update bounds that factor.
     """
     stretch = np.searchsorted(history.ends, history.sample_at, side="right")
     room = history.surely - history.level[np.minimum(stretch, len(history.level) - 1)]
@@ -156,8 +158,8 @@ def _tried(
 
 
 def _rising(shares: Floats, weights: Floats) -> Floats:
-    """The shares nearest to these, by weight, that do not fall: neighbours that do are pooled."""
-    pools: list[list[float]] = []  # of each: mean, weight, how many
+    """The weighted isotonic regression of the shares: neighbours that fall are pooled."""
+    pools: list[list[float]] = []  # [mean, weight, number of shares]
     for share, weight in zip(shares.tolist(), weights.tolist(), strict=True):
         pools.append([share, weight, 1])
         while len(pools) > 1 and pools[-2][0] >= pools[-1][0]:

@@ -1,4 +1,4 @@
-"""What a recorded run shows of overflow: stretches of updates at one scale, and what samples saw of its gradients."""
+"""A recorded run for replays: stretches of updates at one scale, and samples of its gradients."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints, take
 
 
 SAME = 1e-6
-"""Levels so close, in powers of two, are the same."""
+"""Levels (log2 of a scale) this close are equal."""
 
 SPANS = 8
-"""No stretch goes on beyond so many parts of the history: trainings change."""
+"""Stretches end at the borders of this many parts of the history, because trainings change."""
 
 STRETCHES_MAX = 10_000
-"""Of a restless run so many of the newest stretches."""
+"""If there are more stretches, only the newest of them are kept."""
 
 UPDATES_MAX = 200_000
-"""So many of a run's newest updates are replayed."""
+"""Maximum number of newest updates that are replayed."""
 
 
 @dataclass(frozen=True)
 class History:
-    """A scaler's updates from step ``first`` to ``last``, in s stretches in order, of ``updates`` that it did in all.
+    """A scaler's updates from step ``first`` to ``last`` as s stretches in order. ``updates`` counts all it ever did.
 
-    Each is of ``length`` [s] updates at the scale 2^``level`` [s], none of which was skipped but the last, where
-    ``skipped`` [s]; for NaN without inf where ``nan`` [s]; ``step`` [s] is that of the last. ``sample_at`` [m] are
-    places of ``samples`` among all these updates, from 0. ``policy`` is the one it was recorded under.
+    A stretch has ``length`` [s] updates at the scale 2^``level`` [s]. Only its last update, at ``step`` [s], may have
+    been ``skipped`` [s]. ``nan`` [s] marks skips for NaN without inf. ``sample_at`` [m] are the places of ``samples``
+    among these updates, from 0. ``policy`` is the one that the run was recorded under.
     """
 
     first: int
@@ -59,7 +59,7 @@ class History:
         samples: GradientSeries,
         updates: int | None = None,
     ) -> History:
-        """From n updates one by one, n at least 1. A scale that is no positive number in fp32 is the one before it."""
+        """Build from n >= 1 single updates. A scale that is not a positive fp32 number takes the value before it."""
         level = _held(scales)
         ends = np.flatnonzero((np.diff(level) != 0) | skipped[:-1])
         if len(ends) > STRETCHES_MAX:
@@ -91,7 +91,7 @@ class History:
 
     @classmethod
     def of_case(cls, scaler: ScalerCase) -> History | None:
-        """From the newest updates that a run is judged by; None where they are not known one by one."""
+        """Build from the newest updates of a case. None if there are none, or if they are not stored one by one."""
         cells = scaler.recent
         if not len(cells) or (cells["n"] > 1).any():
             return None
@@ -111,7 +111,7 @@ class History:
 
     @property
     def replayed(self) -> int:
-        """How many updates are here."""
+        """The number of updates in this history."""
         return int(self.length.sum())
 
     @property
@@ -120,7 +120,7 @@ class History:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it begins with the scaler's first update."""
+        """Whether the history begins with the scaler's first update."""
         return self.replayed == self.updates
 
     @cached_property
@@ -130,51 +130,51 @@ class History:
 
     @cached_property
     def levels(self) -> tuple[Floats, Ints]:
-        """All levels, rising, and the place among them of that of each stretch, [s]."""
+        """All levels in ascending order, and the place of each stretch's level among them, [s]."""
         levels, place = np.unique(np.round(self.level / SAME) * SAME, return_inverse=True)
         return levels, place
 
     def places(self, first: int, last: int, most: int) -> Ints:
-        """At most so many places of updates, in order and evenly apart, from one step to another as far as these go."""
+        """Return at most ``most`` places of updates, evenly spaced, between two steps as far as the history reaches."""
         ends = np.interp([first, last], *self._known[::-1])
         low, high = int(np.ceil(ends[0])), int(np.floor(ends[1]))
         return np.unique(np.linspace(low, max(low, high), most).astype(np.int64))
 
     def steps_at(self, places: Ints) -> Ints:
-        """The steps of the updates at some places; beside a hole in the record, about."""
+        """Return the steps of the updates at some places. They are approximate next to missing records."""
         return np.round(np.interp(places, *self._known)).astype(np.int64)
 
     @property
     def _known(self) -> tuple[Ints, Ints]:
-        """Places of updates whose steps are known, and these."""
+        """Places of updates with known steps, and those steps."""
         return np.append(0, self.ends - 1), np.append(self.first, self.step)
 
     @cached_property
     def hopeless(self) -> Flags:
-        """The skips that no scale would have prevented, [s]: for NaN, at a scale at which nothing overflowed, [s].
+        """The skips that no scale would have prevented, [s]: for NaN, at a scale below all that overflowed.
 
-        At larger ones a NaN may be what becomes of two infinities, and nobody knows.
+        At larger scales a NaN may come from two infinities, so its cause is unknown.
         """
         overflows = self.level[self.skipped & ~self.nan]
         return np.asarray(self.nan & (self.level < overflows.min(initial=np.inf)), np.bool_)
 
     @cached_property
     def surely(self) -> Floats:
-        """The level from which on each sampled update overflows for certain, [m]: its largest gradient would.
+        """The level from which on each sampled update certainly overflows, [m], by its largest gradient.
 
-        It may overflow far below that: gradients of activations are often larger, and of a sample of the elements
-        the largest is not the largest of all.
+        It may overflow far below that. Activation gradients are often larger, and a sample of the elements may miss
+        the largest.
         """
         largest = np.fmax(self.samples.on_grid.amax, self.samples.off_grid.amax)
         room = headroom_bits(np.where(np.isfinite(largest), largest, np.inf))
         with np.errstate(divide="ignore", invalid="ignore"):
-            # A gradient that was inf overflowed at the scale it had.
+            # An infinite gradient overflowed at its own scale.
             found = np.log2(self.samples.scale) + np.where(np.isneginf(room), 0.0, room)
-        return np.where(found > -np.inf, found, np.inf)  # at a dead scale it says nothing
+        return np.where(found > -np.inf, found, np.inf)  # a dead scale says nothing
 
 
 def _held(scales: Floats) -> Floats:
-    """log2 of scales; where one is no positive number of fp32, that of the one before."""
+    """log2 of the scales. One that is not a positive fp32 number takes the value before it."""
     usable = (scales > 0) & (scales <= FP32.max)
     if not usable.any():
         return np.zeros(len(scales))

@@ -1,4 +1,4 @@
-"""Code to write instead, in the words of whoever made the scaler: torch, or a framework and its settings."""
+"""Rewrites the code of a fix for whatever makes the scaler: the script, or a framework with its settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ampmon_server.model.words import in_code
 
 
 NO_DEVICE = "none"
-"""What `ampmon.stream` states for the device of a scaler: there is none of torch's."""
+"""The device that `ampmon.stream` reports: it has no scaler of torch's."""
 _TORCHS = re.compile(r"\bscaler\b|GradScaler|load_state_dict")
 _SHARDED = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
 _MADE_BY = re.compile(r" \(([\w.]+)\)$")
@@ -29,7 +29,7 @@ _OWN_LOOP = re.compile(r"scaler\.(update|step|unscale_)\(|^# in a run that goes 
 
 @dataclass(frozen=True, slots=True)
 class _Framework:
-    """Its own code for what a loop does with a scaler; ``{arguments}`` are those of torch's GradScaler."""
+    """A framework's code for what a loop does with a scaler. ``{arguments}`` are those of torch's GradScaler."""
 
     scaler: str
     watched: str
@@ -37,9 +37,9 @@ class _Framework:
     clip: str = ""
     state: str = ""
     last: str = ""
-    """Loads the scaler's state after all else."""
+    """Code that loads the scaler's state last."""
     schedule: str = ""
-    """Has the learning rate wait where a step is skipped."""
+    """Code that does not step the scheduler after a skipped step."""
 
 
 def _lightning(class_: str, **more: str) -> _Framework:
@@ -116,9 +116,9 @@ _LANGUAGES: Mapping[str, Callable[[Mapping[str, float]], str]] = {
 
 
 def in_settings_of(policy: ScalePolicy, code: str) -> str:
-    """Code as the script writes it: its own call that makes the scaler, or the settings of a framework that does.
+    """Rewrite a fix as the script would: with its own call that makes the scaler, or as a framework's settings.
 
-    Of `ampmon.GradScaler(...)` in the code, the arguments are those that change.
+    `ampmon.GradScaler(...)` in ``code`` has only the arguments that change.
     """
     if policy.device == NO_DEVICE:
         return _without_torch(policy, code)
@@ -136,7 +136,7 @@ def in_settings_of(policy: ScalePolicy, code: str) -> str:
 
 
 def on_device_of(policy: ScalePolicy, code: str) -> str:
-    """Code whose autocast is on the scaler's device: one for CUDA does nothing on another."""
+    """Put the autocast in ``code`` on the scaler's device: one for CUDA does nothing on another device."""
     device = policy.device.partition(":")[0]
     if device in (NO_DEVICE, "unknown"):
         return code
@@ -144,7 +144,7 @@ def on_device_of(policy: ScalePolicy, code: str) -> str:
 
 
 def _own(policy: ScalePolicy, found: re.Match[str]) -> str:
-    """The script's own call. A script with torch's scaler has it watched where only ampmon's can do a thing."""
+    """The script's own call. A scaler of torch's is wrapped in `ampmon.watch` if only ampmon's can do the change."""
     call = _call(policy)
     if found["sharded"]:
         call = replace(call, kind=_SHARDED, watched=True)
@@ -152,7 +152,7 @@ def _own(policy: ScalePolicy, found: re.Match[str]) -> str:
 
 
 def _call(policy: ScalePolicy) -> Call:
-    """How the script makes its scaler; as far as its device and rules show, where an older client has not said."""
+    """How the script makes its scaler. If an older client did not report that, its device and rules tell."""
     given = policy.arguments
     if given is None:
         given = {
@@ -174,7 +174,7 @@ def _changes(found: re.Match[str]) -> dict[str, str]:
 
 
 def settings_in(code: str) -> dict[str, float]:
-    """What `ampmon.GradScaler(...)` changes of the rules by which the scale moves, in code that does nothing else."""
+    """Return the rules for the scale that `ampmon.GradScaler(...)` changes. Empty if the code does anything else."""
     if not all(_TORCHS.search(line) or line.startswith("#") for line in code.splitlines()):
         return {}
     return _settings_in(code)
@@ -201,7 +201,7 @@ def _without_torch(policy: ScalePolicy, code: str) -> str:
 
 
 def _of_framework(framework: _Framework, policy: ScalePolicy, code: str) -> Iterator[str]:
-    """Line by line; a framework scales, steps and updates by itself, so that what does is left out."""
+    """Translate line by line. A framework scales, steps and updates by itself, so such lines are left out."""
     inside = False
     for line in code.splitlines():
         found = _SCALER.search(line)
@@ -233,7 +233,7 @@ def _scaler(
         given, marks = _call(policy).changed(changes, _running(policy))
         device = policy.device if policy.device != "unknown" else "cuda"
         if framework.scaler.startswith("Accel"):
-            given.pop("device", None)  # it has its own
+            given.pop("device", None)  # it sets its own
         code = framework.scaler.format(arguments=stock_arguments(given), device=device)
         comment = "; ".join(filter(None, (*marks, note)))
         yield f"{code}{'; ' if '#' in code else '  # '}{comment}" if comment else code

@@ -1,8 +1,8 @@
-"""How scalers move their scale, each as a small state machine: overflows in, scales out. Knows no run.
+"""Models how scalers move their scale, each as a small state machine: overflows in, scales out.
 
-torch's is that of `torch.amp.GradScaler`'s documentation and is held to it by tests; those of other frameworks are as
-their own documentation and sources describe them: Megatron-LM's `DynamicGradScaler`, DeepSpeed's `DynamicLossScaler`
-and fairseq's `DynamicLossScaler`, each with that framework's defaults.
+The torch machine follows the documentation of `torch.amp.GradScaler`, and tests check that. The others follow the
+documentation and sources of Megatron-LM's `DynamicGradScaler`, DeepSpeed's `DynamicLossScaler` and fairseq's
+`DynamicLossScaler`, each with that framework's defaults.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from ampmon.numerics.formats import FP32
 
 
 FOREVER = 2**62
-"""So many updates never come."""
+"""More updates than any run has."""
 _MAX = FP32.max
 
 
 class Machine(Protocol):
-    """``scale`` is in force at the next update. ``ended`` says why training cannot go on; None while it can."""
+    """A scaler. ``scale`` applies to the next update. ``ended`` says why training cannot go on, None while it can."""
 
     scale: float
     ended: str | None
 
     @property
     def until_growth(self) -> int:
-        """After so many updates without an overflow the scale grows; `FOREVER` where it cannot any more."""
+        """Updates without an overflow until the scale grows. `FOREVER` if it cannot grow."""
         ...
 
     def clean(self, updates: int) -> None:
-        """So many updates, at most `until_growth`, did not overflow."""
+        """Count updates that did not overflow, at most `until_growth`."""
         ...
 
     def overflow(self) -> None:
-        """An update overflowed, and is skipped."""
+        """Count an update that overflowed and is skipped."""
         ...
 
 
@@ -55,7 +55,7 @@ class Fixed:
 
 
 class Growing:
-    """What all have in common that grow ``factor`` times after ``interval`` updates without an overflow."""
+    """Base of scalers that grow by ``factor`` after ``interval`` updates without an overflow."""
 
     def __init__(self, scale: float, factor: float, interval: int) -> None:
         self.scale = scale
@@ -70,7 +70,7 @@ class Growing:
         return FOREVER if self._capped else self._interval - self._tracker
 
     def _grows(self, updates: int) -> bool:
-        """Count updates that did not overflow; whether they came to a growth, be it one that changed nothing."""
+        """Count updates without an overflow. Return whether a growth was due, even if the scale stayed at its limit."""
         self._tracker += updates
         if self._tracker < self._interval:
             return False
@@ -81,12 +81,12 @@ class Growing:
         return True
 
     def _begin(self) -> None:
-        """Count updates anew, after one that overflowed."""
+        """Restart the count after an overflow."""
         self._tracker, self._capped = 0, False
 
 
 class Torch(Growing):
-    """`torch.amp.GradScaler`: no least scale, and growth only as far as fp32 is finite."""
+    """`torch.amp.GradScaler`: no least scale, and growth only up to the largest finite fp32 number."""
 
     def __init__(
         self,
@@ -109,9 +109,9 @@ class Torch(Growing):
 
 
 class Hysteresis(Growing):
-    """Megatron-LM's and DeepSpeed's: the first overflows after a growth are let pass, and there is a least scale.
+    """Megatron-LM's and DeepSpeed's: the first overflows after a growth leave the scale, and there is a least scale.
 
-    DeepSpeed ``raises`` where it would have to back off at the least scale; Megatron stays there.
+    DeepSpeed ``raises`` when it would back off at the least scale. Megatron-LM stays there.
     """
 
     def __init__(
@@ -142,8 +142,10 @@ class Hysteresis(Growing):
 
 
 class Fairseq(Growing):
-    """fairseq's: backs off once overflows are ``tolerance`` of the updates since the scale last moved, and raises at
-    the least scale."""
+    """fairseq's: backs off once overflows are a share ``tolerance`` of the updates since the scale last moved.
+
+    It raises at the least scale.
+    """
 
     def __init__(
         self,
@@ -173,15 +175,15 @@ class Fairseq(Growing):
 
 
 def _grown(scale: float, factor: float) -> float:
-    """A scale after a growth; it stays where fp32 would not be finite."""
+    """The scale after a growth. It stays if fp32 would not be finite."""
     grown = _fp32(scale * factor)
     return grown if math.isfinite(grown) else scale
 
 
 def _clamped(scale: float) -> float:
-    """A scale as fp32 has it: a header may name any number, and an infinite one has no level."""
+    """A scale in fp32, finite: a header may name any number, and an infinite scale has no level."""
     return min(_fp32(scale), _MAX)
 
 
 def _fp32(value: float) -> float:
-    return c_float(value).value  # many times as fast as numpy's, and this is the inmost loop
+    return c_float(value).value  # much faster than numpy's, in the innermost loop

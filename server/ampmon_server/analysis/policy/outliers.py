@@ -1,7 +1,7 @@
-"""Overflows that no growth of the scale caused: of single batches, whose gradients are many times the usual ones.
+"""Models overflows that no growth of the scale caused: single batches with gradients many times the usual ones.
 
-How many times is not known: such an update overflows at every scale above a level of its own. A run bounds these levels
-by the scales at which outliers overflowed, and by those at which none did for longer than they are apart.
+The factor is unknown. Such an update overflows at every scale above a level of its own. A run bounds these levels by
+the scales at which outliers overflowed, and by those at which none did for longer than outliers are apart.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from ampmon_server.model.series import Flags, Floats, Ints
 
 
 CALM = 10
-"""So many clean updates in a row at one scale: an overflow after them is no search for a scale that fits."""
+"""After this many clean updates in a row at one scale, an overflow is not part of the search for a scale that fits."""
 SOON = 3
-"""A growth causes the overflows of the first third of a growth interval after it."""
+"""A growth causes the overflows in the first third of the growth interval after it."""
 SOONER = 3
-"""Where usual batches overflow, they do so at least so many times as often soon after a growth as later."""
+"""Usual batches that overflow do so at least this many times as often soon after a growth as later."""
 NOTHING = 1e-3
-"""What is known of a risk before anything was tried, for the better or the worse: as good as nothing."""
+"""Weight of the prior of a risk before anything was tried: almost nothing."""
 
 
 class Outliers:
-    """``steady`` [s]: the stretches of a history that end in an overflow at a steady scale."""
+    """The outliers of a history. ``steady`` [s] marks stretches that end in an overflow at a steady scale."""
 
     def __init__(self, history: History) -> None:
         self._levels, self._place = history.levels
@@ -34,7 +34,7 @@ class Outliers:
         grown &= history.ends > _searched(history)
         self._overflowed = self._at_levels(self.steady)
         passed = self._at_levels(_passed(history, self.steady)) - self._overflowed
-        # Those at larger scales are missed at smaller ones too.
+        # Outliers that pass at larger scales would pass at smaller ones too.
         missed = np.minimum.accumulate(np.maximum(np.cumsum(passed[::-1])[::-1], 0))
         self._missed = missed - np.append(missed[1:], 0)
         self._late = np.maximum(self._at_levels(late), 1)
@@ -42,7 +42,7 @@ class Outliers:
         self._grown = self._at_levels(grown)
 
     def draw(self, worst: bool, random: np.random.Generator) -> Drawn:
-        """One of the ways it may be. Both shares of `Drawn` are Beta variates: parts of a sum of Gamma variates."""
+        """Draw one possibility. A Gamma variate divided by the sum of it and another is a Beta variate."""
         more, fewer = (1.0, NOTHING) if worst else (NOTHING, 1.0)
         hits = random.gamma(more) + np.cumsum(random.gamma(self._overflowed))
         misses = random.gamma(fewer) + np.cumsum(random.gamma(self._missed)[::-1])[::-1]
@@ -57,9 +57,9 @@ class Outliers:
 
 
 class Drawn:
-    """The ``share`` of outliers that overflow at each of some ``levels``, which rises with them.
+    """The ``share`` of outliers that overflow at each of the ascending ``levels``. It rises with the level.
 
-    Of the overflows at a steady scale at each level the share ``outliers`` are outliers' at all.
+    ``outliers`` is, at each level, the share of overflows at a steady scale that come from outliers at all.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Drawn:
         self._levels, self._share, self._outliers, self._worst = levels, share, outliers, worst
 
     def again(self, recorded: float, level: float, usual: float) -> float:
-        """How likely an overflow at a steady scale is one at a smaller level too; ``usual``: of a usual batch."""
+        """How likely an overflow at a steady scale is to recur at a smaller level. ``usual``: that of a usual batch."""
         place = bisect_left(self._levels, recorded - SAME)
         again = self._at(level) / self._share[place] if self._share[place] > 0 else 1.0
         return usual + self._outliers[place] * (again - usual)
@@ -81,9 +81,9 @@ class Drawn:
 
 
 def _steady(history: History) -> tuple[Flags, Ints]:
-    """Which stretches end in an overflow at a steady scale; how many updates of each would be one, if they overflowed.
+    """Which stretches end in an overflow at a steady scale, and how many updates of each would if they overflowed.
 
-    It comes `CALM` updates or more after the scale fell, or long after it grew, or at once after such a one.
+    Such an overflow comes at least `CALM` updates after the scale fell, long after it grew, or right after another one.
     """
     soon = max(CALM, -(-history.policy.growth_interval // SOON))
     found = np.zeros(len(history.level), np.bool_)
@@ -104,7 +104,7 @@ def _steady(history: History) -> tuple[Flags, Ints]:
 
 
 def _searched(history: History) -> int:
-    """The place where the search for the first scale is over: `CALM` updates in a row are clean."""
+    """The place where the search for the first scale ends and the first `CALM` clean updates in a row begin."""
     calm = history.length - history.skipped >= CALM
     place = int(np.argmax(calm)) if calm.any() else -1
     return int(history.ends[place] - history.length[place] * calm[place])
@@ -113,9 +113,9 @@ def _searched(history: History) -> int:
 def _passed(history: History, steady: Flags) -> Floats:
     """How many outliers would have overflowed in the clean updates of each stretch, had the scale been larger, [s].
 
-    Outliers may come in a period. The scale may grow again after each, and then be large whenever the next one comes:
-    the updates between at smaller scales say nothing. So those count that come no earlier after an outlier than ever
-    another did.
+    Outliers may be periodic. If the scale grows again after each, it is large whenever the next one comes, and the
+    updates between at smaller scales say nothing. So an update counts only if the smallest gap between two outliers has
+    passed since the last one.
     """
     places = history.ends[steady] - 1
     events = places[np.diff(places, prepend=-CALM) >= CALM]

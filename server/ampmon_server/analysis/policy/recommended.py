@@ -1,4 +1,4 @@
-"""What a run's findings recommend, as those who show a setting need it."""
+"""The one change that a run's findings recommend."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ampmon.wire import Finding
 
 @dataclass(frozen=True, slots=True)
 class Recommended:
-    """The recommended ``code``, empty without any; ``setting`` is what it sets of the scaler that is looked at."""
+    """The recommended ``code``, empty if there is none. ``setting`` is what it sets for one scaler."""
 
     code: str = ""
     setting: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, findings: Iterable[Finding], scaler: str) -> Recommended:
-        """Of findings as `diagnosis` leaves them: one fix is not second to another."""
+        """Take the first fix of a diagnosis that is no alternative. `setting` is empty if it is of another scaler."""
         for each in findings:
             if each.fix and not each.second:
                 return cls(each.fix, each.setting if each.scaler == scaler else {})
         return cls()
 
     def standing(self, *, same: bool) -> str:
-        """What a choice is beside it: the ``same``, or an alternative, and why that is second."""
+        """Describe a choice relative to the recommendation: the ``same``, or an alternative and why."""
         if same:
             return "Recommended: the code is with the findings."
         if not self.code:

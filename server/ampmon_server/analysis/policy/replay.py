@@ -1,4 +1,4 @@
-"""A run replayed under another policy: stretch by stretch, jumping from one overflow or growth to the next."""
+"""Replays a run under another policy, stretch by stretch, jumping from one overflow or growth to the next."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ampmon_server.model.series import Floats, Ints
 
 @dataclass(slots=True)
 class ReplayOutcome:
-    """What came of one replay. ``spent`` counts updates by the part of the run and the level of the scale.
+    """The outcome of one replay. ``spent`` counts updates by the part of the run and the level of the scale.
 
-    ``strides`` is how many it took: from one skip, growth or recorded change to the next. The scale is at ``levels``
-    [l], each up to as many updates as ``ends`` [l] has.
+    ``strides`` counts the jumps from one skip, growth or recorded change to the next. The scale is at each of
+    ``levels`` [l] until as many updates are done as ``ends`` [l] says.
     """
 
     skips: int = 0
@@ -31,16 +31,17 @@ class ReplayOutcome:
     levels: list[float] = field(default_factory=list)
 
     def levels_at(self, places: Ints) -> Floats:
-        """The level at the update at each of some places [p]; NaN after it had ended."""
+        """Return the level at the updates at ``places`` [p]. NaN once the training has ended."""
         levels = np.append(self.levels, np.nan)
         return levels[np.searchsorted(self.ends, places, side="right")]
 
 
 class Replay:
-    """Replays of one history. ``exact`` holds each update to what it did: skipped at a scale, it is at any above.
+    """Replays of one history.
 
-    Otherwise updates are taken for draws of what their part of the run does: another training, of other weights,
-    overflows as often but not in the same updates. ``worst``: what the run leaves open is as bad as may be.
+    ``exact`` keeps what each update did: one skipped at a scale is skipped at any larger scale. Otherwise updates are
+    random draws with the risk of their part of the run, because another training, with other weights, overflows as
+    often but in other updates. ``worst`` assumes the worst wherever the run leaves a risk open.
     """
 
     def __init__(self, history: History, ceiling: Ceiling, *, exact: bool, worst: bool) -> None:
@@ -59,7 +60,7 @@ class Replay:
         )
 
     def run(self, machine: Machine, risk: Risk, random: np.random.Generator) -> ReplayOutcome:
-        """Drive ``machine`` through the whole history."""
+        """Drive ``machine`` through the history, to its end or until the machine ends the training."""
         outcome = ReplayOutcome()
         uniform = _Uniform(random)
         for part, recorded, calm, skipped, nan, steady in self._stretches:
@@ -92,7 +93,7 @@ class Replay:
         return outcome
 
     def _hazard(self, risk: Risk, part: int, recorded: float, level: float) -> float:
-        """How likely an update that was clean at the recorded level overflows at another."""
+        """How likely an update that was clean at the recorded level is to overflow at ``level``."""
         if not self._exact:
             return risk.at(part, level)
         if level <= recorded + SAME:
@@ -101,7 +102,7 @@ class Replay:
         return (risk.at(part, level) - 1.0 + clean) / clean if clean > 0 else 1.0
 
     def _again(self, risk: Risk, part: int, recorded: float, level: float, steady: bool) -> float:
-        """How likely an update that overflowed at the recorded level does at another."""
+        """How likely an update that overflowed at the recorded level is to overflow at ``level``."""
         if not self._exact:
             return risk.at(part, level)
         if level >= recorded - SAME:
@@ -134,7 +135,7 @@ def _level(scale: float) -> float:
 
 
 class _Uniform:
-    """Draws in blocks: one by one they would cost more than all the rest."""
+    """Random numbers, drawn in blocks: single draws would cost more than all else."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._random = random
@@ -146,7 +147,7 @@ class _Uniform:
         return self._block.pop()
 
     def gap(self, hazard: float) -> int:
-        """How many updates pass before one that overflows."""
+        """Draw the number of updates before one that overflows."""
         if hazard < 1e-12:
             return FOREVER
         if hazard >= 1.0:

@@ -1,4 +1,4 @@
-"""The policies that a run can be replayed under, by name, with what may be set of each."""
+"""The policies that a run can be replayed under, by name, and their settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A policy and what it is set to; what a policy does not have is None."""
+    """A policy and its settings. Settings that the policy lacks are None."""
 
     kind: Kind
     init_scale: float
@@ -27,11 +27,11 @@ class Setting:
     growth_interval: int | None = None
 
     def machine(self, scale: float | None = None) -> Machine:
-        """A scaler that begins at ``scale``, or where it is set to."""
+        """Return a scaler that begins at ``scale``, or at `init_scale` if that is None."""
         return _MACHINES[self.kind](self if scale is None else replace(self, init_scale=scale))
 
     def code(self, base: ScalePolicy) -> str:
-        """What changes for it in the call that makes a run's scaler; empty where it is no setting of torch's."""
+        """Return code that applies the setting to a scaler with policy ``base``. Empty if torch has no such policy."""
         if self.kind == "fixed":
             return f"scaler.update({in_code(self.init_scale)})  # after each scaler.step(optimizer)"
         if self.kind != "torch":
@@ -72,7 +72,7 @@ _MACHINES: Mapping[Kind, Callable[[Setting], Machine]] = {
 
 
 def recorded(policy: ScalePolicy) -> Setting:
-    """The setting that a run had."""
+    """Return the setting that a run was recorded with."""
     return Setting(
         "torch",
         policy.init_scale,
@@ -83,9 +83,10 @@ def recorded(policy: ScalePolicy) -> Setting:
 
 
 def changed(kind: Kind, base: ScalePolicy, **given: float | None) -> Setting:
-    """A policy's setting with what is given instead: of torch's, the rest is the run's own; else its defaults.
+    """Return a policy's setting with the ``given`` values.
 
-    Raises ValueError, whose arguments are the name of what is given and what is wrong with it.
+    For torch's policy the rest is the run's own, else the policy's defaults. Raises ValueError with two arguments: the
+    name of the wrong value, and what is wrong with it.
     """
     setting = recorded(base) if kind == "torch" else DEFAULTS[kind]
     changes = {
@@ -112,7 +113,7 @@ BOUNDS: Mapping[str, Mapping[str, float]] = {
     "backoff_factor": {"minimum": 2.0**-16, "exclusiveMaximum": 1},
     "growth_interval": {"minimum": 1, "maximum": 2**31 - 1},
 }
-"""What each may be, as JSON Schema says it."""
+"""Bounds of each setting, as JSON Schema keywords."""
 
 _WORDS: Mapping[str, str] = {
     "init_scale": "a scale from 2^-126 to 2^127",

@@ -1,4 +1,4 @@
-"""What a run would have been under another policy: skips, time at each scale, underflow, each as far as it shows."""
+"""Simulates a run under another policy: skips, updates at each scale and underflow, as far as the run shows them."""
 
 from __future__ import annotations
 
@@ -18,28 +18,31 @@ from ampmon_server.model.series import Floats, Ints
 
 
 REPLAYS = 32
-"""Of each of the four ways in which a run is read."""
+"""Replays of each of the four kinds: exact or drawn, at best or at worst."""
 STRIDES_MAX = 100_000
-"""Of one way of reading a run: after so many strides no further replay is made, beyond the second."""
+"""Strides per kind after which no further replay is made. Each kind gets at least two replays."""
 
 KEPT, DRAWN = (0.03, 0.97), (0.05, 0.95)
-"""What is between these shares of the replays is in the band: of those that keep each update, or draw it."""
+"""The quantiles of the replays that bound the band: of exact replays, and of drawn ones."""
 
 FEWER, MORE = (0.1, -0.3), (0.05, 0.25)
-"""Of the expected skips, rounded down, by what another training differs beyond its draws (docs/methods.md)."""
+"""How far another training differs beyond its draws: a share of the expected skips plus a constant, rounded down.
+
+See docs/methods.md.
+"""
 
 BAND_SHARE, BAND_LEAST = 0.3, 3
-"""A band wider than this share of what is expected, and than so many skips, is no answer."""
+"""A band that is wider than this share of the expected skips and than this many skips is inconclusive."""
 
 SETTINGS_KEPT = 4
-"""The simulator keeps the replays of this many settings, so that another stretch of a path needs no new ones."""
+"""The simulator caches the replays of this many settings, so that another part of a path needs no new ones."""
 
 SEED = 20260825
 
 
 @dataclass(frozen=True, slots=True)
 class Skips:
-    """How many updates are skipped: ``low`` and ``high`` bound what the run shows. ``known``: that is narrow."""
+    """How many updates are skipped, between ``low`` and ``high``. ``known`` says whether that band is narrow."""
 
     low: int
     expected: float
@@ -52,7 +55,7 @@ class Skips:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """How many updates are made at a scale, a power of two of them or one that lies between."""
+    """The mean number of updates at a scale, which need not be a power of two."""
 
     scale: float
     updates: float
@@ -60,7 +63,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The scale along the run, as log2 [p] at ``steps`` [p]: what is expected, and what bounds it. NaN: had ended."""
+    """log2 of the scale at ``steps`` [p]: expected, and its bounds, [p] each. NaN once the training has ended."""
 
     steps: Ints
     low: Floats
@@ -70,10 +73,10 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A run under ``setting``. ``updates`` are those that are replayed, from step ``first`` to ``last``.
+    """A run under ``setting``. ``updates`` counts the replayed updates, from step ``first`` to ``last``.
 
-    ``lost`` is of all of their elements; None where the run was not sampled. ``ended`` says why the policy would have
-    given up, in most replays. ``path`` is None where none was asked for.
+    ``lost`` is of all their elements, None if the run was not sampled. ``ended`` says why training ends early in most
+    replays, None if it does not. ``path`` is None if it was not requested.
     """
 
     setting: Setting
@@ -88,7 +91,7 @@ class Simulation:
 
 
 class _Made(NamedTuple):
-    """A simulation without a path, and the replays that it is made of: those that keep each update, and the others."""
+    """A simulation without a path, and its replays: the exact ones, ``sure``, and the ``drawn`` ones by kind."""
 
     simulation: Simulation
     sure: list[ReplayOutcome]
@@ -96,7 +99,7 @@ class _Made(NamedTuple):
 
 
 class Simulator:
-    """Simulations of one history: what it shows is gathered once. Callable from any thread."""
+    """Simulates one history, which it analyses once. May be called from any thread."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -111,9 +114,9 @@ class Simulator:
     def run(
         self, setting: Setting, replays: int = REPLAYS, places: Ints | None = None
     ) -> Simulation:
-        """A simulation, of so many replays of each kind; the same each time it is asked for.
+        """Simulate ``setting`` with this many replays of each kind. The result is deterministic.
 
-        With ``places``, in order, of updates among those replayed, the scale is given there.
+        ``places`` are places of replayed updates, in order. If given, the result has the path of the scale there.
         """
         made = self._kept(setting, replays)
         if places is None:
@@ -143,7 +146,7 @@ class Simulator:
         return _Made(simulation, sure, drawn)
 
     def recorded(self, places: Ints | None = None) -> Simulation:
-        """The run as it was."""
+        """Return the run as it was recorded."""
         history = self.history
         was = ReplayOutcome(skips=history.skips, updates=history.replayed)
         for part, level, length in zip(
@@ -174,7 +177,7 @@ class Simulator:
     def _path(
         self, places: Ints, sure: list[ReplayOutcome], drawn: list[list[ReplayOutcome]]
     ) -> Path:
-        """Bounded as skips are: by most replays of each kind."""
+        """The path, bounded as skips are: by quantiles of the replays of each kind."""
         ends: list[Floats] = []
         for outcomes, within in _within(sure, drawn):
             ends.extend(np.quantile(_levels(outcomes, places), within, 0, method="nearest"))
@@ -182,8 +185,8 @@ class Simulator:
         return Path(self.history.steps_at(places), np.min(ends, 0), middle, np.max(ends, 0))
 
     def _replays(self, kinds: list[Replay], setting: Setting, replays: int) -> list[ReplayOutcome]:
-        """So many replays of each kind, or fewer, but of all kinds as many."""
-        # Calibration is not among the newest updates of a long run: they begin where it was.
+        """Replays, equally many of each kind: fewer than ``replays`` if they take too many strides."""
+        # A long run's newest updates do not include calibration, so they begin at the recorded scale.
         scale = None if self.history.is_whole or setting.kind == "fixed" else self._begun
         randoms = [np.random.default_rng(SEED) for _ in kinds]
         made: list[ReplayOutcome] = []
@@ -203,7 +206,7 @@ class Simulator:
 
 
 def _levels(outcomes: list[ReplayOutcome], places: Ints) -> Floats:
-    """The paths of replays, [r, p]."""
+    """The levels of r replays at p places, [r, p]."""
     return np.stack([each.levels_at(places) for each in outcomes])
 
 

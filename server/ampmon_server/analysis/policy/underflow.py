@@ -1,4 +1,4 @@
-"""What fp16 makes of a run's gradients at other scales, from the histograms of its samples, part by part."""
+"""Estimates what fp16 makes of a run's gradients at other scales, from its samples' histograms, part by part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENDS = ("low", "expected", "high")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of all elements of parameters on fp16's grid, and what it lies between."""
+    """A share of all elements of the parameters on fp16's grid, with its bounds."""
 
     low: float
     expected: float
@@ -30,7 +30,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What fp16 does not hold, or not in full."""
+    """What fp16 does not hold (``zero``), or not in full (``subnormal``)."""
 
     zero: Share
     subnormal: Share
@@ -39,7 +39,7 @@ class Lost:
 class UnderflowShares:
     """Mean shares of the elements on fp16's grid in the samples of each part of a run.
 
-    What was flushed at the scale of the sample is a zero, and stays one at any other, but for the error.
+    An element flushed at the sample's scale is a zero, and stays one at any other scale, within the error.
     """
 
     def __init__(self, history: History, ceiling: Ceiling) -> None:
@@ -60,7 +60,7 @@ class UnderflowShares:
         self._known: dict[tuple[int, int], Floats | None] = {}
 
     def mean(self, outcomes: Sequence[ReplayOutcome]) -> Lost | None:
-        """Over all updates of replays; None where none was sampled."""
+        """Return the mean over all updates of the replays. None if no update was sampled."""
         total, sums = 0.0, np.zeros(2 * len(_ENDS))
         for outcome in outcomes:
             for (part, level), updates in outcome.spent.items():
@@ -80,7 +80,7 @@ class UnderflowShares:
         return self._known[key]
 
     def _look(self, part: int, level: int) -> Floats | None:
-        """Of the samples of a part, or where it has none, of all: the ends of both shares."""
+        """Both shares (low, expected, high) of the part's samples, or of all samples if it has none."""
         rows = slice(part, part + 1) if self._samples[part].any() else slice(None)
         samples = self._samples[rows].sum(0)
         if not samples.any():

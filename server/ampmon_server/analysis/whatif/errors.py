@@ -1,7 +1,7 @@
-"""How wrong a shifted histogram is, by measurement: trainings made anew at other scales (docs/methods.md).
+"""The measured error of a shifted histogram, from gradients computed again at other scales (docs/methods.md).
 
-3136 pairs of scales, 4 to 2^38 apart, of 15 gradients of 8 models, each computed at both scales from the same weights
-and data. Whoever shows an estimate from a shifted histogram widens it by these.
+The measurement has 3136 pairs of scales, 4 to 2^38 apart, of 15 gradients of 8 models. Each gradient was computed at
+both scales from the same weights and data. Every estimate from a shifted histogram is widened by these errors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Share: TypeAlias = Literal["underflow", "subnormal", "overflow"]
 
 
 class Error(NamedTuple):
-    """By how much a share is over- and underestimated by at most, in 95 % of the pairs up to so many ``bits`` apart."""
+    """The most by which a share is over- and underestimated in 95 % of the pairs up to ``bits`` apart."""
 
     bits: int
     underflow_over: float
@@ -29,7 +29,7 @@ DOWN: Sequence[Error] = (
     Error(16, 0.0012, 0.0, 0.0004, 0.0012),
     Error(38, 0.0021, 0.0, 0.0004, 0.0021),
 )
-"""To smaller scales. The worst was 56 % too low: gradients of activations were flushed, upstream of what is seen."""
+"""To smaller scales. The worst was 56 % too low: activation gradients were flushed upstream of what samples see."""
 
 UP: Sequence[Error] = (
     Error(4, 0.0159, 0.0, 0.0002, 0.0182),
@@ -37,16 +37,16 @@ UP: Sequence[Error] = (
     Error(16, 0.2984, 0.0, 0.0001, 0.0708),
     Error(38, 1.0, 0.0, 0.0, 0.0088),
 )
-"""To larger scales, of all zeros: those that were flushed come back, as subnormal elements that no bin has.
+"""To larger scales, for all zeros: flushed ones come back as subnormal elements that no bin holds.
 
-Beyond 2^16 all of them may, so nothing is known of zeros there.
+Beyond 2^16 all zeros may come back, so nothing is known about zeros there.
 """
 
 
 def widened(share: Share, bits: int, low: float, high: float) -> tuple[float, float]:
-    """The ends of an estimated share, a histogram having been shifted by ``bits``, with the error of that.
+    """Widen the ends of a share that was estimated from a histogram shifted by ``bits``.
 
-    Of overflow the error is not known: gradients of activations overflow before those of weights.
+    Overflow stays as it is. Its error is unknown, because activation gradients overflow before those of weights.
     """
     if bits == 0 or share == "overflow":
         return low, high

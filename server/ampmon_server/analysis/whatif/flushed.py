@@ -1,7 +1,7 @@
-"""What fp16 flushed to zero, separated from zeros that always were, by what changes of the scale did to them.
+"""Separates the zeros that fp16 flushed from structural zeros, by how they respond to changes of the scale.
 
-Pure: samples in, estimates out. An element that fp16 flushed is a zero by the time it is seen, and so are structural
-zeros (dead units, unused rows of an embedding); only the former move when the scale does.
+Pure: samples in, estimates out. A sample cannot tell a flushed element from a structural zero (dead units, unused rows
+of an embedding). But only flushed zeros change with the scale.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints, Tota
 
 
 NEAR = 512
-"""Samples this many updates apart or fewer are compared."""
+"""Samples at most this many updates apart are compared."""
 
 _SUBNORMAL = SMALL_CLASSES.index("subnormal")
 
 OCTAVES = 40
-"""So far below the smallest number the distribution of magnitudes is followed."""
+"""How far below fp16's smallest number the distribution of magnitudes is extrapolated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """The share of all elements that fp16 flushed at the scale of the newest sample, of what is on its grid.
+    """The share of all elements that fp16 flushed at the newest sample's scale, for parameters on fp16's grid.
 
-    ``low`` and ``high`` bound it; ``estimate`` lies between. ``structural`` is what is left of the zeros. ``seen`` is
-    the part that ``experiments``, changes of the scale with a sample on either side, showed, with its standard
-    ``error``: the rest is how far the distribution of magnitudes seems to go on below what fp16 holds at the largest
-    scale that was sampled. There ``small`` is the share of subnormal elements: whatever came back is among them.
+    ``estimate`` lies between ``low`` and ``high``. ``structural`` is the share of the other zeros. ``experiments``
+    counts changes of the scale with a sample on either side. ``seen`` is the part of the estimate that they show, with
+    its standard ``error``. The rest extrapolates the distribution of magnitudes below what fp16 holds at the largest
+    sampled scale. ``small`` is the share of subnormal elements at that scale. It contains all elements that came back.
     """
 
     estimate: float
@@ -48,17 +48,17 @@ class Flushed:
 
     @property
     def plausible(self) -> bool:
-        """Whether it may be the scale that moved the zeros: else it is the data, which changed at the same time."""
+        """Whether the scale may have moved the zeros. If not, the data changed at the same time."""
         return self.seen - Z_95 * self.error <= self.small
 
 
 def flushed(case: ScalerCase) -> Flushed | None:
-    """What a scaler's samples show; None where no change of the scale has a sample on either side."""
+    """Estimate from a scaler's samples. None if no change of the scale has a sample on either side."""
     return flushed_in(case.samples)
 
 
 def flushed_in(samples: GradientSeries) -> Flushed | None:
-    """The same of samples alone."""
+    """Estimate from samples. None if no change of the scale has a sample on either side."""
     fine = usable(samples)
     if len(fine) < 2:
         return None
@@ -84,7 +84,7 @@ def flushed_in(samples: GradientSeries) -> Flushed | None:
 
 
 def usable(samples: GradientSeries, newest: int | None = None) -> GradientSeries:
-    """The newest, or all, of a finite gradient, of as many parameters as the newest: others are not comparable."""
+    """Return the comparable samples, all or the ``newest``: finite, and of as many parameters as the newest of them."""
     of = samples.on_grid
     with np.errstate(invalid="ignore"):
         fine = (samples.scale > 0) & (samples.scale <= FP32.max) & (of.inf + of.nan == 0)
@@ -100,7 +100,7 @@ def _zero_shares(of: Totals) -> Floats:
 
 
 def _noise(samples: GradientSeries, zeros: Floats, level: Ints, near: Flags) -> float:
-    """The variance of the difference of two neighbours' shares of zeros: of sampling, and of what the data does."""
+    """The variance of the difference between neighbouring shares of zeros: from sampling, and from changing data."""
     sampled = samples.on_grid.variance[:, 0] / samples.on_grid.elements.astype(np.float64) ** 2
     still = near & (np.diff(level) == 0)
     drift = float(np.mean(np.diff(zeros)[still] ** 2)) if still.any() else 0.0
@@ -110,10 +110,10 @@ def _noise(samples: GradientSeries, zeros: Floats, level: Ints, near: Flags) -> 
 def _profile(
     level: Ints, zeros: Floats, moved: Flags, noise: float
 ) -> tuple[dict[int, float], dict[int, float]]:
-    """By level: how many more zeros there are than at the highest level, and the error of that.
+    """By level: the share of zeros beyond that at the highest level, and its error.
 
-    Least squares over all experiments, each the difference of two levels. What no experiment links to the highest
-    level is taken as no more than the level above it.
+    Least squares over all experiments, each the difference of two levels. A level that no experiment links to the
+    highest one has as many zeros as the level above it.
     """
     levels = np.unique(level)
     pairs = np.flatnonzero(moved)
@@ -141,11 +141,11 @@ class _Tail:
 
 
 def _tail(samples: GradientSeries, level: Ints, at: int) -> _Tail:
-    """The share below what fp16 holds at a level, from the lowest numbers that it holds.
+    """Extrapolate the share below what fp16 holds at a level, from the lowest numbers that it holds.
 
-    On the grid, of steps of 2^-24, the numbers 1, 2 to 3, and 4 to 7 stand for magnitudes of 0.5 to 1.5, to 3.5 and to
-    7.5. The density of log magnitudes is continued below: straight on (high), with the curvature it has (estimate), or
-    with twice that (low). But for the last it falls by no more than half an octave: around zero gradients are dense.
+    In grid steps of 2^-24, the numbers 1, 2 to 3, and 4 to 7 stand for magnitudes from 0.5 to 1.5, to 3.5 and to 7.5.
+    The density of log magnitudes continues below: straight (high), with its curvature (estimate), or with twice its
+    curvature (low). Except for low, it at most halves per octave, because gradients are dense around zero.
     """
     of = samples.on_grid
     here = np.flatnonzero(level == at)[-8:]
@@ -167,11 +167,11 @@ def _tail(samples: GradientSeries, level: Ints, at: int) -> _Tail:
         logs = start - np.concatenate([[0.0], np.cumsum(steeper)])
         return float(np.exp(np.minimum(logs, 0.0)).sum())
 
-    # So few were looked at that the densities themselves are only so sure.
+    # The densities have a sampling error themselves.
     doubt = Z_95 / math.sqrt(max(float(mass.min()) * float(of.looked[here].sum()), 1.0))
     held = float(counts.sum())
     return _Tail(
-        # What is seen cannot vouch for more than there is of it.
+        # Elements that are not zero cannot prove a share larger than their own.
         low=min(below(2.0, math.inf) * max(1 - doubt, 0.0), held),
         estimate=below(1.0, math.log(2)),
         high=below(0.0, math.log(2)) * (1 + doubt),

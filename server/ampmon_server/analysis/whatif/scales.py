@@ -1,4 +1,4 @@
-"""What formats would make of a gradient at other scales: its histogram of exponents shifted, with the error of that."""
+"""Estimates what formats would make of a gradient at other scales, by shifting its exponent histogram."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ampmon_server.model.series import Floats, GradientSeries
 FORMATS: Mapping[str, FloatFormat] = {each.name.lower(): each for each in (FP16, BF16, E4M3, E5M2)}
 
 LEVELS = range(-8, 33)
-"""Powers of two that are looked at."""
+"""Exponents of the scales that are examined."""
 
 SAMPLES = 16
-"""So many of the newest samples are put together."""
+"""Number of newest samples that are combined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """Shares of a gradient's elements as it was at 2^``level``: in bins [64], and zeros. ``amax`` is the largest."""
+    """Shares of a gradient's elements at the scale 2^``level``, by bin [64], and of zeros. ``amax`` is the largest."""
 
     level: int
     histogram: Floats
@@ -36,9 +36,9 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What one format would make of it at each of s scales: shares of all elements, between ``_low`` and ``_high``.
+    """What one format would make of a gradient at each of s scales, as shares of all elements with their bounds.
 
-    ``underflow`` is what it would flush to zero, without zeros that are so at any scale as far as those are known.
+    ``underflow`` is what it would flush to zero, without the structural zeros as far as they are known.
     """
 
     scale: list[float]
@@ -54,7 +54,7 @@ class Curve:
 class Best:
     """The largest power of two that leaves ``headroom_bits`` to a format's largest number, and what is lost there.
 
-    An upper bound: gradients of activations overflow first.
+    The scale is an upper bound, because activation gradients overflow first.
     """
 
     scale: float
@@ -66,7 +66,7 @@ class Best:
 
 
 def of_samples(samples: GradientSeries) -> Gradient | None:
-    """The newest samples of the parameters on fp16's grid as one; None where there is none that is finite."""
+    """Combine the newest samples of the parameters on fp16's grid. None if no sample is finite."""
     newest = usable(samples, SAMPLES)
     if not len(newest):
         return None
@@ -88,14 +88,14 @@ def of_samples(samples: GradientSeries) -> Gradient | None:
 def of_parameter(
     scale: float, histogram: Sequence[int], zeros: int, looked: int, amax: float
 ) -> Gradient:
-    """One parameter's gradient, of ``looked`` elements, at least 1, at a scale that is a positive number."""
+    """Return one parameter's gradient, from ``looked`` >= 1 elements at a positive, finite ``scale``."""
     return Gradient(
         round(math.log2(scale)), np.array(histogram, np.float64) / looked, zeros / looked, amax
     )
 
 
 def curve(gradient: Gradient, gone: Flushed | None, into: FloatFormat) -> Curve:
-    """Shares at each of `LEVELS`. What fp16 flushed at the gradient's own scale stays so at lower ones."""
+    """Return the shares at each of `LEVELS`. Elements flushed at the gradient's own scale stay so at lower ones."""
     columns: dict[str, list[float]] = {name: [] for name in Curve.__slots__}
     for level in LEVELS:
         columns["scale"].append(2.0**level)
@@ -105,7 +105,7 @@ def curve(gradient: Gradient, gone: Flushed | None, into: FloatFormat) -> Curve:
 
 
 def room(gradient: Gradient, into: FloatFormat, level: int) -> float:
-    """Bits that the largest element leaves at 2^``level``, an upper bound; +inf where all are zero."""
+    """Return the headroom in bits at 2^``level``, an upper bound. +inf if all elements are zero."""
     return float(headroom_bits(np.array(gradient.amax), into)) - (level - gradient.level)
 
 
@@ -131,16 +131,16 @@ def _at(
         "subnormal": (found.subnormal_least, found.subnormal_most),
         "overflow": (
             found.overflow_least,
-            # The bin of the largest element may reach beyond the limit that the element itself does not.
+            # The largest element's bin may reach beyond the limit although the element does not.
             found.overflow_most if room(gradient, into, level) < 0 else 0.0,
         ),
     }
     bounds: dict[str, float] = {}
     for name, (low, high) in ends.items():
-        # Differences of sums may be a rounding error below nothing.
+        # Rounding may make differences of sums slightly negative.
         least, most = max(float(low), 0.0), max(float(high), 0.0)
         bounds[f"{name}_low"], bounds[f"{name}_high"] = widened(name, bits, least, most)
-    if bits > 0:  # what comes back is among the zeros
+    if bits > 0:  # elements that come back are among the zeros
         back = float(found.subnormal_most) + gradient.zeros
         bounds["subnormal_high"] = min(bounds["subnormal_high"], back)
     return bounds

@@ -1,6 +1,6 @@
-"""News of runs: whoever listens learns that a run has moved on, never what is in it.
+"""Notifies listeners that a run has advanced, without saying what changed.
 
-A notice may be late or merged with the next, and is only ever a reason to ask the store.
+A notice may be late or merged with the next one. Treat it only as a reason to read the store.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Brings the news of other server processes on the same database: by notices, and by asking the store in any case.
+"""Delivers the advances that other server processes wrote to the same database, by notices and by polling the store.
 
-A notice that gets lost costs latency only. Knows no engine and no statement.
+A lost notice costs only latency. This module depends on no database engine and no SQL.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ampmon_server.store import Change, Store
 
 POLL_S = 1.0
 OVERLAP_S = 120.0
-"""How far back it asks: a row's time is its writer's clock at the start of the transaction, not when it is seen.
+"""How far back each poll reaches. A row's time is its writer's clock before the row becomes visible.
 
-A transaction may take many statements of up to 30 s each; runs that are known already cost nothing but the asking.
+A transaction may contain many statements of up to 30 s each. Known runs in the overlap cost only the query.
 """
 _IDLE_S = 5.0
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class NoticeCarrier(Protocol):
-    """What carries (run, version) from process to process, as `ampmon_server.store.admin.notices` does."""
+    """Carries (run, version) between processes, for example `ampmon_server.store.admin.notices`."""
 
     def listen(self, hear: Callable[[UUID, int], None]) -> None: ...
 
@@ -42,9 +42,9 @@ class NoticeCarrier(Protocol):
 
 
 class BusFollower:
-    """A thread that delivers to a bus what other processes have written, while anybody listens there.
+    """A thread that delivers the writes of other processes to a bus, while the bus has listeners.
 
-    ``notices`` are sent for what is published here, and shorten the wait for what is published elsewhere.
+    It sends ``notices`` for what is published here. Received notices shorten the wait for what is published elsewhere.
     """
 
     def __init__(self, bus: Bus, store: Store, notices: NoticeCarrier | None) -> None:
@@ -65,7 +65,7 @@ class BusFollower:
         self._thread.start()
 
     def close(self) -> None:
-        """Send what waits to be sent, and stop. The bus is to be closed before, for that wakes the thread."""
+        """Send pending notices and stop. Close the bus first, because closing it wakes the thread."""
         self._stopping.set()
         self._wake.set()
         if self._notices is not None:
@@ -74,12 +74,12 @@ class BusFollower:
 
     @property
     def trouble(self) -> str | None:
-        """Why news of others do not come; None where they do."""
+        """Why advances of other processes do not arrive, or None if they do."""
         return self._trouble
 
     @property
     def way(self) -> str:
-        """How news of others come now: `notices`, or `polling` alone."""
+        """How advances of other processes arrive now: `notices`, or `polling` alone."""
         return "notices" if self._notices and self._notices.trouble is None else "polling"
 
     def _relay(self, advance: Advance) -> None:
@@ -87,11 +87,11 @@ class BusFollower:
         self._notices.send(advance.run_id, advance.version)
 
     def _hear(self, run_id: UUID, version: int) -> None:
-        """Keep what a notice says for the next look. Called from the notices' own thread."""
+        """Remember the run of a notice for the next read. Called from the notices' own thread."""
         if not self._bus.wants(run_id, version):
             return
         with self._lock:
-            if len(self._heard) < RUNS_KEPT_MAX:  # the others are polled for
+            if len(self._heard) < RUNS_KEPT_MAX:  # polling finds the others
                 self._heard[run_id] = version
         self._wake.set()
 
@@ -103,7 +103,6 @@ class BusFollower:
                 return
 
     def _follow(self) -> None:
-        """Ask again and again, as long as anybody listens."""
         asked = time.time()
         while self._bus.wait_for_listeners(0) and not self._stopping.is_set():
             began = time.time()
@@ -111,10 +110,10 @@ class BusFollower:
             if self._deliver(partial(self._store.changes_since, since)):
                 asked = began
             self._attend(time.monotonic() + POLL_S)
-        self._trouble = None  # of what nobody waits for
+        self._trouble = None  # nobody is waiting, so past trouble no longer matters
 
     def _attend(self, until: float) -> None:
-        """Look at once, but not too often, for the runs that notices name."""
+        """Until ``until``, read the runs that notices name, at most once per `INTERVAL_S`."""
         while (left := until - time.monotonic()) > 0 and not self._stopping.is_set():
             if not self._wake.wait(left):
                 return
@@ -125,11 +124,11 @@ class BusFollower:
             self._stopping.wait(INTERVAL_S)
 
     def _deliver(self, ask: Callable[[], Sequence[Change]]) -> bool:
-        """Pass on what the store answers; whether it did."""
+        """Deliver the changes that ``ask`` reads. Return whether the read succeeded."""
         try:
             for change in ask():
                 self._bus.deliver(Advance(*change))
-        except Exception as error:  # of any kind, for nobody would see that this thread has ended
+        except Exception as error:  # any kind: an uncaught error would end this thread unnoticed
             if self._trouble is None:
                 _log.warning("Pages learn late of other server processes' updates: %s", error)
             self._trouble = str(error)

@@ -1,4 +1,4 @@
-"""News of runs within the process: from any thread to listeners on event loops. Knows no other process."""
+"""Passes advances of runs from any thread to listeners on event loops, within this process."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from anyio import move_on_after
 
 INTERVAL_S = 0.05
 NOTICES_PER_S = 200
-"""To all listeners together: where there are many, each is notified less often, so that ingest keeps its time."""
+"""Limit for all listeners together. With many listeners each is notified less often, which leaves time for ingest."""
 QUIET_S = 15.0
-"""After so long without news a listener is handed none, to show whoever it serves that it is there."""
+"""After this long without an advance, a listener yields an empty list, so that its client sees it is alive."""
 RUNS_KEPT_MAX = 16_384
-"""Of so many runs the newest advance is kept. A listener that is later than that hears of the others' next ones."""
+"""Runs whose newest advance is kept. A listener that falls further behind misses advances of other runs."""
 
 
 class Advance(NamedTuple):
-    """A run has reached a version; ``step`` is its last one, if it has any."""
+    """A run has reached a version. ``step`` is its last step, if it has any."""
 
     run_id: UUID
     version: int
@@ -31,15 +31,15 @@ class Advance(NamedTuple):
 
 
 def _nobody(advance: Advance) -> None:
-    """What is called where there are no other processes."""
+    """The relay of a bus without other processes: does nothing."""
 
 
 class Bus:
-    """Passes advances on to those who listen in this process, each version of a run once.
+    """Passes advances to the listeners in this process, each version of a run once.
 
-    What is new is kept once for all of them: to deliver an advance costs the same however many listen.
+    All listeners share one record of the newest advances, so delivery costs the same for any number of listeners.
 
-    ``relay`` is called with what this process publishes itself: it notifies other processes, and does not block.
+    ``relay`` is called with each advance that this process publishes. It notifies other processes and must not block.
     """
 
     def __init__(self) -> None:
@@ -53,12 +53,12 @@ class Bus:
         self._closed = False
 
     def publish(self, advance: Advance) -> None:
-        """Notify all who listen, here and elsewhere. Does not wait for them; callable from any thread."""
+        """Notify all listeners, here and in other processes. Does not wait for them. Thread-safe."""
         self.deliver(advance)
         self.relay(advance)
 
     def deliver(self, advance: Advance) -> None:
-        """Notify all who listen in this process, unless they know."""
+        """Notify the listeners in this process, unless this version is already known."""
         with self._lock:
             if self._is_known(advance.run_id, advance.version):
                 return
@@ -72,7 +72,7 @@ class Bus:
                 listener.wake()
 
     def wants(self, run_id: UUID, version: int) -> bool:
-        """Whether anybody here would be notified of this version."""
+        """Whether delivering this version would notify a listener in this process."""
         with self._lock:
             return not self._is_known(run_id, version) and any(
                 listener.wants(run_id) for listener in self._listeners
@@ -83,9 +83,9 @@ class Bus:
         return newest is not None and newest[1].version >= version
 
     def since(self, heard: int, listener: BusListener) -> tuple[int, list[Advance]]:
-        """The number of the last advance, and those after number ``heard`` that a listener wants, the oldest first.
+        """Return the number of the last advance, and those after ``heard`` that a listener wants, oldest first.
 
-        Where there are none the next wakes it.
+        If there are none, the next wanted advance wakes the listener.
         """
         with self._lock:
             entries: Iterator[tuple[int, Advance]]
@@ -100,7 +100,7 @@ class Bus:
             return self._delivered, advances
 
     def listen(self, runs: Collection[UUID] | None = None) -> BusListener:
-        """A listener to some runs, or to all; on a running event loop. Use it as a context manager."""
+        """Return a listener to ``runs``, or to all runs. Needs a running event loop. Use it as a context manager."""
         with self._lock:
             listener = BusListener(self, None if runs is None else frozenset(runs), self._delivered)
             self._listeners.add(listener)
@@ -117,7 +117,7 @@ class Bus:
                 self._occupied.clear()
 
     def close(self) -> None:
-        """End all listening, now and later."""
+        """End all listeners, current and future."""
         with self._lock:
             self._closed = True
             self._occupied.set()
@@ -125,7 +125,7 @@ class Bus:
                 listener.end()
 
     def wait_for_listeners(self, timeout_s: float) -> bool:
-        """Block until somebody listens, or the bus closes; whether that is so."""
+        """Block until there is a listener or the bus closes. Return False on timeout."""
         return self._occupied.wait(timeout_s)
 
     @property
@@ -134,7 +134,7 @@ class Bus:
 
     @property
     def interval_s(self) -> float:
-        """How long a listener rests after it has been notified."""
+        """How long a listener pauses after a notification."""
         return max(INTERVAL_S, len(self._listeners) / NOTICES_PER_S)
 
     @property
@@ -143,7 +143,7 @@ class Bus:
 
 
 class BusListener:
-    """One who listens: to ``runs``, or to all. It knows all advances up to number ``heard``."""
+    """Receives the advances of ``runs``, or of all runs if None. ``heard`` is the number of the last one seen."""
 
     def __init__(self, bus: Bus, runs: frozenset[UUID] | None, heard: int) -> None:
         self.runs = runs
@@ -172,12 +172,15 @@ class BusListener:
         self.wake()
 
     async def advances(self, quiet_s: float = QUIET_S) -> AsyncIterator[list[Advance]]:
-        """What is new, at most twenty times a second, until the bus closes; nothing, where that is so for long."""
+        """Yield new advances, at most twenty times a second, until the bus closes.
+
+        Yields an empty list after ``quiet_s`` without one.
+        """
         while not self._ended:
             self._woken.clear()
             self._heard, news = self._bus.since(self._heard, self)
             if not news:
-                # asyncio.wait_for loses a cancellation that comes with the news.
+                # asyncio.wait_for loses a cancellation that arrives together with an advance.
                 with move_on_after(quiet_s) as patience:
                     await self._woken.wait()
                 if not patience.cancelled_caught:

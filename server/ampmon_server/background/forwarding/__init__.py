@@ -1,4 +1,4 @@
-"""Copies runs to other trackers as their records are stored: to TensorBoard's event files, and to MLflow."""
+"""Copies runs to other trackers as their records are stored: TensorBoard event files and MLflow."""
 
 from __future__ import annotations
 

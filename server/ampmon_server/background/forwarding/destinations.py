@@ -1,4 +1,4 @@
-"""Where runs are forwarded to, as `--forward` names it, and what a destination can do."""
+"""Parses `--forward`, and defines what a forwarding destination must provide."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from ampmon_server.store import Portion
 
 
 class BadDestination(ValueError):
-    """What was named is no destination, or cannot be used here; the message says why, in one line."""
+    """The named destination does not exist or cannot be used here. The message says why, in one line."""
 
 
 class Rejected(Exception):
-    """The destination does not take this run, and may take others."""
+    """The destination rejects this run. It may accept others."""
 
 
 class ForwardDestination(Protocol):
-    """Takes portions, one at a time, from one thread."""
+    """Accepts portions one at a time, from one thread."""
 
     key: str
-    """Which one it is, in the database: without a secret."""
+    """Identifies the destination in the database. Contains no secret."""
 
     def deliver(self, portion: Portion) -> str:
-        """Write a portion for good; what to remember as the next portion's ``position``. May block.
+        """Write a portion durably, and return what to store as the next portion's ``position``. May block.
 
-        Called again with the same position it takes the place of what it did before. Raises Rejected; any other
-        exception means that the destination cannot be used now.
+        A second call with the same position replaces what the first call wrote. Raises Rejected. Any other exception
+        means that the destination is unavailable now.
         """
         ...
 
 
 def opened(named: Sequence[str]) -> dict[str, ForwardDestination]:
-    """The destinations that `--forward` names, each under a label for logs and metrics. Raises BadDestination."""
+    """Return the destinations that `--forward` names, by their label in logs and metrics. Raises BadDestination."""
     found: dict[str, ForwardDestination] = {}
     kinds: Counter[str] = Counter()
     for each in named:

@@ -1,7 +1,7 @@
-"""Forwards runs to one destination, in a thread of its own: one that is down or hangs delays nothing else.
+"""Forwards runs to one destination, in a thread of its own: a destination that is down or hangs delays nothing else.
 
-What is forwarded is read from the database by a cursor that is kept there too, so nothing waits in memory, and after an
-outage or a kill it goes on where the destination ends.
+A cursor in the database tracks what was forwarded. So nothing queues up in memory, and after an outage or a kill
+forwarding continues where it stopped.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from ampmon_server.store import NotFound, Portion, Store, StoreError
 
 POLL_S = 1.0
 PAUSE_MAX_S = 60.0
-"""Between two attempts in an outage; the first pause is `POLL_S`, and each is twice the one before."""
+"""Longest pause between attempts in an outage. The first pause is twice `POLL_S`, and each next one doubles."""
 SPARED_S = 3600.0
-"""To the next attempt at a run that was rejected."""
+"""Delay until the next attempt to forward a rejected run."""
 RUNS_MAX = 64
-"""Of a round."""
+"""Most runs in one round."""
 SKEW_US = 120 * 1_000_000
-"""A change may be seen so long after the time that it notes: clocks of servers differ, and writes take their time."""
+"""A change may become visible this long after its recorded time: server clocks differ and writes take time."""
 
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
 class Forwarder:
-    """Forwards to ``destination``, called ``label`` in the log. ``points`` and ``failed`` count since the start.
+    """Forwards to ``destination``, named ``label`` in the log. ``points`` and ``failed`` count since the start.
 
-    ``up``: it can be used, as far as is known. ``waiting``: how many runs it lacked some of, up to 64.
+    ``up`` is whether the destination was last found usable. ``waiting`` is how many runs are not fully forwarded, up to
+    64.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Forwarder:
         self._spared: dict[UUID, float] = {}
 
     async def keep_forwarding(self) -> None:
-        """Forward what is stored, until it is cancelled."""
+        """Forward stored records until cancelled."""
         pause = POLL_S
         while True:
             try:
@@ -64,13 +65,13 @@ class Forwarder:
                 pass
             except (
                 Exception
-            ) as error:  # of any kind: an outage, or nobody would see that this has ended
+            ) as error:  # any kind: an outage, or a bug that would end this task unnoticed
                 self._failed(error)
                 pause = min(2 * pause, PAUSE_MAX_S)
             await asyncio.sleep(pause)
 
     async def _alone(self) -> None:
-        """Forward unless another server process does."""
+        """Run a round, unless another server process is forwarding to this destination."""
         turn = self._store.forwarding_alone(self._destination.key)
         alone = await asyncio.to_thread(turn.__enter__)
         try:
@@ -95,7 +96,7 @@ class Forwarder:
             self._since = max(begun - SKEW_US, 1)
 
     async def _forward(self, run_id: UUID) -> None:
-        """All that is stored of a run, piece by piece; it rests as long as it works, for those who ingest."""
+        """Forward everything stored of a run. It rests as long as each portion took, to leave time for ingest."""
         version = 0
         while not version:
             started = time.monotonic()
@@ -109,7 +110,7 @@ class Forwarder:
             await asyncio.sleep(time.monotonic() - started)
 
     async def _deliver(self, portion: Portion) -> str | None:
-        """The new position; None where the run was rejected."""
+        """Return the new position, or None if the destination rejected the run."""
         try:
             position = await _in_thread(partial(self._destination.deliver, portion))
         except Rejected as error:
@@ -136,7 +137,7 @@ class Forwarder:
 
 
 async def _in_thread(function: Callable[[], Result]) -> Result:
-    """What a function gives that may hang: its thread keeps no process from ending, as an executor's would."""
+    """Run a function that may hang. Its daemon thread never blocks process exit, unlike an executor's thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()
 
@@ -154,7 +155,7 @@ async def _in_thread(function: Callable[[], Result]) -> Result:
             result = function()
         except BaseException as raised:
             error = raised
-        with suppress(RuntimeError):  # the loop is closed: nobody waits for it
+        with suppress(RuntimeError):  # the loop is closed, so nobody awaits the result
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=work, name="ampmon-forward", daemon=True).start()

@@ -1,6 +1,6 @@
-"""Writes runs into MLflow by its own client: an experiment for each project, a run for each run.
+"""Writes runs into MLflow through its client: one experiment per project, one MLflow run per run.
 
-MLflow's databases keep a metric once that they are given twice, so what is delivered again after a kill adds nothing.
+MLflow's databases store a repeated metric once, so a second delivery after a kill adds nothing.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from ampmon_server.store import Portion
 
 
 METRICS_MAX = 1000
-"""Of one request: MLflow's own limit."""
+"""Metrics per request: MLflow's own limit."""
 TAG = "ampmon.run_id"
 _SETTINGS = {
-    # It is tried again here, with pauses, and never at the cost of a server that wants to stop.
+    # The forwarder retries with pauses. Retries in MLflow's client would delay a server shutdown.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 _STATUS = {None: "RUNNING", "finished": "FINISHED", "crashed": "FAILED"}
 _PASSING = {401, 403, 408, 429}
-"""Answers of 4xx that are not about the run."""
+"""4xx statuses that are not about the run."""
 
 
 class _MlflowPosition(msgspec.Struct):
-    """MLflow's id of a run, and the status that it was given."""
+    """MLflow's id of a run, and the status last set on it."""
 
     run: str
     status: str
 
 
 class MLflow:
-    """A tracking server or database, by the URI that MLflow's client takes."""
+    """A tracking server or database, named by the URI that MLflow's client accepts."""
 
     def __init__(self, uri: str) -> None:
         parts = urlsplit(uri)
@@ -58,7 +58,7 @@ class MLflow:
         try:
             return self._deliver(portion)
         except MlflowException as error:
-            # Its request's address is in it.
+            # The message contains the request's URL, which may hold a secret.
             reason = str(error).replace(self._secret, "") if self._secret else str(error)
             status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
             if 400 <= status < 500 and status not in _PASSING:
@@ -89,7 +89,7 @@ class MLflow:
         return MlflowClient(tracking_uri=self._uri)
 
     def _run(self, portion: Portion) -> str:
-        """MLflow's id of a run: one that a server made before it was killed, or a new one."""
+        """Return MLflow's id of a run. Reuse the run that a killed server created, or create a new one."""
         known = self._client.get_experiment_by_name(portion.project)
         experiment = (
             known.experiment_id if known else self._client.create_experiment(portion.project)
@@ -119,6 +119,6 @@ def _metrics(portion: Portion) -> Iterator[Any]:
 
 
 def _key(tag: str) -> str:
-    """A tag in the letters that MLflow allows, and as a path that leads nowhere else."""
+    """Replace the characters of a tag that MLflow forbids, and make it a path without leading dots and slashes."""
     allowed = re.sub(r"[^\w\-. :/]", "_", tag)
     return posixpath.normpath(allowed).lstrip("./")[:250] or "_"

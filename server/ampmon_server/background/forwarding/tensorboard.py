@@ -1,4 +1,4 @@
-"""Writes runs as event files of TensorBoard, one file a run, which is only ever appended to."""
+"""Writes runs as TensorBoard event files, one append-only file per run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ampmon_server.store import Piece, Portion
 
 
 class _Position(msgspec.Struct):
-    """How far a file is known to be written; what is behind it was cut off half-way, and is written again."""
+    """How much of a file is known to be complete. Bytes after it may be cut off half-way, and are rewritten."""
 
     file: str
     bytes: int = 0
 
 
 class TensorBoard:
-    """Event files under a folder, which TensorBoard is pointed at: PROJECT/NAME-ID/events.out.tfevents..."""
+    """Event files in a folder that TensorBoard reads: PROJECT/NAME-ID/events.out.tfevents..."""
 
     def __init__(self, folder: Path) -> None:
         self.key = f"tensorboard:{folder}"
@@ -36,7 +36,7 @@ class TensorBoard:
         new = not path.exists()
         path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
-            # It is shorter where somebody removed or replaced it: then this goes on with what is there.
+            # The file is shorter if somebody removed or replaced it. Then append to what is there.
             file.truncate(min(at.bytes, os.fstat(file.fileno()).st_size))
             file.seek(0, os.SEEK_END)
             _write(file, portion.pieces)
@@ -49,14 +49,14 @@ class TensorBoard:
 
 
 def _begun(portion: Portion) -> bytes:
-    """The position of a run of which nothing is written. Names are not unique, and may change."""
+    """The position of a run before anything is written. It contains part of the id because names repeat and change."""
     run = f"{file_name(portion.name)}-{portion.run_id.hex[-8:]}"
     events = f"events.out.tfevents.{portion.started // 1_000_000:010d}.ampmon"
     return msgspec.json.encode(_Position(f"{file_name(portion.project)}/{run}/{events}"))
 
 
 def _write(file: IO[bytes], pieces: list[Piece]) -> None:
-    # The package that `ampmon import` reads such files with.
+    # `ampmon import` reads event files with the same package.
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
     from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -86,7 +86,7 @@ def _events(piece: Piece) -> Iterator[Any]:
 
 
 def _sync(folder: Path) -> None:
-    """Have a new file's name on the disk too, where folders can be synced."""
+    """Sync the folder, so that a new file's name is on disk too. Only POSIX can sync folders."""
     if os.name == "posix":
         held = os.open(folder, os.O_RDONLY)
         try:

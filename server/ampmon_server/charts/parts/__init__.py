@@ -1,1 +1,1 @@
-"""What charts share: axes, layout, gaps, bands and typed arrays. Draws no chart of its own."""
+"""Shared parts of the charts: axes, layout, gaps, bands and typed arrays. This package draws no chart of its own."""

@@ -1,4 +1,4 @@
-"""Stepped lines and bands between them, of pieces that have one height each: open where two pieces do not meet."""
+"""Stepped lines and bands made of pieces with one height each. They break where two pieces do not meet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from ampmon_server.model.series import Floats, Ints
 
 
 def held(x: Ints | Floats, window: Window) -> tuple[Floats, Floats]:
-    """From where to where each of columns that begin at ``x`` [c] is held: to the next, a gap, or the window's end."""
+    """Return the x where each column that begins at ``x`` [c] starts and ends.
+
+    A column ends at the next one, at a gap, or at the window's end.
+    """
     ends = np.append(x, max(window.high, x[-1])).astype(np.float64)
     places, starts, _ = Gaps.of(window).between(ends)
     right = ends[1:].copy()
@@ -31,9 +34,9 @@ def line(
     said: Sequence[str] = (),
     **keys: Any,
 ) -> Trace:
-    """A line along pieces from ``left`` to ``right`` [c] at ``height`` [c]; nowhere where that is NaN.
+    """Draw a line along pieces from ``left`` to ``right`` [c] at ``height`` [c]. A piece of height NaN is left out.
 
-    What is ``said`` of each piece is shown on hover.
+    ``said`` is the hover text of each piece.
     """
     parts = list(_together(left, right, height))
     found = [
@@ -48,9 +51,9 @@ def line(
 
 
 def band(left: Floats, right: Floats, low: Floats, high: Floats, view: View, **keys: Any) -> Trace:
-    """A filled trace between ``low`` and ``high`` [c] of pieces; nothing where one of them is NaN."""
+    """Draw a filled trace between ``low`` and ``high`` [c] of pieces. A piece with a NaN end is left out."""
     found = []
-    # Out along the upper ends and back along the lower ones.
+    # Go right along the upper ends and back along the lower ones.
     for part in _together(left, right, low + high):
         along = np.stack([left[part], right[part]], axis=1).ravel()
         out, back = np.repeat(high[part], 2), np.repeat(low[part], 2)
@@ -59,7 +62,7 @@ def band(left: Floats, right: Floats, low: Floats, high: Floats, view: View, **k
 
 
 def _together(left: Floats, right: Floats, height: Floats) -> Iterator[Ints]:
-    """The places of pieces that meet, each stretch of them apart."""
+    """Yield the places of each stretch of pieces that meet, without pieces of height NaN."""
     known = np.isfinite(height)
     cuts = np.flatnonzero((left[1:] != right[:-1]) | (known[1:] != known[:-1])) + 1
     for part in np.split(np.arange(len(left)), cuts):
@@ -68,7 +71,7 @@ def _together(left: Floats, right: Floats, height: Floats) -> Iterator[Ints]:
 
 
 def _trace(found: list[tuple[Floats, Floats]], view: View, **keys: Any) -> Trace:
-    """Stretches as one trace, which breaks between them."""
+    """Join stretches into one trace that breaks between them."""
     x = [np.append(each, each[-1]) for each, _ in found]
     y = [np.append(each, np.nan) for _, each in found]
     return {

@@ -1,4 +1,4 @@
-"""Stretches of x in which steps have no record: every chart leaves them empty, and shades them."""
+"""Gaps: stretches of x in which steps have no record. Every chart leaves them empty and shades them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ampmon_server.model.series import Flags, Floats, Ints
 
 
 SHADES_MAX = 100
-"""Of more gaps the widest are shaded."""
+"""At most this many gaps are shaded, the widest ones."""
 
 SHADE_PIXELS = 2
-"""However narrow a gap is, it is to be seen."""
+"""The least width of a shade, so that every gap is visible."""
 
 LABELLED = 0.12
-"""A gap that is this share of the plot or more has room for words."""
+"""A gap has room for a label if it is at least this share of the plot's width."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Disjoint stretches in order of x: ``starts`` and ``stops`` [g] are the x of the updates on both sides.
+    """Disjoint stretches in order of x. ``starts`` and ``stops`` [g] are the x of the updates on both sides.
 
-    Of a hole within a pixel column only that column is known.
+    The exact place of a hole within a pixel column is unknown, so its stretch is the whole column.
     """
 
     starts: Floats
@@ -35,8 +35,8 @@ class Gaps:
 
     @classmethod
     def of(cls, window: Window) -> Gaps:
-        """Where updates are missing in a window."""
-        # In order of step: a clock that was set back puts them in another order of x, and that is no gap.
+        """Find the gaps between a window's updates."""
+        # Use the order of step: a clock that was set back changes the order of x, but leaves no gap.
         cells = window.updates[np.argsort(window.updates["first"], kind="stable")]
         if is_whole(cells):
             return cls(np.zeros(0), np.zeros(0))
@@ -49,7 +49,10 @@ class Gaps:
         return _merged(starts, stops)
 
     def between(self, x: Ints | Floats) -> tuple[Ints, Floats, Floats]:
-        """The places of points, of which ``x`` [p] are in order, behind which a gap comes before the next; its ends."""
+        """Find the points that are followed by a gap before the next point. ``x`` [p] is in order.
+
+        Return the places of these points, and the start and the end of each gap, cut to the points on both sides.
+        """
         behind = np.searchsorted(self.stops, x[:-1], side="right")
         places = np.flatnonzero(behind < len(self.stops))
         places = places[self.starts[behind[places]] < x[places + 1]]
@@ -62,7 +65,7 @@ class Gaps:
 
 
 def is_whole(cells: Cells) -> bool:
-    """Whether cells have every step from their first to their last."""
+    """Whether the cells have every step from their first to their last."""
     if not len(cells):
         return True
     steps = int(cells["last"].max()) - int(cells["first"].min()) + 1
@@ -70,7 +73,7 @@ def is_whole(cells: Cells) -> bool:
 
 
 def _merged(starts: Floats, stops: Floats) -> Gaps:
-    """Without those that a clock which was set back turned around, and with those as one that touch."""
+    """Merge gaps that touch, and drop gaps that a clock set back has reversed."""
     order = np.argsort(starts, kind="stable")
     order = order[(stops > starts)[order]]
     starts, stops = starts[order], np.maximum.accumulate(stops[order])
@@ -81,9 +84,9 @@ def _merged(starts: Floats, stops: Floats) -> Gaps:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Points with others put in at gaps: ``taken`` [q] are those that they were, ``x`` where they stand now.
+    """Points with others inserted at gaps: ``taken`` [q] is the original point of each, ``x`` its new position.
 
-    ``empty`` says which of them stand for nothing: a line breaks there.
+    A line breaks at the points that are ``empty``.
     """
 
     taken: Ints
@@ -92,14 +95,14 @@ class Broken:
 
 
 def _whole(x: Ints | Floats) -> Broken:
-    """Points as they are."""
+    """Return the points with none inserted."""
     return Broken(np.arange(len(x)), x, np.zeros(len(x), bool))
 
 
 def broken(x: Ints | Floats, gaps: Gaps, *, held: bool) -> Broken:
-    """Points in order of x [p], with a break where a gap begins; a ``held`` value lasts until there.
+    """Insert a break into points in order of x [p] where a gap begins. A ``held`` value lasts until there.
 
-    Where nothing comes behind a gap but the end to which the newest value is held, that is empty too.
+    The last point of held values is the end to which the newest is held. It is empty if it follows a gap.
     """
     places, starts, _ = gaps.between(x)
     if not len(places):
@@ -116,9 +119,9 @@ def broken(x: Ints | Floats, gaps: Gaps, *, held: bool) -> Broken:
 
 
 def apart(x: Ints | Floats, gaps: Gaps) -> Broken:
-    """Centres of a heatmap's columns in order [p], with two empty columns in each gap.
+    """Insert two empty columns into each gap between a heatmap's column centres, which are in order [p].
 
-    A column is drawn until half way to the next one's centre.
+    Plotly draws a column until half way to the next centre, so these two place the ends of the gap.
     """
     places, starts, stops = gaps.between(x)
     if not len(places):
@@ -135,7 +138,7 @@ def apart(x: Ints | Floats, gaps: Gaps) -> Broken:
 
 
 def shades(window: Window, view: View) -> list[dict[str, Any]]:
-    """Plotly's shapes of the gaps of a window, below what is drawn."""
+    """Return Plotly shapes that shade the gaps of a window below the data."""
     if not len(window.updates):
         return []
     gaps = Gaps.of(window)

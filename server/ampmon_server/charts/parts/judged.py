@@ -1,4 +1,4 @@
-"""Which gradients the charts judge: those on fp16's grid, or, where there are none, the others. Draws nothing."""
+"""The gradients that charts judge: those on fp16's grid or, if there are none, the others."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _PLACES: Mapping[Place, tuple[str, str]] = {
     "min": ("min_step", "min_time"),
     "max": ("max_step", "max_time"),
 }
-"""The fields that have the step and the time of a place in a cell."""
+"""The fields that hold the step and the time of each place in a cell."""
 
 COLUMN_PIXELS = 4
-"""Samples within as many pixels are drawn as one column."""
+"""Samples within this many pixels share a column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The pixel columns [c] of a window in which there is something to judge.
+    """The pixel columns [c] of a window that have gradients to judge.
 
-    They are cells of `ampmon_server.model.aggregates.gradients`. ``side`` says which of their fields are judged, and
-    ``span`` how far along x a column reaches.
+    ``cells`` are of `ampmon_server.model.aggregates.gradients`. ``side`` says which of their fields are judged.
+    ``span`` is the width of a column along x.
     """
 
     cells: Cells
@@ -52,55 +52,58 @@ class Judged:
     span: float
 
     def __len__(self) -> int:
-        """How many samples there are."""
+        """The number of samples, not of columns."""
         return int(self.of("samples").sum())
 
     def of(self, name: str) -> npt.NDArray[Any]:
-        """A field of the side that is judged, [c] or [c, ...]."""
+        """Return a field of the judged side, [c] or [c, ...]."""
         values: npt.NDArray[Any] = self.cells[f"{self.side}_{name}"]
         return values
 
     def at(self, place: Place) -> Ints | Floats:
-        """The x of the first or the last sample of each column, [c]; of the least or greatest shares, [c, 5]."""
+        """Return the x of each column's first or last sample, [c], or of its least or greatest shares, [c, 5].
+
+        The 5 are the classes of `SHARES`.
+        """
         step, time = _PLACES[place]
         return self.axis.of(self.of(step), self.of(time))
 
     @property
     def x(self) -> Ints | Floats:
-        """Where each column begins."""
+        """The x where each column begins."""
         return self.at("first")
 
     @property
     def centres(self) -> Ints | Floats:
-        """Where each is drawn as a column of a heatmap."""
+        """The x where a heatmap centres each column."""
         return centres(self.x, self.at("last"), self.span)
 
     @property
     def newest(self) -> Judged:
-        """The column that has the newest sample, alone."""
+        """Only the column with the newest sample."""
         row = int(self.of("last").argmax())
         return replace(self, cells=self.cells[row : row + 1])
 
     @property
     def left_out(self) -> int:
-        """Parameters off the grid at the newest sample."""
+        """The number of parameters off the grid at the newest sample that are not judged."""
         newest = self.newest.cells
         beside = self.side == "on" and newest["off_last"][0] == newest["on_last"][0]
         return int(newest["off_parameters"][0]) if beside else 0
 
     @property
     def sampled(self) -> bool:
-        """Whether only some of the elements were looked at."""
+        """Whether only some of the elements were sampled."""
         return bool(self.of("error").any())
 
     def classes(self) -> Classes:
-        """Counts over all samples of each column, [c]."""
+        """Count elements by class over all samples of each column, [c]."""
         lost = self.of("inf") + self.of("nan")
         return classify(self.of("histogram"), zeros=self.of("zeros"), not_finite=lost)
 
 
 def judge(window: Window, view: View) -> Judged | None:
-    """What a window has to judge; None where no gradient was sampled in it."""
+    """Return what to judge in a window; None if no gradient was sampled in it."""
     cells = window.gradients
     side = _side(cells)
     cells = cells[cells[f"{side}_samples"] > 0]
@@ -111,7 +114,7 @@ def judge(window: Window, view: View) -> Judged | None:
 
 
 def _side(cells: Cells) -> Side:
-    """Gradients on the grid where there are any; where all of them overflowed they say nothing, and others may."""
+    """Prefer gradients on the grid. If all of them overflowed, they say nothing, but the others may."""
     for side in SIDES:
         if cells[f"{side}_histogram"].any() or cells[f"{side}_zeros"].any():
             return side
@@ -119,7 +122,7 @@ def _side(cells: Cells) -> Side:
 
 
 def scope(judged: Judged) -> str:
-    """Whose gradients were judged, at the newest sample."""
+    """Describe which gradients are judged, at the newest sample."""
     newest = judged.newest
     elements, looked, parameters = (
         int(newest.of(name)[0]) for name in ("elements", "looked", "parameters")
@@ -138,7 +141,7 @@ def scope(judged: Judged) -> str:
 
 
 def why_no_samples(window: Window, source: Source, view: View) -> str:
-    """Why no gradient is drawn, and what to do."""
+    """Explain why no gradient is drawn, and what to do."""
     if source.disabled:
         return "This scaler is disabled: there are no scaled gradients to look at."
     if view.x == "user" and source.user is None:

@@ -1,6 +1,6 @@
-"""What all charts share: the x axis that links them, margins, type, and the words that go with a chart. Draws no data.
+"""Shared layout of all charts: the x axis that links them, margins, fonts, colours and standard texts. Draws no data.
 
-Colours are the names of roles, "role:ink": web/roles.json has them for each theme.
+Colours are role names: "role:ink". web/roles.json has the colour of each role in each theme.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ampmon_server.model.words import count, steps
 Figure: TypeAlias = dict[str, Any]
 Trace: TypeAlias = dict[str, Any]
 
-# The same on every chart, so that a step stands at the same place in all of them.
+# All charts have the same margins, so a step is at the same place in all of them.
 MARGIN_LEFT = 64
 MARGIN_RIGHT = 144
 MARGIN_NARROW = 24
-"""Half of a step's number fits beside a narrow plot, whose own labels stand within it."""
+"""Fits half of a step's number beside a narrow plot. Such a plot has its labels inside."""
 
 STACKED_TOP = 6
-"""Pixels above a plot in the stack: half of a mark or of a label at its upper edge."""
+"""Pixels above a stacked plot, for half of a mark or of a label at its upper edge."""
 
 NO_USER_STEPS = "No logged step. Pass one with ampmon.log({...}, step=...), such as the epoch."
 DEAD = -128
-"""1/scale is not finite in fp32 for scales of at most 2 to this power."""
+"""log2 of the largest dead scale: from here down, 1/scale is not finite in fp32."""
 ENDLESS = 128
-"""fp32 holds no power of two from here on."""
+"""log2 of the first power of two that is too large for fp32."""
 AXES: Mapping[Axis, str] = {"step": "step", "time": "time", "user": "logged step"}
 TICKS = 9
 HAIRLINE_AXIS: Mapping[str, Any] = {
@@ -47,11 +47,11 @@ HAIRLINE_AXIS: Mapping[str, Any] = {
     "ticklen": 4,
     "tickcolor": "role:hairline",
 }
-"""What every horizontal axis is: a line with ticks below it, and no grid."""
+"""The settings of every horizontal axis: a line with ticks below it, and no grid."""
 WITHIN: Mapping[str, Any] = {"ticklabeloverflow": "allow"}
-"""Labels that the margins have room for: Plotly would measure each at every drawing, a quarter of its time."""
+"""Lets labels overflow into the margins, so that Plotly does not spend a quarter of each drawing on measuring them."""
 BOTTOM = 40
-"""Pixels below a plot: an axis with its title."""
+"""Pixels below a plot, for an axis and its title."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 LOOK: Mapping[str, Any] = {
     "paper_bgcolor": "rgba(0,0,0,0)",
@@ -76,7 +76,7 @@ LOOK: Mapping[str, Any] = {
         "itemdoubleclick": False,
     },
 }
-"""What all charts look like, unless one says otherwise."""
+"""The default look of all charts."""
 
 
 def figure(
@@ -89,9 +89,10 @@ def figure(
     stacked: int | None = None,
     **layout: Any,
 ) -> Figure:
-    """A chart: its traces, and a layout that takes over ``layout``'s keys. ``height`` and ``top`` margin in pixels.
+    """Build a chart from its traces and ``layout``, which overrides the defaults.
 
-    ``stacked`` is the height of its plot in the page's stack, of a chart that has a place there.
+    ``height`` and the ``top`` margin are in pixels. ``stacked`` is the height of the plot in the page's stack, for a
+    chart that has a place there.
     """
     layout["shapes"] = [*shades(window, view), *layout.get("shapes", ())]
     if view.x == "time" and view.zone:
@@ -111,7 +112,7 @@ def figure(
         "r": _right(view),
         "t": top,
         "b": bottom,
-        # Room is given, not taken: a plot that grew and shrank would not stay in line with the others.
+        # Margins are fixed, so that every plot stays in line with the others.
         "autoexpand": False,
     }
     return {
@@ -120,7 +121,7 @@ def figure(
             "height": height,
             "margin": margin,
             **LOOK,
-            # On a phone a drag scrolls the page; the page's buttons zoom.
+            # On a phone, dragging scrolls the page, and the page's buttons zoom.
             "dragmode": False if view.narrow else "zoom",
             "uirevision": f"{view.x} {view.start} {view.stop}",
             **layout,
@@ -129,7 +130,10 @@ def figure(
 
 
 def _title_apart(layout: dict[str, Any]) -> None:
-    """The x axis's title as a label: Plotly moves one away from a colour bar above it, onto the ticks."""
+    """Draw the x axis's title as an annotation.
+
+    Plotly moves a real title away from a colour bar above the plot, onto the ticks.
+    """
     axis = layout["xaxis"]
     label = {
         "text": axis["title"]["text"],
@@ -146,12 +150,12 @@ def _title_apart(layout: dict[str, Any]) -> None:
 
 
 def empty(meta: Mapping[str, Any], reason: str) -> Figure:
-    """A chart with nothing to draw: ``reason`` says why and what to do."""
+    """Return a chart with nothing to draw. ``reason`` says why and what to do."""
     return {"data": [], "layout": {"meta": {**meta, "empty": reason}}}
 
 
 def nothing_here(view: View, what: str, before: str) -> str:
-    """Why no ``what`` is drawn: none in this window, or, of the whole run, ``before`` it has any."""
+    """Explain why no ``what`` is drawn: ``before`` for the whole run, else that none is in view."""
     if view.whole:
         return before
     if view.x == "time":
@@ -180,7 +184,7 @@ def why_no_updates(source: Source, view: View) -> str:
 
 
 def log2_scale(scales: Floats) -> Floats:
-    """Where each scale is drawn: a dead one on the floor, an infinite one at 128, NaN or a negative one nowhere."""
+    """Return the height of each scale: dead ones at the floor, infinite ones at 128, NaN and negative ones at NaN."""
     with np.errstate(divide="ignore", invalid="ignore"):
         heights: Floats = np.clip(np.log2(scales), DEAD, ENDLESS)
     return heights
@@ -202,13 +206,13 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
         pad = max((high - low) / 400, 0.5)
         return axis | {
             "type": "date",
-            # Were they slanted where they are close, they would reach below the plot.
+            # Plotly slants labels that are close together, and slanted ones would reach below the plot.
             "tickangle": 0,
             "nticks": max(1, min(TICKS, _room(view) // 80)),
             "range": [low - pad, high + pad],
             "unifiedhovertitle": {"text": f"%{{x|%X}} {zone_name(view.zone)}"},
         }
-    # Half a step each side; more on a long run, so that a mark at its end is whole.
+    # Half a step on each side; more on a long run, so that marks at its ends are not cut.
     pad = max(0.5, (window.high - window.low) / 400)
     return axis | {
         "type": "linear",
@@ -216,16 +220,16 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
         "tickformat": ",d",
         "unifiedhovertitle": {"text": hovered_x(view)},
         "minallowed": -1,
-        # Between steps there is nothing that a tick could stand for.
+        # Ticks between whole steps would mean nothing.
         **({"tick0": 0, "dtick": 1} if window.high - window.low < TICKS else {}),
     }
 
 
 def hovered_x(view: View) -> str:
-    """Where a point is, as Plotly's hover says it."""
+    """The x of a point in Plotly's hover template."""
     if view.x == "time":
         return "%{x|%X}"
-    # An update may lie between two of the user's own steps.
+    # An update may be between two of the user's own steps.
     return f"{AXES[view.x]} %{{x:{',.4~f' if view.x == 'user' else ',d'}}}"
 
 
@@ -234,12 +238,12 @@ def _right(view: View) -> int:
 
 
 def _room(view: View) -> int:
-    """Pixels between the margins."""
+    """The width of the plot between its margins, in pixels."""
     return view.width - MARGIN_LEFT - _right(view)
 
 
 def legend_top(words: Sequence[str], view: View) -> int:
-    """Pixels above a plot that the legend of its ``words`` takes: one row, or on a phone as many as they need."""
+    """Return the pixels above a plot for a legend of ``words``: one row, or on a phone as many as it needs."""
     if not words:
         return 8
     if not view.narrow:
@@ -249,20 +253,20 @@ def legend_top(words: Sequence[str], view: View) -> int:
 
 
 def centres(first: Ints | Floats, last: Ints | Floats, span: float) -> Ints | Floats:
-    """The centers of a heatmap's columns [c], from the x of the first and last sample in each.
+    """Return the centres of a heatmap's columns [c] from the x of the first and last sample in each.
 
-    If every column has one sample, its center is that sample. Otherwise it is the middle of the column's ``span`` of x.
+    If every column has one sample, its centre is that sample. Otherwise it is the middle of the column's ``span`` of x.
     Plotly draws evenly spaced columns in half the time, as an image with one pixel a cell.
     """
     if (first == last).all():
         return first
-    # A whole number stands for a span of its own, around it.
+    # A whole number is the centre of an interval of length 1.
     half = (span - 1) / 2 if first.dtype.kind == "i" else span / 2
     return np.floor_divide(first, span) * span + half
 
 
 def y_axis(**keys: Any) -> dict[str, Any]:
-    """A y axis that only the figure itself sets: a drag zooms x."""
+    """Return a y axis of fixed range: dragging zooms only x."""
     return {
         "fixedrange": True,
         "zeroline": False,
@@ -278,7 +282,7 @@ def _along(view: View) -> str:
 
 
 def zone_name(minutes: int) -> str:
-    """What a clock so many minutes east of UTC is called: UTC, UTC+2, UTC−3:30."""
+    """Return the name of the time zone ``minutes`` east of UTC: UTC, UTC+2, UTC−3:30."""
     if not minutes:
         return "UTC"
     hours, rest = divmod(abs(minutes), 60)
@@ -286,12 +290,12 @@ def zone_name(minutes: int) -> str:
 
 
 def plot_x(x: npt.NDArray[Any], view: View) -> dict[str, str]:
-    """x as Plotly takes it: steps, or ms since the epoch."""
+    """Encode x for Plotly: steps, or ms since the epoch in the view's zone."""
     return typed(view.in_plot(x))
 
 
 def beside(y: float, text: str, role: str, view: View, **keys: Any) -> dict[str, Any]:
-    """A label at height ``y`` in the right margin; inside the plot's right edge where it is narrow."""
+    """Return a label at height ``y`` in the right margin, or inside the right edge of a narrow plot."""
     place: dict[str, Any] = {"xanchor": "left", "xshift": 6}
     if view.narrow:
         place = {"xanchor": "right", "yshift": 10, "bgcolor": "role:background", "opacity": 0.85}
@@ -312,7 +316,7 @@ def beside(y: float, text: str, role: str, view: View, **keys: Any) -> dict[str,
 def level(
     y: float, role: str, *, dash: str = "solid", width: float = 1, **keys: Any
 ) -> dict[str, Any]:
-    """A horizontal line across the plot at height ``y``."""
+    """Return a horizontal line across the plot at height ``y``."""
     line = {"color": f"role:{role}", "width": width, "dash": dash}
     return {
         "type": "line",
@@ -328,19 +332,19 @@ def level(
 
 
 def escaped(text: str) -> str:
-    """A user's text as Plotly shows it: it takes some of HTML for its own."""
+    """Escape a user's text for Plotly, which interprets some HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def shortened(name: str, letters: int) -> str:
-    """At most so many letters of a name: its beginning says where it is, its end what."""
+    """Shorten a name to at most ``letters`` letters. Keep both ends: they say where it is and what it is."""
     if len(name) <= letters:
         return name
     return f"{name[: letters // 2]}…{name[-(letters - letters // 2 - 1) :]}"
 
 
 def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
-    """Ticks of an axis of log2: whole exponents, labelled 2ᵏ."""
+    """Return ticks for an axis of log2: at most ``at_most`` whole exponents, labelled 2ᵏ."""
     first, last = math.ceil(low), math.floor(high)
     stride = 1
     while (last - first) // stride + 1 > at_most:
@@ -352,7 +356,7 @@ def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
 def log_ticks(
     low: float, high: float, say: Callable[[float], str], at_most: int = 5
 ) -> dict[str, Any]:
-    """Ticks of a log axis from 10^low to 10^high: 1, 2 and 5 of each decade, or fewer where those are too many."""
+    """Return ticks for a log axis from 10^low to 10^high: 1, 2 and 5 of each decade, or fewer if those are too many."""
     found: list[float] = []
     for digits, stride in (
         ((1, 2, 5), 1),
@@ -369,13 +373,13 @@ def log_ticks(
         found = [each for each in every if low <= math.log10(each) <= high]
         if len(found) <= at_most:
             break
-    if len(found) < 2:  # less than a decade, without two of them in it
+    if len(found) < 2:  # less than a decade, with fewer than two ticks in it
         found = [10.0 ** (low + share * (high - low)) for share in (0.15, 0.5, 0.85)]
     return {"tickvals": found, "ticktext": [say(each) for each in found]}
 
 
 def panel_label(name: str, top: float) -> dict[str, Any]:
-    """The name of a panel, which is Plotly's HTML, at its upper left corner; ``top`` is a share of the height."""
+    """Label a panel at its upper left corner. ``name`` is Plotly's HTML, and ``top`` is a share of the height."""
     return {
         "xref": "paper",
         "yref": "paper",

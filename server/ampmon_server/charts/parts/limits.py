@@ -1,4 +1,4 @@
-"""The window of a number format over exponents of the unscaled gradient: it slides down as the scale goes up."""
+"""The window of a number format over exponents of the unscaled gradient. It slides down as the scale goes up."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ampmon_server.model.words import count
 
 
 BEYOND = 28.0
-"""So many octaves beyond what occurs a limit is drawn."""
+"""Limits are drawn at most this many octaves beyond the data."""
 
 _LINES = ({"width": 3, "color": "role:background"}, {"width": 1, "color": "role:ink"})
-"""A line that stands out from every colour of the map: a thin one on a wider one of the background."""
+"""A thin line on a wider one of the background's colour, which stands out from every colour of the map."""
 
 _SHADE: Mapping[str, Any] = {"fillcolor": "role:muted", "opacity": 0.3}
 _HATCH: Mapping[str, Any] = {
@@ -38,7 +38,7 @@ _HATCH: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A line of a format's window, at ``height`` over exponents of the scaled gradient, and its words."""
+    """A line of a format's window: its ``height`` over exponents of the scaled gradient, and its words."""
 
     height: float
     word: str
@@ -47,7 +47,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Slide:
-    """Where a format's window stands: at ``levels`` [c], log2 of the scale, each from ``left`` to ``right`` [c]."""
+    """The window of a format along x: at ``levels`` [c], log2 of the scale, each from ``left`` to ``right`` [c]."""
 
     left: Floats
     right: Floats
@@ -56,7 +56,10 @@ class Slide:
 
     @classmethod
     def along(cls, x: Ints | Floats, levels: Floats, format: FloatFormat) -> Slide:
-        """Along columns of a heatmap that are centred at ``x`` [n], at least two; of NaN there is none."""
+        """Build the window from ``x`` [n], the centres of at least two columns of a heatmap, and their ``levels`` [n].
+
+        Columns of the same level become one piece. Columns of level NaN have none.
+        """
         middles = (x[1:] + x[:-1]) / 2
         left = np.append(2 * x[0] - middles[0], middles)
         right = np.append(middles, 2 * x[-1] - middles[-1])
@@ -66,7 +69,7 @@ class Slide:
 
     @property
     def begins(self) -> dict[str, int]:
-        """The first exponent of the scaled gradient that overflows, that is normal, and that is within range."""
+        """The first exponents of the scaled gradient that overflow, that are normal, and that are within range."""
         of = self.format
         return {
             "overflow": of.exponent_max + 1,
@@ -76,8 +79,8 @@ class Slide:
 
     @property
     def limits(self) -> tuple[Limit, Limit, Limit]:
-        """Where the format overflows, where it begins to lose bits, and where its grid ends, from top to bottom."""
-        # A row is centred on its exponent, so a limit lies half a row below the first exponent that is within it.
+        """From top to bottom: where the format overflows, where it begins to lose bits, and where its grid ends."""
+        # Rows are centred on exponents, so a limit is half a row below the first exponent above it.
         overflow, normal, smallest = self.begins.values()
         return (
             Limit(overflow - 0.5, "overflow", _number(self.format.max)),
@@ -86,14 +89,17 @@ class Slide:
         )
 
     def reach(self, low: float, high: float) -> tuple[float, float]:
-        """The heights from ``low`` to ``high``, and of the window so much as is not far beyond them."""
+        """Extend the heights ``low`` to ``high`` to the window's limits, by at most `BEYOND` octaves each way."""
         overflow, _, smallest = self.limits
         top = float((overflow.height - self.levels).max())
         bottom = float((smallest.height - self.levels).min())
         return max(min(low, bottom - 1), low - BEYOND), min(max(high, top + 1), high + BEYOND)
 
     def traces(self, low: float, high: float, view: View) -> list[Trace]:
-        """The lines, shades over what the format cannot hold, and a hatch where it loses bits, within a plot's ends."""
+        """Draw the limits, shade what the format cannot hold, and hatch where it loses bits.
+
+        All of it is cut to the heights ``low`` to ``high``.
+        """
         lines = [limit.height - self.levels for limit in self.limits]
         overflow, subnormal, smallest = (np.clip(each, low, high) for each in lines)
         top, bottom = np.full_like(self.levels, high), np.full_like(self.levels, low)
@@ -110,7 +116,7 @@ class Slide:
         ]
 
     def labels(self, low: float, high: float, view: View) -> list[dict[str, Any]]:
-        """The words of each line at its right end, as far as it is within the plot, clear of one another."""
+        """Label each line within the plot at its right end, without overlaps."""
         least, placed, last = 0.085 * (high - low), [], np.inf
         for limit in self.limits:
             at = limit.height - float(self.levels[-1])

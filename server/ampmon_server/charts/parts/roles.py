@@ -1,4 +1,4 @@
-"""Puts a theme's colours in the place of the roles that figures name, as the page does in the browser."""
+"""Replaces the roles that figures name by a theme's colours, as the page does in the browser."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 PREFIX = "role:"
 COLOURS = ("color", "colorscale")
-"""A role stands only under a key that ends so: elsewhere in a figure stand names, which may begin like one."""
+"""A string is a role only if its key has one of these endings. Elsewhere it may be a name that begins like a role."""
 
 
 def resolve(figure: Any, roles: Mapping[str, Any], key: str = "") -> Any:
-    """A copy of ``figure``, or of the part that stands under ``key``, with colours for every "role:name".
+    """Return a copy of ``figure``, or of its part under ``key``, with a colour for every "role:name".
 
-    ``roles`` are one theme of web/roles.json. Raises KeyError for a role that it lacks.
+    ``roles`` is one theme of web/roles.json. Raises KeyError if it lacks a role.
     """
     if isinstance(figure, str):
         named = key.endswith(COLOURS) and figure.startswith(PREFIX)

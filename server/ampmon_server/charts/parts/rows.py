@@ -1,4 +1,4 @@
-"""The rows of the heatmap of parameters: each parameter, or the worst of each part of the model. Draws nothing."""
+"""The rows of the heatmap of parameters: each parameter, or the worst of each part of the model."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ampmon_server.model.series import Ints
 Level: TypeAlias = Literal["parameter", "module", "block"]
 
 ROWS_MAX = 300
-"""More cannot be distinguished: then those of a part of the model share a row, unless they were asked for."""
+"""The most rows a reader can tell apart. With more, parameters share a row, unless the reader chose a level."""
 
 LEVELS: Mapping[Level, tuple[str, Callable[[str], str]]] = {
     "parameter": ("each parameter", lambda name: name),
     "module": ("the worst of each module", module_of),
     "block": ("the worst of each block", block_of),
 }
-"""How finely parameters are distinguished: in words, and which row one is in, by its name. The finest first."""
+"""How finely rows split the parameters, the finest first. Each level has its words and a function from name to row."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterRows:
-    """r rows by ``names`` [r], and the ``parameters`` [p], by their places, that are in them: ``row`` [p] says where.
+    """r rows with ``names`` [r], and the ``parameters`` [p] in them, by place. ``row`` [p] is the row of each.
 
-    ``parameters`` are in the order of their rows. ``offered`` are the levels that differ, each with its rows.
+    ``parameters`` are in the order of their rows. ``offered`` holds the levels that differ, with their numbers of rows.
     """
 
     level: Level
@@ -47,7 +47,7 @@ class ParameterRows:
         return len(self.parameters) > len(self)
 
     def worst(self, values: npt.NDArray[Any], least: bool) -> npt.NDArray[Any]:
-        """Of values [c, n] by parameter the least or the greatest in each row, [c, r]; NaN only where all are."""
+        """Reduce values [c, n] by parameter to the least or greatest of each row, [c, r]. NaN only if all are."""
         held = values[:, self.parameters]
         if not self.merged:
             return held
@@ -55,7 +55,7 @@ class ParameterRows:
         return (np.fmin if least else np.fmax).reduceat(held, starts, axis=1)
 
     def only(self, kept: Ints) -> ParameterRows:
-        """Those of the rows at the places ``kept``, in order."""
+        """Return only the rows at the places ``kept``, in order."""
         place = np.full(len(self), -1)
         place[kept] = np.arange(len(kept))
         row = place[self.row]
@@ -65,7 +65,10 @@ class ParameterRows:
         )
 
     def opens(self, names: Sequence[str]) -> list[tuple[str, str]]:
-        """What a click on each row chooses, and its value: its parameter by ``names`` [n], or a search for several."""
+        """Return what a click on each row selects and its value: its one parameter, or a search for several.
+
+        ``names`` [n] are those of all parameters.
+        """
         starts = np.searchsorted(self.row, np.arange(len(self) + 1)).tolist()
         return [
             ("search", f"{name}.*")
@@ -76,9 +79,9 @@ class ParameterRows:
 
 
 def rows_of(names: Sequence[str], looked: Ints, level: Level | None) -> ParameterRows:
-    """The rows of the parameters of which any element was ``looked`` at [n], in the order of the model.
+    """Return the rows of the parameters with sampled elements (``looked`` [n]), in the order of the model.
 
-    Without a ``level`` that of which there are few enough rows.
+    If ``level`` is not offered, use the finest level with at most `ROWS_MAX` rows, else the coarsest.
     """
     places = np.flatnonzero(looked)
     each = {

@@ -1,4 +1,4 @@
-"""Samples of parameters as pixel columns, for the charts that are drawn of them. Draws nothing."""
+"""Samples of parameters merged into pixel columns, for the charts of parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ampmon_server.model.series import Floats, Ints
 
 
 def in_window(cells: Cells, axis: XAxis, window: Window) -> tuple[Cells, Ints | Floats]:
-    """The cells that are in a window, in order of x, and where they are."""
+    """Return the cells in a window in order of x, and the x of each."""
     at = axis.of(cells["first"], cells["time_min"])
     order = np.argsort(at, kind="stable")
     order = order[(at[order] >= window.low) & (at[order] <= window.high)]
@@ -26,7 +26,7 @@ def in_window(cells: Cells, axis: XAxis, window: Window) -> tuple[Cells, Ints | 
 def merged(
     cells: Cells, at: Ints | Floats, parameters: int, window: Window, columns: int
 ) -> tuple[Cells, Ints | Floats]:
-    """Cells in order of x as at most so many columns (2 or more), and where each is centred."""
+    """Merge cells in order of x into at most ``columns`` columns (2 or more). Return them and their centres."""
     span = aligned_span(window.low, window.high, max(columns, 2))
     starts = starts_of(np.floor_divide(at, span).astype(np.int64))
     ends = np.append(starts, len(at))[1:] - 1
@@ -35,6 +35,6 @@ def merged(
 
 
 def wide(cells: Cells, name: str) -> npt.NDArray[Any]:
-    """A field of each parameter, [cells, parameters]."""
+    """Return a field of each parameter, [cells, parameters], also if there is only one parameter."""
     values: npt.NDArray[Any] = cells[name]
     return values if values.ndim > 1 else values[:, None]

@@ -1,4 +1,4 @@
-"""Between what scales cells of samples lie, of which each knows its first and its last. Draws nothing."""
+"""The range of loss scales within cells of gradient samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from ampmon_server.model.series import Floats
 
 
 def scales(cells: Cells, window: Window) -> tuple[Floats, Floats]:
-    """The least and the greatest scale in each cell of samples: a sample's own, else those of updates beside it."""
+    """Return the least and the greatest scale in each cell of samples.
+
+    A single sample has its own scale. A cell of several also covers the scales of the updates in its stretch.
+    """
     ends = np.stack([cells["scale_first"], cells["scale_last"]])
     ends = np.where(ends > 0, ends, np.nan)
     least, most = np.fmin(*ends), np.fmax(*ends)

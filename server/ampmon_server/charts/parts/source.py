@@ -1,4 +1,4 @@
-"""What a figure is drawn from and how it is looked at. Owns the x axis and the cutting to a view; knows no chart."""
+"""The input of a chart: its data (`Source`) and its `View`. Owns the x axis and cuts a source to a view."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from ampmon_server.model.series import (
 
 
 WIDTH_MAX = 1000
-"""However wide the screen, at most this many pixel columns are drawn."""
+"""A chart has at most this many pixel columns, however wide the screen is."""
 
 ROWS_PER_COLUMN = 4
-"""Where there are fewer updates than this for each column, a source gives them as they are, if they are held."""
+"""With fewer updates per column than this, a source holds single updates, if the store still has them."""
 
 Axis: TypeAlias = Literal["step", "time", "user"]
 Position: TypeAlias = Literal["alone", "stacked", "last"]
@@ -46,21 +46,21 @@ PLACES: Mapping[Place, tuple[str, str]] = {
     "skip": ("skip_last", "skip_time"),
     "move": ("move_last", "move_time"),
 }
-"""Where in a cell something is: the fields that have its step and its time."""
+"""The fields that hold the step and the time of each place in a cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Which stretch is looked at: ``start`` <= x < ``stop``, in steps, in us since the epoch where x is time, or in
-    the user's own steps where it is those.
+    """The stretch of x to draw, ``start`` <= x < ``stop``, and how to draw it.
 
-    None is the run's own end. ``width`` is the plot's width in pixels. ``format`` is the number format whose window is
-    drawn over exponents, and ``y`` what the axis of logged values is: charts that have neither look at neither. Times
-    are written as a clock ``zone`` minutes east of UTC has them.
+    x is the step, the time in us since the epoch, or the user's own step. A ``start`` or ``stop`` of None is the run's
+    own end. ``width`` is the plot's width in pixels. ``format`` is the number format whose window is drawn over
+    exponents. ``y`` is the type of the axis of logged values. Other charts ignore both. ``zone`` is the time zone of
+    displayed times, in minutes east of UTC.
 
-    ``position`` is whether a chart stands alone, or in the page's stack: lower, without legend, and with an x axis only
-    where it is the ``last``. Logged values of several runs are medians of ``smooth`` columns: 0 is
-    every value, None what is usual of so many runs.
+    ``position`` says whether a chart stands alone or in the page's stack. In the stack, a chart is lower and has no
+    legend, and only the ``last`` one has an x axis. Charts of several runs draw logged values as medians of ``smooth``
+    columns: 0 draws every value, None chooses by the number of runs and values.
     """
 
     start: int | None = None
@@ -79,7 +79,7 @@ class View:
 
     @property
     def narrow(self) -> bool:
-        """A phone's width: no room for labels beside the plot."""
+        """Whether the plot is as narrow as on a phone, with no room for labels beside it."""
         return self.width < 480
 
     @property
@@ -91,18 +91,21 @@ class View:
         return self.start is None and self.stop is None
 
     def in_plot(self, x: Number) -> Number:
-        """x as Plotly has it: steps, or ms since the epoch of the zone's own clock, which Plotly takes for UTC."""
+        """Return x as Plotly takes it: steps unchanged, times in ms.
+
+        Plotly shows times as UTC, so times are shifted to the clock of the view's zone.
+        """
         return x / 1000 + 60_000 * self.zone if self.x == "time" else x
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterSource:
-    """Cells of a view (`ampmon_server.model.aggregates.parameters`), of parameters by their names, and what to draw.
+    """Cells of parameters in a view (`ampmon_server.model.aggregates.parameters`), by name, and what to draw of them.
 
-    ``shard`` is the rank whose shard they are of, where gradients are sharded. They are those that a ``search`` found,
-    and one of them may be ``chosen``, of which ``sample`` is the newest in the view. ``level`` is how finely they
-    are split; None is as finely as there is room. Of larger ones than ``looked_at`` so many elements are looked at,
-    which stand for ``numel`` [n]; None where all are.
+    ``names`` are the parameters that match ``search``. For sharded gradients, ``shard`` is the rank whose shards they
+    are. One parameter may be ``chosen``; ``sample`` is its newest sample in the view. ``level`` is how finely rows
+    split the parameters; None splits them as finely as there is room. A larger parameter has only ``looked_at``
+    elements sampled, which stand for all its ``numel`` [n]; None means that all elements are sampled.
     """
 
     names: tuple[str, ...]
@@ -119,8 +122,11 @@ class ParameterSource:
 
 @dataclass(frozen=True, slots=True)
 class ScaleSource:
-    """A gradient, of one parameter or of all, as samples of the steps ``first`` to ``last`` have it; ``format`` is what
-    it is moved into, and ``level`` the power of two that the reader looks at."""
+    """A gradient to try at other scales, of one ``parameter`` or of all, from steps ``first`` to ``last``.
+
+    ``format`` is the number format to try. ``level`` is the power of two that the reader chose. ``gone`` is the
+    estimate of what fp16 flushed, None if it is unknown.
+    """
 
     gradient: Gradient
     gone: Flushed | None
@@ -135,7 +141,10 @@ class ScaleSource:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySource:
-    """A run as it was and under another policy, with the paths of their scales; ``whole``: all of it is replayed."""
+    """A run as recorded and as simulated under another policy, with the paths of both scales.
+
+    ``whole`` says whether the replay covers the whole run.
+    """
 
     recorded: Simulation
     simulated: Simulation
@@ -146,13 +155,14 @@ class ReplaySource:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One scaler of a run, at least over the view. ``disabled``: the scaler is off, so nothing scales.
+    """One scaler of a run, at least over the view. ``disabled`` says that the scaler is off, so nothing is scaled.
 
-    ``updates`` and ``gradients`` are cells of both (`ampmon_server.model.aggregates`), in order of step: enough to fill
-    the view, and none of them in it in part. ``user`` are the user's own steps, where there are any. ``modules`` is the
-    newest sample of activations in the view, which only the chart of it is given. ``scalars`` are cells of what was
-    logged, by name, ``logged`` every name, the first to be drawn first, and ``parameters`` cells of each parameter:
-    only their charts are given them.
+    ``updates`` and ``gradients`` are cells (`ampmon_server.model.aggregates`) in order of step: enough to fill the
+    view, and none only partly in it. ``user`` maps steps to the user's own, None without any.
+
+    Only the charts that draw them get the following. ``modules`` is the newest sample of activations in the view.
+    ``scalars`` are cells of logged values, by name. ``logged`` holds every logged name, in the order of drawing.
+    ``parameters`` are the cells of each parameter.
     """
 
     updates: Cells
@@ -164,28 +174,28 @@ class Source:
     logged: Sequence[str] = ()
     parameters: ParameterSource | None = None
     rows_from: int = 0
-    """Before this step no single update is held any more, but cells of 16."""
+    """Before this step, the store holds no single updates any more, only cells of 16."""
     flushed: Flushed | None = None
-    """What fp16 flushed at the newest scale, where ``newest``: only its chart gets it, and only of the newest."""
+    """What fp16 flushed at the newest scale, None if unknown. Only its own chart gets it, and only if ``newest``."""
     newest: bool = False
     ranks: Sequence[RankRows] = ()
-    """What each rank has at the same steps; only their chart is given it."""
+    """The rows of each rank at the same steps. Only the chart of ranks gets them."""
     resumes: Sequence[Resume] = ()
-    """Starts of processes that went on with the run, in view or not."""
+    """The process starts that resumed the run, in view or not."""
     scales: ScaleSource | None = None
-    """What is moved to other scales; only that chart is given it, or in ``why_none`` why there is nothing."""
+    """The gradient to try at other scales. Only that chart gets it; if it is None, ``why_none`` says why."""
     why_none: str = ""
     replayed: ReplaySource | None = None
-    """The run under another policy; only that chart is given it."""
+    """The run under another policy. Only that chart gets it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A source cut to a view: ``low`` and ``high`` are the first and last x drawn. The user's own steps lie between
-    whole numbers too: of those ``high`` is the very last, and ``low`` a whole number at or before the first.
+    """A source cut to a view. ``low`` and ``high`` are the first and the last x drawn.
 
-    ``updates`` is a cell for each pixel column that holds any, in order of x: the columns are multiples of ``span``,
-    so that they stay where they are as updates are added.
+    The user's own steps may be fractions. Then ``high`` is exactly the last one, and ``low`` is a whole number at or
+    before the first. ``updates`` has a cell for each pixel column that holds any update, in order of x. Columns are
+    aligned to multiples of ``span``, so they stay in place as updates are added.
     """
 
     low: int
@@ -195,22 +205,22 @@ class Window:
     gradients: Cells
     x: XAxis
     pruned_before: int = 0
-    """Before this step cells are drawn for want of single updates; 0 where none are missed."""
+    """Before this step the window has cells because the single updates were pruned; 0 if it misses none."""
 
     @property
     def steps(self) -> tuple[int, int]:
-        """The first and the last step of an update in the window, which must have one."""
+        """The first and the last step of the window's updates. The window must have one."""
         return int(self.updates["first"].min()), int(self.updates["last"].max())
 
     @property
     def all_updates(self) -> Cells:
-        """The updates as one cell; the window must have one."""
+        """The updates merged into one cell. The window must have one."""
         return LAYOUT.merge(self.updates, np.zeros(1, np.int64))
 
     def columns(self, cells: Cells, most: int, layout: Layout = LAYOUT) -> tuple[Cells, float]:
-        """Some of its cells as at most ``most`` columns (2 or more), each a multiple of the span that is also given.
+        """Merge some of the window's cells into at most ``most`` columns (2 or more). Return them and their span.
 
-        ``layout`` says how they merge: as updates, unless said otherwise.
+        Columns are aligned to multiples of the span. ``layout`` says how cells merge; the default is for updates.
         """
         span = aligned_span(self.low, self.high, most)
         keys = np.floor_divide(self.x.at(cells, "first"), span).astype(np.int64)
@@ -219,31 +229,33 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class XAxis:
-    """What x is: the step, the time, or the user's own step, which lies between whole numbers where it is not known."""
+    """What x is: the step, the time, or the user's own step.
+
+    Where the user's step is unknown, it is interpolated and may be a fraction.
+    """
 
     kind: Axis
     user: UserSteps | None = None
 
     def at(self, cells: Cells, place: Place) -> Ints | Floats:
-        """The x of a place in each of n cells, [n]; of a move, of each kind of them, [n, kinds]."""
+        """Return the x of a place in each of n cells, [n]. A move has one for each kind of move, [n, kinds]."""
         step, time = PLACES[place]
         return self.of(cells[step], cells[time])
 
     def of(self, steps: Ints, times: Ints) -> Ints | Floats:
-        """The x of updates that have these steps and times."""
         if self.kind == "time":
             return times
         return self.user.forth(steps) if self.kind == "user" and self.user is not None else steps
 
 
 def cut(source: Source, view: View) -> Window:
-    """What ``source`` has in ``view``."""
+    """Cut ``source`` to ``view``, and merge its updates into pixel columns."""
     x = XAxis(view.x, source.user)
     updates, gradients = (_cut(cells, x, view) for cells in (source.updates, source.gradients))
     low, high = ends((updates, gradients), x, view)
     span = aligned_span(low, high, view.columns)
     window = Window(low, high, span, updates, gradients, x)
-    # So few would be drawn one by one, if they were held.
+    # With so few updates, the chart would draw each of them if the store still had them.
     missed = int(updates["n"].sum()) < ROWS_PER_COLUMN * view.columns
     missed = missed and bool((updates["first"] < source.rows_from).any())
     return replace(
@@ -254,7 +266,7 @@ def cut(source: Source, view: View) -> Window:
 
 
 def ends(series: Sequence[Cells], x: XAxis, view: View) -> tuple[int, float]:
-    """The first and the last x of a view, or of what is in it."""
+    """Return the first and the last x of a view. Where the view is open, return that of ``series``."""
     filled = [cells for cells in series if len(cells)]
     lows = [math.floor(x.of(cells["first"], cells["time_min"]).min()) for cells in filled]
     highs = [x.of(cells["last"], cells["time_max"]).max().item() for cells in filled]

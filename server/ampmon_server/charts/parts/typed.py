@@ -1,4 +1,4 @@
-"""Arrays as Plotly takes them in JSON: base64 of little-endian bytes, which keep NaN and are smaller than digits."""
+"""Typed arrays in Plotly's JSON: base64 of little-endian bytes, which keeps NaN and is smaller than digits."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 
 def typed(values: npt.NDArray[Any]) -> dict[str, str]:
-    """``values`` [n] or [rows, n] as a typed array of the smallest type that holds them exactly.
+    """Encode ``values`` [n] or [rows, n] as a typed array of the smallest type that holds them exactly.
 
-    Whole numbers that 32 bits cannot hold become float64, as the browser has no 64-bit integers.
+    Whole numbers that do not fit in 32 bits become float64, because the browser has no 64-bit integers.
     """
     dtype = _dtype(values)
     spec = {

@@ -1,4 +1,4 @@
-"""``ampmon db``: its sub-commands by name, each in a module of its own that is loaded when it is asked for."""
+"""``ampmon db``: its sub-commands, each in its own module, loaded when it runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ampmon_server.settings import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give ``parser`` the sub-commands."""
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     _add(commands, "upgrade", "bring the schema and what is rolled up to this version")
     verify = _add(commands, "verify", "say what is wrong with what is stored, and what to do")
@@ -42,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one sub-command; its exit code."""
+    """Run one sub-command. Return its exit code."""
     if arguments.what == "prune":
         from ampmon_server.cli.db import prune
 
@@ -65,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """Which database a sub-command is about."""
+    """The settings of the database that a sub-command works on."""
     directory = arguments.data_dir or data_directory()
     return Settings(
         data_directory=directory.expanduser().absolute(), database_url=arguments.database_url
@@ -73,7 +72,6 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 def add_database(parser: argparse.ArgumentParser) -> None:
-    """The options that say where a database is."""
     parser.add_argument("--data-dir", type=Path, help="where data lies (AMPMON_DIR)")
     parser.add_argument(
         "--database-url", help="SQLAlchemy URL of a database elsewhere: postgresql+psycopg://..."
@@ -81,7 +79,7 @@ def add_database(parser: argparse.ArgumentParser) -> None:
 
 
 def add_keeping(parser: argparse.ArgumentParser) -> None:
-    """The options that say for how long old runs keep what."""
+    """Add the options for how long old runs keep their rows and samples."""
     for name, what in (("rows", "updates and logged values"), ("samples", "sampled gradients")):
         parser.add_argument(
             f"--keep-{name}-days",

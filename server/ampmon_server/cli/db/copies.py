@@ -1,4 +1,4 @@
-"""``ampmon db backup`` and ``ampmon db restore`` of an SQLite file: made beside servers, put back without them."""
+"""``ampmon db backup`` and ``restore`` of an SQLite file: backup works while servers run, restore does not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ tokens that were revoked since: see ampmon token list. Tokens that were made sin
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one of the two; 2, with one line that says why, where it did nothing."""
+    """Run one of the two. Return 0, or 2 with a line that says why it did nothing."""
     does = {"backup": _back_up, "restore": _restore}
     try:
         does[arguments.what](arguments)
@@ -70,7 +70,7 @@ def _now() -> str:
 
 @contextmanager
 def _progress_bar(what: str) -> Iterator[copying.OnProgress]:
-    """A bar for as long as it takes, and what moves it."""
+    """Show a progress bar during the block, and yield the function that moves it."""
     with progress() as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,4 +1,4 @@
-"""``ampmon db distribute``: spreads runs over the nodes of a Citus cluster, or prints the SQL that would."""
+"""``ampmon db distribute``: spreads runs over the nodes of a Citus cluster, or prints the SQL for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ampmon_server.store import Busy, Distribution, Unusable
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Distribute: 0 when all is, or was only to be shown; 2, with one line that says why, where it cannot be."""
+    """Distribute the tables, or show how. Return 0, or 2 with a line that says why it is not possible."""
     try:
         with Distribution.begin(settings_of(arguments)) as distribution:
             if arguments.dry_run:
@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(distribution: Distribution) -> None:
-    """Print the statements on stdout, as psql would take them, in one transaction as they would be run."""
+    """Print the statements on stdout for psql, in the one transaction that `run` would use."""
     for statement in ("BEGIN", *(step.statement for step in distribution.steps), "COMMIT"):
         print(f"{statement};")
     left = len({step.table for step in distribution.steps})

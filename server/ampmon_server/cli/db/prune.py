@@ -1,4 +1,4 @@
-"""``ampmon db prune``: says what of old runs could go, and with --yes removes it and gives the space back."""
+"""``ampmon db prune``: shows what of old runs can be removed. With --yes, removes it and returns the space."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ampmon_server.store import Busy, Due, Failures, Keep, PruneSize, Pruning, U
 
 
 REST = 1.0
-"""Between two transactions it rests so many times as long as one took, for servers to write; not with --at-once."""
+"""Pause between transactions, in multiples of the last one's duration, so that servers can write."""
 
 GIVEN_BACK_AFTER = 5_000
-"""Parts after which space is given back: SQLite looks for each page that it cuts off among all free ones."""
+"""Parts to remove before free space is returned. SQLite searches all free pages for each page it cuts off."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prune: 0 when all is done, or was only to be shown; 2, with a line for each reason, where something cannot be.
+    """Prune, or only show what could go. Return 0, or 2 with a line for each reason if something cannot be pruned.
 
-    A run that cannot be read keeps no other waiting, and is named in the end.
+    A run that cannot be read does not stop the others, and is named at the end.
     """
     keep = Keep(arguments.keep_rows_days, arguments.keep_samples_days)
     days = [each for each in (keep.rows_days, keep.samples_days) if each is not None]
@@ -66,7 +66,7 @@ def _print_failure(one: Due, error: Exception) -> None:
 
 
 def _shown(pruning: Pruning, due: list[Due], failures: Failures) -> dict[Due, PruneSize]:
-    """Print a line for each run that has something to prune, and one for all; how much each has."""
+    """Print a line for each run that has something to prune, and a total. Return the size of each."""
     sizes: dict[Due, PruneSize] = {}
     with progress() as bar:
         for one in bar.track(due, description="counting"):
@@ -88,7 +88,7 @@ def _words(size: PruneSize) -> str:
 def _prune(
     pruning: Pruning, sizes: dict[Due, PruneSize], rest: float, failures: Failures, *, cuts: bool
 ) -> None:
-    """``cuts``: the file is cut at its end now and then, not only when all is removed."""
+    """Prune the runs. With ``cuts``, the file is also cut at its end now and then, not only after all is removed."""
     began = time.monotonic()
     removed = cut_at = 0
     with progress() as bar:
@@ -119,7 +119,7 @@ def _gently(steps: Iterator[int], rest: float, bar: Progress, task: TaskID) -> I
 
 
 def _give_back(pruning: Pruning, rest: float, before: int, *, rewrite: bool) -> str | None:
-    """Give space back, and say how much of ``before`` bytes; why the file could not be rewritten, if it was to be."""
+    """Return space and print the size before and after. Return why the file could not be rewritten, if it had to be."""
     refusal = None
     if rewrite and pruning.is_sqlite:
         refusal = pruning.rewrite()

@@ -1,4 +1,4 @@
-"""``ampmon db upgrade``: brings a database to this version while no server uses it."""
+"""``ampmon db upgrade``: upgrades a database to this version while no server uses it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ampmon_server.store import Busy, Unusable, upgrade
 
 
 def run(settings: Settings) -> int:
-    """Upgrade, and say in one line why not where it cannot be."""
+    """Upgrade the database. Return 0, or 2 with a line that says why it is not possible."""
     try:
         database, before, after = upgrade(settings)
     except (Busy, Unusable) as problem:

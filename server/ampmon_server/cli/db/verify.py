@@ -1,4 +1,4 @@
-"""``ampmon db verify``: prints what is wrong with a database, a line each; if asked to, mends what is derived."""
+"""``ampmon db verify``: prints the defects of a database, one a line. With --repair, rebuilds what is derived."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOUND = 1
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify: 0 where all is as it must be, 1 where something is not, 2 where the database cannot be read."""
+    """Verify the database. Return 0, 1 if there are defects, or 2 if the database cannot be read."""
     found = 0
     try:
         with Verification.begin(settings_of(arguments), repair=arguments.repair) as verification:
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _findings(verification: Verification, only: UUID | None, *, repair: bool) -> Iterator[Defect]:
-    """What is found; with ``repair`` what is still found after it."""
+    """Yield the defects. With ``repair``, yield only those left after the repair."""
     with progress() as bar:
         task = bar.add_task("verifying", total=None)
         broken = verification.broken()

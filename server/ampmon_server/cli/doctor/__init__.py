@@ -1,4 +1,4 @@
-"""``ampmon doctor``: what is wrong with a run, or what an error message means. Its exit code is for CI."""
+"""``ampmon doctor``: diagnoses a run or explains an error message. CI jobs can use its exit code."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from ampmon_server.client import Asking
 
 CODES: dict[Severity | None, int] = {None: 0, "notice": 10, "warning": 20, "critical": 30}
-"""What a run's worst finding makes the exit code, from --fail-on on; else it is 0."""
+"""Exit code of a run's worst finding, if it is at least as severe as --fail-on. Otherwise the code is 0."""
 FRAMEWORKS = ("deepspeed", "megatron", "fairseq", "apex", "prints")
 POLICIES = ("torch", "fixed", "megatron", "deepspeed", "fairseq")
 SENTENCE = 5
-"""From so many words on, text is a message before it is a run's name."""
+"""Text of at least this many words is first looked up as a message, then as a run's name."""
 READ_MAX = 2**20
-"""Characters of standard input that are looked through, the last ones."""
+"""Characters of standard input to search, counted from its end."""
 UNKNOWN = (
     "no entry of the error index is like this message. Search docs/errors.md for its rarest words; "
     "for a whole training log, use ampmon doctor --log FILE"
@@ -43,7 +43,6 @@ REPLAYED = ("policy", "init_scale", "growth_factor", "backoff_factor", "growth_i
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument(
         "run",
@@ -93,7 +92,7 @@ def _add_replay(group: argparse._ArgumentGroup) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Diagnose a run (0, or the code of its worst finding) or explain a message (0); 2 without an answer."""
+    """Diagnose a run or explain a message. Return 0, the code of the worst finding, or 2 without an answer."""
     if arguments.run == "-":
         return _explain(arguments, find(_piped()))
     found = [] if arguments.log else find(arguments.run)
@@ -115,7 +114,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _piped() -> str:
-    """What standard input has, of which a log's end is enough."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # a log may hold any bytes
     return sys.stdin.read()[-READ_MAX:]
@@ -130,7 +128,7 @@ def _explain(arguments: argparse.Namespace, found: Sequence[MessageEntry]) -> in
 
 
 def _diagnose(arguments: argparse.Namespace) -> int:
-    """Print what is wrong with a run. Raises Unanswered and OSError."""
+    """Print the diagnosis of a run and return the exit code. Raises Unanswered and OSError."""
     from ampmon_server.cli.doctor.printing import Paper, waiting
     from ampmon_server.cli.doctor.replaying import show
     from ampmon_server.client import choose
@@ -155,7 +153,7 @@ def _diagnose(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _asked(arguments: argparse.Namespace) -> Iterator[Asking]:
-    """The server that has the run; of a log one that lasts as long as it is asked."""
+    """Yield the server that has the run. For a log, start a temporary server that holds the log as a run."""
     from ampmon_server.client import Unanswered, answering
 
     if arguments.log is None:
@@ -187,13 +185,13 @@ def _asked(arguments: argparse.Namespace) -> Iterator[Asking]:
 
 
 def _setting(arguments: argparse.Namespace) -> dict[str, str] | None:
-    """What is to be replayed as a query, empty for the run's own; None where nothing is."""
+    """The policy to replay as a query, empty for the run's own policy. None for no replay."""
     given = {name: getattr(arguments, name) for name in REPLAYED}
     setting = {name: str(value) for name, value in given.items() if value is not None}
     return setting if setting or arguments.simulate else None
 
 
 def exit_code(severity: Severity | None, fail_on: Severity) -> int:
-    """0 below ``fail_on``, from there on that of the severity."""
+    """Return 0 below ``fail_on``, else the code of the severity."""
     code = CODES[severity]
     return code if code >= CODES[fail_on] else 0

@@ -1,4 +1,4 @@
-"""Prints an entry of the error index, and the titles of others that are near. Needs the standard library only."""
+"""Prints an entry of the error index, and the titles of similar ones. Needs only the standard library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 def show(found: Sequence[MessageEntry], *, as_json: bool) -> None:
-    """Print the first entry whole, and at most two more by their titles."""
+    """Print the first entry in full, and the titles of at most two more."""
     entry, *further = found[: 1 + FURTHER_MAX]
     if as_json:
         near = [each.title for each in further]
@@ -48,7 +48,7 @@ def _lines(entry: MessageEntry) -> Iterator[str]:
 
 
 def _part(label: str, markdown: str) -> Iterator[str]:
-    """A part of an entry: prose beside its label, and code below, no line of it broken."""
+    """A part of an entry: wrapped prose beside its label, and code below with its lines unbroken."""
     for number, piece in enumerate(_CODE.split(markdown)):
         if number % 2:
             yield ""

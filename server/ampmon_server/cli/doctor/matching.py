@@ -1,7 +1,7 @@
-"""Finds the entries of the error index that a pasted text is about.
+"""Finds the entries of the error index that match a pasted text.
 
-Texts are compared by their runs of eight letters: numbers, quotes, colours and line breaks do not count, even within a
-word. The fewer entries have a run, the more it weighs.
+Texts are compared by their runs of eight letters. Numbers, quotes, colours and line breaks are ignored, even within
+words. A run that fewer entries contain weighs more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ampmon_server.pages.messages import MessageEntry, entries
 
 
 LEAST = 0.3
-"""The least score of an answer. Unrelated errors score 0.12 at most, messages with other names 0.4 and more."""
+"""Minimum score of an answer. Unrelated errors score at most 0.12, messages with other names at least 0.4."""
 SURE = 0.6
 _LETTERS = 8
 _NOT_TEXT = re.compile(r"\x1b\[[0-9;]*m|\b\w*(?:Error|Exception|Warning):|[^a-z_]", re.IGNORECASE)
@@ -25,9 +25,9 @@ Runs: TypeAlias = frozenset[str]
 
 
 def find(text: str) -> list[MessageEntry]:
-    """The entries that ``text`` may be about, the best first; none without a good match.
+    """Return the entries that match ``text``, best first, or none without a good match.
 
-    Of several sure ones the last in the text comes first: an error stands below the warnings before it.
+    Of several sure matches the last in the text comes first, because an error stands below the warnings before it.
     """
     whole = _letters(text)
     runs = {_runs(whole), *(_runs(_letters(line)) for line in text.splitlines())}
@@ -41,7 +41,7 @@ def find(text: str) -> list[MessageEntry]:
 
 
 def _score(whole: Runs, parts: Sequence[Runs], messages: Iterable[str]) -> float:
-    """The share of a message that is in the text, or of a line of the text that is in a message."""
+    """The largest share of a message that is in the text, or of a line of the text that is in a message."""
     return max(
         max(_share(message, whole), *(_share(part, message) for part in parts), 0.0)
         for message in map(_runs, messages)
@@ -58,11 +58,11 @@ def _weight(runs: Runs) -> float:
 
 
 _whole_weight = cache(_weight)
-"""Of a text, which is compared with every message."""
+"""Cached, because each text is compared with every message."""
 
 
 def _place(whole: str, messages: Iterable[str]) -> int:
-    """Where in the text a message ends; -1 where none does."""
+    """Where in the text the end of a message occurs last, or -1 if none does."""
     return max(whole.rfind(message[-_LETTERS:]) for message in messages)
 
 
@@ -84,7 +84,6 @@ def _index() -> tuple[tuple[MessageEntry, tuple[str, ...]], ...]:
 
 @cache
 def _having() -> Counter[str]:
-    """How many entries have each run."""
     return Counter(
         run for _, messages in _index() for run in frozenset[str]().union(*map(_runs, messages))
     )

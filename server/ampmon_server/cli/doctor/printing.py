@@ -1,4 +1,4 @@
-"""A diagnosis on paper: rich's, at most 100 columns; colour on terminals only, and never alone."""
+"""Prints a diagnosis with rich, at most 100 columns wide. Colours only on terminals, and never as the only sign."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ SHAPES: dict[Severity | None, tuple[str, str]] = {
     "warning": ("▲ warning", "yellow"),
     "critical": ("■ critical", "bold red"),
 }
-"""How each severity is marked, and in which style; None is a run in which nothing was found."""
+"""The mark and style of each severity. None stands for a run without findings."""
 
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """A word on stderr while something takes its time, where that is a terminal."""
+    """Show ``what`` on stderr while the block runs, if stderr is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
@@ -46,9 +46,9 @@ def waiting(what: str) -> Iterator[None]:
 
 
 class Paper:
-    """What is printed of a run. ``page`` is the address of a server that shows it, None where none runs.
+    """Prints a run. ``page`` is the address of a server that shows it, or None if none runs.
 
-    ``log`` is the text log that it was read from, which no server has.
+    ``log`` is the text log that the run was read from. No server has such a run.
     """
 
     def __init__(self, run: Run, page: str | None, log: Path | None = None) -> None:
@@ -58,18 +58,18 @@ class Paper:
         )
         self._page = page
         self._console = _console()
-        # Colours that the terminal's owner has chosen, and can read.
+        # The terminal's own colours, which its user can read.
         self._python = Syntax("", "python", theme="ansi_dark")
 
     def show(self, diagnosed: Diagnosed) -> None:
-        """Which run, its effective training, then the findings, of which the first is the verdict."""
+        """Print the head, then the findings, the verdict first."""
         self.head(diagnosed)
         if diagnosed.findings:
             self.blank()
         self.findings(diagnosed)
 
     def head(self, diagnosed: Diagnosed) -> None:
-        """Which run, its effective training, and which rules could not judge it."""
+        """Print the run, its effective training, and the rules that failed."""
         run = self._run
         updates = plural(run.updates, "update")
         about = f"  {run.project}, {run.status}, {updates}, {run.run_id}"
@@ -79,7 +79,7 @@ class Paper:
             self.write(Text(plain(words)), 0)
 
     def findings(self, diagnosed: Diagnosed) -> None:
-        """Each finding with its reason and its fix, the worst first, or that nothing was found."""
+        """Print each finding with its reason and fix, worst first, or that nothing was found."""
         findings = diagnosed.findings
         if not findings:
             self._nothing_found(diagnosed.verdict)
@@ -110,31 +110,31 @@ class Paper:
             self._unbroken(Text(self._address(finding), "dim"))
 
     def write(self, words: Text, indent: int = _INDENT) -> None:
-        """Words, broken into lines; nothing where there are none."""
+        """Print words, wrapped. Print nothing if they are empty."""
         if not words:
             return
         for line in words.wrap(self._console, self._console.width - indent):
             self._unbroken(line, indent)
 
     def row(self, label: str, words: str) -> None:
-        """Words beside their label, broken into lines below each other."""
+        """Print words beside a label, wrapped below each other."""
         width = self._console.width - _LABEL
         for number, line in enumerate(Text(words).wrap(self._console, width)):
             self._unbroken(Text.assemble((f"{'' if number else label:{_LABEL}}", "dim"), line), 0)
 
     def code(self, code: str) -> None:
-        """Python, no line of it broken."""
+        """Print Python code without breaking its lines."""
         if code:
             for line in self._python.highlight(plain(code, lines=True).rstrip("\n")).split("\n"):
                 self._unbroken(line, 2 * _INDENT)
 
     def _unbroken(self, line: Text, indent: int = _INDENT) -> None:
-        """One line, of whatever length: what is to be copied."""
+        """Print one line of any length, so that it can be copied."""
         line.rstrip()
         self._console.print(Text(" " * indent).append(line) if line else line, soft_wrap=True)
 
     def table(self, table: Table) -> None:
-        """A table, as wide as the paper at most."""
+        """Print a table, at most as wide as the paper."""
         self._console.print(table)
 
     def blank(self) -> None:
@@ -152,7 +152,7 @@ class Paper:
         return f", and the chart “{finding.figure}”{where}"
 
     def _address(self, finding: Finding) -> str:
-        """The run's page at the finding's steps and scaler."""
+        """The address of the run's page, at the finding's steps and scaler."""
         query: dict[str, str | int] = {}
         if finding.first_step is not None and finding.last_step is not None:
             query = {"start": finding.first_step, "stop": finding.last_step + 1}
@@ -166,7 +166,9 @@ class Paper:
 
 def _console() -> Console:
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # shapes stand for words in any encoding
+        sys.stdout.reconfigure(
+            errors="replace"
+        )  # some encodings lack the shapes: print ? instead of failing
     console = Console(highlight=False)
     console.width = min(console.width, COLUMNS_MAX)
     return console

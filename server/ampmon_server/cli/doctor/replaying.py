@@ -1,4 +1,4 @@
-"""A run's replays on paper: what was, what was asked for, and what is recommended."""
+"""Prints a run's replays: as recorded, as asked for, and as recommended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCALES = 3
 
 
 def show(paper: Paper, simulated: Simulated, *, asked: bool) -> None:
-    """A row for each setting; ``asked`` says whether there was one of the reader's own."""
+    """Print a row for each policy. ``asked`` says whether the user gave one."""
     was = simulated.recorded
     paper.blank()
     paper.write(Text(_heading(simulated), "bold"), 0)
@@ -66,12 +66,12 @@ def _band(skips: SkipsAnswer) -> str:
 
 
 def _power(scale: float) -> str:
-    """A scale as its power alone."""
+    """A scale as its power of two alone."""
     return power_of_two(scale).split(" = ")[-1].split(" ≈ ")[-1]
 
 
 def _difference(setting: SettingAnswer, was: SettingAnswer) -> str:
-    """A setting by what is other than the run's own."""
+    """Describe a policy by its differences from the run's own."""
     own, other = msgspec.structs.asdict(was), msgspec.structs.asdict(setting)
     changed = [
         f"{name}={_power(value) if name == 'init_scale' else f'{value:g}'}"

@@ -1,1 +1,1 @@
-"""Runs in a terminal: the list, one run, a live view, and what a user may change of them."""
+"""Commands that list, show, follow and change runs in a terminal."""

@@ -1,4 +1,4 @@
-"""What the terminal reads of a server's answers beyond what the doctor does, and how a terminal may show it."""
+"""The parts of a server's answers that only the terminal commands read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ampmon_server.client.answers import Run
 
 
 class SummaryAnswer(Run, frozen=True, kw_only=True):
-    """A summary with its numbers. Shares are 0..1, ``last_time`` is in us since the epoch, ``elapsed`` in seconds."""
+    """A run's summary. Fractions are 0..1, ``last_time`` is in us since the epoch, ``elapsed`` in seconds."""
 
     owner: str = ""
     tags: tuple[str, ...] = ()
@@ -35,14 +35,14 @@ class SummaryAnswer(Run, frozen=True, kw_only=True):
 
 
 class RunListAnswer(msgspec.Struct, frozen=True):
-    """One page of the list of runs; ``total`` is how many the filters leave."""
+    """One page of the list of runs. ``total`` is how many runs match the filters."""
 
     runs: tuple[SummaryAnswer, ...]
     total: int = 0
 
 
 class LoggedAnswer(msgspec.Struct, frozen=True):
-    """A logged name and its newest value; ``value_kind`` says what one is that is not finite."""
+    """A logged name and its newest value. ``value_kind`` is the kind of a value that is not finite."""
 
     name: str
     value: float | None = None
@@ -73,7 +73,7 @@ class SkipAnswer(msgspec.Struct, frozen=True):
 
     @property
     def culprit(self) -> str:
-        """The first parameter that overflowed; empty where it is not known."""
+        """The first parameter that overflowed, in plain text. Empty if unknown."""
         return plain(self.culprits[0].parameter, 256) if self.culprits else ""
 
 

@@ -1,4 +1,4 @@
-"""``ampmon rename``, ``tag``, ``archive`` and ``delete``: what a user may change about runs."""
+"""``ampmon rename``, ``tag``, ``archive`` and ``delete``: change runs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ _RUN = "its id or the beginning of it, or its name"
 
 
 def add_rename(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ampmon rename``."""
     parser.add_argument("run", metavar="RUN", help=_RUN)
     parser.add_argument("name", metavar="NAME", help="the new name")
     add_server(parser)
 
 
 def add_tag(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ampmon tag``."""
     parser.add_argument("run", metavar="RUN", help=_RUN)
     parser.add_argument("tags", nargs="*", metavar="TAG", help="tags to add (print those it has)")
     parser.add_argument("--remove", nargs="+", default=(), metavar="TAG", help="tags to remove")
@@ -34,21 +32,19 @@ def add_tag(parser: argparse.ArgumentParser) -> None:
 
 
 def add_archive(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ampmon archive``."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help=_RUN)
     parser.add_argument("--undo", action="store_true", help="bring archived runs back")
     add_server(parser)
 
 
 def add_delete(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``ampmon delete``."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help=_RUN)
     parser.add_argument("--yes", action="store_true", help="ask nothing")
     add_server(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Change runs and print what was done: 0; 2 where something was not."""
+    """Change runs and print what was done. Return 0, or 2 if something failed."""
     from ampmon_server.client import Unanswered, answering
 
     does: dict[str, Callable[[argparse.Namespace, Asking], None]] = {

@@ -1,4 +1,4 @@
-"""``ampmon completion``: a script that lets a shell complete commands, flags and files."""
+"""``ampmon completion``: prints a script with which a shell completes commands, flags and files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.add_argument("shell", choices=SHELLS, help="the shell that is to read it")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the script."""
     import shtab
 
     from ampmon_server.cli.commands import commands_of, parser
@@ -32,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _of_paths(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """What a parser and those of its commands take files or folders for."""
+    """The arguments of a parser and its sub-commands that are files or folders."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for each in action.choices.values():

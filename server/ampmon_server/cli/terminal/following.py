@@ -1,4 +1,4 @@
-"""Follows one run: what it is now, and what has just happened in it. Asks a server, and prints nothing."""
+"""Follows one run through a server: its current state, and what has happened since the last look."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from ampmon_server.model.words import count, plural
 
 
 JUDGED_EVERY_S = 5.0
-"""A diagnosis reads more than a summary: it is asked for less often."""
+"""Interval between diagnoses. A diagnosis reads more than a summary, so it is requested less often."""
 ROWS_MAX = 1000
 RATE_LOOKS = 30
-"""The rate of updates is taken over so many looks."""
+"""Number of looks over which the rate of updates is averaged."""
 ENDED = {"finished", "crashed"}
 _RANK: dict[Severity | None, int] = {None: 0, "notice": 1, "warning": 2, "critical": 3}
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Something that has just happened; ``severity`` is that of a finding."""
+    """Something that has just happened. ``severity`` is set for a finding."""
 
     words: str
     severity: Severity | None = None
@@ -42,7 +42,7 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A run as it is now. ``rate`` is in updates a second, None where it is not known. The first has no ``news``."""
+    """A run's current state. ``rate`` is in updates per second, None if unknown. The first one has no ``news``."""
 
     run: SummaryAnswer
     loss: LoggedAnswer | None
@@ -57,7 +57,7 @@ class Moment:
 
 
 class RunFollower:
-    """Looks at the run ``run_id`` again and again. ``columns`` is how wide its scale is drawn; 0 draws none."""
+    """Polls the run ``run_id``. ``columns`` returns the width at which to draw its scale; 0 draws none."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class RunFollower:
         self._seen: deque[tuple[int, int]] = deque(maxlen=RATE_LOOKS)
 
     def look(self) -> Moment:
-        """The run now, and what has happened since the last look. Blocks; raises Unanswered."""
+        """Return the run's state, and what has happened since the last look. Blocks. Raises Unanswered."""
         self._server.catch_up()
         run, before = read(self._server.get(self._path), SummaryAnswer), self._before
         news: list[News] = []
@@ -96,7 +96,7 @@ class RunFollower:
         return Moment(run, self._loss, self._drawn, findings, tuple(news), self._rate(run))
 
     def _changed(self, before: SummaryAnswer | None, run: SummaryAnswer) -> Iterator[News]:
-        """Read what goes with a new version of the run, and yield what is new in it."""
+        """Read the details of a new version of the run, and yield what is new."""
         self._loss = loss_among(read(self._server.get(f"{self._path}/scalars"), LoggedNames).names)
         if columns := self._columns():
             asked = {"width": str(max(columns, 100))}
@@ -114,7 +114,7 @@ class RunFollower:
             yield News(f"scale {old} → {new}")
 
     def _new_skips(self) -> list[SkipAnswer]:
-        """Those of later steps than were known, newest first, one of each step."""
+        """Skips at steps after the last known one, newest first, one for each step."""
         body = self._server.get(f"{self._path}/skips", {"limit": str(ROWS_MAX)})
         rows = {row.step: row for row in read(body, SkipsPage).skips if row.step > self._skip}
         self._skip = max(rows, default=self._skip)
@@ -138,7 +138,7 @@ class RunFollower:
             if _RANK[finding.severity] > _RANK[known]:
                 worse.append(News(finding.title, finding.severity))
         yield from worse
-        # What gives way to something worse is not over.
+        # A finding that a worse one replaces is not resolved, so do not report it as gone.
         for key in () if worse else before.keys() - self._findings.keys():
             yield News(f"no longer found: {before[key].title}")
 
@@ -151,7 +151,7 @@ class RunFollower:
 
 
 def _skipped(skips: list[SkipAnswer]) -> str:
-    """Skips, newest first, in one line."""
+    """Describe skips, given newest first, in one line."""
     last = skips[0]
     words = f"step {count(last.step)} skipped"
     if len(skips) > 1:

@@ -1,4 +1,4 @@
-"""``ampmon runs``: the list of runs, newest first, as a table or as JSON."""
+"""``ampmon runs``: lists runs, newest first, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from ampmon_server.cli.terminal.answers import RunListAnswer, SummaryAnswer
 
 ID_MIN = 8
-"""Of an id at least so much is shown: more only where two would look alike."""
+"""Minimum characters of an id to show. More are shown only if two ids would look alike."""
 PIPED_COLUMNS = 200
-"""A pipe has no width: nothing is cut there."""
+"""Width of the table in a pipe, which has none of its own."""
 STATUSES = ("running", "finished", "crashed", "silent")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     parser.add_argument(
         "search", nargs="*", metavar="WORD", help="a part of the name, project, owner or a tag"
     )
@@ -42,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the list: 0; 2 where there is none to be had."""
+    """Print the list. Return 0, or 2 if the server gives no answer."""
     from ampmon_server.cli.terminal.answers import RunListAnswer
     from ampmon_server.client import Unanswered, answering
     from ampmon_server.client.answers import read
@@ -125,7 +124,7 @@ def _cells(run: SummaryAnswer, id_length: int, *, several: bool) -> Iterator[str
 
 
 def _id_length(ids: Sequence[str]) -> int:
-    """How much of each id it takes to distinguish them."""
+    """How many characters distinguish all ids."""
     return next(
         length for length in range(ID_MIN, 37) if len({each[:length] for each in ids}) == len(ids)
     )

@@ -1,4 +1,4 @@
-"""A run as it goes on, drawn anew each second at the foot of a terminal; what happens scrolls by above it."""
+"""Draws a running run at the foot of a terminal, every second. Events scroll by above it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATUS_STYLES = {"running": "green", "silent": "yellow", "crashed": "bold red"}
 
 
 def follow(server: Asking, run_id: str) -> None:
-    """Draw a run until it ends. Raises Unanswered, and KeyboardInterrupt with the terminal as it was."""
+    """Draw a run until it ends. Raises Unanswered, and KeyboardInterrupt after it restores the terminal."""
     console = Console(highlight=False)
 
     def columns() -> int:
@@ -47,7 +47,7 @@ def _print(console: Console, news: News) -> None:
 
 
 def drawing(moment: Moment) -> Group:
-    """What is drawn of a run at one moment."""
+    """Draw a run at one moment."""
     run = moment.run
     head = Text.assemble((plain(run.name), "bold"), f"  {plain(run.project)}, ")
     head.append(run.status, STATUS_STYLES.get(run.status, ""))

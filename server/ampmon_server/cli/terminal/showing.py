@@ -1,4 +1,4 @@
-"""``ampmon show``: one run in the terminal: its state, its numbers, and its findings with their fixes."""
+"""``ampmon show``: prints one run: its state, its numbers, and its findings with their fixes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ if TYPE_CHECKING:
     from ampmon_server.client import Asking
 
 COLUMNS = 56
-"""How wide a sketch of the scale is: it fits 80 columns with its label."""
+"""Width of a sketch of the scale. With its label it fits 80 columns."""
 LOGGED_MAX = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     add_run(parser)
     parser.add_argument("--json", action="store_true", help="print the server's answers as JSON")
     add_server(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show a run: 0; 2 where there is no answer."""
+    """Show a run. Return 0, or 2 if there is no answer."""
     from ampmon_server.client import Unanswered, answering, choose
 
     try:
@@ -51,7 +50,7 @@ def _as_json(server: Asking, run_id: str) -> str:
 
 
 def show(server: Asking, run_id: str) -> None:
-    """Print a run. Blocks; raises Unanswered."""
+    """Print a run. Blocks. Raises Unanswered."""
     from ampmon_server.cli.doctor.printing import Paper
     from ampmon_server.cli.terminal.answers import LoggedNames, SummaryAnswer
     from ampmon_server.client.answers import Diagnosed, read

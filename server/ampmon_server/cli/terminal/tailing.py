@@ -1,4 +1,4 @@
-"""``ampmon tail``: a run as it goes on: a view that is drawn anew on a terminal, plain lines for logs and pipes."""
+"""``ampmon tail``: follows a run, in a redrawn view on a terminal, or as plain lines for logs and pipes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 REST = 4.0
-"""After a look it rests at least so many times as long as that took."""
+"""Minimum pause after a look, in multiples of its duration."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
     add_run(parser)
     parser.add_argument(
         "--follow",
@@ -40,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Follow a run to its end: 0; 2 where it cannot be followed."""
+    """Follow a run to its end. Return 0, or 2 if it cannot be followed."""
     from ampmon_server.client import Unanswered, answering, choose
 
     try:
@@ -60,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _draws() -> bool:
-    """Whether the output is a terminal on which lines can be drawn anew."""
+    """Whether the output is a terminal that can redraw lines."""
     from rich.console import Console
 
     console = Console()
@@ -68,9 +67,10 @@ def _draws() -> bool:
 
 
 def moments(follower: RunFollower, lost: Callable[[str], object]) -> Iterator[Moment]:
-    """A run about each second until it ends. ``lost`` hears why the server does not answer, once each time it goes.
+    """Yield a run's state about once a second until it ends. Blocks.
 
-    Raises Unanswered where it cannot be looked at in the first place, or is not to be seen any more.
+    ``lost`` is called with the reason, once for each outage of the server. Raises Unanswered if the first look fails,
+    or if the server later refuses access to the run.
     """
     from ampmon_server.client import RequestRefused, Unanswered
 
@@ -95,7 +95,7 @@ def moments(follower: RunFollower, lost: Callable[[str], object]) -> Iterator[Mo
 
 
 def follow_plainly(server: Asking, run_id: str, every_s: float) -> None:
-    """Print lines until the run ends: what happens as it does, and how it stands each ``every_s``."""
+    """Print lines until the run ends: events as they happen, and the state every ``every_s`` seconds."""
     from ampmon_server.cli.terminal.following import News, RunFollower
 
     due_s, is_first = 0.0, True
@@ -114,7 +114,7 @@ def _line(news: News) -> str:
 
 
 def state(moment: Moment) -> str:
-    """How a run stands, in a line for programs to read: no blanks within numbers."""
+    """Format a run's state in one line for programs to read, without spaces inside numbers."""
     from ampmon_server.cli.terminal.numbers import scale_of, skipped_of, value_of
     from ampmon_server.model.words import percent
 

@@ -1,4 +1,4 @@
-"""What ``ampmon`` alone prints, for somebody who has just installed it, and its version."""
+"""The text that ``ampmon`` prints without a command, for new users, and the version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ All commands: ampmon --help
 
 
 def version() -> str:
-    """ "ampmon 0.1.0"."""
+    """Return the version: "ampmon 0.1.0"."""
     from ampmon import __version__
 
     return f"ampmon {__version__}"

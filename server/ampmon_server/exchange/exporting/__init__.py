@@ -1,4 +1,4 @@
-"""A run's rows as files: what there is to export, and the formats. Memory does not depend on the run's length."""
+"""Export of a run's rows: tables and file formats. Memory use does not depend on the length of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet and Arrow by pyarrow: rows are gathered into groups, and a group is written and forgotten."""
+"""Writes Parquet and Arrow with pyarrow, one group of rows at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TYPES: Mapping[Kind, Any] = {
 
 
 class Columnar:
-    """Writes a table of these columns."""
+    """Writes a table with these columns."""
 
     def __init__(self, columns: Mapping[str, Kind], *, parquet: bool) -> None:
         self._columns = columns
@@ -48,7 +48,7 @@ class Columnar:
         return self.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def write_batch(self, batch: Any) -> bytes:
-        """The bytes that a record batch adds."""
+        """Return the bytes that a record batch adds to the file."""
         self._group.append(batch)
         self._rows += batch.num_rows
         if not self._parquet or self._rows >= ROW_GROUP:
@@ -72,7 +72,7 @@ class Columnar:
 
 
 def batches(stream: Any) -> Iterator[Any]:
-    """The record batches of an Arrow stream, read from a file piece by piece."""
+    """Yield the record batches of an Arrow stream, read piece by piece. Raises EOFError if the stream is cut off."""
     try:
         yield from pa.ipc.open_stream(stream)
     except pa.ArrowInvalid as error:
@@ -80,7 +80,7 @@ def batches(stream: Any) -> Iterator[Any]:
 
 
 class _Bytes:
-    """A file that is only ever written to, and whose bytes are taken away."""
+    """A write-only file in memory. `take` removes and returns what was written."""
 
     closed = False
 
@@ -107,10 +107,10 @@ class _Bytes:
         return False
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no bytes are buffered."""
 
     def close(self) -> None:
-        """Its bytes can still be taken."""
+        """Keep the bytes, which can still be taken."""
 
     def take(self) -> bytes:
         taken = b"".join(self._parts)

@@ -1,4 +1,4 @@
-"""Writes pieces of a table as CSV, JSON lines, Parquet or an Arrow stream; only the last two load pyarrow."""
+"""Writes pieces of a table as CSV, JSON lines, Parquet or an Arrow stream. Only the last two load pyarrow."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ MEDIA_TYPES: Mapping[Format, str] = {
     "arrow": "application/vnd.apache.arrow.stream",
 }
 ROW_GROUP = 65_536
-"""Rows of a row group of Parquet, at least: fewer, larger ones are smaller, and read faster."""
+"""Minimum rows of a Parquet row group. Large groups make smaller files that read faster."""
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class MissingFormat(Exception):
-    """The format needs a library that is not installed; the message names the command that installs it."""
+    """The format needs a library that is not installed. The message names the command that installs it."""
 
 
 class TableWriter(Protocol):
-    """Turns pieces into bytes."""
+    """Turns pieces of a table into the bytes of a file."""
 
     def write(self, piece: Piece) -> bytes:
-        """The bytes that a piece adds; may be none yet."""
+        """Return the bytes that a piece adds to the file, maybe none yet."""
 
     def close(self) -> bytes:
-        """The bytes that end the file."""
+        """Return the bytes that end the file."""
 
 
 def writer(kind: Format, table: Table) -> TableWriter:
-    """What writes ``table`` in a format. Raises MissingFormat."""
+    """Return the writer of ``table`` in a format. Raises MissingFormat."""
     if kind == "csv":
         return _Csv(table)
     if kind == "jsonl":
@@ -53,7 +53,7 @@ def writer(kind: Format, table: Table) -> TableWriter:
 
 
 def columnar(table: Table, kind: Format) -> tuple[Columnar, Callable[[Any], Iterator[Any]]]:
-    """What writes Parquet or an Arrow stream, and what reads such a stream's batches. Raises MissingFormat."""
+    """Return a writer of Parquet or an Arrow stream, and a reader of that stream's batches. Raises MissingFormat."""
     try:
         from ampmon_server.exchange.exporting.columnar import Columnar, batches
     except ModuleNotFoundError as error:
@@ -64,7 +64,7 @@ def columnar(table: Table, kind: Format) -> tuple[Columnar, Callable[[Any], Iter
 
 
 def written(into: TableWriter, pieces: Iterable[Piece]) -> Iterator[bytes]:
-    """The file, in parts that are not empty."""
+    """Yield the file in parts. Only the last may be empty."""
     for piece in pieces:
         if part := into.write(piece):
             yield part
@@ -72,7 +72,7 @@ def written(into: TableWriter, pieces: Iterable[Piece]) -> Iterator[bytes]:
 
 
 class _JsonLines:
-    """A JSON object for each row; a number that is not finite is null, with its kind beside it."""
+    """One JSON object per row. A number that is not finite is null, and another column holds its kind."""
 
     def __init__(self, table: Table) -> None:
         self._names = tuple(COLUMNS[table])
@@ -90,7 +90,7 @@ class _JsonLines:
 
 
 class _Csv:
-    """A header, then a line for each row; lists and details are JSON. A cell of text begins no formula."""
+    """A header, then one line per row. Lists and details are JSON. Text is escaped so that no cell is a formula."""
 
     def __init__(self, table: Table) -> None:
         self._kinds: Mapping[str, Kind] = COLUMNS[table]

@@ -1,4 +1,4 @@
-"""The tables of an export: their columns, and a run's rows in bounded pieces. Reads the store's public methods only."""
+"""The tables of an export: their columns, and a run's rows in pieces of bounded size, read from the store."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Table: TypeAlias = Literal["updates", "skips", "events", "samples", "scalars"]
 TABLES: Sequence[Table] = get_args(Table)
 Kind: TypeAlias = Literal["int", "float", "text", "bool", "json", "ints", "culprits"]
 Piece: TypeAlias = Mapping[str, Sequence[Any]]
-"""Columns of one length."""
+"""Columns of equal length."""
 
 ROWS = 32_768
-"""Rows of a piece, at most; of `skips` and `events` those that one read of the store has."""
+"""Most rows in a piece. A piece of `skips` or `events` has the rows of one read of the store."""
 _PAGE = 1000
 _PARAMETERS = 4096
 
@@ -43,7 +43,7 @@ _KINDS = {name: kind for kind, names in _NUMBERS.items() for name in names.split
 
 
 def _columns(names: str) -> Mapping[str, Kind]:
-    """Columns in this order; those that are named nowhere else are text."""
+    """Columns in this order. Names without a kind in `_KINDS` are text."""
     return {name: _KINDS.get(name, "text") for name in names.split()}
 
 
@@ -68,9 +68,9 @@ COLUMNS: Mapping[Table, Mapping[str, Kind]] = {
 
 
 def pieces(store: Store, run_id: UUID, table: Table) -> Iterator[Piece]:
-    """The rows of a table: updates, samples and scalars in order of step, skips and events newest first.
+    """Yield a table's rows: updates, samples and scalars in order of step, skips and events newest first.
 
-    Each piece is read in a transaction of its own, so what is written meanwhile may be in later ones. Raises NotFound.
+    Each piece is read in its own transaction, so later pieces may contain rows written meanwhile. Raises NotFound.
     """
     summary, _ = store.run(run_id)
     return _READ[table](store, run_id, summary)
@@ -95,7 +95,7 @@ def _updates(store: Store, run_id: UUID, summary: Summary) -> Iterator[Piece]:
 
 
 def _listed(table: Literal["skips", "events"]) -> Callable[[Store, UUID, Summary], Iterator[Piece]]:
-    """Reads what the store lists page by page."""
+    """Return a reader of rows that the store lists page by page."""
 
     def pieces(store: Store, run_id: UUID, _: Summary) -> Iterator[Piece]:
         read = store.skips if table == "skips" else store.events
@@ -167,7 +167,7 @@ def _sample(of: ExportedSample, part: slice) -> Piece:
 
 
 def _finite(values: Floats) -> tuple[list[float | None], list[str | None]]:
-    """Numbers that any format holds, and what the others are."""
+    """Split numbers into finite values, which any format holds, and the kinds of the others (inf, -inf, nan)."""
     kept = np.isfinite(values).tolist()
     pairs = list(zip(values.tolist(), kept, strict=True))
     return [value if ok else None for value, ok in pairs], [

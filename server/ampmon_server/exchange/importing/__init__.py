@@ -1,4 +1,4 @@
-"""Runs that others recorded: text logs, read into the updates that a run of ampmon's own would have."""
+"""Import of runs that other tools recorded: text logs, read into the updates that an ampmon run would have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads event files of TensorBoard: every scalar, and the updates that a logged loss scale betrays."""
+"""Reads TensorBoard event files: all scalars, and the updates that a logged loss scale implies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RULES = Rules("tensorboard", growth_interval=2000)
 
 
 class _Value(NamedTuple):
-    """One scalar; its time in microseconds since the epoch."""
+    """One scalar. ``time`` is in microseconds since the epoch."""
 
     tag: str
     step: int
@@ -37,14 +37,14 @@ class _Value(NamedTuple):
 
 
 def event_files(path: Path) -> list[Path]:
-    """The event files at a path: the file itself, or those in a folder, the oldest first."""
+    """The event files at a path: the file itself, or those in a folder, sorted by name, so oldest first."""
     if path.is_dir():
         return sorted(path.glob("*tfevents*"))
     return [path] if "tfevents" in path.name else []
 
 
 def event_batches(files: list[Path], name: str, project: str) -> Iterator[wire.Batch]:
-    """The batches of a run that has ended, of its files in order. Raises NoScale where they hold no scalar."""
+    """Yield the batches of an ended run from its files in order. Raises NoScale if they hold no scalar."""
     values = [each for file in files for each in _values(file)]
     if not values:
         raise NoScale(f"{files[0].parent}: the event files hold no scalar")
@@ -55,7 +55,7 @@ def event_batches(files: list[Path], name: str, project: str) -> Iterator[wire.B
     interval = growth_interval(log.marks, rows, _RULES)
     first = rows[0] if rows else Laid(0, 0, 1.0, 1.0, "steady", False, 0, None, None)
     streams = (stream_of(_RULES, first, interval),)
-    # A jump that a log would show as another start is one run here: steps of a file do not begin anew.
+    # Steps of event files never start over, so unlike in a text log a jump is not a new attempt.
     ordered = [row._replace(attempt=0) for row in rows]
     yield from batched(header, streams, _records(ordered, values, header, interval))
 
@@ -83,7 +83,7 @@ def _values(file: Path) -> Iterator[_Value]:
 
 
 def _marks(scales: list[_Value]) -> list[LogMark]:
-    """Of the first tag; counted in samples, as DeepSpeed does, its steps have a common divisor."""
+    """Marks of the first tag. If it counts samples, as DeepSpeed's does, divide by the steps' common divisor."""
     mine = [each for each in scales if each.tag == scales[0].tag]
     steps = sorted({each.step: each for each in mine}.values(), key=lambda each: each.step)
     sampled = bool(mine) and "samples" in mine[0].tag.lower()

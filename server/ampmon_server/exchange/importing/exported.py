@@ -1,7 +1,6 @@
-"""Reads the files of `ampmon export` back: Parquet, Arrow or JSON lines, into the records that they were made of.
+"""Reads files of `ampmon export` (Parquet, Arrow or JSON lines) back into the records they were made from.
 
-Every row of the lowest rank comes back as it was. What an export does not hold stays out: activations, and what the
-run was configured with.
+Every row of the lowest rank comes back unchanged. An export holds no activations and no configuration of the run.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _READ = 4096
 
 
 class NotAnExport(Exception):
-    """The files are not those of an export; the message says why."""
+    """The files are not an export. The message says why."""
 
 
 def tables_of(paths: Sequence[Path]) -> Files:
-    """Which table each file holds. Raises NotAnExport, also where there are no updates."""
+    """Return the file of each table. Raises NotAnExport, also if no file holds the updates."""
     found: dict[Table, Path] = {}
     for path in paths:
         names = set(next(iter(_rows(path)), {}))
@@ -66,7 +65,7 @@ def _rows(path: Path) -> Iterator[Row]:
 
 @dataclass
 class _Scaler:
-    """What its rows say of a scaler: its policy, and its parameters in the order in which they come."""
+    """What the rows show about a scaler: its policy, and its parameters in order of appearance."""
 
     name: str
     init_scale: float
@@ -85,7 +84,7 @@ class _Scaler:
         self.tracker = row["growth_tracker"]
 
     def place(self, name: str) -> int:
-        """The index of a parameter; of one that no sample has, nothing but the name is known."""
+        """Return the index of a parameter. If no sample has it, register it by its name alone."""
         self.parameters.setdefault(name, wire.Parameter(name, (), "unknown"))
         return list(self.parameters).index(name)
 
@@ -105,7 +104,7 @@ class _Scaler:
 
 
 class Exported:
-    """A run in files. Reads them twice; of skips and events it holds all rows, of the others a few at a time."""
+    """A run in files. Reads them twice. Holds all skips and events in memory, but only a few of the other rows."""
 
     def __init__(self, files: Files, name: str, project: str) -> None:
         self._files = files
@@ -130,7 +129,7 @@ class Exported:
                 self._scalers[row["scaler"]].place(culprit["parameter"])
 
     def batches(self) -> Iterator[wire.Batch]:
-        """What is to be sent, start by start."""
+        """Yield the batches to send, attempt by attempt."""
         for records in (self._updates(), self._logged(), self._happened()):
             for attempt, group in groupby(records, key=lambda each: each[0]):
                 streams = tuple(each.header for each in self._scalers.values())
@@ -157,7 +156,7 @@ class Exported:
         return _rows(self._files[table]) if table in self._files else iter(())
 
     def _samples(self) -> Iterator[Row]:
-        """Those of the first rank of each scaler that has any."""
+        """The samples of the first rank seen of each scaler."""
         ranks: dict[str, int] = {}
         for row in self._of("samples"):
             if ranks.setdefault(row["scaler"], row["rank"]) == row["rank"]:
@@ -265,7 +264,7 @@ class Exported:
         for row in self._events:
             step, attempt = row["step"], row["attempt"]
             if attempt not in self._starts:
-                continue  # its updates were done over
+                continue  # a later attempt redid all updates of this one
             yield (
                 attempt,
                 wire.Event(
@@ -283,7 +282,7 @@ class Exported:
 
 
 class _Seqs:
-    """Numbers records of each stream and start, around those that events have already."""
+    """Assigns record numbers in each stream and attempt, and skips those that events already have."""
 
     def __init__(self, taken: set[tuple[str, int, int]]) -> None:
         self._taken = taken

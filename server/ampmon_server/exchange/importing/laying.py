@@ -1,8 +1,8 @@
-"""Lays out updates between the lines of a log: as many as it counts, with the skips and growths that it names.
+"""Reconstructs the updates between the lines of a log: as many as it counts, with the skips and growths it names.
 
-A log names some updates only. Skips whose step it does not name are spread over those between two lines, by their
-times where it has them; skips on neighbouring lines follow one another. So a step may be off by as many updates as lie
-between two lines, while counts, scales and their order are the log's own.
+A log names only some updates. Skips without a step are spread over the updates between two lines, by their times if the
+log has them. Skips on neighbouring lines follow one another. So a step may be off by the number of updates between two
+lines, while counts, scales and their order are the log's own.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ampmon_server.exchange.importing.logs import LogMark, Rules
 
 
 APART = 10
-"""Where a log counts no steps, so many updates lie between two skips that are not on neighbouring lines."""
+"""Updates assumed between two skips that are not on neighbouring lines, if the log counts no steps."""
 SEEN = 3
-"""So many growths show after how many updates the scale grows."""
+"""Growths needed to tell after how many updates the scale grows."""
 NEAR = 0.75
 UPDATES_MAX = 20_000_000
 _LEAST = 2.0**-149
@@ -40,11 +40,11 @@ class Laid(NamedTuple):
 
 
 class TooLong(Exception):
-    """The log counts more updates than can be laid out."""
+    """The log counts more updates than `UPDATES_MAX`."""
 
 
 def lay_out(marks: Sequence[LogMark], rules: Rules) -> list[Laid]:
-    """The updates of a log, in order of step in each start. Raises TooLong."""
+    """Return the updates of a log, by attempt and then by step. Raises TooLong."""
     return _Laying(rules).all_of(marks)
 
 
@@ -56,7 +56,7 @@ class _Laying:
         self._scale: float | None = None
         self._first: float | None = None
         self._logged = 0
-        """The step of the last line that named one, as the log counts."""
+        """The step of the last line that named one, in the log's own count."""
         self._width = 1
         self._time: int | None = None
 
@@ -95,7 +95,7 @@ class _Laying:
         self._date(began, mark)
 
     def _counted(self, mark: LogMark, updates: int, listed: bool) -> list[LogMark]:
-        """Skips that a line counts, or that a scale which fell betrays, with no lines of their own."""
+        """Make marks of skips without lines of their own: those a line counts, or those a lower scale implies."""
         scale, after = self._scale, mark.scale
         if listed or scale is None or after is None or updates <= 0 or not scale > 0:
             return []
@@ -112,7 +112,8 @@ class _Laying:
             else LogMark(place + 1 + place // patience, scale=2 * scale, before=2 * scale)
             for place in range(others)
         ]
-        if not held:  # each time it grew, and was taken back by the last skip of those that its hysteresis let pass
+        if not held:
+            # Assume that the scale doubled before each group of `patience` skips, and the group's last skip halved it.
             for place in [*range(patience - 1, others, patience), others - 1]:
                 found[place] = found[place]._replace(scale=scale)
         for _ in range(falls):
@@ -124,7 +125,7 @@ class _Laying:
         return found
 
     def _gaps(self, skips: Sequence[LogMark], free: int, mark: LogMark) -> list[int]:
-        """So many updates that went through before each skip, and after the last."""
+        """How many updates succeeded before each skip, and after the last one."""
         times = [self._time, *(each.time for each in skips), mark.time]
         weights: list[float]
         if all(each is not None for each in times):
@@ -140,7 +141,7 @@ class _Laying:
         return [b - a for a, b in pairwise([0, *ends])]
 
     def _unstepped(self, skips: Sequence[LogMark]) -> None:
-        """Skips after which the log counts no step: a scale that grew in between shows how many updates there were."""
+        """Add skips after which the log counts no step. Growth of the scale between them shows how many updates ran."""
         before = None
         began = len(self._rows)
         for skip in skips:
@@ -153,7 +154,7 @@ class _Laying:
         self._date(began, skips[-1])
 
     def _clean(self, updates: int, to: float | None) -> None:
-        """Updates that went through, while the scale came to ``to``."""
+        """Add updates without skips, over which the scale moves to ``to``."""
         grown = self._octaves(to)
         if grown >= 2 and to == self._first and updates < grown * self._rules.growth_interval:
             self._restart(self._step)
@@ -194,7 +195,7 @@ class _Laying:
         self._step, self._tracker = step, 0
 
     def _date(self, began: int, mark: LogMark) -> None:
-        """Give the updates since the line before times between its and this one's, and the last of them its loss."""
+        """Set times of the updates since the last line, spread evenly up to this line's. The last one gets its loss."""
         rows = self._rows[began:]
         if rows and mark.time is not None:
             start = mark.time if self._time is None else min(self._time, mark.time)
@@ -207,12 +208,12 @@ class _Laying:
 
 
 def growth_interval(marks: Sequence[LogMark], rows: Sequence[Laid], rules: Rules) -> int:
-    """The interval that the log states, else a shorter one than usual if the scale grew so; 0 where nobody can know it.
+    """The interval that the log states, or a shorter one if the scale grew faster. 0 if it cannot be known.
 
-    Between two prints of the scale it may have grown and been taken back, which a print of each update would show.
+    Between two printed scales the scale may have grown and backed off. Only a print at each update would show that.
     """
     seen = sorted(_intervals(rows))
-    if rules.is_stated:  # between two lines a growth may be laid out a little too early
+    if rules.is_stated:  # a growth between two lines may be placed a little too early
         near = [each for each in seen if each >= NEAR * rules.growth_interval]
         return min([rules.growth_interval, *near])
     if len(seen) >= SEEN:
@@ -222,7 +223,7 @@ def growth_interval(marks: Sequence[LogMark], rows: Sequence[Laid], rules: Rules
 
 
 def _intervals(rows: Sequence[Laid]) -> Iterator[int]:
-    """Updates from a growth or a skip to the growth that follows it."""
+    """The updates from each growth or skip to the next growth."""
     clean: int | None = None
     for row in rows:
         if row.event == "grow" and clean is not None:

@@ -1,6 +1,6 @@
-"""Reads what text logs say of a loss scale: lines of DeepSpeed, Megatron-LM, fairseq and Apex, and prints.
+"""Reads the loss scale from text logs of DeepSpeed, Megatron-LM, fairseq and Apex, and from prints.
 
-Each reader knows the lines that its framework writes; what became of the updates in between is `laying`'s to say.
+Each reader parses the lines of one framework. `laying` reconstructs the updates between them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeAlias
 class LogMark(NamedTuple):
     """What one line says.
 
-    ``step`` is how many updates were done, ``scale`` the one in force from then on. A line about a single skip has no
-    step, ``skipped`` 1 and the scale ``before``; another has how many were skipped since the line before, None where
-    it does not say. Times are microseconds since the epoch.
+    ``step`` is how many updates were done, and ``scale`` the scale from then on. A line about a single skip has no
+    step, ``skipped`` 1, and the earlier scale in ``before``. On other lines ``skipped`` counts the skips since the last
+    such line, or is None if the line does not say. Times are in microseconds since the epoch.
     """
 
     line: int
@@ -34,7 +34,7 @@ class LogMark(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """How a framework moves its scale, where its log does not say otherwise."""
+    """How a framework moves its scale, unless its log says otherwise."""
 
     scaler: str
     device: str = "none"
@@ -42,11 +42,11 @@ class Rules(NamedTuple):
     hysteresis: int = 1
     min_scale: float = 0.0
     is_stated: bool = False
-    """Whether the interval is the log's own word."""
+    """Whether the log itself states the interval."""
 
 
 class Log(NamedTuple):
-    """A log that was read: whose it is, by which rules, and its marks."""
+    """A parsed log: its framework, the rules of its scaler, and its marks."""
 
     framework: str
     rules: Rules
@@ -54,7 +54,7 @@ class Log(NamedTuple):
 
 
 class NoScale(Exception):
-    """The log says nothing of a loss scale, or nothing that can be judged; the message says what was looked for."""
+    """The log contains no loss scale, or none worth importing. The message says what was looked for."""
 
 
 Lines: TypeAlias = Iterable[tuple[int, str]]
@@ -68,7 +68,7 @@ _LOSS = re.compile(rf"\bloss\b[\"']?[\s:=]*{_NUMBER}", re.IGNORECASE)
 
 
 def _time(line: str) -> int | None:
-    """When a line was written, by a clock whose zone nobody knows."""
+    """The time of a line. Logs name no time zone, so UTC is assumed."""
     found = _TIME.search(line)
     if found is None:
         return None
@@ -136,7 +136,7 @@ _FAIRSEQ_LOSS = re.compile(_FAIRSEQ_FIELD.format(r"\bloss") + _NUMBER)
 
 
 def _fairseq(lines: Lines) -> Iterator[LogMark]:
-    """`num_updates` counts those that went through."""
+    """Read fairseq. Its `num_updates` counts only updates that were not skipped."""
     skips = 0
     for number, line in lines:
         if found := _FAIRSEQ.search(line) or _FAIRSEQ_AMP.search(line):
@@ -178,7 +178,7 @@ def _apex(lines: Lines) -> Iterator[LogMark]:
             yield LogMark(number, step, time=_time(line), loss=_loss(line))
 
 
-# `scaler.get_scale()` as people print it: by name, or alone on its line
+# `scaler.get_scale()` as users print it: after its name, or alone on its line
 _SCALE = re.compile(
     rf"\b(?:\w*[_ ])?scale(?:r)?\b(?:\.get_scale\(\))?[\"']?[\s:=]+{_NUMBER}", re.IGNORECASE
 )
@@ -210,7 +210,7 @@ _MEANS = {"hysteresis": "hysteresis", "delayed_shift": "hysteresis"}
 
 
 def read_log(path: Path, framework: str | None = None) -> Log:
-    """What a log says, read as that of the first framework whose lines are in it. Raises NoScale and OSError."""
+    """Read a log as that of the first framework whose lines it contains. Raises NoScale and OSError."""
     for name in (framework,) if framework else FRAMEWORKS:
         reader, rules = _READERS[name]
         marks = list(reader(_lines(path)))
@@ -230,7 +230,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """Rules that the log itself states, as a framework prints its configuration."""
+    """The rules that the log states, in the configuration that its framework prints."""
     found: dict[str, Any] = {}
     for _, line in _lines(path):
         if "scale" in line or "hysteresis" in line:

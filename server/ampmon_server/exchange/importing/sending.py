@@ -1,4 +1,4 @@
-"""Makes batches of what was read from files, and sends them to a server: a new run each time."""
+"""Builds batches from what was read from files, and sends them to a server, each time as a new run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STREAM = "default"
 
 
 def send(url: str, token: str, batches: Iterable[wire.Batch]) -> int:
-    """Send batches to a server, one after another; how many records they held. Raises AmpmonError."""
+    """Send batches to a server, one after another. Return the number of records. Raises AmpmonError."""
     transport, records = HttpTransport(url, token=token), 0
     try:
         for batch in batches:
@@ -33,7 +33,7 @@ def send(url: str, token: str, batches: Iterable[wire.Batch]) -> int:
 
 
 def log_batches(log: Log, name: str, project: str, now: int | None = None) -> Iterator[wire.Batch]:
-    """The batches of a log: a run that has ended. Raises TooLong."""
+    """Yield the batches of a log, as a run that has ended. Raises TooLong."""
     rows = lay_out(log.marks, log.rules)
     run_id, ended = uuid4(), time.time_ns() // 1000 if now is None else now
     interval = growth_interval(log.marks, rows, log.rules)
@@ -55,7 +55,7 @@ def batched(
     streams: Sequence[wire.StreamHeader],
     records: Iterable[wire.Record],
 ) -> Iterator[wire.Batch]:
-    """Records of an attempt, a few thousand in each batch."""
+    """Yield the records of an attempt in batches of `RECORDS`."""
     rest = iter(records)
     while some := tuple(islice(rest, RECORDS)):
         yield wire.Batch(
@@ -68,7 +68,7 @@ def batched(
 
 
 def owner() -> str:
-    """Whoever imports, as the system knows them."""
+    """The system's name of the user who imports, or `unknown`."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # no such user
@@ -78,7 +78,7 @@ def owner() -> str:
 def header_of(
     run_id: UUID, name: str, project: str, resume_step: int | None, started: int
 ) -> wire.AttemptHeader:
-    """A start of an imported run."""
+    """The header of one attempt of an imported run."""
     return wire.AttemptHeader(
         run_id=run_id,
         attempt_id=uuid4(),
@@ -92,7 +92,7 @@ def header_of(
 
 
 def stream_of(rules: Rules, first: Laid, interval: int) -> wire.StreamHeader:
-    """The scaler of a log, as `ampmon.Policy` would describe it."""
+    """The stream header of a log's scaler, described as `ampmon.Policy` would describe it."""
     more = f"(hysteresis={rules.hysteresis}, min_scale={rules.min_scale:g})"
     plain = rules.hysteresis == 1 and not rules.min_scale
     return wire.StreamHeader(
@@ -107,8 +107,8 @@ def stream_of(rules: Rules, first: Laid, interval: int) -> wire.StreamHeader:
 def updates(
     rows: Sequence[Laid], origin: int, header: wire.AttemptHeader, interval: int
 ) -> Iterator[wire.Record]:
-    """The records of updates that were laid out, and of the losses beside them."""
-    # How near the scale is to its next growth is a guess: it is never said to be past it.
+    """Yield the records of laid out updates, and of their losses."""
+    # The growth tracker is a guess, so keep it below the interval.
     seq, most = 0, max(interval - 1, 0)
     for row in rows:
         ordinal, at = row.step - origin, row.time or header.started
@@ -133,7 +133,7 @@ def updates(
 
 
 def scalar(stream: str, seq: int, ordinal: int, at: int, name: str, value: float) -> wire.Scalars:
-    """One value; what is not finite as its kind."""
+    """A record of one value. A value that is not finite is stored as its kind."""
     if math.isfinite(value):
         return wire.Scalars(stream=stream, seq=seq, ordinal=ordinal, time=at, values={name: value})
     kind: wire.NonFinite = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
@@ -143,5 +143,5 @@ def scalar(stream: str, seq: int, ordinal: int, at: int, name: str, value: float
 
 
 def name_of(path: Path) -> str:
-    """A file's name as a run's."""
+    """Turn a file's name into a run's name."""
     return "".join(each if each.isprintable() else "-" for each in path.stem)[:256] or "log"

@@ -1,4 +1,4 @@
-"""Who may come in, and for what: tokens, one-time links, cookies, sessions in memory; the guard before every route."""
+"""Access control: tokens, one-time links, cookies, page sessions, and the guard in front of every route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The access that each route needs: named on its endpoint, and `admin` where an endpoint names none."""
+"""The access that each route needs: declared on its endpoint, and `admin` if an endpoint declares none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ampmon_server.http.auth.caller import Scope
 
 
 Access: TypeAlias = Literal[Scope, "token", "page", "public"]
-"""A scope; or any `token`; `public`: no token; `page`: `read`, and `public` where other sites may frame the page."""
+"""A scope, any `token`, or `public` for none. `page` is `read`, but `public` if other sites may frame the page."""
 
 SCOPE_OF: Mapping[Access, Scope | None] = {
     "ingest": "ingest",
@@ -23,16 +23,16 @@ SCOPE_OF: Mapping[Access, Scope | None] = {
     "token": None,
     "public": None,
 }
-"""The scope that a token needs; None where every token will do."""
+"""The scope that a token needs; None if the access needs no scope."""
 
 _ACCESS = "ampmon_access"
-# U+2028 and U+2029 are line breaks too, to some.
+# Some programs take U+2028 and U+2029 for line breaks.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 
 def requires(access: Access) -> Callable[[_Endpoint], _Endpoint]:
-    """Name the access that a route needs. Stands below the route's own decorator."""
+    """Declare the access that a route needs. Place it below the route's own decorator."""
 
     def named(endpoint: _Endpoint) -> _Endpoint:
         setattr(endpoint, _ACCESS, access)
@@ -42,27 +42,27 @@ def requires(access: Access) -> Callable[[_Endpoint], _Endpoint]:
 
 
 def named_access(route: BaseRoute) -> Access | None:
-    """The access that a route names; None where it names none."""
+    """The access that a route declares; None if it declares none."""
     return getattr(getattr(route, "endpoint", None), _ACCESS, None)
 
 
 def required_access(route: BaseRoute) -> Access:
-    """The access that a route needs."""
+    """The access that a route declares, else `admin`."""
     return named_access(route) or "admin"
 
 
 def is_plain(path: str) -> bool:
-    """Whether a path holds no control characters: the end of a route's pattern also matches before a line break."""
+    """Whether a path has no control characters. The end of a route's pattern also matches before a line break."""
     return _CONTROL.search(path) is None
 
 
 def find_route(routes: Iterable[BaseRoute], request: Request) -> BaseRoute | None:
-    """The route that answers a request, found as the router finds it; None for a 404 or a 405."""
+    """The route that the router will choose for a request; None for a 404 or a 405."""
     return next((each for each in routes if each.matches(request)[0] is Match.FULL), None)
 
 
 def methods(routes: Iterable[BaseRoute], request: Request) -> list[str]:
-    """The methods that there are for a request's path: those of all routes with the template that matches first."""
+    """The methods that a request's path allows: those of all routes with the template that matches first."""
     matching = [each for each in routes if each.matches(request)[0] is not Match.NONE]
     of_one = [
         each

@@ -1,4 +1,4 @@
-"""Who calls, and what they may do: of a token, whichever way it came."""
+"""The caller of a request and what it may do, however it authenticated."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ Scope = Literal["ingest", "read", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 OWN = "own"
-"""The id of the data directory's own token; those of others are hexadecimal."""
+"""The id of the data directory's own token. Other tokens have hexadecimal ids."""
 
 ELSEWHERE = "user:"
-"""What the id begins with of a person for whom a proxy vouches; their name follows."""
+"""The prefix of the id of a user whom a proxy authenticated; the user's name follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What a request may do. ``owner``: of the runs that it starts; None where their records say that.
+    """The caller of a request. ``owner`` owns the runs that it starts; if None, their records name the owner.
 
-    ``projects`` are those that it sees and writes; None for all. ``token_id`` is of the token that it came with,
-    ``session`` the cookie or session that was made with that token, where one came instead.
+    ``projects`` are those that it sees and writes; None for all. ``token_id`` identifies its token. ``session`` is the
+    cookie or page session made with that token, if the request carried one instead.
     """
 
     owner: str | None
@@ -32,7 +32,7 @@ class Caller:
 
     @property
     def signed_in_elsewhere(self) -> bool:
-        """Whether a proxy vouches for them: they have no token."""
+        """Whether a proxy authenticated the caller, who has no token."""
         return self.token_id.startswith(ELSEWHERE)
 
     def may(self, scope: Scope) -> bool:
@@ -43,4 +43,4 @@ class Caller:
 
 
 OPERATOR = Caller(None, frozenset(SCOPES), None, OWN)
-"""Whoever has the data directory's own token."""
+"""The caller with the data directory's own token."""

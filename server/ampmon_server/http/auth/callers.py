@@ -1,4 +1,4 @@
-"""Finds out who calls: by a token, by the session that a page holds, or by a cookie."""
+"""Identifies the caller of a request by a token, a page session or a cookie."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ampmon_server.store import Token
 
 
 class Callers:
-    """Everyone whom this server knows. What is unknown, expired, revoked or damaged is None alike; may raise Busy."""
+    """Finds callers; None for credentials that are unknown, expired, revoked or damaged. May raise Busy."""
 
     def __init__(self, keys: Keys, tokens: Tokens, sessions: Sessions, settings: Settings) -> None:
         self._keys = keys
@@ -24,20 +24,20 @@ class Callers:
         self._settings = settings
 
     async def with_key(self, given: str) -> Caller | None:
-        """Who has this token, or this page's session."""
-        if given.startswith(PREFIX):  # first, for a session costs a signature to refuse
+        """The caller with this token or page session."""
+        if given.startswith(PREFIX):  # first, because rejecting a session costs a signature
             return await self.with_token(given)
         holder = self._keys.session_holder(given)
         return await (self.with_token(given) if holder is None else self._held(given, holder))
 
     async def with_token(self, given: str) -> Caller | None:
-        """Who has this token."""
+        """The caller with this token."""
         if self._keys.is_token(given):
             return OPERATOR
         return _caller(await self._tokens.with_secret(given))
 
     def signed_in_elsewhere(self, name: str) -> Caller | None:
-        """The person of this name, for whom a proxy vouches; None where none may, or for no name."""
+        """The user of this name, whom a proxy authenticated; None if no proxy may do that, or for an empty name."""
         settings = self._settings
         if settings.user_header is None or not name:
             return None
@@ -45,27 +45,27 @@ class Callers:
         return Caller(name, frozenset(settings.user_scopes), projects, f"{ELSEWHERE}{name}")
 
     async def with_cookie(self, headers: Headers) -> Caller | None:
-        """Whose cookie a request carries."""
+        """The caller whose cookie a request carries."""
         pairs = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))
         given = {name: value for name, _, value in pairs}.get(self._keys.cookie_name)
         holder = None if given is None else self._keys.cookie_holder(given)
         return None if given is None or holder is None else await self._held(given, holder)
 
     async def _held(self, session: str, holder: str) -> Caller | None:
-        """Who holds a session whose signature is good; None where it was signed out."""
+        """The holder of a session with a valid signature; None if it was signed out or its token is not valid."""
         if await self._sessions.is_revoked(session):
             return None
         caller = await self.with_id(holder)
         return None if caller is None else replace(caller, session=session)
 
     async def is_known(self, caller: Caller) -> bool:
-        """Whether a caller of before may still come in."""
+        """Whether a caller who was identified earlier still has access."""
         if caller.session is not None and await self._sessions.is_revoked(caller.session):
             return False
         return await self.with_id(caller.token_id) is not None
 
     async def with_id(self, token_id: str) -> Caller | None:
-        """Who has the token with this id."""
+        """The caller whose token has this id."""
         if token_id == OWN:
             return OPERATOR
         if token_id.startswith(ELSEWHERE):

@@ -1,7 +1,7 @@
-"""The guard: ASGI middleware that lets nothing through to any route, present or future, without token or session.
+"""The guard: ASGI middleware that rejects requests without a valid token or session, also for routes added later.
 
-The request's state then holds the `caller`. The guard also puts the security headers on every answer and turns what
-nobody caught into a problem document. It knows no path: each route names the access that it needs (`auth.access`).
+It stores the `caller` in the request's state, adds the security headers to every response, and turns uncaught
+exceptions into problem documents. It knows no paths: each route declares the access that it needs (`auth.access`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from ampmon_server.store import Busy
 _HOST = re.compile(r"(?P<name>\[[^][/?#@]*\]|[^][:/?#@\\,\s]+)(:\d{0,5})?", re.ASCII)
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 STRANGERS_PER_S, STRANGERS_BURST = 50.0, 200.0
-"""So many strangers are answered a second: an answer takes its time whatever it says, and whoever asks again only once
-it has come is slowed down, so that others keep theirs. What an open route grants is at once."""
+"""How many requests without a known caller are rejected per second, and in a burst. Each rejection takes server time.
+Further ones are delayed, which slows clients that wait for the answer. Open routes are not delayed if they succeed."""
 STRANGERS_WAIT_S = 1.0
 _log = logging.getLogger(__name__)
 
 
 class Known(Protocol):
-    """What the guard asks of an open server."""
+    """The parts of an open server that the guard uses."""
 
     @property
     def callers(self) -> Callers: ...
@@ -51,7 +51,7 @@ class Known(Protocol):
 
 
 class Guard:
-    """Denies by default. ``known`` gives who is known, and how much they may ask for, once the server is open."""
+    """Denies by default. ``known`` returns the server's callers and their limits once the server is open."""
 
     def __init__(self, app: ASGIApp, known: Callable[[], Known], settings: Settings) -> None:
         self._app = app
@@ -68,11 +68,11 @@ class Guard:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
             await self._http(scope, receive, Sealed(self._in_turn(scope, send), self._headers))
-        else:  # no route speaks anything else
+        else:  # no route handles other protocols
             await send({"type": "websocket.close", "code": 1008})
 
     async def _http(self, scope: Scope, receive: Receive, send: Sealed) -> None:
-        # FastAPI reads all cookies, and older Pythons take the square of a quoted one's length: ours has no quotes.
+        # FastAPI parses all cookies, and older Pythons need quadratic time for a quoted one. Ours has no quotes.
         scope["headers"] = [
             (name, value.replace(b'"', b"") if name == b"cookie" else value)
             for name, value in scope["headers"]
@@ -92,7 +92,7 @@ class Guard:
             await answer(scope, receive, send)
 
     def _in_turn(self, scope: Scope, send: Send) -> Send:
-        """A send for which a stranger who is refused stands in line, whoever refuses them."""
+        """Return a send that delays 4xx responses to requests without a known caller, whichever code sends them."""
 
         async def sent(message: Message) -> None:
             refused = message["type"] == "http.response.start" and 400 <= message["status"] < 500
@@ -103,7 +103,7 @@ class Guard:
         return sent
 
     async def _refusal(self, scope: Scope) -> Response | None:
-        """The answer to who may not come in; None for who may."""
+        """The response that rejects a request; None if it may proceed."""
         headers = Headers(scope=scope)
         if (refusal := self._proxies.heed(scope)) is not None:
             return refusal
@@ -121,7 +121,7 @@ class Guard:
             return problem(429, str(error), headers={"Retry-After": str(error.wait_s)})
 
     def _is_public(self, route: BaseRoute) -> bool:
-        """Whether a route needs no token: in a frame of another site a browser sends no cookie."""
+        """Whether a route needs no token. A framed page needs none: in another site's frame browsers send no cookie."""
         access = required_access(route)
         return access == "public" or (access == "page" and self._framed)
 
@@ -135,7 +135,7 @@ class Guard:
     async def _unless_known(
         self, scope: Scope, headers: Headers, route: BaseRoute | None
     ) -> Response | None:
-        """The answer to who is not known, or lacks a scope. Raises Busy and TooManyAttempts."""
+        """The response if the caller is unknown or lacks a scope, else None. Raises Busy and TooManyAttempts."""
         bearer = "authorization" in headers
         known = self._known()
         caller = await self._caller(known.callers, scope, headers)
@@ -158,7 +158,7 @@ async def _bearing(callers: Callers, authorization: str) -> Caller | None:
 
 
 def _unless_allowed(caller: Caller, access: Access) -> Response | None:
-    """The answer to a caller without the scope that a route needs."""
+    """The response if the caller lacks the scope that a route needs, else None."""
     scope = SCOPE_OF[access]
     if scope is None or caller.may(scope):
         return None
@@ -176,15 +176,15 @@ def _unknown(headers: Headers) -> Response:
 
 
 def _host_name(host: str) -> str | None:
-    """The name in a Host header, without its port; None where it holds anything else, which links would repeat."""
+    """The name in a Host header, without its port. None if the header holds anything else, which links would repeat."""
     found = _HOST.fullmatch(host)
     return None if found is None else found["name"].lower().removesuffix(".")
 
 
 def _unless_own(scope: Scope, headers: Headers) -> Response | None:
-    """The answer to a change that another site's page may have asked for; None where it is our own.
+    """The response to a change that another site's page may have requested; None if this server's page did.
 
-    What came over TLS is not for a page that did not: anybody on its way could have written that.
+    Over TLS, the page must have come over TLS too: anyone on its way could have altered it otherwise.
     """
     origin, host = headers.get("origin", ""), headers.get("host", "")
     schemes = ("https",) if scope["scheme"] == "https" else ("http", "https")

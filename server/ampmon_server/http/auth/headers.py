@@ -1,4 +1,4 @@
-"""The headers on every answer: what a browser may do with it, and who may show it in a frame."""
+"""The security headers of every response: what a browser may do with it, and which sites may frame it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.types import Message, Send
 
 
 def security_headers(frame_ancestors: Sequence[str] = ()) -> dict[str, str]:
-    """By name; ``frame_ancestors`` are origins as a Content-Security-Policy writes them."""
+    """The headers by name. ``frame_ancestors`` are origins in the syntax of a Content-Security-Policy."""
     ancestors = " ".join(frame_ancestors) or "'none'"
     headers = {
         # Plotly sets styles on elements, and draws heatmaps and downloads through data: and blob: images.
@@ -22,13 +22,13 @@ def security_headers(frame_ancestors: Sequence[str] = ()) -> dict[str, str]:
         "Cross-Origin-Opener-Policy": "same-origin",
         "Cross-Origin-Resource-Policy": "same-origin",
     }
-    if not frame_ancestors:  # it knows no origins, and would forbid those that the policy allows
+    if not frame_ancestors:  # it cannot name origins, and would forbid those that the policy allows
         headers["X-Frame-Options"] = "DENY"
     return headers
 
 
 class Sealed:
-    """A send that puts ``headers`` on, and knows whether an answer has begun."""
+    """A send that adds ``headers`` and records whether the response has begun."""
 
     def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
         self._send = send

@@ -1,4 +1,4 @@
-"""The token: a file in the data directory, made once, or one that several servers share; what is proven with it."""
+"""The server's own token, from the data directory or a file that several servers share, and what it signs."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _TOKEN_CHARACTERS_MIN = 43
 
 
 class KeyProblem(Exception):
-    """The token cannot be read or made; the message says what to do."""
+    """The token cannot be read or created. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Keys:
-    """What this server knows callers by. Never printed: it holds the token."""
+    """The server's own token, and the cookies and sessions that it signs. Never print it: it holds the token."""
 
     token: str
 
     @classmethod
     def load(cls, data_directory: Path, token_file: Path | None = None) -> Keys:
-        """The keys of a data directory, made if need be, readable by their owner only. Raises KeyProblem.
+        """Load the token of a data directory; create it if needed, readable by its owner only. Raises KeyProblem.
 
-        ``token_file`` holds the token instead, and is not made.
+        If given, ``token_file`` holds the token instead. It is never created.
         """
         try:
             private.directory(data_directory, "server")
@@ -54,7 +54,7 @@ class Keys:
 
     @property
     def server_id(self) -> str:
-        """What servers with the same token have in common, and no others."""
+        """An id that servers with the same token share, and no others."""
         return hmac.new(self.token.encode(), b"server id", hashlib.sha256).hexdigest()[:16]
 
     @property
@@ -63,28 +63,28 @@ class Keys:
         return f"ampmon_{self.server_id}"
 
     def is_token(self, given: str) -> bool:
-        """Compared in constant time."""
+        """Compare in constant time."""
         return hmac.compare_digest(given.encode(), self.token.encode())
 
     def cookie(self, token_id: str = OWN, now: float | None = None) -> str:
-        """A cookie's value, for the holder of a token: good for a month, and as long as that is, over restarts too."""
+        """Return a cookie value for a token's holder, valid for 30 days while the token is, also after a restart."""
         return self._signed("cookie", token_id, COOKIE_SECONDS, now)
 
     def cookie_holder(self, given: str, now: float | None = None) -> str | None:
-        """The id of the token that a cookie's value was made for; None where it is not one of ours, or has expired."""
+        """The id of the token that a cookie's value was made for; None if it is not this server's or has expired."""
         return self._holder("cookie", given, now)
 
     def session(self, token_id: str = OWN, now: float | None = None) -> str:
-        """What a page that has no cookie holds in memory, and sends as a token: good for a week."""
+        """Return a session for a page without cookies, which holds it in memory and sends it as a token for a week."""
         return self._signed("session", token_id, SESSION_SECONDS, now)
 
     def session_holder(self, given: str, now: float | None = None) -> str | None:
-        """The same of a session."""
+        """The id of the token that a session was made for; None if it is not this server's or has expired."""
         return self._holder("session", given, now)
 
     def _signed(self, kind: str, token_id: str, seconds: float, now: float | None) -> str:
         end = int((time.time() if now is None else now) + seconds)
-        expiry = f"{end}-{secrets.token_hex(_NONCE_BYTES)}"  # each is another, to be revoked alone
+        expiry = f"{end}-{secrets.token_hex(_NONCE_BYTES)}"  # unique, so it can be revoked alone
         holder = [] if token_id == OWN else [token_id]
         return ".".join([expiry, *holder, self._signature(kind, token_id, expiry)])
 
@@ -98,7 +98,7 @@ class Keys:
         return token_id if end > (time.time() if now is None else now) else None
 
     def _signature(self, kind: str, token_id: str, expiry: str) -> str:
-        # No expiry makes the one message of the other: they differ in their second word.
+        # Messages with and without an id never collide, whatever the expiry: their second words differ.
         whose = "" if token_id == OWN else f" for {token_id}"
         message = f"{kind}{whose} of {self.server_id} until {expiry}"
         return hmac.new(self.token.encode(), message.encode(), hashlib.sha256).hexdigest()
@@ -124,7 +124,7 @@ def _shared(path: Path) -> str:
 
 
 def _kept(path: Path, fresh: str) -> str:
-    """What the file at ``path`` holds, or ``fresh``, put there whole or not at all, and never over another's."""
+    """Return the content of ``path``. If it is missing, write ``fresh``, atomically and never over another's file."""
     if not path.exists():
         draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""How much the holders of one token may ask of a server process: requests a second, and event streams at a time."""
+"""Limits per token in a server process: requests per second, and open event streams."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ampmon_server.settings import Settings
 
 
 BURST_S = 4.0
-"""What of a rate was not used so long may be made up for at once."""
+"""After a pause, requests worth this many seconds may come at once."""
 _RATES_MAX = 1024
 _STREAM_WAIT_S = 10.0
 
 
 class Limits:
-    """Raises TooManyAttempts if a limit is exceeded. For use from one thread. ``clock`` returns seconds."""
+    """Counts requests and streams. Raises TooManyAttempts beyond a limit. Not thread-safe. ``clock`` gives seconds."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -28,7 +28,7 @@ class Limits:
         self._rates: dict[str, Rate] = {}
         self._streams: Counter[str] = Counter()
         self.refused: Counter[str] = Counter({"requests": 0, "streams": 0})
-        """What was refused, by limit."""
+        """Rejected requests by limit."""
 
     def request(self, token_id: str) -> None:
         """Count a request with this token."""
@@ -45,7 +45,7 @@ class Limits:
 
     @contextmanager
     def stream(self, token_id: str) -> Iterator[None]:
-        """Hold an event stream open with this token."""
+        """Count an event stream as open with this token while the context lasts."""
         if (
             self._streams[token_id] >= self._streams_per_token_max
             or self._streams.total() >= self._streams_max

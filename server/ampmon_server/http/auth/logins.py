@@ -1,4 +1,4 @@
-"""One-time codes that bring a browser in: used up by the first who comes with one, at whichever server process."""
+"""One-time login codes. The first browser to send a code uses it up, at any server process."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ampmon_server.store import Store
 LOGIN_PATH = "/login"
 CODE_SECONDS = 600
 PRINTED_SECONDS = 30 * 24 * 3600
-"""How long the code that a server shows when it starts is good, if the server stays that long."""
+"""Lifetime of the code that a server prints when it starts; it ends earlier if the server stops."""
 WRONG_PER_S, WRONG_BURST = 2.0, 20.0
-"""So often a code may be wrong, for each costs a write; beyond that only codes that are listed are tried."""
+"""How many codes are tried per second, and in a burst: each costs a write. Beyond it, only listed codes are tried."""
 LISTED_S = 2.0
-"""So old the list of codes may be that are good."""
+"""Maximum age of the list of valid codes, in seconds."""
 
 
 class Logins:
-    """The codes that are still good: the store has their digests only. Safe to use from any thread; may raise Busy.
+    """Unexpired login codes. The store holds only their digests. Safe to use from any thread; may raise Busy.
 
-    ``clock`` gives the time of day, by which codes expire; ``monotonic`` measures how often wrong ones are tried.
+    ``clock`` gives the time of day, by which codes expire. ``monotonic`` measures how often codes are tried.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Logins:
         self._listed_until = 0.0
 
     def new(self, seconds: float = CODE_SECONDS, token_id: str = OWN) -> str:
-        """A code that is good once, for so many seconds, and lets in as the holder of that token."""
+        """Create a code that signs in once, within ``seconds``, as the holder of that token."""
         code = secrets.token_urlsafe(32)
         now = self._now()
         self._store.keep_login(digest_of(code), token_id, now + round(seconds * 1e6), now)
@@ -53,19 +53,19 @@ class Logins:
         return code
 
     def redeem(self, code: str) -> str | None:
-        """Use a code up; the id of its token, None where it was not good.
+        """Use up a code and return the id of its token, None if it is not valid.
 
-        Raises TooManyAttempts for one that is not listed in a flood of them; one that is listed is always tried, so
+        If many codes are tried, raises TooManyAttempts for one that is not listed. Listed codes are always tried, so
         wrong codes lock out nobody.
         """
-        # Looked up by digest, so the time it takes reveals nothing of a code.
+        # Looked up by digest, so the time it takes reveals nothing about a code.
         digest = digest_of(code)
         if not self._may_try(digest):
             raise TooManyAttempts("Too many wrong codes are being tried. Try again.", LISTED_S)
         return self._store.use_login(digest, self._now())
 
     def withdraw(self, code: str) -> None:
-        """Revoke a code: whoever made it may always, however many wrong ones are tried."""
+        """Revoke a code, however many wrong ones are being tried."""
         self._store.use_login(digest_of(code), self._now())
 
     def _may_try(self, digest: bytes) -> bool:
@@ -77,7 +77,7 @@ class Logins:
                 self._listed = self._store.logins(self._now())
             if digest not in self._listed:
                 return False
-            self._listed.remove(digest)  # it is used up now
+            self._listed.remove(digest)  # the caller uses it up
             return True
 
     def _now(self) -> int:

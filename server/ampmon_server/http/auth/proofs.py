@@ -1,4 +1,4 @@
-"""Shows clients that this server knows their tokens, before they send them: see `ampmon.transport.proof`."""
+"""Proves to clients that this server knows their token, before they send it: see `ampmon.transport.proof`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _HTTP_PORT = 80
 
 
 class Proofs:
-    """Proves the server's own token and those of its database, at addresses that are its own.
+    """Proves knowledge of the server's own token and those of its database, for the server's own addresses only.
 
-    Those are where a connection has arrived, and what ``named`` holds: names, with the port that is dialled where that
-    is another than the server's.
+    Those are the local address of a connection and the names in ``named``. A name includes the port that clients dial
+    if that differs from the server's.
     """
 
     def __init__(self, keys: Keys, tokens: Tokens, named: Sequence[str]) -> None:
@@ -29,7 +29,7 @@ class Proofs:
         self._named = frozenset(each.lower() for each in named)
 
     def is_own(self, address: str, server: tuple[str, int | None] | None) -> bool:
-        """Whether who dialled ``address`` has come to this server, at its end ``server`` of the connection."""
+        """Whether ``address``, which a client dialled, is this server's. ``server`` is this end of the connection."""
         if server is None or server[1] is None:
             return address in self._named
         host, port = _plain(server[0]), server[1]
@@ -41,7 +41,7 @@ class Proofs:
         )
 
     async def prove(self, nonce: str, token_id: str, address: str) -> str:
-        """The proof for the token with this id; of one that is not good, or never was, what looks like one.
+        """Return the proof for the token with this id. For an invalid or unknown id, return what looks like a proof.
 
         May raise Busy and TooManyAttempts.
         """
@@ -53,7 +53,7 @@ class Proofs:
 
 
 def _plain(host: str) -> str:
-    """An address as it stands in a URL; IPv4's plain, where a socket that takes both has it in IPv6."""
+    """An address as in a URL. A dual-stack socket's IPv4-mapped address becomes plain IPv4."""
     try:
         found = ipaddress.ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Proxies before the server, named by their addresses: who may connect, and whose word about a request counts."""
+"""Trusted proxies in front of the server, by address: which clients may connect, and which forwarded headers count."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ampmon_server.http.problems import problem
 
 
 _PROTO = "x-forwarded-proto"
-# Two headers in one, as some proxies join them, have a comma between them.
+# No comma: some proxies join two headers with one.
 _NAME = re.compile(r"[!-+\--~]([ -+\--~]{0,254}[!-+\--~])?", re.ASCII)
 
 
 class Proxies:
-    """Those at ``named``, addresses or networks; this machine's own programs are taken without being named.
+    """The proxies at ``named``, addresses or networks. This machine's own programs may connect without being named.
 
-    With none named whoever reaches the server may connect: it listens on the loopback interface, or speaks TLS itself.
+    If none is named, any client may connect: the server then listens on the loopback interface or uses TLS itself.
     """
 
     def __init__(self, named: Sequence[str], user_header: str | None = None) -> None:
@@ -29,7 +29,7 @@ class Proxies:
         self._user_header = user_header
 
     def admits(self, address: str | None) -> bool:
-        """Whether a connection from this address is taken; None for a socket that has none."""
+        """Whether to accept a connection from this address; None for a socket without an address."""
         return not self._named or self._is_named(address) or _is_loopback(address)
 
     def _is_named(self, address: str | None) -> bool:
@@ -37,9 +37,9 @@ class Proxies:
         return found is not None and any(found in each for each in self._named)
 
     def user(self, scope: Scope, headers: Headers) -> str | None:
-        """Who a proxy says has signed in there: "" where it says so in no way that can be meant, None for nobody.
+        """The user that a proxy names as signed in there: None if it names nobody, "" if its header is invalid.
 
-        Of anybody but a proxy that was named it is not heard: this machine's own programs have to be named for it, too.
+        Only the header of a named proxy counts. This machine's own programs must be named for that, too.
         """
         if self._user_header is None or not self._is_named(_peer(scope)):
             return None
@@ -49,7 +49,10 @@ class Proxies:
         return names[0] if len(names) == 1 and _NAME.fullmatch(names[0]) else ""
 
     def heed(self, scope: Scope) -> Response | None:
-        """Let a request have the scheme under which it came to its proxy. The answer to one that came without TLS."""
+        """Set the request's scheme to that of the client's connection to its proxy.
+
+        Return an error response if proxies are named and the request reached its proxy without TLS, else None.
+        """
         peer, headers = _peer(scope), Headers(scope=scope)
         schemes = headers.getlist(_PROTO)
         if _is_loopback(peer) and not self._is_from_proxy(peer, headers):
@@ -58,7 +61,7 @@ class Proxies:
             return None
         if not self._named:
             return None
-        # How it came to the server says nothing of how it came to the proxy.
+        # The scheme between proxy and server says nothing about the scheme between client and proxy.
         scope["scheme"] = "https" if schemes == ["https"] and self._is_named(peer) else "http"
         if scope["scheme"] == "https":
             return None
@@ -67,7 +70,7 @@ class Proxies:
         )
 
     def _is_from_proxy(self, peer: str | None, headers: Headers) -> bool:
-        """Whether a request comes through a proxy that was named: other programs at its address add no such headers."""
+        """Whether a request comes through a named proxy. Other programs at its address do not add these headers."""
         added = _PROTO in headers or (
             self._user_header is not None and self._user_header in headers
         )

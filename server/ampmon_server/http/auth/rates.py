@@ -1,4 +1,4 @@
-"""How often something may be done: a bucket that fills at a steady rate, in memory, of this process alone."""
+"""A rate limiter: a bucket that fills at a steady rate, in the memory of this process alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class TooManyAttempts(Exception):
-    """It was tried too often of late; ``wait_s`` says when it is worth trying again."""
+    """A rate limit was exceeded; ``wait_s`` is the number of seconds until a retry can succeed."""
 
     def __init__(self, detail: str, wait_s: float) -> None:
         super().__init__(detail)
@@ -16,7 +16,7 @@ class TooManyAttempts(Exception):
 
 
 class Rate:
-    """So many a second, and ``burst`` at once after a rest. Not for several threads."""
+    """Allows ``per_s`` uses a second, and ``burst`` at once after a pause. Not thread-safe."""
 
     def __init__(
         self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic
@@ -25,12 +25,12 @@ class Rate:
         self._held, self._at = burst, clock()
 
     def take(self, detail: str) -> None:
-        """Do it once. Raises TooManyAttempts, with ``detail``, where that is too often."""
+        """Use it once. Raises TooManyAttempts with ``detail`` if that exceeds the rate."""
         if (wait_s := self.taken()) > 0:
             raise TooManyAttempts(detail, wait_s)
 
     def taken(self) -> float:
-        """Do it once, and 0; or in how many seconds it may be done."""
+        """Use it once and return 0, or return the seconds until it may be used."""
         self._fill()
         if self._held < 1:
             return (1 - self._held) / self._per_s
@@ -38,7 +38,7 @@ class Rate:
         return 0.0
 
     def turn(self, wait_max_s: float) -> float:
-        """Do it once, in so many seconds: those who come too often stand in line, and nobody longer than that."""
+        """Use it once and return the seconds to wait before, at most ``wait_max_s``. Uses beyond the rate queue up."""
         self._fill()
         self._held = max(self._held - 1, -wait_max_s * self._per_s)
         return max(-self._held / self._per_s, 0.0)

@@ -1,4 +1,4 @@
-"""Sessions that were signed out. Sessions are signed and not stored, so the store holds only those to refuse."""
+"""Revoked sessions. Sessions are signed and not stored, so the store holds only the revoked ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ampmon_server.store import Store
 
 
 class Sessions:
-    """Revokes sessions, in cookies or held by a page. Revoking is safe from any thread, asking from one event loop's.
+    """Revokes sessions, in cookies or held by a page. Call `revoke` from any thread, `is_revoked` from one event loop.
 
-    May raise Busy. ``clock`` gives the time of day; ``monotonic`` decides how long an answer of the store is believed.
+    May raise Busy. ``clock`` gives the time of day; ``monotonic`` decides how long a lookup is cached.
     """
 
     def __init__(
@@ -30,18 +30,18 @@ class Sessions:
         self._known: dict[str, tuple[float, bool]] = {}
 
     def revoke(self, session: str) -> None:
-        """Void a session: here at once, in other server processes within `KNOWN_S`. Blocks."""
+        """Revoke a session: here at once, in other server processes within `KNOWN_S`. Blocks."""
         now = round(self._clock() * 1e6)
-        # No session lasts longer.
+        # No session lasts longer than a cookie.
         self._store.revoke_session(digest_of(session), now + COOKIE_SECONDS * 1_000_000, now)
         remember(self._known, session, (self._monotonic() + KNOWN_S, True))
 
     async def is_revoked(self, session: str) -> bool:
-        """Whether a session, whose signature is good, was signed out."""
+        """Whether a session with a valid signature was revoked."""
         now = self._monotonic()
         until, revoked = self._known.get(session, (0.0, False))
         if now >= until:
-            if until:  # else each of many event streams of a session would ask at once
+            if until:  # else many event streams of a session would query at once
                 remember(self._known, session, (now + KNOWN_S, revoked))
             revoked = await asyncio.to_thread(self._store.is_session_revoked, digest_of(session))
             remember(self._known, session, (now + KNOWN_S, revoked))

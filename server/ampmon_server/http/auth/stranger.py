@@ -1,4 +1,4 @@
-"""What a browser shows of someone who is not known: why, and what to do. It needs no script and no other file."""
+"""The sign-in page for browsers that are not signed in. It needs no script and no other file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _WHAT_TO_DO = {
 
 
 def page(title: str) -> HTMLResponse:
-    """``title`` is `UNKNOWN` or `EXPIRED`."""
+    """Return the page, with status 401. ``title`` is `UNKNOWN` or `EXPIRED`."""
     return HTMLResponse(_written(title), 401)
 
 

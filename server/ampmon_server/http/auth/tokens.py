@@ -1,4 +1,4 @@
-"""The tokens that the database has, as they were a moment ago: a batch that comes in costs no question of its own."""
+"""The database's tokens, cached for a moment, so that not every batch costs a lookup."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ampmon_server.store import Store, StoreError, Token
 
 PREFIX = "ampmon_"
 KNOWN_S = 2.0
-"""So long a token, or that there is none, is believed: it is how soon a revocation acts in every server process."""
+"""How long a lookup is cached, with or without a result. A revocation takes effect everywhere within this time."""
 KNOWN_MAX = 1024
 UNKNOWN_PER_S, UNKNOWN_BURST = 50.0, 200.0
-"""So often the database is asked for tokens that were never seen: they may be guesses."""
+"""How many unseen tokens are looked up per second, and in a burst: they may be guesses."""
 NOTED_US = 60 * 1_000_000
-"""That a token was used is written once in so long."""
+"""Minimum time between two writes of a token's last use, in us."""
 
 _log = logging.getLogger(__name__)
 
 
 class Tokens:
-    """Makes tokens, finds them and revokes them. Safe to use from any thread, finding from one event loop's.
+    """Creates, finds and revokes tokens. Safe to use from any thread, but find tokens from one event loop only.
 
     May raise Busy and, for tokens that this process has not seen before, TooManyAttempts. ``clock`` gives the time of
-    day, by which tokens expire; ``monotonic`` decides how long a lookup is believed. Both return seconds.
+    day, by which tokens expire; ``monotonic`` decides how long a lookup is cached. Both return seconds.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Tokens:
         self._guesses = Rate(UNKNOWN_PER_S, UNKNOWN_BURST)
         self._all_until = 0.0
         self._noted: dict[bytes, int] = {}
-        # Threads of their own: those of the routes may all be drawing, and a note may wait for a writer.
+        # Own threads: those of the routes may all be busy drawing, and a note may wait for a writer.
         self._asking = ThreadPoolExecutor(2, thread_name_prefix="ampmon-tokens")
         self._noting = ThreadPoolExecutor(1, thread_name_prefix="ampmon-token-notes")
 
@@ -62,7 +62,10 @@ class Tokens:
         projects: Collection[str] | None = None,
         expires: int | None = None,
     ) -> tuple[str, Token]:
-        """A new token, and what is kept of it; ``expires`` in us since the epoch. Blocks; raises NameTaken."""
+        """Create a token; return its secret and stored form. ``expires`` in us since the epoch.
+
+        Blocks; raises NameTaken.
+        """
         secret = PREFIX + secrets.token_urlsafe(32)
         listed = None if projects is None else tuple(sorted(set(projects)))
         token = Token(digest_of(secret), name, owner, tuple(scopes), listed, self._now(), expires)
@@ -76,10 +79,10 @@ class Tokens:
             self._known.pop(token.id, None)
 
     async def with_secret(self, given: str) -> Token | None:
-        """The token itself, shown; None where it is not good."""
+        """The token with this secret, counted as used; None if it is not valid."""
         if not given.startswith(PREFIX):
             return None
-        # Looked up by digest, so the time it takes reveals nothing of a token.
+        # Looked up by digest, so the time it takes reveals nothing about a token.
         digest = digest_of(given)
         token = await self._good(id_of(digest))
         if token is None or not hmac.compare_digest(token.digest, digest):
@@ -87,7 +90,7 @@ class Tokens:
         return self._used(token)
 
     async def with_id(self, token_id: str, *, used: bool = True) -> Token | None:
-        """The token that a cookie or a code was made with; None where it is not good any more."""
+        """The token that a cookie or a code was made with; None if it is not valid. Counts it as used if ``used``."""
         token = await self._good(token_id)
         return None if token is None else self._used(token) if used else token
 
@@ -104,7 +107,7 @@ class Tokens:
         return token if token is not None and token.is_good(self._now()) else None
 
     async def _in_a_flood(self, token_id: str, wait_s: float) -> Token | None:
-        """A token that this process has not seen, among many that are guesses: all are read at once, now and then."""
+        """Find an unseen token during a flood of possible guesses: read all tokens at once, at most every `KNOWN_S`."""
         if self._monotonic() >= self._all_until:
             self._all_until = self._monotonic() + KNOWN_S
             await asyncio.get_running_loop().run_in_executor(self._asking, self._look_at_all)
@@ -125,7 +128,7 @@ class Tokens:
         if token is None:
             self._known.pop(token_id, None)
             remember(self._unknown, token_id, until)
-        else:  # apart from the others: however many those are, they push out none of these
+        else:  # in a cache of its own, so unknown tokens never evict known ones
             remember(self._known, token_id, (until, token))
         return token
 
@@ -140,14 +143,14 @@ class Tokens:
     def _note(self, digest: bytes, now: int) -> None:
         try:
             self._store.mark_token_used(digest, now)
-        except StoreError as error:  # nobody's request is to fail for it
+        except StoreError as error:  # no request should fail for it
             _log.warning("It is not noted that token %s was used: %s", id_of(digest), error)
 
     def _now(self) -> int:
         return round(self._clock() * 1e6)
 
     def close(self) -> None:
-        """Finish what is under way."""
+        """Finish the lookups and notes under way, and cancel those that wait."""
         for threads in (self._asking, self._noting):
             threads.shutdown(wait=True, cancel_futures=True)
 
@@ -156,7 +159,7 @@ Kept = TypeVar("Kept")
 
 
 def remember(among: dict[str, Kept], key: str, what: Kept) -> None:
-    """Put it last; of more than are to be kept the first go."""
+    """Store ``what`` under ``key`` as the newest entry, and drop the oldest ones beyond `KNOWN_MAX`."""
     among.pop(key, None)
     for oldest in list(among)[: max(len(among) - KNOWN_MAX + 1, 0)]:
         among.pop(oldest, None)

@@ -1,4 +1,4 @@
-"""The HTTP routes, by subject: each reads a request, asks the store or the figures, and shapes the answer. No SQL."""
+"""The HTTP routes by subject. Each reads a request, calls the store or the charts, and shapes the answer. No SQL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ampmon_server.http.routes import (
 
 
 def all_routes() -> list[BaseRoute]:
-    """Every route in one flat list, so that a test can walk them."""
+    """Return every route in one flat list, so that a test can walk them."""
     parts = (
         ingest,
         runs,

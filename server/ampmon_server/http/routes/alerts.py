@@ -1,4 +1,4 @@
-"""Alerts: how they stand, who has taken one upon themselves, what nobody is alerted of, and how targets do."""
+"""Alerts: their states, messages and acknowledgements, mutes, and the state of targets."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _BODY_BYTES_MAX = 4096
 LISTED_MAX = 1000
 MESSAGES = 100
 OPERATOR = "the operator"
-"""Who has the data directory's own token, which names nobody."""
+"""The name of a caller with the data directory's own token, which has no owner."""
 
 _RULE = r"[a-z0-9_]{1,64}"
 Rule = Annotated[str, Path(pattern=rf"^{_RULE}$")]
 
 
 class _WantedMute(msgspec.Struct, forbid_unknown_fields=True):
-    """A mute that is to be made: of a run, or of a project, or of all; of one rule or any; ``until`` null for ever."""
+    """A mute to create: of a run, a project or everything, and of one rule or all. ``until`` is null for forever."""
 
     run_id: UUID | None = None
     project: wire.Name | None = None
@@ -193,7 +193,7 @@ async def lift_mute(
 async def _check_mutes(
     service: Service, caller: Caller, run_id: UUID | None, project: str | None
 ) -> None:
-    """Raises NotAllowed for who may not mute it, NotFound for a run that they do not see."""
+    """Raise NotAllowed if the caller may not mute this, NotFound for a run that the caller does not see."""
     if run_id is not None:
         await check_own(service, caller, run_id)
     elif not caller.may("admin"):
@@ -203,7 +203,7 @@ async def _check_mutes(
 
 
 def standings_json(stand: Standings) -> list[dict[str, Any]]:
-    """The alerts of a run as its page shows them: each with the mute that holds for it, and with its deliveries."""
+    """Return a run's alerts as its page shows them, each with its active mute and its deliveries since it fired."""
     return [
         {
             **_alert(rule, alert, found),
@@ -236,7 +236,6 @@ def _alert(rule: str, alert: Alert, found: Found) -> dict[str, Any]:
 
 
 def mute_json(mute: Mute) -> Mapping[str, Any]:
-    """A mute in plain data."""
     return {
         "mute_id": str(mute.mute_id),
         "run_id": None if mute.run_id is None else str(mute.run_id),

@@ -1,6 +1,6 @@
-"""Answers that many routes give: JSON, tagged by a hash of its bytes, and files, tagged by their date and size.
+"""Responses of many routes: JSON with a hash of its bytes as ETag, and files with their date and size as ETag.
 
-Both are compressed for who takes that, in the thread of the request: a middleware would do it in the event loop's.
+Both are compressed if the client accepts it, in the request's thread. A middleware would do it in the event loop's.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ampmon_server.http.service import Service
 
 
 _COMPRESSED_FROM = 1024
-"""Bytes: less is one packet either way."""
+"""Bytes. A smaller body fits into one packet anyway."""
 _GZIP_LEVEL = 4
-"""Figures shrink to two fifths in a few ms; more takes twice as long for a tenth less."""
+"""Shrinks figures to two fifths in a few ms. A higher level takes twice as long to save a tenth more."""
 _ZSTD_LEVEL = 1
-"""Figures shrink as by gzip, in an eighth of its time; more saves nothing."""
+"""Shrinks figures as much as gzip, in an eighth of its time. A higher level saves nothing."""
 
 
 async def _service(request: Request) -> Service:
@@ -46,20 +46,20 @@ MetricsDependency = Annotated[Metrics, Depends(_metrics)]
 
 
 def takes(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """What a route whose body is this struct as JSON adds to its entry in the OpenAPI document."""
+    """Return the OpenAPI entry of a request body that is this struct as JSON."""
     _, schemas = msgspec.json.schema_components([kind], ref_template="{name}")
     (schema,) = schemas.values()
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def json_answer(value: object, *, status: int = 200) -> Response:
-    """JSON of plain data, dataclasses or arrays; what is not finite becomes null."""
+    """Return plain data, dataclasses or arrays as JSON. Numbers that are not finite become null."""
     body = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(body, status, media_type="application/json")
 
 
 def tagged_json(value: object, request: Request) -> Response:
-    """JSON with a hash of itself as ETag, or 304 where the client holds the same."""
+    """Return JSON with its hash as ETag, or 304 if the client has the same."""
     answer = json_answer(value)
     tag = f'"{hashlib.blake2b(answer.body, digest_size=16).hexdigest()}"'
     if _is_held(tag, request):
@@ -76,7 +76,7 @@ def tagged_json(value: object, request: Request) -> Response:
 
 
 def file_answer(path: Path, request: Request, cache: str = "no-cache") -> Response:
-    """A file, or 304 where the client holds it."""
+    """Return a file, or 304 if the client has it."""
     stat = path.stat()
     tag = f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"'
     if _is_held(tag, request):
@@ -92,7 +92,7 @@ def file_answer(path: Path, request: Request, cache: str = "no-cache") -> Respon
 def content_answer(
     content: bytes, kind: str, request: Request, cache: str = "no-cache"
 ) -> Response:
-    """A file that is held in memory, or 304 where the client holds it."""
+    """Return a file's content, held in memory, or 304 if the client has it."""
     tag = _tag_of(content)
     if _is_held(tag, request):
         return _held(tag, cache)
@@ -117,7 +117,7 @@ def _gzipped_content(content: bytes) -> bytes:
 
 @lru_cache(maxsize=128)
 def _gzipped_file(path: Path, _changed: int) -> bytes:
-    """One of the page's own files, of which there are a few dozen."""
+    """Compress one of the page's own files. There are a few dozen, so the cache holds all."""
     return gzip.compress(path.read_bytes(), mtime=0)
 
 
@@ -131,7 +131,7 @@ def _takes(encoding: str, request: Request) -> bool:
 
 
 def _tagged(answer: Response, tag: str) -> Response:
-    # Weak where it is compressed: the same content in other bytes.
+    # Weak if compressed: the same content in other bytes.
     answer.headers["ETag"] = f"W/{tag}" if "Content-Encoding" in answer.headers else tag
     answer.headers["Vary"] = "Accept-Encoding"
     return answer

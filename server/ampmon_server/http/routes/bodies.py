@@ -1,4 +1,4 @@
-"""Reads a body within its caps, and a small one of JSON into what it is to be; or says what is wrong with it."""
+"""Reads request bodies within limits of size and time, and decodes small JSON bodies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STATUS: Mapping[Reason, int] = {
 
 
 class BodyRefused(Exception):
-    """A body that is not taken: the ``reason``, and the ``answer`` that says so."""
+    """A body is rejected: the ``reason`` for the metrics, and the ``answer`` to send."""
 
     def __init__(self, reason: Reason, detail: str, field: str = "body") -> None:
         super().__init__(detail)
@@ -45,9 +45,9 @@ async def read(
     seconds_max: float,
     arrived: Callable[[int], object] = lambda size: None,
 ) -> bytes:
-    """The body, whole; ``arrived`` hears the size of each piece of it.
+    """Return the whole body. Calls ``arrived`` with the size of each chunk.
 
-    Raises Refused for one that says or turns out to be larger, that takes longer, or whose client goes away.
+    Raises BodyRefused if the body is larger or says so, if it takes longer, or if the client disconnects.
     """
     too_large = BodyRefused("too_large", f"A body holds at most {bytes_max} bytes.")
     announced = request.headers.get("content-length", "")
@@ -61,7 +61,7 @@ async def read(
                 if len(body) > bytes_max:
                     raise too_large
                 arrived(len(chunk))
-    except ClientDisconnect:  # nobody reads the answer
+    except ClientDisconnect:  # nobody reads this answer
         raise BodyRefused("gone", "The client went away.") from None
     except TimeoutError:
         raise BodyRefused("slow", "The body did not arrive in time.") from None
@@ -71,7 +71,7 @@ async def read(
 async def read_json(
     request: Request, service: Service, kind: type[T], bytes_max: int
 ) -> T | Response:
-    """The body as a ``kind``, or the answer to one that is none, is late, or holds more than ``bytes_max`` bytes."""
+    """Return the body as a ``kind``, or the error response if it is invalid, late or larger than ``bytes_max``."""
     try:
         body = await read(request, bytes_max, service.settings.body_seconds_max)
         return msgspec.json.decode(body, type=kind)

@@ -1,6 +1,6 @@
-"""What routes ask of whoever calls, whom the guard has put into the request's state: which runs they see and change.
+"""Dependencies that check which runs a caller may see and change. The guard stores the caller in the request's state.
 
-Every route of a run has `OF_RUN` among its dependencies; lists are given the caller's projects.
+Every route of a run depends on `OF_RUN`. Routes of lists pass the caller's projects on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ampmon_server.store import Belonging, NotFound
 
 
 class NotAllowed(Exception):
-    """Whoever calls is known, and may not do this; ``scope`` would allow it."""
+    """The caller is known but may not do this; ``scope`` would allow it."""
 
     def __init__(self, detail: str, scope: str) -> None:
         super().__init__(detail)
@@ -35,23 +35,23 @@ CallerDependency = Annotated[Caller, Depends(_caller)]
 
 
 async def _seen(run_id: UUID, caller: CallerDependency, service: ServiceDependency) -> None:
-    """Raises NotFound for a run of another project, as for one that is not there."""
+    """Raise NotFound for a run of a project that the caller does not see, as if it did not exist."""
     if caller.projects is not None:
         await to_thread.run_sync(_belonging, service, caller, run_id)
 
 
 OF_RUN = Depends(_seen)
-"""Lets in who may see the run; who sees all of them costs no question."""
+"""Rejects callers who may not see the run. Costs no query for a caller who sees all projects."""
 
 
 async def _own(run_id: UUID, caller: CallerDependency, service: ServiceDependency) -> None:
-    """Raises NotAllowed for a run of another owner, NotFound where the caller may not even see it."""
+    """Raise NotAllowed for a run of another owner, NotFound if the caller may not even see it."""
     if not caller.may("admin"):
         await check_own(service, caller, run_id)
 
 
 async def check_own(service: Service, caller: Caller, run_id: UUID) -> None:
-    """Raises NotAllowed where the caller may not change a run, NotFound where they may not even see it."""
+    """Raise NotAllowed if the caller may not change a run, NotFound if the caller may not even see it."""
     run = await to_thread.run_sync(_belonging, service, caller, run_id)
     if caller.may("admin") or run.owner == caller.owner:
         return
@@ -61,11 +61,11 @@ async def check_own(service: Service, caller: Caller, run_id: UUID) -> None:
 
 
 OF_OWN_RUN = Depends(_own)
-"""Lets in who may change the run. Stands after `OF_RUN`."""
+"""Rejects callers who may not change the run. List it after `OF_RUN`."""
 
 
 async def _over_all(caller: CallerDependency) -> None:
-    """Raises NotAllowed for whoever is kept to some projects: a token of theirs could open others."""
+    """Raise NotAllowed for a caller limited to some projects: a token that they make could open others."""
     if caller.projects is not None:
         raise NotAllowed("This needs a token with the scope `admin` over all projects.", "admin")
 
@@ -74,7 +74,7 @@ OVER_ALL = Depends(_over_all)
 
 
 def visible(service: Service, caller: Caller, run_ids: Sequence[UUID]) -> list[UUID | None]:
-    """The same ids, with None for each run that the caller may not see. Blocks."""
+    """Return the same ids, with None for each run that the caller may not see. Blocks."""
     if caller.projects is None:
         return list(run_ids)
     found: list[UUID | None] = []
@@ -96,5 +96,5 @@ def _belonging(service: Service, caller: Caller, run_id: UUID) -> Belonging:
 
 
 def _missing(run_id: UUID) -> NotFound:
-    """Of a run that is not there, and in the same words of one that is not to be seen."""
+    """The error for a missing run, and in the same words for one that the caller may not see."""
     return NotFound(f"There is no run {run_id}.")

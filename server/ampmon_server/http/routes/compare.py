@@ -1,4 +1,4 @@
-"""Several runs side by side: their charts on one axis, and tables of what differs and what came of them."""
+"""Several runs side by side: their charts on one axis, and tables of their configuration and results."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ By = Annotated[Reference, Depends(_reference)]
 def compare(runs: Runs, by: By, request: Request, service: ServiceDependency) -> Response:
     """Compare up to twenty runs: summaries (null for an unknown run), results and configuration.
 
-    ``baseline`` is one of them, by default the first with the tag ``baseline``. ``distances`` tells where what each run
-    logged under ``name``, by default its loss, [leaves the band of the baseline](methods.md#band-of-a-baseline).
+    ``baseline`` is one of them, by default the first with the tag ``baseline``. ``distances`` says where each run's
+    values of ``name``, by default its loss, [leave the band of the baseline](methods.md#band-of-a-baseline).
     """
     return tagged_json(comparing.compare(service.store, runs, by), request)
 

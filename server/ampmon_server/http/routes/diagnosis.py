@@ -1,4 +1,4 @@
-"""What is wrong with a run, judged anew from what is stored."""
+"""The diagnosis of a run, computed anew from the stored data."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def show_diagnosis(run_id: UUID, request: Request, service: ServiceDependency) -
     """Diagnose a run: its verdict, and its findings with their fixes, the worst first.
 
     ``notices`` are what to know before trusting the run: data that is missing, a monitor that failed. ``measurement``
-    is null if the script allows none; else when one was ``asked`` for that has not been made, and the ``rules`` that it
-    is about.
+    is null if the script allows none. Else ``asked`` is when a pending one was requested, or null, and ``rules`` are
+    the findings that it is about.
     """
     case = service.store.case(run_id)
     diagnosis = diagnose(case, service.settings.thresholds)

@@ -1,4 +1,4 @@
-"""A run's rows as a file of any length, which is sent as it is read."""
+"""A run's rows as a file of any length, streamed as it is read."""
 
 from __future__ import annotations
 

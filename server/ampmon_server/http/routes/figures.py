@@ -1,4 +1,4 @@
-"""A run's figures as Plotly draws them."""
+"""A run's figures as Plotly JSON."""
 
 from __future__ import annotations
 

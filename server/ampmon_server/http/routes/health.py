@@ -1,4 +1,4 @@
-"""Whether the server lives, whether it can do its work, and what it has done."""
+"""Health routes: liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def metrics(
     if service.settings.run_metrics:
         runs = CollectorRegistry()
         shown = RunMetrics(service.store, service.settings.run_metrics, caller.projects)
-        with suppress(StoreError):  # `ampmon_ready` says so
+        with suppress(StoreError):  # `ampmon_ready` reports it
             runs.register(shown)
             text += generate_latest(runs)
     return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)

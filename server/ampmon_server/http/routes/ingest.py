@@ -1,4 +1,4 @@
-"""Where records come in: reads and unpacks a body within its caps, hands the batch on, answers when it is stored."""
+"""Ingest: reads and decompresses a body within limits, queues the batch, and answers once it is stored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ router = APIRouter(prefix="/api/v1")
 _MSGPACK = {"application/msgpack", "application/x-msgpack", "application/vnd.msgpack"}
 _WINDOW_BYTES_MAX = 2**23
 _EASY_BYTES, _RATIO_MAX = 2**23, 100
-"""Beyond so many bytes a body may be compressed to a hundredth, not more: real samples are to a thirtieth at most."""
+"""A body may decompress to `_EASY_BYTES` plus 100 times its size. Real samples reach 30 times at most."""
 _GZIP = 16 + zlib.MAX_WBITS
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
 
@@ -47,7 +47,7 @@ _DESCRIBED = {
 
 
 class Sent(NamedTuple):
-    """A body as it came, and whose it is."""
+    """A request body as it arrived, and its sender."""
 
     body: bytes
     encoding: str
@@ -66,7 +66,7 @@ Stored: TypeAlias = tuple[Receipt, wire.Batch]
 @requires("ingest")
 async def ingest(request: Request) -> Response:
     """Store a batch of records: msgpack or JSON, plain, gzip or zstd. Answers once it is committed."""
-    # To have FastAPI find these three takes a tenth of the time that a small batch does.
+    # Not FastAPI dependencies: to resolve these three takes a tenth of the time of a small batch.
     service: Service = request.app.state.service
     metrics: Metrics = request.app.state.metrics
     caller: Caller = request.state.caller
@@ -107,7 +107,7 @@ def _is_json(request: Request) -> bool:
 
 
 def _store(service: Service, sent: Sequence[Sent]) -> list[Stored | Exception]:
-    """What came of each, in order. Raises Busy."""
+    """Decode and store bodies together, and return the outcome of each, in order. Raises Busy."""
     batches = [_batch(service, each) for each in sent]
     good = [
         (batch, each.sender)
@@ -125,16 +125,16 @@ def _stored(outcome: Outcome, batch: wire.Batch) -> Stored | Exception:
 
 
 def _batch(service: Service, sent: Sent) -> wire.Batch | Exception:
-    """The batch in a body, or why there is none."""
+    """Return the batch in a body, or the exception that decoding it raised."""
     try:
         body = unpacked(sent.body, sent.encoding, service.settings.decoded_bytes_max)
         return _decode(service, body, sent.json)
-    except Exception as error:  # of one, and no trouble to the others
+    except Exception as error:  # fails this body only, not the others
         return error
 
 
 def unpacked(body: bytes, encoding: str, bytes_max: int) -> bytes:
-    """The body without its compression; a bomb is not unpacked beyond the cap."""
+    """Decompress a body. Stops at the size limit, so a decompression bomb does no harm. Raises BodyRefused."""
     bytes_max = min(bytes_max, _EASY_BYTES + _RATIO_MAX * len(body))
     try:
         if encoding == "gzip":

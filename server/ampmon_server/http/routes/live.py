@@ -1,4 +1,4 @@
-"""One stream of news for the whole page: which runs have moved on, and to which version."""
+"""One stream of server-sent events for the whole page: which runs have advanced, and to which version."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ router = APIRouter(prefix="/api/v1")
 
 RUNS_MAX = 200
 _EVENTS = "text/event-stream"
-# Without the second, a proxy such as nginx would keep events until it had a bufferful.
+# Without the second header, nginx would hold events back until its buffer is full.
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _NOTHING = b": nothing new\n\n"
 
 
 class _Stream(StreamingResponse):
-    """``held`` is given back when it ends, also where it never began."""
+    """A stream that closes ``held`` when it ends, also if it ends before it sends anything."""
 
     media_type = _EVENTS
-    held: ExitStack  # set beside: FastAPI reads the status from what makes an answer
+    held: ExitStack  # not a constructor argument: FastAPI reads the status from the constructor's signature
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self.held:
@@ -67,7 +67,7 @@ async def _events(
     seen = _Seen(service.store, caller)
     quiet_s = QUIET_S if caller.token_id == OWN else KNOWN_S
     with service.bus.listen(asked) as listener:
-        # Asked after listening, so that nothing falls between; a run may then be announced twice.
+        # Query after listening, so that no change is missed. A run may then be announced twice.
         known = await seen.at_first(asked)
         yield b"".join(_event(Advance(*each)) for each in known) or _NOTHING
         async for advances in listener.advances(quiet_s):
@@ -77,7 +77,7 @@ async def _events(
 
 
 async def _is_known(service: Service, caller: Caller) -> bool:
-    """Whether token and session are still good; while the database cannot say, what it said last holds."""
+    """Whether token and session are still valid. While the database does not answer, they count as valid."""
     try:
         return await service.callers.is_known(caller)
     except Busy:
@@ -85,7 +85,7 @@ async def _is_known(service: Service, caller: Caller) -> bool:
 
 
 class _Seen:
-    """What a caller may hear of: nothing of another project's run. Who sees all costs no question."""
+    """Filters advances by the runs that a caller may see. Costs no query for a caller who sees all projects."""
 
     def __init__(self, store: Store, caller: Caller) -> None:
         self._store = store
@@ -93,14 +93,14 @@ class _Seen:
         self._shown: set[UUID] = set()
 
     async def at_first(self, asked: list[UUID] | None) -> list[Change]:
-        """Where the runs asked for stand, or the newest."""
+        """The current versions of the ``asked`` runs, or of the newest ones if that is None."""
         known = await to_thread.run_sync(self._versions, asked, 1000)
         if self._projects is not None:
             self._shown.update(run_id for run_id, _, _ in known)
         return known
 
     async def of(self, advances: list[Advance]) -> list[Advance]:
-        """Those of them that are to be sent: the last one of a run that was shown and is gone, too."""
+        """The advances to send, including the last one of a run that was shown and is gone."""
         if self._projects is None or not advances:
             return advances
         asked = [each.run_id for each in advances]
@@ -117,7 +117,7 @@ class _Seen:
 
 @lru_cache(maxsize=1024)
 def _event(advance: Advance) -> bytes:
-    """An event, made once for all whom it is sent to."""
+    """Encode an advance as a server-sent event, once for all clients."""
     run_id, version, step = advance
     data = orjson.dumps({"run": str(run_id), "version": version, "step": step})
     return b"event: advance\ndata: " + data + b"\n\n"

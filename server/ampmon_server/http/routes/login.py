@@ -1,4 +1,4 @@
-"""How a browser comes in, and goes: one-time links out, a cookie or a session in memory for whoever comes with one."""
+"""Sign-in and sign-out of browsers: one-time links, and cookies or page sessions in exchange for their codes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ampmon_server.http.service import Service
 router = APIRouter()
 
 HOME = "./"
-"""The page, as seen from here: what lies before both is a proxy's matter."""
+"""The page, relative to this address, so that it works under a proxy's prefix."""
 _BODY_BYTES_MAX, _BODY_SECONDS_MAX = 4096, 10.0
-"""Of what a stranger sends: no more, and no longer, than a key needs."""
+"""Limits on a body without authentication: no more bytes and seconds than a key needs."""
 _HOW = "Make a new one with: ampmon token link"
 
 
 class _Attempt(msgspec.Struct, forbid_unknown_fields=True):
-    """What a stranger shows: a one-time code, or a token itself."""
+    """What to sign in with: a one-time code or a token."""
 
     key: str
     memory: bool = False
@@ -39,9 +39,9 @@ class _Attempt(msgspec.Struct, forbid_unknown_fields=True):
 @requires("token")
 def make_link(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
     """Create a one-time link that signs a browser in as the caller. It expires after ten minutes."""
-    if caller.signed_in_elsewhere:  # a cookie would outlast what the proxy says
+    if caller.signed_in_elsewhere:  # a cookie would outlast the sign-in at the proxy
         raise NotAllowed("Who signs in at the proxy needs no link, and can make none.", "admin")
-    # The name the caller used is the one that works from where the caller is; the guard has checked it.
+    # The host name that the caller used works from where the caller is. The guard has checked it.
     place = f"{request.url.scheme}://{request.headers['host']}{service.settings.base_path}"
     url = f"{place}{LOGIN_PATH}?code={service.logins.new(token_id=caller.token_id)}"
     return json_answer({"url": url, "expires_s": CODE_SECONDS}, status=201)
@@ -50,7 +50,7 @@ def make_link(request: Request, service: ServiceDependency, caller: CallerDepend
 @router.get(LOGIN_PATH, include_in_schema=False)
 @requires("public")
 async def log_in(request: Request, service: ServiceDependency, code: str = "") -> Response:
-    """Trade a one-time code for a cookie, and go to the page."""
+    """Exchange a one-time code for a cookie, and redirect to the page."""
     caller = await _redeemed(service, code)
     if caller is None:
         if await service.callers.with_cookie(request.headers) is not None:
@@ -96,7 +96,7 @@ async def sign_out(service: ServiceDependency, caller: CallerDependency) -> Resp
 async def who_asks(request: Request, caller: CallerDependency) -> Response:
     """Show the caller's owner (null for the server's own token), scopes and projects (null for all).
 
-    `signed_in_elsewhere`: at the proxy in front, which alone can sign them out.
+    `signed_in_elsewhere` is true if a proxy signed the caller in. Only that proxy can sign them out.
     """
     me = {
         "owner": caller.owner,
@@ -108,7 +108,7 @@ async def who_asks(request: Request, caller: CallerDependency) -> Response:
 
 
 async def _redeemed(service: Service, code: str) -> Caller | None:
-    """Who made a one-time code, which is used up; None where it is not good, or its token is not any more."""
+    """Use up a one-time code and return who made it; None if the code or its token is not valid."""
     token_id = await to_thread.run_sync(service.logins.redeem, code)
     return None if token_id is None else await service.callers.with_id(token_id)
 
@@ -118,7 +118,7 @@ def _with_cookie(answer: Response, request: Request, service: Service, caller: C
         service.keys.cookie_name,
         service.keys.cookie(caller.token_id),
         max_age=COOKIE_SECONDS,
-        path=None,  # a browser takes the directory of this address, as it sees it: a proxy's prefix is in it
+        path=None,  # the browser uses the directory of this address, which includes a proxy's prefix
         httponly=True,
         samesite="lax",
         secure=request.url.scheme == "https",

@@ -1,4 +1,4 @@
-"""The OpenAPI document of this server's own calls."""
+"""The route of this server's OpenAPI document."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ router = APIRouter(include_in_schema=False)
 @router.get("/api/v1/openapi.json")
 @requires("read")
 def show_document(request: Request) -> Response:
-    """The calls of this server, and how it refuses them."""
+    """Return the OpenAPI document of this server."""
     return tagged_json(request.app.openapi(), request)

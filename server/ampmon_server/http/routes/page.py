@@ -1,4 +1,4 @@
-"""The page's own files, each by its name: no path from a request reaches the file system."""
+"""Serves the page's own files, each by its name: no path from a request reaches the file system."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IMMUTABLE = "private, max-age=31536000, immutable"
 @router.get("/")
 @requires("page")
 def index(request: Request) -> Response:
-    """The page, whose modules and style sheets have addresses of their version: a browser keeps them for ever."""
+    """Serve the page. Its modules and style sheets have versioned addresses, so browsers cache them forever."""
     version, shell = assets.page_version(), (assets.web_directory() / "index.html").read_text()
     for kind in ("css", "js"):
         shell = shell.replace(f'"{kind}/', f'"{kind}/{version}/')
@@ -30,7 +30,7 @@ def index(request: Request) -> Response:
 @router.get("/css/{version}/{name}")
 @requires("page")
 def style(version: str, name: str, request: Request) -> Response:
-    """A sheet of the page's look."""
+    """Serve a style sheet of the page."""
     return _named("css", version, name, request)
 
 
@@ -43,7 +43,7 @@ def roles(request: Request) -> Response:
 @router.get("/js/{version}/{name}")
 @requires("page")
 def script(version: str, name: str, request: Request) -> Response:
-    """A module of the page."""
+    """Serve a JavaScript module of the page."""
     return _named("js", version, name, request)
 
 
@@ -51,7 +51,7 @@ def _named(kind: str, version: str, name: str, request: Request) -> Response:
     path = assets.page_files(kind).get(name)
     if path is None:
         raise NotFound("There is no such file.")
-    # A page that an older server sent gets what there is now, and keeps none of it.
+    # A page from an older server gets the current file, and does not cache it.
     return file_answer(
         path, request, _IMMUTABLE if version == assets.page_version() else "no-cache"
     )
@@ -60,7 +60,7 @@ def _named(kind: str, version: str, name: str, request: Request) -> Response:
 @router.get("/docs/{name:path}")
 @requires("page")
 def documentation_page(name: str, request: Request) -> Response:
-    """A page of the documentation, or a file that it shows. The gallery's reports draw with the page's own Plotly."""
+    """Serve a page of the documentation, or a file of it. The gallery's reports use the page's own Plotly."""
     if name == "gallery/plotly.min.js":
         return vendored("plotly.min.js", request)
     path = documentation.file(name)
@@ -80,7 +80,7 @@ def documentation_index() -> Response:
 @router.get("/findings/{name}")
 @requires("page")
 def finding(name: str) -> Response:
-    """The page of a finding, by its rule: the address that ampmon prints."""
+    """Redirect to the documentation of a finding, by its rule. ampmon prints this address."""
     return RedirectResponse(f"../docs/{documentation.address_of(name)}", 308)
 
 
@@ -93,7 +93,7 @@ def findings() -> Response:
 @router.get("/vendor/{name}")
 @requires("page")
 def vendored(name: str, request: Request) -> Response:
-    """Plotly, under its plain name or, to be kept for ever, with its version."""
+    """Serve Plotly, under its plain name, or under its versioned name to be cached forever."""
     try:
         script = assets.plotly()
     except assets.BadScript as bad:

@@ -1,4 +1,4 @@
-"""Where a client asks whether this is the server that it means, before it sends a token over plain http."""
+"""The route by which a client verifies the server before it sends a token over plain HTTP."""
 
 from __future__ import annotations
 

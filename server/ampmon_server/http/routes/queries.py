@@ -13,7 +13,7 @@ from ampmon_server.analysis.policy import BOUNDS
 
 
 NO_NUL = r"^[^\x00]*$"
-"""Of text that a database is asked for: PostgreSQL has no text with a null character in it."""
+"""For text in database queries: PostgreSQL's text cannot contain a null character."""
 
 Number = Annotated[int | None, Query(ge=0, le=COUNT_MAX)]
 """A step, or a time in microseconds since the epoch."""
@@ -26,7 +26,7 @@ StreamNumber = Annotated[
 ]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 RowCursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}(-[0-9]{1,18}){3}$")]
-"""Where the next page of a run's rows begins, in the words of the page before."""
+"""Where the next page of a run's rows begins, as the page before gives it."""
 
 ScalarName = Annotated[
     str | None,
@@ -40,7 +40,7 @@ ParameterName = Annotated[
 
 
 def setting(name: str, alias: str | None = None) -> Any:
-    """A number that a policy is set to. What it may be is in the document, and refused by the policy, in words."""
+    """A numeric setting of a policy. The OpenAPI document shows its bounds; the policy enforces and explains them."""
     return Query(alias=alias, json_schema_extra=dict(BOUNDS[name]))
 
 
@@ -48,6 +48,6 @@ def _split(given: list[str]) -> list[str]:
     return [each for listed in given for each in listed.split(",")]
 
 
-# A list has commas between, as the document says of every list in a query.
+# Lists are comma-separated, as the OpenAPI document says of every list in a query.
 RunIds = Annotated[list[UUID], BeforeValidator(_split)]
-"""Ids of runs. How many, each route says."""
+"""Ids of runs. Each route sets their maximum number."""

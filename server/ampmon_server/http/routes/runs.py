@@ -1,4 +1,4 @@
-"""The list of runs, one run, and what a user may change about it."""
+"""The list of runs, a single run, and the changes that a user may make to it."""
 
 from __future__ import annotations
 

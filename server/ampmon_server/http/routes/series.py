@@ -1,4 +1,4 @@
-"""A run's rows: updates as columns, skips, events, and the parameters and modules of a sample."""
+"""A run's rows: updates as columns, skips, events, logged values, and the parameters and modules of a sample."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
 
 UPDATES_MAX = 1_000_000
 SKIPS_MAX = 1000
-"""So many rows of the ledger are read at once."""
+"""Maximum number of rows of the ledger that are read at once."""
 
 
 @router.get("/updates")
@@ -47,7 +47,7 @@ def list_updates(
 ) -> Response:
     """List the updates with ``start`` <= step < ``stop`` as columns, each step once, with ranks and attempts merged.
 
-    Of the steps before ``rows_from`` only what is rolled up is held, which figures show.
+    Steps before ``rows_from`` are stored only as aggregates, which figures show.
     """
     first = (start or 0) if cursor is None else cursor
     page = service.store.updates(
@@ -75,7 +75,7 @@ def list_skips(
 ) -> Response:
     """List skipped steps, newest first, a row per optimizer with cause and culprits. ``parameter`` is a culprit.
 
-    Each rank has rows of its own. With ``shared`` they are one, and ``ranks_words`` says which.
+    Each rank has its own rows. With ``shared``, the ranks of a skip share one row, and ``ranks_words`` names them.
 
     ``loss`` is `finite`, `not_finite`, or `overflowed` when it was scaled. ``origin`` is `input`, `forward`, `loss` or
     `backward`, with ``origin_module``. Null where not known.
@@ -148,8 +148,8 @@ def list_parameters(
 ) -> Response:
     """List the parameters at the newest sample at or before ``step``, a row each.
 
-    A page has those that ``search`` finds, or the one that is called ``name``, sorted by ``sort``, the worst first or
-    ``backwards``, ``limit`` of them from ``first`` on.
+    ``search`` filters them by name, ``name`` selects one. They are sorted by ``sort``, the worst first, or in reverse
+    with ``backwards``. A page has ``limit`` of them from ``first`` on.
     """
     sampled = service.store.parameters(
         run_id, stream=stream, step=COUNT_MAX if step is None else step, page=page

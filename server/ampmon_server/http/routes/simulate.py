@@ -1,4 +1,4 @@
-"""What a run would have been under another policy of moving the scale."""
+"""Replays a run under another policy for the loss scale."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
 ) -> Response:
     """Replay the newest 200 000 updates of a run under another policy, and recommend settings.
 
-    ``skips`` are bounded by ``low`` and ``high``; where they are too far apart ``known`` is false: the run cannot tell.
-    ``recommended`` is the setting that the run's findings recommend. Without one it is the best that was found, and its
-    ``second`` says why that is only an alternative.
+    ``skips`` are bounded by ``low`` and ``high``. If those are too far apart, ``known`` is false: the result is
+    inconclusive. ``recommended`` is the setting that the run's findings recommend. Without one it is the best that was
+    found, and its ``second`` says why that is only an alternative.
     """
     simulator = simulator_of(service.store, run_id, stream)
     history = simulator.history
@@ -72,7 +72,6 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
 
 
 def simulation_json(simulation: Simulation) -> dict[str, Any]:
-    """A simulation as JSON."""
     skips, lost = simulation.skips, simulation.lost
     return {
         "policy": _setting(simulation.setting),

@@ -1,4 +1,4 @@
-"""Access tokens: made, listed and revoked by whoever may do everything, for everybody else."""
+"""Access tokens: routes with which an administrator creates, lists and revokes them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Projects = Annotated[frozenset[wire.Label], msgspec.Meta(min_length=1, max_leng
 
 
 class _WantedToken(msgspec.Struct, forbid_unknown_fields=True):
-    """A token that is to be made. ``projects``: null for all; ``expires`` in us since the epoch, null for never."""
+    """A token to create. ``projects`` is null for all. ``expires`` is in us since the epoch, null for never."""
 
     name: _Called
     owner: wire.Label

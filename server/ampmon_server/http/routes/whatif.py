@@ -1,4 +1,4 @@
-"""What other scales and number formats would make of a run's gradients, and which of its zeros fp16 flushed."""
+"""Estimates how a run's gradients fare at other scales and in other formats, and which of its zeros fp16 flushed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def show_whatif(
 ) -> Response:
     """Estimate the shares of underflow, subnormal and overflow at each scale in each format, with bounds.
 
-    Of all fp16-representable parameters, or of ``parameter``. ``best`` is the largest power of two that leaves
+    It covers all fp16-representable parameters, or only ``parameter``. ``best`` is the largest power of two that leaves
     ``headroom`` bits.
     """
     found = measured(service.store, run_id, stream, parameter)

@@ -1,1 +1,1 @@
-"""Cells: what consecutive rows of a series have in common, as one row. Pure: arrays in, arrays out."""
+"""Cells: single rows that aggregate consecutive rows of a series. Pure: arrays in, arrays out."""

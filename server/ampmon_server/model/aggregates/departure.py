@@ -1,8 +1,8 @@
-"""Where the loss of a run leaves the band that its baseline's noise allows.
+"""Finds where the loss of a run leaves the noise band of its baseline.
 
-The steps that both runs have are cut into columns, of which each has the mean of its finite values. The noise of a
-column comes from differences between columns some way apart, in which a trend cancels (pseudo-residuals: Gasser, Sroka
-and Jennen-Steinmetz, Biometrika 73, 1986), by their median absolute value (Rousseeuw and Croux, JASA 88, 1993).
+The steps that both runs have are cut into columns. A column's value is the mean of its finite values. Its noise comes
+from differences between columns some way apart, in which a trend cancels (pseudo-residuals: Gasser, Sroka and
+Jennen-Steinmetz, Biometrika 73, 1986), by their median absolute value (Rousseeuw and Croux, JASA 88, 1993).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from ampmon_server.model.series import Floats
 
 
 WIDTH = 2.0
-"""Half the band, in standard deviations of the noise."""
+"""Half the width of the band, in standard deviations of the noise."""
 SMOOTH = 17
-"""The level is the median of so many columns, and leaves the band where it is outside in as many in a row."""
+"""The level is the median of this many columns. It leaves the band when this many levels in a row are outside."""
 APART = SMOOTH // 2
-"""Columns between those that are subtracted: noise of neighbours may be alike."""
+"""Distance between subtracted columns: neighbours may have similar noise."""
 NEAR = 41
-"""The noise of a column is that of so many around it: it changes as the loss falls."""
+"""Number of columns around one that give its noise, because noise changes as the loss falls."""
 LEAST, COLUMNS = 2 * SMOOTH, 256
-"""Fewer columns show nothing; more would be too fine to see a slow drift."""
+"""Fewer columns than `LEAST` show nothing. More than `COLUMNS` are too fine to show a slow drift."""
 _MAD = 1.4826
-"""A normal distribution's standard deviation, in its median absolute deviations."""
+"""A normal distribution's standard deviation divided by its median absolute deviation."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineBand:
-    """The baseline's cells [c], one a column, and the ``low`` and ``high`` end of its band in each."""
+    """The baseline's cells [c], one per column, and the ``low`` and ``high`` ends of its band."""
 
     cells: Cells
     low: Floats
@@ -44,7 +44,7 @@ class BaselineBand:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """Where a loss has left the band, and to which side; ``until`` is the last step that was compared."""
+    """Where a loss left the band, and to which side. ``until`` is the last step compared."""
 
     step: int
     time: int
@@ -53,7 +53,7 @@ class Departure:
 
 
 def band(baseline: Cells) -> BaselineBand | None:
-    """The baseline's own band, over all of its steps; None where it has too few values."""
+    """Return the baseline's band over all of its steps. None if it has too few values."""
     if not len(baseline):
         return None
     columns = _columns(baseline, _span(baseline, baseline))
@@ -66,7 +66,10 @@ def band(baseline: Cells) -> BaselineBand | None:
 
 
 def departure(baseline: Cells, run: Cells) -> Departure | int | None:
-    """Where ``run`` leaves the band of ``baseline``; the last step compared where it stays within, None if unknown."""
+    """Return where ``run`` leaves the band of ``baseline``.
+
+    Return the last step compared if it stays within, and None if there are too few common values to say.
+    """
     if not len(baseline) or not len(run):
         return None
     span = _span(baseline, run)
@@ -80,9 +83,9 @@ def departure(baseline: Cells, run: Cells) -> Departure | int | None:
     base, cells = base[of_base], cells[of_run]
     known, values = mean(base), mean(cells)
     lost = ~np.isfinite(values)
-    # The trend that both have cancels; what is not finite is above any band.
+    # Their common trend cancels. A value that is not finite is above any band.
     level = smoothed(np.where(lost, np.inf, values - known), SMOOTH)
-    # A run that is noisier on the whole has a wider band; one whose noise grows as it explodes has not.
+    # A run that is noisier overall gets a wider band. The median ignores noise that grows only in an explosion.
     noise, own = _noise(known), _noise(np.where(lost, known, values))
     noise *= max(1.0, float(np.median(own / np.maximum(noise, np.finfo(float).tiny))))
     outside = np.abs(level) > WIDTH * noise
@@ -96,7 +99,7 @@ def departure(baseline: Cells, run: Cells) -> Departure | int | None:
 
 
 def smoothed(values: Floats, width: int) -> Floats:
-    """The running median: of each of n values and those within half a ``width`` of it, [n]."""
+    """Return the running median [n]: of each value and those within half a ``width`` of it."""
     n = len(values)
     half = min(width // 2, (n - 1) // 2)
     if half < 1:
@@ -107,12 +110,11 @@ def smoothed(values: Floats, width: int) -> Floats:
 
 
 def _medians(values: Floats, width: int) -> Floats:
-    """The median of each ``width`` values in a row."""
     return np.asarray(np.median(sliding_window_view(values, width), axis=1), np.float64)
 
 
 def _noise(values: Floats) -> Floats:
-    """The standard deviation of the noise around each value, [n], of which there are `LEAST` or more."""
+    """The standard deviation of the noise around each of n values, [n]. n is at least `LEAST`."""
     middle = values[APART:-APART]
     off = np.abs(middle - (values[: -2 * APART] + values[2 * APART :]) / 2)
     noise = _MAD / np.sqrt(1.5) * _medians(off, min(NEAR, len(off)))
@@ -121,7 +123,7 @@ def _noise(values: Floats) -> Floats:
 
 
 def _span(one: Cells, other: Cells) -> int:
-    """How many steps a column has: of as many columns as the rarer of both has values, at most `COLUMNS`."""
+    """Steps per column, so that there are at most `COLUMNS` columns, and no more than the sparser run has values."""
     low = int(max(one["first"][0], other["first"][0]))
     high = int(min(one["last"][-1], other["last"][-1]))
     shared = [

@@ -1,7 +1,8 @@
-"""Cells of sampled gradients: what figures draw of stretches of a scaler's samples, a sample being a cell of one.
+"""Cells of sampled gradients, each of consecutive samples of a scaler. A single sample is a cell too.
 
-Each holds the parameters on fp16's grid, fields that begin with `on_`, and the others, `off_`. A share is of all
-elements of its side, in the order of `SHARES`; NaN where a side has none. Steps, times in us and counts are int64.
+Fields that begin with `on_` are of the parameters on fp16's grid, those with `off_` of the other parameters. A share is
+of all elements of its side, in the order of `SHARES`, and NaN if the side has no elements. Steps, times in us and
+counts are int64.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ampmon_server.model.series import Floats, GradientSeries, Totals, take
 
 
 SHARES = (*SMALL_CLASSES, "normal", "not_finite")
-"""Classes of elements, as `ampmon.numerics.histogram.Classes` names them: those whose share has an error come first."""
+"""Element classes, named as in `ampmon.numerics.histogram.Classes`. Those whose share has an error come first."""
 
 NEVER = np.iinfo(np.int64).max
 
@@ -88,7 +89,7 @@ _NEVER: Mapping[str, float] = {
     "last": -1,
     **dict.fromkeys(("low", "high", "first_share", "last_share", "min", "max"), np.nan),
 }
-"""What stands where a side has nothing; 0 in all other fields."""
+"""Values for a side without elements. All other fields are 0."""
 
 LAYOUT = Layout(
     first={"first": INT, "time_first": INT, "scale_first": FLOAT},
@@ -98,9 +99,10 @@ LAYOUT = Layout(
     greatest={"time_max": INT, **_of_sides(_GREATEST)},
     choices=(*_choices("on"), *_choices("off")),
 )
-"""`samples` are those that looked at an element of the side, from its `first` to its `last`: what is said of its newest
-is of that. `low` and `high` are the ends of the 95 % intervals of shares, least and greatest. `lost_most` is the most
-elements that were inf or NaN in one sample. An `amax` that is NaN counts as infinite.
+"""`samples` counts the samples that looked at an element of the side. `first` and `last` are the steps of the first and
+last of them, and the fields of the newest sample are from `last`. `low` is the least low end of the shares' 95 %
+intervals, `high` the greatest high end. `lost_most` is the most inf and NaN elements in one sample. An `amax` of NaN
+counts as infinite.
 """
 
 
@@ -109,7 +111,7 @@ def empty() -> Cells:
 
 
 def of_series(series: GradientSeries) -> Cells:
-    """A cell for each sample."""
+    """Return a cell for each sample."""
     cells = np.zeros(len(series), LAYOUT.dtype)
     cells["n"] = 1
     for name in ("first", "last"):
@@ -152,7 +154,7 @@ def _fill(cells: Cells, side: Side, of: Totals) -> None:
 
 
 def _shares(of: Totals) -> Floats:
-    """The share of each class, [m, 5]; NaN where there is no element."""
+    """The share of each class, [m, 5]. NaN where there is no element."""
     classes = of.classes()
     counts = np.stack([getattr(classes, name) for name in SHARES], axis=-1)
     with np.errstate(invalid="ignore"):

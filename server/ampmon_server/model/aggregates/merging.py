@@ -1,7 +1,7 @@
-"""How several cells become one, said field by field. Knows neither what a field means nor where cells are kept.
+"""Merges several cells into one, field by field, whatever the fields mean and wherever the cells are stored.
 
-A cell is a row of a structured array whose fields are all int64 or float64, or short vectors of them. The fields that
-every cell has are `first` and `last`, the first and the last step in it, and `n`, how many rows it stands for.
+A cell is a row of a structured array whose fields are all int64 or float64, or short vectors of them. Every cell has
+`first` and `last`, the first and last step in it, and `n`, the number of rows it aggregates.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from ampmon_server.model.series import Ints
 
 
 Cells: TypeAlias = npt.NDArray[Any]
-"""A structured array [n], in order of `first`; no two overlap."""
+"""A structured array [n] in order of `first`, without overlaps."""
 
 Kind: TypeAlias = str | tuple[str, int]
-"""Of a field: `INT`, `FLOAT`, or one of them with how many of it."""
+"""The type of a field: `INT` or `FLOAT`, or one of them and the length of a vector."""
 
 INT, FLOAT = "<i8", "<f8"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Fields taken from the cell in which the field ``by`` is ``most``, the earliest of those that have it.
+    """Fields taken from the cell whose field ``by`` is the ``most`` (least or greatest), the earliest of equal ones.
 
-    Where ``by`` is a vector, so are the ``carries``, as long as it is, and each place is chosen for itself; else they
-    are of any length. NaN is neither.
+    If ``by`` is a vector, the ``carries`` are vectors of the same length, and each place is chosen separately.
+    Otherwise they may have any length. NaN is neither least nor greatest.
     """
 
     most: Literal["least", "greatest"]
@@ -41,7 +41,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Fields that merge alike, side by side: columns ``start`` to ``stop`` of a cell's 8-byte words."""
+    """Adjacent fields that merge alike: columns ``start`` to ``stop`` of a cell's 8-byte words."""
 
     how: str
     start: int
@@ -51,7 +51,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """What a choice takes: ``columns`` [size, fields] of a cell's 8-byte words, the first of them chosen by."""
+    """The ``columns`` [size, fields] of a cell's 8-byte words that a choice takes. The first field decides."""
 
     reduce: np.ufunc
     kind: str
@@ -60,14 +60,14 @@ class _Chosen:
 
 _REDUCE: Mapping[str, np.ufunc] = {"add": np.add, "least": np.fmin, "greatest": np.fmax}
 _WIDE = 128
-"""From so many columns on a cell at a time is quicker: `reduceat` goes through the rows once for each column."""
+"""From this many columns on, one cell at a time is faster: `reduceat` goes through the rows once for each column."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The fields of a cell by how they merge: of the first cell, of the last, added, the least, the greatest.
+    """The fields of a cell by how they merge: from the first cell, from the last, added, the least, the greatest.
 
-    ``dtype`` is theirs in memory and on disk. In `least` and `greatest` a NaN gives way to any number.
+    ``dtype`` is their type in memory and on disk. `least` and `greatest` prefer any number to NaN.
     """
 
     first: Mapping[str, Kind]
@@ -98,7 +98,7 @@ class Layout:
         object.__setattr__(self, "_chosen", chosen)
 
     def merge(self, cells: Cells, starts: Ints) -> Cells:
-        """Cells [g], each of those of ``cells`` from one of ``starts`` [g] to the next. Copies."""
+        """Return cells [g], each merged from ``cells`` between one of ``starts`` [g] and the next. Always a copy."""
         if len(starts) == len(cells):
             return cells.copy()
         merged = np.empty(len(starts), self.dtype)
@@ -122,7 +122,7 @@ class Layout:
         return merged
 
     def _grouped(self) -> tuple[list[tuple[Any, ...]], list[_Group]]:
-        """The fields that are not chosen, and what of them merges alike."""
+        """All fields outside ``choices``, and the groups of those that merge alike."""
         fields: list[tuple[Any, ...]] = []
         groups: list[_Group] = []
         at = 0
@@ -138,7 +138,7 @@ class Layout:
 
 
 def _reduced(reduce: np.ufunc, columns: npt.NDArray[Any], starts: Ints) -> npt.NDArray[Any]:
-    """The rows of ``columns`` [n, words] from one of ``starts`` [g] to the next as one, [g, words]."""
+    """Reduce ``columns`` [n, words] to [g, words]: one row for the rows between one of ``starts`` [g] and the next."""
     if columns.shape[1] < _WIDE:
         return np.asarray(reduce.reduceat(columns, starts, axis=0))
     found = np.empty((len(starts), columns.shape[1]), columns.dtype)
@@ -149,12 +149,12 @@ def _reduced(reduce: np.ufunc, columns: npt.NDArray[Any], starts: Ints) -> npt.N
 
 
 def _choose(choice: _Chosen, words: npt.NDArray[Any], starts: Ints, of: Ints) -> Ints:
-    """The row that is chosen for each cell and each place of the field, [g, size]; ``of`` is the cell of each row."""
+    """The row chosen for each merged cell and place of the field, [g, size]. ``of`` is the merged cell of each row."""
     values = words[:, choice.columns[:, 0]]
     best = choice.reduce.reduceat(values, starts, axis=0)
     rows = np.where(values == best[of], np.arange(len(words))[:, None], len(words))
     first: Ints = np.minimum.reduceat(rows, starts, axis=0)
-    # Where there is nothing but NaN, any will do.
+    # If all values are NaN, any row will do.
     return np.where(first < len(words), first, starts[:, None])
 
 
@@ -167,19 +167,19 @@ def _field(name: str, kind: str, size: int) -> tuple[Any, ...]:
 
 
 def _words(cells: Cells, kind: str) -> npt.NDArray[Any]:
-    """The 8-byte words of cells, [n, words]; no copy."""
+    """The 8-byte words of cells, [n, words], as a view."""
     return cells.view(kind).reshape(len(cells), cells.dtype.itemsize // 8)
 
 
 def joined(parts: Sequence[Cells]) -> Cells:
-    """Cells one after another, of at least one part. `np.concatenate` would compare the dtypes field by field."""
+    """Concatenate at least one part. Views as integers keep `np.concatenate` from comparing dtypes field by field."""
     if len(parts) == 1:
         return parts[0]
     return np.concatenate([part.view(INT) for part in parts]).view(parts[0].dtype)
 
 
 def starts_of(keys: Ints) -> Ints:
-    """Where each run of equal ``keys`` [n] begins."""
+    """Return the place where each run of equal ``keys`` [n] begins."""
     if not len(keys):
         return np.zeros(0, np.int64)
     return np.append(0, np.flatnonzero(keys[1:] != keys[:-1]) + 1)

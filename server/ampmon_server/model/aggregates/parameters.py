@@ -1,7 +1,7 @@
-"""Cells of the gradients of each parameter: what the heatmap of parameters draws of stretches of one rank's samples.
+"""Cells of each parameter's gradients, each of consecutive samples of one rank, for the heatmap of parameters.
 
-A field that is one of each parameter is a vector over them, in the order in which the stream has listed them. Shares
-are of the elements looked at in one sample; NaN where there were none.
+A per-parameter field is a vector in the order in which the stream listed the parameters. A share is of the elements
+looked at in one sample, and NaN if there were none.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from ampmon_server.model.series import Floats, Ints
 COUNTS = ("looked", "zeros", "subnormal", "on_grid")
 LEAST = ("on_grid_min",)
 GREATEST = ("zero_max", "subnormal_max", "amax", "norm")
-"""`norm` is of the unscaled gradient of one sample. An amax or a norm that is NaN counts as infinite."""
+"""`norm` is of the unscaled gradient of one sample. An `amax` or `norm` of NaN counts as infinite."""
 FIELDS = (*COUNTS, *LEAST, *GREATEST)
-"""Those that are one of each parameter."""
+"""All per-parameter fields."""
 
 SUBNORMAL_BINS = bin_of(FP16.exponent_min_normal)
-"""So many bins of a histogram, its first, count as `subnormal`: below fp16's least normal number."""
+"""Number of first histogram bins that count as `subnormal`: they are below fp16's least normal number."""
 
 Statistic: TypeAlias = Callable[[str], np.ndarray]
-"""Gives by its name a statistic as `ampmon.numerics.histogram.Statistics` has it, or `subnormal`, [m, n]."""
+"""Returns a statistic [m, n] by name: a field of `ampmon.numerics.histogram.Statistics`, or `subnormal`."""
 
 
 @lru_cache
 def layout(parameters: int, fields: tuple[str, ...] = FIELDS) -> Layout:
-    """The cells of so many parameters, with all fields that are one of each parameter or some of them."""
+    """Return the layout of cells for a number of parameters, with the per-parameter ``fields``."""
 
     def each(names: tuple[str, ...], kind: str) -> dict[str, Kind]:
         return {name: (kind, parameters) for name in names if name in fields}
@@ -49,19 +49,19 @@ def layout(parameters: int, fields: tuple[str, ...] = FIELDS) -> Layout:
 
 
 def fields_of(cells: Cells) -> tuple[str, ...]:
-    """Which of `FIELDS` cells have."""
+    """Return which of `FIELDS` the cells have."""
     return tuple(name for name in FIELDS if name in (cells.dtype.names or ()))
 
 
 def empty() -> Cells:
-    """No cell, of no parameter."""
+    """Return an empty array of cells for zero parameters."""
     return np.zeros(0, layout(0).dtype)
 
 
 def of_samples(
     steps: Ints, times: Ints, scales: Floats, statistic: Statistic, places: Ints, of: Layout
 ) -> Cells:
-    """A cell for each of m samples of n parameters, whose ``places`` [n] are among all that the layout is ``of``."""
+    """Return a cell for each of m samples of n parameters, at ``places`` [n] among those of the layout ``of``."""
     cells = np.zeros(len(steps), of.dtype)
     cells["n"] = 1
     cells["first"] = cells["last"] = steps
@@ -88,7 +88,7 @@ def _of_sample(name: str, statistic: Statistic, scales: Floats) -> Floats:
 
 
 def taken(cells: Cells, places: Sequence[int] | Ints, fields: tuple[str, ...] = FIELDS) -> Cells:
-    """Cells of those parameters alone that stand at ``places``, in that order, with ``fields``."""
+    """Return cells of only the parameters at ``places``, in that order, with only ``fields``."""
     fewer = np.zeros(len(cells), layout(len(places), fields).dtype)
     for name in fewer.dtype.names or ():
         if name in FIELDS:
@@ -99,7 +99,7 @@ def taken(cells: Cells, places: Sequence[int] | Ints, fields: tuple[str, ...] = 
 
 
 def _wide(cells: Cells, name: str) -> np.ndarray:
-    """A field as [m, parameters], a view."""
+    """A field as [m, parameters], as a view: one of a single parameter has no second axis."""
     values = cells[name]
     return values if values.ndim > 1 else values[:, None]
 
@@ -109,7 +109,7 @@ def _known(values: Floats) -> Floats:
 
 
 def grown(cells: Cells, parameters: int, to: int) -> Cells:
-    """Cells of ``parameters`` as those of more, of which nothing is known."""
+    """Widen cells of ``parameters`` parameters ``to`` more, with no data for the new ones."""
     if parameters == to or not len(cells):
         return cells if parameters == to else np.zeros(0, layout(to).dtype)
     more = np.zeros(len(cells), layout(to).dtype)

@@ -1,7 +1,7 @@
-"""Cells of scalars: what `ampmon.log` was given under one name, a single value being a cell of one.
+"""Cells of scalars that `ampmon.log` got under one name. A single value is a cell too.
 
-Steps, times in us since the epoch and counts are int64; a value is as it was, NaN and infinities included. The least,
-the greatest and the sum are of finite values only.
+Steps, times in us since the epoch and counts are int64. First and last values may be NaN or infinite. The least, the
+greatest and the sum are of finite values only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ampmon_server.model.series import Floats, Ints
 LAYOUT = Layout(
     first={"first": INT, "time_first": INT, "value_first": FLOAT},
     last={"last": INT, "time_last": INT, "value_last": FLOAT},
-    # `user`: how many came with a step of the user's own.
+    # `user`: how many values came with the user's own step.
     add={"n": INT, "nan": INT, "inf": INT, "minus_inf": INT, "user": INT, "sum": FLOAT},
     least={"time_min": INT},
     greatest={"time_max": INT},
@@ -30,12 +30,12 @@ LAYOUT = Layout(
         Choice("greatest", "user_last_step", INT, {"user_last": INT}),
     ),
 )
-"""The first and the last step that came with one of the user's own are `NEVER` and -1 where none did."""
+"""`user_first_step` and `user_last_step` are `NEVER` and -1 if no value came with the user's own step."""
 
 ROWS = np.dtype(
     [("step", INT), ("attempt", INT), ("time", INT), ("value", FLOAT), ("user_step", INT)]
 )
-"""A value as it is stored; a user's step of -1 was not given."""
+"""A stored value. `user_step` is -1 if none was given."""
 
 Rows: TypeAlias = npt.NDArray[Any]
 """A structured array [n] of `ROWS`, in order of step and attempt."""
@@ -46,7 +46,7 @@ def empty() -> Cells:
 
 
 def of_rows(rows: Rows) -> Cells:
-    """A cell for each row [n], each step once."""
+    """Return a cell for each row [n]. Each step occurs once."""
     cells = np.zeros(len(rows), LAYOUT.dtype)
     step, time, value, user = (rows[name] for name in ("step", "time", "value", "user_step"))
     cells["n"] = 1
@@ -72,19 +72,19 @@ def of_rows(rows: Rows) -> Cells:
 
 
 def not_finite(cells: Cells) -> Ints:
-    """How many values of each cell are NaN or infinite, [n]."""
+    """Return the number of NaN and infinite values of each cell, [n]."""
     lost: Ints = cells["nan"] + cells["inf"] + cells["minus_inf"]
     return lost
 
 
 def mean(cells: Cells) -> Floats:
-    """The mean of each cell's finite values, NaN where it has none, [n]."""
+    """Return the mean of each cell's finite values, [n]. NaN if it has none."""
     known = cells["n"] - not_finite(cells)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(known > 0, cells["sum"] / known, np.nan), np.float64)
 
 
 def merge(cells: Cells, starts: Ints) -> Cells:
-    """As `Layout.merge`; a sum that float64 cannot hold is infinite or NaN."""
+    """Merge as `Layout.merge` does. A sum that float64 cannot hold becomes infinite or NaN."""
     with np.errstate(over="ignore", invalid="ignore"):
         return LAYOUT.merge(cells, starts)

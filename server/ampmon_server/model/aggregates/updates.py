@@ -1,6 +1,6 @@
-"""Cells of updates: what figures draw of stretches of a scaler's updates, a single update being a cell of one.
+"""Cells of consecutive updates of a scaler. A single update is a cell too.
 
-Steps, times in us since the epoch and counts are int64; a scale is as it was, NaN and infinities included.
+Steps, times in us since the epoch and counts are int64. Scales may be NaN or infinite.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from ampmon_server.model.series import EVENTS, Ints
 
 
 MOVES = EVENTS[1:]
-"""The events that a cell remembers more of than how many: places in its fields `move...` [5]. Append only."""
+"""The events other than `steady`. Each has a place in a cell's fields `move...` [5]. Append only."""
 
 NEVER = np.iinfo(np.int64).max
-"""The first step of what never was; the last of it is -1."""
+"""First step of something that never happened. Its last step is -1."""
 
 _MOVES = len(MOVES)
 
 LAYOUT = Layout(
     first={"first": INT, "time_first": INT, "scale_first": FLOAT},
     last={"last": INT, "time_last": INT, "scale_last": FLOAT, "after_last": FLOAT},
-    # `unusable`: the scale was no number that a gradient can be divided by: NaN, or negative.
+    # `unusable`: updates whose scale cannot divide a gradient: NaN or negative.
     add={
         "n": INT,
         "skipped": INT,
@@ -65,7 +65,10 @@ LAYOUT = Layout(
         ),
     ),
 )
-"""`move_after_min` and `move_after_max` are of the scale after; `move_last` and what it carries of the last of them."""
+"""`move_after_min` and `move_after_max` bound the scale after a move.
+
+`move_last` and the fields that it carries are of the last move.
+"""
 
 
 ROWS = np.dtype(
@@ -85,7 +88,7 @@ ROWS = np.dtype(
         ("memory_peak", INT),
     ]
 )
-"""An update as it is stored. `event` is a place in `series.EVENTS`; a duration or a peak of -1 is not known."""
+"""A stored update. `event` is an index in `series.EVENTS`. A duration or peak of -1 is unknown."""
 
 Rows: TypeAlias = npt.NDArray[Any]
 """A structured array [n] of `ROWS`, in order of step and attempt."""
@@ -96,7 +99,7 @@ def empty() -> Cells:
 
 
 def of_rows(rows: Rows) -> Cells:
-    """A cell for each row [n], each step once."""
+    """Return a cell for each row [n]. Each step occurs once."""
     cells = np.zeros(len(rows), LAYOUT.dtype)
     step, time, scale, after = (rows[name] for name in ("step", "time", "scale", "scale_after"))
     cells["n"] = 1
@@ -144,7 +147,7 @@ def _fill_moves(cells: Cells, rows: Rows) -> None:
 
 
 def _fill_costs(cells: Cells, rows: Rows) -> None:
-    """What timed updates took: one without a duration was the first of its process."""
+    """Fill in what timed updates took. The first update of a process has no duration."""
     timed = rows["duration_ns"] >= 0
     cells["timed"] = timed
     cells["memory_peak"] = rows["memory_peak"]
@@ -155,7 +158,7 @@ def _fill_costs(cells: Cells, rows: Rows) -> None:
 
 
 class Counts(NamedTuple):
-    """Distinct steps of a scaler: all of them, those skipped, those sampled."""
+    """Numbers of distinct steps of a scaler: all, skipped and sampled."""
 
     updates: int = 0
     skipped: int = 0
@@ -169,16 +172,15 @@ class Counts(NamedTuple):
 
 
 def count_rows(rows: Rows) -> Counts:
-    """What rows, each step once, count."""
+    """Return the counts of rows. Each step occurs once."""
     return Counts(len(rows), int(rows["skipped"].sum()), int(rows["sampled"].sum()))
 
 
 def count(cells: Cells) -> Counts:
-    """What cells count."""
     return Counts(*(int(cells[name].sum()) for name in ("n", "skipped", "sampled")))
 
 
 def missing(cells: Cells) -> Ints:
-    """How many steps from the first to the last of each cell have no record, [n]."""
+    """Return how many steps between the first and last of each cell have no record, [n]."""
     gone: Ints = cells["last"] - cells["first"] + 1 - cells["n"]
     return gone

@@ -1,1 +1,1 @@
-"""Tokens, sessions and codes, by their digests."""
+"""Stores tokens, revoked sessions and login codes by their digests."""

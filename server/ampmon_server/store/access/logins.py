@@ -1,4 +1,4 @@
-"""Codes that bring a browser in, kept by their digests until they are used or expire: for all server processes."""
+"""Stores the digests of login codes for browsers until they are used or expire. All server processes share them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ CODES_MAX = 1000
 
 
 def keep(connection: Connection, digest: bytes, token_id: str, expires: int, now: int) -> None:
-    """Let a code be good until ``expires``, in us since the epoch. Of too many, those that end first go."""
+    """Store a code that is valid until ``expires``, in us since the epoch.
+
+    At the limit of `CODES_MAX` codes, delete those that expire first.
+    """
     connection.execute(delete(logins).where(logins.c.expires <= now))
     excess = (connection.scalar(select(func.count()).select_from(logins)) or 0) - CODES_MAX + 1
     if excess > 0:
@@ -22,11 +25,14 @@ def keep(connection: Connection, digest: bytes, token_id: str, expires: int, now
 
 
 def read_all(connection: Connection, now: int) -> set[bytes]:
-    """The digests of all codes that are good: at most `CODES_MAX`."""
+    """Return the digests of all valid codes, at most `CODES_MAX`."""
     return set(connection.scalars(select(logins.c.digest).where(logins.c.expires > now)))
 
 
 def use_up(connection: Connection, digest: bytes, now: int) -> str | None:
-    """Forget a code; the id of its token, None where it was not good. Of two who come with it at once, one has it."""
+    """Delete a code and return the id of its token, or None if the code was not valid.
+
+    When two requests redeem the same code at once, only one gets the id.
+    """
     good = delete(logins).where(logins.c.digest == digest, logins.c.expires > now)
     return connection.scalar(good.returning(logins.c.token_id))

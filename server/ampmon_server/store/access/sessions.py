@@ -1,4 +1,4 @@
-"""Sessions that were signed out, by their digests: kept until they would have expired, for all server processes."""
+"""Stores the digests of signed-out sessions until they would have expired. All server processes share them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ REVOKED_MAX = 100_000
 
 
 def revoke(connection: Connection, digest: bytes, expires: int, now: int) -> None:
-    """Keep a session revoked until ``expires``, in us since the epoch. Of too many, those that end first go."""
+    """Revoke a session until ``expires``, in us since the epoch.
+
+    At the limit of `REVOKED_MAX` sessions, delete those that expire first.
+    """
     table = revoked_sessions
     connection.execute(delete(table).where((table.c.expires <= now) | (table.c.digest == digest)))
     excess = (connection.scalar(select(func.count()).select_from(table)) or 0) - REVOKED_MAX + 1
@@ -23,6 +26,5 @@ def revoke(connection: Connection, digest: bytes, expires: int, now: int) -> Non
 
 
 def is_revoked(connection: Connection, digest: bytes) -> bool:
-    """Whether the session was signed out."""
     found = select(revoked_sessions.c.digest).where(revoked_sessions.c.digest == digest)
     return connection.scalar(found) is not None

@@ -1,4 +1,7 @@
-"""Access tokens, kept by their digests: whoever reads the database has none of them. Few, so a list is read whole."""
+"""Stores access tokens by their digests, so the database reveals no token.
+
+There are few tokens, so a list is read whole.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,10 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is kept of a token. Times are us since the epoch, null where that never was or never will be.
+    """The stored record of a token. Times are us since the epoch, None for never.
 
-    ``projects`` are those that it opens; null for all. It is of no use from ``expires`` or ``revoked`` on.
+    ``projects`` are the projects the token gives access to, None for all. The token is invalid from ``expires`` or
+    ``revoked`` on.
     """
 
     digest: bytes
@@ -36,16 +40,16 @@ class Token:
 
     @property
     def id(self) -> str:
-        """What it is called in public: it opens nothing."""
+        """The public id, which gives no access."""
         return id_of(self.digest)
 
     def is_good(self, now: int) -> bool:
-        """Whether it is neither revoked nor expired."""
+        """Whether the token is neither revoked nor expired at ``now``, in us since the epoch."""
         return self.revoked is None and (self.expires is None or now < self.expires)
 
 
 def keep(connection: Connection, token: Token) -> None:
-    """Keep a new token. Raises NameTaken where one that is still good has its name."""
+    """Store a new token. Raises NameTaken if a valid token has the same name."""
     same = connection.execute(select(tokens).where(tokens.c.name == token.name))
     if any(_token(row).is_good(token.made) for row in same):
         raise NameTaken(f"There is a token called {token.name!r}: revoke it, or take another name.")
@@ -61,19 +65,22 @@ def keep(connection: Connection, token: Token) -> None:
 
 
 def read_all(connection: Connection) -> list[Token]:
-    """Every token that was ever made, the newest first."""
+    """Return every token ever created, newest first."""
     rows = connection.execute(select(tokens).order_by(tokens.c.made.desc(), tokens.c.digest))
     return [_token(row) for row in rows]
 
 
 def find(connection: Connection, token_id: str) -> Token | None:
-    """The token with this id, good or not; None for one that never was."""
+    """Return the token with this id, valid or not, or None if there never was one."""
     row = connection.execute(select(tokens).where(_called(token_id))).first()
     return None if row is None else _token(row)
 
 
 def revoke(connection: Connection, named: str, now: int) -> list[Token]:
-    """Revoke the tokens with this id or name; as they were, those revoked before left out. Raises NotFound."""
+    """Revoke the tokens with this id or name and return them as they were before.
+
+    Tokens that were revoked earlier are left out. Raises NotFound if no token is left to revoke.
+    """
     by = tokens.c.name == named
     condition = or_(by, _called(named)) if _is_id(named) else by
     rows = connection.execute(select(tokens).where(condition, tokens.c.revoked.is_(None)))
@@ -86,7 +93,7 @@ def revoke(connection: Connection, named: str, now: int) -> list[Token]:
 
 
 def mark_used(connection: Connection, digest: bytes, now: int) -> None:
-    """Note that a token was used, unless a later use is noted."""
+    """Record a use of a token, unless a later use is recorded."""
     later = tokens.c.last_used >= now
     earlier = or_(tokens.c.last_used.is_(None), ~later)
     connection.execute(
@@ -95,7 +102,7 @@ def mark_used(connection: Connection, digest: bytes, now: int) -> None:
 
 
 def _called(token_id: str) -> ColumnElement[bool]:
-    """By the key, of which the id is the beginning."""
+    """Match tokens by id: a range of the primary key, because the id is the start of the digest."""
     if not _is_id(token_id):
         return tokens.c.digest == b""
     begins = bytes.fromhex(token_id)

@@ -1,1 +1,1 @@
-"""The upkeep of a database: copies, checks, pruning, and spreading it over a cluster."""
+"""Maintains a database: backup, verification, pruning, and distribution over a cluster."""

@@ -1,4 +1,4 @@
-"""Copies of an SQLite file: taken while a server writes to it, and put in its place while none does."""
+"""Backs up an SQLite file while a server writes to it, and restores a copy while no server runs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from ampmon_server.store.schema import migrations
 
 
 PAGES = 4096
-"""Of each step of a copy: 16 MiB, after which the progress is reported."""
+"""Pages copied in one step: 16 MiB. Progress is reported after each step."""
 
 OnProgress = Callable[[int, int], None]
 
 
 def file_of(url: str) -> Path | None:
-    """The file of an SQLite database; None for any other."""
+    """Return the file of an SQLite database, or None for any other database."""
     return Path(make_url(url).database or "") if engine.is_file(url) else None
 
 
 def back_up(source: Path, target: Path, on_progress: OnProgress) -> None:
-    """Copy the database as it is now to ``target``, whole or not at all, readable by its owner only.
+    """Copy the database as it is now to ``target``, readable by its owner only. A failure leaves no partial file.
 
-    Servers may write meanwhile. ``on_progress`` is given the pages that are done, and all. Raises Unusable.
+    Servers may write meanwhile. ``on_progress`` gets the number of pages done and of all pages. Raises Unusable.
     """
     if not source.exists():
         raise Unusable(f"{source} is not there: name a --data-dir")
@@ -45,9 +45,10 @@ def back_up(source: Path, target: Path, on_progress: OnProgress) -> None:
 
 
 def restore(copy: Path, target: Path, aside: Path, on_progress: OnProgress) -> Path | None:
-    """Put a copy in the place of ``target``, and what was there under the name ``aside``; the first of it, if any was.
+    """Replace ``target`` with a copy and keep the old files under the name ``aside``.
 
-    Raises Unusable, with everything as it was: where a server runs, or the copy is damaged or none of ours.
+    Return the first of the old files, or None if there were none. Raises Unusable and changes nothing if a server
+    runs, or if the copy is damaged, from a newer version or not a database of ampmon.
     """
     if not copy.is_file():
         raise Unusable(f"{copy} is not there")
@@ -68,7 +69,10 @@ def restore(copy: Path, target: Path, aside: Path, on_progress: OnProgress) -> P
 
 @contextmanager
 def _beside(target: Path) -> Iterator[Path]:
-    """A new file of its owner's in the folder of ``target``, gone in the end. Raises Unusable for what fails there."""
+    """Yield a new file in the folder of ``target``, readable by its owner only, and delete it at the end.
+
+    Turns file and SQLite errors within the block into Unusable.
+    """
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         os.close(handle)
@@ -87,13 +91,13 @@ def _beside(target: Path) -> Iterator[Path]:
 def _copy(source: Path, draft: Path, on_progress: OnProgress) -> None:
     try:
         with closing(_opened(source)) as old, closing(sqlite3.connect(draft)) as new:
-            # One view of it from here on: without it each write of a server would begin the copy anew.
+            # Hold one snapshot from here on. Without it, each write of a server would restart the copy.
             old.execute("BEGIN")
             old.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             old.backup(
                 new, pages=PAGES, progress=lambda _, left, all_: on_progress(all_ - left, all_)
             )
-            new.execute("PRAGMA journal_mode = DELETE")  # one file, and none beside it
+            new.execute("PRAGMA journal_mode = DELETE")  # a single file, without -wal and -shm
     except sqlite3.Error as error:
         if sqlite.is_unavailable(error):
             raise Unusable(f"{source} cannot be read as a database ({error})") from None
@@ -105,7 +109,7 @@ def _opened(file: Path) -> sqlite3.Connection:
 
 
 def _unsound(file: Path) -> str | None:
-    """What SQLite finds wrong with a file first; None where it is sound."""
+    """The first problem that SQLite finds in a file, or None if the file is sound."""
     try:
         with closing(_opened(file)) as connection:
             (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
@@ -115,7 +119,7 @@ def _unsound(file: Path) -> str | None:
 
 
 def _check(draft: Path, copy: Path) -> None:
-    """Raises Unusable for a copy that this version cannot use."""
+    """Raise Unusable for a copy that this version cannot use."""
     database = engine.open_engine(str(URL.create("sqlite", database=str(draft))))
     try:
         with engine.reading(database) as connection:
@@ -134,15 +138,15 @@ def _check(draft: Path, copy: Path) -> None:
 
 
 def _set_aside(target: Path, aside: Path) -> Path | None:
-    """Give a database that nobody uses another name as well; at no moment is there none: a server would make one.
+    """Give an unused database a second name, and return the first file under that name, or None if there is none.
 
-    The first of what is under the new name; None where nothing was there.
+    The old name stays until the copy replaces it: a server that finds no database would create one.
     """
     with suppress(sqlite3.Error), closing(_opened(target)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # all of it is in the one file then
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # moves everything into the one file
     with suppress(FileNotFoundError):
         os.link(target, aside)
-    # Of one that is damaged and could not be read, or is gone: SQLite would take them for those of the copy.
+    # The logs remain if the database is damaged or missing. SQLite would take them for logs of the copy.
     logs = ("-wal", "-shm", "-journal")
     for end in logs:
         with suppress(FileNotFoundError):
@@ -152,7 +156,7 @@ def _set_aside(target: Path, aside: Path) -> Path | None:
 
 
 def _put(draft: Path, target: Path) -> None:
-    """Rename, with the content on the disk before, and the name after."""
+    """Rename the draft to the target. Sync its content to disk before, and the directory after."""
     with draft.open("rb") as file:
         os.fsync(file.fileno())
     os.replace(draft, target)

@@ -1,4 +1,4 @@
-"""Spreads the tables of a PostgreSQL database over a Citus cluster by run, for `ampmon db distribute`."""
+"""Distributes the tables of a PostgreSQL database over a Citus cluster by run, for `ampmon db distribute`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ampmon_server.store.schema.tables import metadata, runs
 
 RUN = runs.c.run_id.name
 BY_RUN = tuple(table.name for table in metadata.sorted_tables if RUN in table.c)
-"""Each on the node of its run; `runs` stands before those that refer to it."""
+"""Tables whose rows lie on the node of their run. `runs` comes before the tables that refer to it."""
 EVERYWHERE = (
     *(table.name for table in metadata.sorted_tables if RUN not in table.c),
     VERSION_TABLE,
 )
-"""Small, of no run: every node has a copy."""
+"""Small tables that belong to no run. Every node has a copy."""
 
 _Placing: TypeAlias = tuple[str, str | None, int | None]
-"""How a table is placed: 'h' by a hash of a column or 'n' by none, which column, and in which group of tables."""
+"""How a table is placed: the method ('h' for a hash of a column, 'n' for none), the column, and the colocation id."""
 
 _PLACED = text(
     "SELECT c.relname, p.partmethod::text, column_to_column_name(p.logicalrelid, p.partkey)::text, p.colocationid "
@@ -42,15 +42,13 @@ _NOT_NEEDED = "Without it everything works, on one PostgreSQL"
 
 @dataclass(frozen=True, slots=True)
 class DistributionStep:
-    """One statement, and the table that it is about."""
-
     table: str
     statement: str
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A PostgreSQL database with Citus, and what is left to do in it; ``nodes`` are those that are to hold runs."""
+    """A PostgreSQL database with Citus, and the ``steps`` that remain. ``nodes`` are the nodes that will hold runs."""
 
     database: str
     nodes: tuple[str, ...]
@@ -60,7 +58,10 @@ class Distribution:
     @classmethod
     @contextmanager
     def begin(cls, settings: Settings) -> Iterator[Distribution]:
-        """Look at the database, without changing it. Raises Unusable where it cannot be distributed, Busy."""
+        """Open and inspect the database without changing it.
+
+        Raises Unusable if it cannot be distributed, and Busy.
+        """
         if engine.open_engine(settings.url).dialect.name == "sqlite":
             raise Unusable(
                 f"{make_url(settings.url).database} is an SQLite file, on one machine: to distribute "
@@ -79,17 +80,17 @@ class Distribution:
 
     @property
     def tables(self) -> int:
-        """How many tables there are to be distributed in all."""
+        """The number of all tables to distribute, including those already distributed."""
         return len(BY_RUN) + len(EVERYWHERE)
 
     def run(self) -> Iterator[DistributionStep]:
-        """Do what is left, in one transaction, and yield each step once it is done; committed after the last.
+        """Run the remaining steps in one transaction and yield each step once it is done. Commit after the last.
 
         Raises Unusable or Busy, with nothing changed.
         """
         with engine.writing(self._opened.engine) as connection:
             postgresql.take_turns(connection)
-            # Another may have come first.
+            # Another process may have distributed the tables since `begin`.
             for step in _steps(connection):
                 try:
                     connection.exec_driver_sql(step.statement)
@@ -99,7 +100,6 @@ class Distribution:
 
 
 def _check_extension(connection: Connection, name: str) -> None:
-    """Raises Unusable unless Citus is there."""
     if connection.scalar(text("SELECT 1 FROM pg_extension WHERE extname = 'citus'")) is None:
         found = text("SELECT 1 FROM pg_available_extensions WHERE name = 'citus'")
         if connection.scalar(found) is not None:
@@ -115,7 +115,7 @@ def _check_extension(connection: Connection, name: str) -> None:
 
 
 def _nodes(connection: Connection, name: str) -> tuple[str, ...]:
-    """The nodes that are to hold runs. Raises Unusable where there are none."""
+    """The nodes that will hold runs. Raises Unusable if there are none."""
     nodes = connection.execute(_NODES).all()
     holding = tuple(f"{node.nodename}:{node.nodeport}" for node in nodes if node.shouldhaveshards)
     if not holding:
@@ -127,13 +127,16 @@ def _nodes(connection: Connection, name: str) -> tuple[str, ...]:
 
 
 def _check_node(connection: Connection, name: str) -> None:
-    """Raises Unusable unless this is the node that makes plans for the others."""
+    """Raise Unusable unless this node is the coordinator."""
     if not connection.scalar(text("SELECT citus_is_coordinator()")):
         raise Unusable(f"{name} is a worker of its cluster: name the coordinator in --database-url")
 
 
 def _steps(connection: Connection) -> tuple[DistributionStep, ...]:
-    """What is left to do: tables are placed, and then what they held on the coordinator goes. Raises Unusable."""
+    """The remaining steps: place each table, then delete its rows on the coordinator.
+
+    Raises Unusable if a table is distributed in another way.
+    """
     placed: dict[str, _Placing] = {
         row[0]: (row[1], row[2], row[3]) for row in connection.execute(_PLACED).all()
     }
@@ -144,7 +147,7 @@ def _steps(connection: Connection) -> tuple[DistributionStep, ...]:
                 "cascade_via_foreign_keys => true), and this again"
             )
     left = [table for table in (*EVERYWHERE, *BY_RUN) if table not in placed]
-    # A table may be emptied only after those that refer to it are placed.
+    # A table can be emptied only after the tables that refer to it are placed.
     return (
         *(DistributionStep(table, _placing(table)) for table in left),
         *(DistributionStep(table, _emptying(table)) for table in reversed(left)),
@@ -161,7 +164,7 @@ def _as_wanted(table: str, placed: dict[str, _Placing]) -> bool:
 def _placing(table: str) -> str:
     if table in EVERYWHERE:
         return f"SELECT create_reference_table('{table}')"
-    # Not with what another program has distributed by 16 bytes.
+    # By default Citus would colocate it with a table of another program that has the same column type.
     beside = "none" if table == runs.name else runs.name
     return f"SELECT create_distributed_table('{table}', '{RUN}', colocate_with => '{beside}')"
 

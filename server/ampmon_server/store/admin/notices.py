@@ -1,7 +1,7 @@
-"""Notices between server processes over PostgreSQL's LISTEN and NOTIFY: which run has reached which version, no more.
+"""Notifies server processes of new run versions over PostgreSQL's LISTEN and NOTIFY.
 
-They travel on connections of their own, outside every transaction, and may get lost: who must know asks the store.
-Knows nothing of who listens.
+A notice holds run ids and versions only. Notices use connections of their own, outside every transaction, and may get
+lost: a process that must not miss a change reads the store.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 CHANNEL = "ampmon"
 INTERVAL_S = 0.1
-"""Between two notices of a process: a commit with a notice in it waits for all others that have one."""
+"""Pause between two notices of a process. Commits that contain a notice wait for each other in PostgreSQL."""
 PENDING_MAX = 4096
 _PAYLOAD_RUNS = 128
-"""Of at most 60 bytes each: a payload has fewer than 8000."""
+"""Runs in one payload, at most 60 bytes each. PostgreSQL limits a payload to less than 8000 bytes."""
 _RETRY_S, _RETRY_MAX_S = 0.5, 30.0
 _LOOK_S = 0.5
-"""How soon a thread that waits for notices sees that it is to stop."""
+"""How often a thread that waits for notices checks whether it should stop."""
 _CLOSE_S = 1.0
 _OUT, _IN = "ampmon-notices-out", "ampmon-notices-in"
 _NOT_YET = "not connected yet"
@@ -40,7 +40,10 @@ _log = logging.getLogger(__name__)
 
 
 class PostgresNotices:
-    """Two threads and two connections: one sends, one hears. Both connect again, ever more slowly, when they must."""
+    """Sends and receives notices on two threads, each with its own connection.
+
+    A thread reconnects when its connection is lost, with exponential backoff.
+    """
 
     def __init__(self, database: Engine) -> None:
         self._database = database
@@ -51,7 +54,10 @@ class PostgresNotices:
         self._threads: list[threading.Thread] = []
 
     def listen(self, hear: Hear) -> None:
-        """Begin. ``hear`` is called from a thread of ours, for this process's own notices too; it is not to block."""
+        """Start both threads. A background thread calls ``hear``, also for this process's own notices.
+
+        ``hear`` must not block.
+        """
         self._threads = [
             threading.Thread(target=self._keep, args=(work,), name=name, daemon=True)
             for name, work in ((_OUT, self._send), (_IN, lambda line: self._hear(line, hear)))
@@ -60,14 +66,14 @@ class PostgresNotices:
             thread.start()
 
     def send(self, run_id: UUID, version: int) -> None:
-        """Notify the others soon, together with what else there is to send. Does not block."""
+        """Queue a notice for the other processes. It is sent soon, in a batch with other notices. Does not block."""
         with self._changed:
             if len(self._pending) < PENDING_MAX or run_id in self._pending:
                 self._pending[run_id] = max(version, self._pending.get(run_id, 0))
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Send what waits, if the database answers, and stop."""
+        """Send the queued notices, if the database answers, and stop. Blocks for at most `_CLOSE_S`."""
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
@@ -77,11 +83,11 @@ class PostgresNotices:
 
     @property
     def trouble(self) -> str | None:
-        """Why notices are not sent and heard now; None where they are."""
+        """Why notices are not sent or received now, or None if they are."""
         return next(iter(self._troubles.values()), None)
 
     def _keep(self, work: Callable[[psycopg.Connection[Any]], None]) -> None:
-        """Do ``work`` on a connection, and on another when that is lost, until it is time to stop."""
+        """Run ``work`` on a connection until `close`. Open a new connection when one is lost."""
         import psycopg
 
         pause = _RETRY_S
@@ -97,7 +103,7 @@ class PostgresNotices:
 
     @contextmanager
     def _line(self) -> Iterator[psycopg.Connection[Any]]:
-        """A connection as the pool makes them, taken out of it: each statement is a transaction."""
+        """A connection detached from the pool, with autocommit: each statement is a transaction."""
         pooled = self._database.raw_connection()
         pooled.detach()
         line: Any = pooled.dbapi_connection
@@ -109,7 +115,7 @@ class PostgresNotices:
 
     def _complain(self, error: Exception) -> None:
         who, words = threading.current_thread().name, " ".join(str(error).split())
-        if self._troubles.get(who, _NOT_YET) == _NOT_YET:  # said once of each outage
+        if self._troubles.get(who, _NOT_YET) == _NOT_YET:  # log each outage once
             _log.warning(
                 "No notices between server processes, pages learn a little later: %s", words
             )
@@ -143,7 +149,7 @@ def _pack(changes: list[tuple[UUID, int]]) -> str:
 
 
 def _unpack(payload: str) -> Iterator[tuple[UUID, int]]:
-    """What a payload says; nothing where it is not one of ours, for anybody may send on a channel."""
+    """Parse a payload. Skip words in another format, because any program can send on the channel."""
     for word in payload.split():
         run_id, _, version = word.partition(":")
         if len(run_id) == 32 and version.isascii() and version.isdigit():

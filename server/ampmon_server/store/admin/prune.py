@@ -1,7 +1,7 @@
-"""Prunes old runs: raw rows and samples go, and what is rolled up of them, skips, events and the summary stay.
+"""Prunes old runs: deletes raw rows and samples, and keeps their aggregates, the skips, events and summary.
 
-What goes ends at the edge of a page, so that every cell has either all of its rows or none, and is never made anew from
-a part of them. A run's newest page keeps its rows: a run that is resumed goes on from them.
+Pruning deletes up to the edge of a page. So every cell has either all of its rows or none, and is never recomputed from
+a part of them. The newest page of a run keeps its rows, because a resumed run continues from them.
 """
 
 from __future__ import annotations
@@ -43,19 +43,22 @@ from ampmon_server.store.streams import state as run_state
 
 DAY_US = 86_400 * 1_000_000
 IN_A_ROW_MAX = 3
-"""Where so many runs in a row cannot be pruned it is the database that cannot be used."""
+"""After this many consecutive failures, the database itself counts as unusable."""
 _SAMPLES = (gradient_totals, gradient_blocks, module_blocks)
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """For how many days after its last record a run keeps its rows, and its samples; None is for ever."""
+    """How many days after its last record a run keeps its rows and its samples. None is for ever."""
 
     rows_days: float | None = None
     samples_days: float | None = None
 
     def before(self, now: int) -> tuple[int, int]:
-        """Runs that were heard of last before these times lose their rows, and their samples."""
+        """Return two times, in us since the epoch, or -1 for data that is kept for ever.
+
+        A run last heard of before the first time loses its rows; before the second, its samples.
+        """
         return tuple(  # type: ignore[return-value]
             -1 if days is None else now - int(days * DAY_US)
             for days in (self.rows_days, self.samples_days)
@@ -64,9 +67,9 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A run that is old, and what of it goes: its raw rows, its samples, or, where it is deleted, all that is left.
+    """A run to prune, and what to remove: its raw rows, its samples, or, if the run is deleted, everything left.
 
-    ``heard`` is when it was last heard of, in us since the epoch.
+    ``heard`` is when something new of the run was last stored, in us since the epoch.
     """
 
     run_id: UUID
@@ -79,9 +82,10 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class PruneSize:
-    """What pruning a run removes: updates and logged values, sampled updates, and the bytes of their blocks.
+    """How much pruning a run removes.
 
-    ``parts``: in so many rows of the database's tables.
+    ``rows`` counts updates and logged values, ``samples`` sampled updates, ``block_bytes`` the bytes of sample blocks,
+    and ``parts`` the rows of database tables.
     """
 
     rows: int = 0
@@ -100,7 +104,7 @@ class PruneSize:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Of a stream: its rows before ``rows`` go, and its samples before ``samples``."""
+    """Where to cut a stream: rows before step ``rows`` and samples before step ``samples`` are deleted."""
 
     stream: int
     rows: int
@@ -108,7 +112,10 @@ class _Cut:
 
 
 class Failures:
-    """The ``runs`` that could not be pruned: one keeps no other waiting. ``notify`` is called with each, and why."""
+    """Collects the ``runs`` that could not be pruned, so that pruning continues with the other runs.
+
+    Calls ``notify`` with each failed run and its error.
+    """
 
     def __init__(self, notify: Callable[[Due, Exception], None]) -> None:
         self.runs: list[Due] = []
@@ -117,10 +124,10 @@ class Failures:
 
     @contextmanager
     def of(self, one: Due) -> Iterator[None]:
-        """What is done with a run, and left undone where it raises. Raises Busy where several in a row do."""
+        """Record an error in the block as a failure of this run. Raises Busy at `IN_A_ROW_MAX` consecutive failures."""
         try:
             yield
-        except Exception as error:  # of any kind: a damaged page may show as anything
+        except Exception as error:  # a damaged page may raise any kind of error
             self.runs.append(one)
             self._in_a_row += 1
             self._notify(one, error)
@@ -131,7 +138,7 @@ class Failures:
 
 
 def due(connection: Connection, keep: Keep) -> list[Due]:
-    """The runs that are old, the oldest first, and those that are deleted of which something is held."""
+    """Return deleted runs with data left, then the old runs, oldest first."""
     rows_before, samples_before = keep.before(engine.now_us())
     table = runs.c
     old = select(table.run_id, table.name, table.silent_after, table.update_us).where(
@@ -146,7 +153,7 @@ def due(connection: Connection, keep: Keep) -> list[Due]:
 
 
 def left(connection: Connection, one: Due) -> bool:
-    """Whether anything of a run is to be pruned that is not yet."""
+    """Whether a run has anything left to prune."""
     return one.deleted or any(_some(connection, removal) for removal in _removals(connection, one))
 
 
@@ -156,7 +163,7 @@ def _some(connection: Connection, removal: Removal) -> bool:
 
 
 def size(connection: Connection, one: Due) -> PruneSize:
-    """How much pruning a run removes. Counts all of it."""
+    """Count what pruning a run removes. Counts every row."""
     removals = removing.of_run(one.run_id.bytes) if one.deleted else _removals(connection, one)
     return sum((_size(connection, each.table, each.of) for each in removals), start=PruneSize())
 
@@ -175,10 +182,11 @@ def _size(connection: Connection, table: Table, of: ColumnElement[bool]) -> Prun
 
 
 def prune(database: Engine, one: Due) -> Iterator[int]:
-    """Prune a run, a short transaction at a time; how many rows each has removed. Raises Busy.
+    """Prune a run in short transactions and yield how many rows each removes. Raises Busy.
 
-    One that was heard of since it was found to be due is left as it is. First the run says from where on its rows are
-    held, so that nobody misses them; what an interrupt leaves is pruned the next time.
+    A run that stored something new since it was found due is left as it is. The first transaction records from which
+    step on rows and samples are kept, so that readers do not expect the others. The next pruning removes what an
+    interrupted one leaves.
     """
     if one.deleted:
         yield from removing.all_of(database, removing.of_run(one.run_id.bytes))
@@ -219,7 +227,7 @@ def _removals(connection: Connection, one: Due) -> list[Removal]:
 
 
 def _is_overtaken() -> ColumnElement[bool]:
-    """That a page of logged values is not its name's newest, of which there are no cells."""
+    """That a page of logged values is not the newest of its name. The newest page has no cells."""
     table, later = scalar_pages.c, scalar_pages.alias().c
     return (
         select(later.bucket)
@@ -238,7 +246,7 @@ def _of(table: Table, one: Due, cut: _Cut) -> ColumnElement[bool]:
 
 
 def _cuts(connection: Connection, one: Due) -> list[_Cut]:
-    """Where the rows and samples of each stream are cut: as they were, where nothing of that kind is due."""
+    """Where to cut the rows and samples of each stream. A kind that is not due keeps its previous cut."""
     table = streams.c
     held = connection.execute(select(streams).where(table.run_id == one.run_id.bytes)).all()
     found = []
@@ -255,7 +263,6 @@ def _cuts(connection: Connection, one: Due) -> list[_Cut]:
 
 
 def _rows_from(connection: Connection, one: Due, together: list[Row[Any]]) -> int:
-    """The first step of the newest page of any rank."""
     lasts: list[int] = [row.last_step for row in together if row.last_step is not None]
     if lasts:
         return edge_of(max(lasts))
@@ -267,9 +274,9 @@ def _rows_from(connection: Connection, one: Due, together: list[Row[Any]]) -> in
 
 
 def _samples_from(connection: Connection, one: Due, together: list[Row[Any]]) -> int:
-    """The edge of the last cell of any rank, of the lowest level whose pages are always kept.
+    """The first step of the last cell of any rank, on the lowest level whose pages are always kept.
 
-    Of modules nothing is rolled up: where they are looked into less often, the edge is before their newest sample.
+    Modules have no aggregates. Where they are sampled less often, the cut is before their newest sample.
     """
     lasts = [
         connection.scalar(

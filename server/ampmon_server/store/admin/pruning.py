@@ -1,4 +1,4 @@
-"""A database that is pruned by hand: beside the servers that use it, or alone, to write its file anew."""
+"""Opens a database for `ampmon db prune`: beside running servers, or exclusively to rewrite its file."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from ampmon_server.store.engine.opening import Opened
 
 
 class Prunes(Calls):
-    """What prunes old runs, by hand or by itself."""
+    """Calls that prune old runs, for the server's hourly pruning and for `ampmon db prune`."""
 
     due = reads(prune.due)
     left = reads(prune.left)
 
     def unsound(self, due: Due) -> Defect | None:
-        """What is wrong with what is rolled up of a run: it is all that pruning would leave. Reads all of it."""
+        """Return the first defect in the aggregates of a run, or None. Reads the whole run.
+
+        Check this before pruning, which leaves only the aggregates.
+        """
         return verify.unsound(self._engine, due.run_id)
 
     def prune(self, due: Due) -> Iterator[int]:
-        """Prune a run, a short transaction with each step; how many rows it removed."""
+        """Prune a run, one short transaction per step, and yield how many rows each removes."""
         return prune.prune(self._engine, due)
 
 
 class Pruning(Prunes):
-    """A database that is pruned by hand. ``database`` says which it is, without any secret."""
+    """A database opened by `ampmon db prune`. ``database`` names it without any secret."""
 
     def __init__(self, opened: Opened) -> None:
         self._engine = opened.engine
@@ -39,7 +42,7 @@ class Pruning(Prunes):
     @classmethod
     @contextmanager
     def begin(cls, settings: Settings, *, alone: bool = False) -> Iterator[Pruning]:
-        """Open the database. Raises Unusable; with ``alone`` also where a server uses an SQLite file."""
+        """Open the database. Raises Unusable; with ``alone`` also if a server uses the SQLite file."""
         with closing(opening.open_beside(settings, alone=alone)) as opened:
             yield cls(opened)
 
@@ -48,24 +51,24 @@ class Pruning(Prunes):
         return self._engine.dialect.name == "sqlite"
 
     def size(self, due: Due) -> PruneSize:
-        """How much pruning a run removes. Counts all of it."""
+        """Count what pruning a run removes. Counts every row."""
         with engine.reading(self._engine) as connection:
             postgresql.take_time(connection)
             return prune.size(connection, due)
 
     def used(self) -> int:
-        """Bytes that the database takes."""
+        """The size of the database in bytes."""
         return space.used(self._engine)
 
     def give_back(self) -> Iterator[int]:
-        """Give free space back as far as it can be beside those who use it; bytes with each step."""
+        """Return free space to the disk, as far as possible while servers run, and yield the bytes of each step."""
         return space.give_back(self._engine)
 
     @property
     def cuts(self) -> bool:
-        """Whether free space goes back to the disk, and does not only wait for what comes."""
+        """Whether `give_back` returns free space to the disk, instead of only keeping it for new rows."""
         return space.cuts(self._engine)
 
     def rewrite(self) -> str | None:
-        """Write an SQLite file anew, as small as it can be; why it cannot be, or None."""
+        """Rewrite an SQLite file without its free space. Return why that is not possible, or None if it is done."""
         return space.rewrite(self._engine)

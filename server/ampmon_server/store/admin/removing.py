@@ -1,4 +1,4 @@
-"""Removes rows of a run some at a time, so that no transaction is long; and what is held of deleted runs."""
+"""Deletes rows of a run, or everything of a deleted run, in short transactions."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ampmon_server.store.schema.tables import (
 
 ROWS_MAX = 2000
 BLOCKS_MAX = 64
-"""Removed in one transaction. A block is many pages of the file; its row is read to find out where they are."""
+"""Rows or blocks deleted in one transaction. A block takes many pages of the file, and deleting it reads its row."""
 
 _LARGE = {gradient_blocks, gradient_totals, module_blocks, scalar_pages, update_pages}
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Rows of one table, of one run, that ``of`` holds for."""
+    """The rows of one table and one run that match ``of``."""
 
     table: Table
     of: ColumnElement[bool]
@@ -40,7 +40,7 @@ class Removal:
         return BLOCKS_MAX if large else ROWS_MAX
 
     def some(self, connection: Connection) -> int:
-        """Remove the first of those that are left; how many."""
+        """Delete the first `at_once` of the remaining rows and return how many were deleted."""
         _, *key = self.table.primary_key
         which = self.of
         following = select(*key).where(which).order_by(*key).offset(self.at_once).limit(1)
@@ -51,7 +51,7 @@ class Removal:
 
 
 def all_of(database: Engine, removals: list[Removal]) -> Iterator[int]:
-    """Remove it all, a transaction at a time; how many rows each has removed. Raises Busy."""
+    """Delete all rows, a transaction at a time, and yield how many rows each deletes. Raises Busy."""
     for removal in removals:
         removed = removal.at_once
         while removed >= removal.at_once:
@@ -60,7 +60,10 @@ def all_of(database: Engine, removals: list[Removal]) -> Iterator[int]:
 
 
 def of_run(run_id: bytes) -> list[Removal]:
-    """All that is held of a run but its own row; its streams go last, so that what is left undone can be found."""
+    """Return the removals of all data of a run except its own row.
+
+    Its streams come last, so that `deleted` still finds the run after an interruption.
+    """
     tables = [
         table for table in metadata.sorted_tables if "run_id" in table.c and table is not runs
     ]
@@ -69,6 +72,6 @@ def of_run(run_id: bytes) -> list[Removal]:
 
 
 def deleted(connection: Connection) -> list[bytes]:
-    """Deleted runs of which something is still held."""
+    """Return the ids of deleted runs whose data is not all removed."""
     left = select(streams.c.run_id).where(streams.c.run_id == runs.c.run_id).exists()
     return list(connection.scalars(select(runs.c.run_id).where(runs.c.deleted == 1, left)))

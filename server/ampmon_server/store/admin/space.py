@@ -1,4 +1,4 @@
-"""Gives the space of rows that were removed back to the disk, as far as each engine can beside those who use it."""
+"""Returns the space of deleted rows to the disk, as far as each engine can while servers run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ampmon_server.store.schema.tables import metadata
 
 
 PAGES_AT_ONCE = 2000
-"""Pages of an SQLite file, 8 MB, that are moved to its end and cut off in one transaction."""
+"""Free pages of an SQLite file (8 MB) that one transaction moves to its end and cuts off."""
 
 INCREMENTAL = 2
 
 
 def used(database: Engine) -> int:
-    """Bytes of the database: of an SQLite file, of all our tables in PostgreSQL."""
+    """Return the size in bytes of an SQLite file, or of all ampmon tables in PostgreSQL."""
     with engine.reading(database) as connection:
         if connection.dialect.name == "sqlite":
             return _pragma(connection, "page_count") * _pragma(connection, "page_size")
@@ -32,10 +32,10 @@ def used(database: Engine) -> int:
 
 
 def give_back(database: Engine) -> Iterator[int]:
-    """Give free space back, a short transaction at a time; how many bytes each has. Raises Busy.
+    """Return free space to the disk in short transactions, and yield the bytes of each. Raises Busy.
 
-    In PostgreSQL the tables keep it for what comes, as autovacuum would have it: only VACUUM FULL, which nobody may
-    write beside, gives it to the disk.
+    In PostgreSQL this vacuums each table, which keeps the space for new rows, as autovacuum does. Only VACUUM FULL
+    returns it to the disk, and blocks all writes meanwhile.
     """
     if database.dialect.name == "sqlite":
         yield from _shrink(database)
@@ -54,7 +54,7 @@ def _shrink(database: Engine) -> Iterator[int]:
 
 
 def _cut(database: Engine) -> int:
-    """Move some free pages to the file's end and cut them off; how many."""
+    """Cut some free pages off the end of the file and return how many."""
     with engine.reading(database) as connection:
         before = _pragma(connection, "freelist_count")
     _run(database, f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})")
@@ -63,16 +63,16 @@ def _cut(database: Engine) -> int:
 
 
 def _run(database: Engine, *statements: str) -> None:
-    """Run statements to their end, each a transaction of its own. Raises Busy."""
+    """Run each statement to its end in its own transaction. Raises Busy."""
     raw = database.raw_connection()
     try:
         for statement in statements:
-            # A script is run to its end; of a statement that gives rows the driver would take the first only.
+            # `execute` would stop a statement that returns rows at its first row; a script runs to its end.
             raw.driver_connection.executescript(statement)  # type: ignore[union-attr]
     except sqlite3.DatabaseError as error:
         raise Busy(f"The database cannot be used now: {error}") from error
     finally:
-        raw.invalidate()  # with whatever was set
+        raw.invalidate()  # discards the settings that the pragmas changed
 
 
 def _vacuum_tables(database: Engine) -> Iterator[int]:
@@ -86,9 +86,10 @@ def _vacuum_tables(database: Engine) -> Iterator[int]:
 
 
 def rewrite(database: Engine) -> str | None:
-    """Write an SQLite file anew without what is free in it, while nobody uses it; why it cannot be, or None.
+    """Rewrite an SQLite file without its free space. Return why that is not possible, or None if it is done.
 
-    It can be cut at its end from then on. Needs as much space again as the file has.
+    No other process may use the file. Needs 1.1 times the size of the file as free space on its disk. Afterwards
+    `give_back` can return free space to the disk.
     """
     file = Path(database.url.database or "")
     needed, free = file.stat().st_size, shutil.disk_usage(file.parent).free
@@ -107,7 +108,7 @@ def rewrite(database: Engine) -> str | None:
 
 
 def cuts(database: Engine) -> bool:
-    """Whether `give_back` gives to the disk: an SQLite file of an older version is to be rewritten first."""
+    """Whether `give_back` returns space to the disk. An SQLite file of an older version needs a `rewrite` first."""
     if database.dialect.name != "sqlite":
         return False
     with engine.reading(database) as connection:

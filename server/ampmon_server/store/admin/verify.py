@@ -1,4 +1,4 @@
-"""Verifies a database, for `ampmon db verify`: reads it run by run, and, if asked to, mends what is derived."""
+"""Verifies a database run by run, and optionally repairs derived data, for `ampmon db verify`."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from ampmon_server.store.streams import state as run_state
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """A database that is verified. Each run is read as it is at one moment; servers may go on meanwhile."""
+    """A database opened for verification. Each run is read from one snapshot; servers may run meanwhile."""
 
     _opened: Opened
 
     @classmethod
     @contextmanager
     def begin(cls, settings: Settings, *, repair: bool = False) -> Iterator[Verification]:
-        """Open the database, without changing it. Raises Unusable.
+        """Open the database, without changing it unless ``repair`` is set. Raises Unusable.
 
-        To ``repair`` an SQLite file no server may use it until the end.
+        With ``repair``, lock an SQLite file until the end of the block, and upgrade its schema if it is older.
         """
         with closing(opening.open_beside(settings, alone=repair)) as opened:
             yield cls(opened)
 
     @property
     def database(self) -> str:
-        """Which database it is, without any secret."""
+        """Names the database without any secret."""
         return self._opened.name
 
     def runs(self, only: UUID | None = None) -> list[UUID]:
-        """The runs there are, the oldest first, or the one asked for. Raises NotFound, Busy."""
+        """Return all runs, oldest first, or the run ``only``. Raises NotFound and Busy."""
         known = select(runs.c.run_id).where(runs.c.deleted == 0).order_by(runs.c.started)
         if only is not None:
             known = known.where(runs.c.run_id == only.bytes)
@@ -57,28 +57,28 @@ class Verification:
         return found
 
     def broken(self) -> list[Defect]:
-        """What is wrong with the file itself: then nothing else can be checked. Raises Busy."""
+        """Return defects of the file itself. If there are any, nothing else can be checked. Raises Busy."""
         try:
             with self._reading() as connection:
                 return list(strays.integrity(connection))
         except Busy as busy:
             cause = busy.__cause__
-            if type(cause) is not DatabaseError:  # not one of its kinds: a file that is damaged
+            if type(cause) is not DatabaseError:  # a damaged file raises no subclass of it
                 raise
             return [Defect(self.database, str(cause.orig), RESTORE)]
 
     def strays(self) -> list[Defect]:
-        """What belongs to no run. Raises Busy."""
+        """Return rows that belong to no run, as defects. Raises Busy."""
         with self._reading() as connection:
             return list(strays.of_no_run(connection))
 
     def run(self, run_id: UUID) -> list[Defect]:
-        """What is wrong with a run; nothing for one that is gone by now. Raises Busy."""
+        """Return the defects of a run; none if it was deleted meanwhile. Raises Busy."""
         with self._reading() as connection:
             return list(_check(connection, run_id))
 
     def repair(self, run_id: UUID) -> None:
-        """Derive cells, totals and counts anew from rows. Nothing that was recorded is changed. Raises Busy."""
+        """Recompute cells, totals and counts from rows. Recorded data stays unchanged. Raises Busy."""
 
         def work(connection: Connection) -> None:
             postgresql.take_time(connection)
@@ -96,7 +96,7 @@ class Verification:
         engine.write(self._opened.engine, work)
 
     def sweep(self) -> None:
-        """Delete what is held of deleted runs, some at a time, and pages of no run. Raises Busy."""
+        """Delete data of deleted runs in short transactions, and pages that belong to no run. Raises Busy."""
         with self._reading() as connection:
             deleted = removing.deleted(connection)
         for run_id in deleted:
@@ -126,7 +126,7 @@ def _check(connection: Connection, run_id: UUID) -> Iterator[Defect]:
 
 
 def unsound(database: Engine, run_id: UUID) -> Defect | None:
-    """What is wrong with the cells of a run, first found; nothing of one that is deleted. Raises Busy."""
+    """Return the first defect in the cells of a run, or None if they are sound or the run is deleted. Raises Busy."""
     with engine.reading(database) as connection:
         postgresql.take_time(connection)
         if _row(connection, run_id) is None:
@@ -137,7 +137,7 @@ def unsound(database: Engine, run_id: UUID) -> Defect | None:
 def rolled_up(
     connection: Connection, run_id: bytes, where: str, *, mending: bool = False
 ) -> Iterator[Defect]:
-    """What is wrong with the cells of a run; ``mending``, what was, as far as rows show."""
+    """Yield the defects in the cells of a run. With ``mending``, also repair those that rows can restore."""
     for kind in KINDS:
         try:
             for name, series in kind.series(connection, run_id):

@@ -1,1 +1,1 @@
-"""What a run was found to have, and the messages about it."""
+"""Stores the findings of runs, their alerts, mutes, and the messages to targets."""

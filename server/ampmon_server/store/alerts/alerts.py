@@ -1,4 +1,4 @@
-"""Keeps how a run's findings stand as alerts, in the transaction that keeps the findings: stored before it is sent."""
+"""Stores alert states in the transaction that stores the findings, so an alert is stored before it is sent."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from ampmon_server.store.streams.changes import Change, move_on
 
 
 OF_THE_END = frozenset({"crashed"})
-"""Rules that say how a run ended; what others found was of its going on, and ends with it."""
+"""Rules about how a run ended. Alerts of all other rules end with the run."""
 
 RECENT_US = 24 * 3600 * 1_000_000
-"""Nothing begins to fire of a run whose last record is older: such are sent late, or were left behind long ago."""
+"""No alert begins for a run whose last record is older: its records came late, or it was abandoned long ago."""
 
 LOOK_BACK_US = 2 * RECENT_US
-"""So far back it is asked which runs want to be looked at; nothing that is pending waits for longer."""
+"""`restless` searches only runs that changed within this time. No pending alert waits longer."""
 
 _NAMES = ("state", "severity", "since", "fired", "resolved", "told", "acknowledged")
 _COLUMNS = (*_NAMES, "acknowledged_by")
 
 Kept: TypeAlias = dict[str, tuple[Alert, Found]]
-"""Alerts of a run by their rules, each with what was found last."""
+"""The alerts of a run by rule, each with the last finding."""
 
 
 class Advanced(NamedTuple):
-    """Whether any alert is another now, how many fire unacknowledged, and when the next may."""
+    """Whether any alert changed, how many fire unacknowledged, and when the next pending alert may fire."""
 
     changed: bool
     firing: int
@@ -49,7 +49,10 @@ class Advanced(NamedTuple):
 def advance(
     connection: Connection, run: Row[Any], findings: Sequence[wire.Finding], now: int, to: Alerts
 ) -> Advanced:
-    """Take every alert of a run, whose row is held, to its next state, and queue the messages that are due."""
+    """Move every alert of a run to its next state and queue the messages that are due.
+
+    The transaction must hold the lock on the run's row.
+    """
     before = read(connection, run.run_id)
     there = _worth_an_alert(run, findings, now, to, before)
     if not before and not there:
@@ -84,7 +87,7 @@ def advance(
 def _worth_an_alert(
     run: Row[Any], findings: Sequence[wire.Finding], now: int, to: Alerts, before: Kept
 ) -> dict[str, wire.Finding]:
-    """The worst finding of each rule that somebody is to be alerted of."""
+    """The worst finding of each rule that needs an alert."""
     over = run.state != "running"
     recent = run.last_time is not None and now - run.last_time < RECENT_US
     there: dict[str, wire.Finding] = {}
@@ -99,7 +102,7 @@ def _worth_an_alert(
 
 
 def read(connection: Connection, run_id: bytes) -> Kept:
-    """The alerts of a run, those that began first before the others."""
+    """Return the alerts of a run, oldest first."""
     rows = connection.execute(
         select(alerts).where(alerts.c.run_id == run_id).order_by(alerts.c.since, alerts.c.rule)
     )
@@ -133,7 +136,7 @@ def _firing(stand: Iterable[Alert]) -> int:
 
 
 def acknowledge(connection: Connection, run_id: UUID, rule: str, who: str) -> Change:
-    """Note who has taken an alert upon themselves. Raises NotFound where none of the rule is pending or fires."""
+    """Record who acknowledged an alert. Raises NotFound if no alert of the rule is pending or firing."""
     now = now_us()
     moved = move_on(connection, run_id, now)
     stand = read(connection, run_id.bytes)
@@ -148,7 +151,7 @@ def acknowledge(connection: Connection, run_id: UUID, rule: str, who: str) -> Ch
 
 
 def firing(connection: Connection) -> int:
-    """How many alerts of all runs fire that nobody has acknowledged."""
+    """Count the firing alerts of all runs that nobody has acknowledged."""
     counted = select(func.sum(runs.c.firing)).where(runs.c.firing > 0)
     return int(connection.scalar(counted) or 0)
 
@@ -156,7 +159,10 @@ def firing(connection: Connection) -> int:
 def open_ones(
     connection: Connection, limit: int, within: Collection[str] | None
 ) -> list[tuple[Subject, str, Alert, Found]]:
-    """The alerts that are pending or fire, the newest first, each with its run; of some projects, if they are given."""
+    """Return pending and firing alerts, newest first, each with its run, its rule and the last finding.
+
+    ``within`` limits them to some projects; None is all.
+    """
     of = [] if within is None else [runs.c.project.in_(within)]
     rows = connection.execute(
         select(alerts, runs.c.project, runs.c.name, runs.c.owner)
@@ -169,7 +175,7 @@ def open_ones(
 
 
 def subjects(connection: Connection, run_ids: Iterable[UUID]) -> dict[UUID, Subject]:
-    """Those of some runs that are there."""
+    """Return the subjects of those runs that exist."""
     ids = [run_id.bytes for run_id in run_ids]
     rows = connection.execute(
         select(runs.c.run_id, runs.c.project, runs.c.name, runs.c.owner).where(
@@ -180,7 +186,7 @@ def subjects(connection: Connection, run_ids: Iterable[UUID]) -> dict[UUID, Subj
 
 
 class Restless(NamedTuple):
-    """A run that wants to be looked at though nothing arrives: when it falls silent, and whether a look is due."""
+    """A run to judge although no records arrive: when it falls silent, and whether judging it is due now."""
 
     run_id: UUID
     silent_after: int
@@ -188,7 +194,7 @@ class Restless(NamedTuple):
 
 
 def restless(connection: Connection, now: int) -> list[Restless]:
-    """Runs that fell silent, that ended and were not looked at since, or have an alert that may fire by now."""
+    """Return runs that fell silent, that ended and were not judged since, or whose pending alert may fire now."""
     table = runs.c
     silent = and_(table.state == "running", table.silent_after < now)
     rows = connection.execute(
@@ -209,7 +215,10 @@ def restless(connection: Connection, now: int) -> list[Restless]:
 
 
 def unheard(connection: Connection, now: int) -> list[Restless]:
-    """Runs with an alert that fires, that no target was sent, and that is muted no more: by whatever it ended."""
+    """Return runs with a firing alert whose current state was not sent and that is not muted now.
+
+    It does not matter whether a mute expired or was deleted.
+    """
     table = alerts.c
     rows = connection.execute(
         select(runs.c.run_id, runs.c.silent_after)

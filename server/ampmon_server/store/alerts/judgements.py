@@ -1,4 +1,4 @@
-"""Keeps what a run was found to have on its row, where the list of runs and the next acknowledgement find it."""
+"""Stores the findings of a run on its row, where the list of runs and the next ingest acknowledgement read them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ampmon_server.store.streams.changes import Change
 
 
 KEPT = 32
-"""So many findings of a run are kept, the worst."""
+"""The most findings stored for a run: the worst ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a run was found to have at its ``version``, the worst first; the same may be found twice.
+    """The verdict and findings of a run at its ``version``, worst first. A finding may occur twice.
 
-    Without a version it is of the run as it is when this is kept.
+    Without a version, it is about the run as it is when the judgement is stored.
     """
 
     verdict: str
@@ -53,7 +53,7 @@ _HELD: tuple[Column[Any], ...] = (
 
 
 class Kept(NamedTuple):
-    """Where a run stands, None where that is as it was; and when an alert of it may fire that does not yet."""
+    """The new version of a run, None if nothing changed, and when its next pending alert may fire."""
 
     change: Change | None = None
     due: int | None = None
@@ -62,7 +62,10 @@ class Kept(NamedTuple):
 def keep(
     connection: Connection, run_id: UUID, judgement: Judgement, to: Alerts | None = None
 ) -> Kept:
-    """Keep it, where it is another than is kept and the run is there; and advance its alerts, if any are sent."""
+    """Store a judgement if it differs from the stored one and the run exists.
+
+    Also advance the run's alerts, if ``to`` says how alerts are sent.
+    """
     now = now_us()
     held = connection.execute(
         select(*_HELD).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0).with_for_update()
@@ -92,12 +95,12 @@ def keep(
 
 
 def _due(held: Row[Any], judgement: Judgement, due: int | None) -> int | None:
-    """When to look again: what was due stays so where the run has moved on since it was looked at."""
+    """When to judge the run again. If the run changed since it was judged, an earlier stored time stays."""
     if judgement.version in {None, held.version}:
         return due
     return min((each for each in (due, held.alerts_due) if each is not None), default=None)
 
 
 def listed(findings: str | None) -> tuple[dict[str, Any], ...] | None:
-    """The findings that are kept, in plain data; None where nobody has looked."""
+    """Decode stored findings to plain data; None if the run was never judged."""
     return None if findings is None else tuple(orjson.loads(findings))

@@ -1,4 +1,4 @@
-"""What nobody is alerted of: few rows, of one run, of a project or of all."""
+"""Stores mutes: rules that send no alerts for one run, one project or everywhere. There are few rows."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ampmon_server.store.schema.tables import mutes
 
 
 KEPT_US = 7 * 24 * 3600 * 1_000_000
-"""So long after its end a mute is still listed."""
+"""How long an ended mute stays listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mute:
-    """What nobody is alerted of: None is any run, project or rule, and for ever. Times are us since the epoch."""
+    """Alerts that are not sent. None means any run, project or rule, or for ever. Times are us since the epoch."""
 
     mute_id: UUID
     run_id: UUID | None
@@ -44,7 +44,7 @@ class Mute:
     def new(
         cls, run_id: UUID | None, project: str | None, rule: str | None, until: int | None
     ) -> Mute:
-        """One that is not kept yet."""
+        """A mute that is not stored yet, without `made` and `made_by`."""
         return cls(
             mute_id=uuid4(),
             run_id=run_id,
@@ -56,13 +56,16 @@ class Mute:
         )
 
     def holds(self, run_id: UUID, project: str, now: int) -> bool:
-        """Whether a rule of it is muted for a run now; `muted` is the same in SQL."""
+        """Whether the mute applies to a run now, for the rules that it covers. `muted` is the same in SQL."""
         of_run = self.run_id in {None, run_id} and self.project in {None, project}
         return of_run and (self.until is None or self.until > now)
 
 
 def keep(connection: Connection, mute: Mute) -> Mute:
-    """Keep a mute, in the place of one of the same and by its id; as it is kept."""
+    """Store a mute and return it as stored.
+
+    It replaces a mute of the same run, project and rule, and takes over its id.
+    """
     run_id = None if mute.run_id is None else mute.run_id.bytes
     of = mutes.c
     same = (of.of_run == run_id, of.project == mute.project, of.rule == mute.rule)
@@ -84,7 +87,7 @@ def keep(connection: Connection, mute: Mute) -> Mute:
 
 
 def find(connection: Connection, mute_id: UUID) -> Mute:
-    """Raises NotFound."""
+    """Return the mute with this id. Raises NotFound."""
     row = connection.execute(select(mutes).where(mutes.c.mute_id == mute_id.bytes)).one_or_none()
     if row is None:
         raise NotFound(f"There is no mute {mute_id}.")
@@ -92,12 +95,12 @@ def find(connection: Connection, mute_id: UUID) -> Mute:
 
 
 def lift(connection: Connection, mute_id: UUID) -> None:
-    """Have it alerted of again."""
+    """Delete a mute, so that alerts are sent again."""
     connection.execute(delete(mutes).where(mutes.c.mute_id == mute_id.bytes))
 
 
 def read_all(connection: Connection, within: Collection[str] | None) -> list[Mute]:
-    """Every mute that touches one of these projects, or any, the newest first."""
+    """Return the mutes that apply to all projects or to one in ``within``, newest first. None returns all mutes."""
     project = mutes.c.project
     touching = [] if within is None else [or_(project.is_(None), project.in_(within))]
     rows = connection.execute(
@@ -107,7 +110,7 @@ def read_all(connection: Connection, within: Collection[str] | None) -> list[Mut
 
 
 def of_run(connection: Connection, run_id: bytes, project: str, now: int) -> list[Mute]:
-    """Those that hold for a run now."""
+    """Return the mutes that apply to a run now."""
     rows = connection.execute(
         select(mutes).where(_holds(run_id, project, now)).order_by(mutes.c.made)
     )
@@ -117,7 +120,7 @@ def of_run(connection: Connection, run_id: bytes, project: str, now: int) -> lis
 def muted(
     run_id: Column[bytes], project: Column[str], rule: Column[str], now: int
 ) -> ColumnElement[bool]:
-    """Whether a mute holds now for what is in these columns of a statement."""
+    """Return the SQL condition that a mute applies now to the run, project and rule in these columns."""
     of_rule = or_(mutes.c.rule == rule, mutes.c.rule.is_(None))
     return exists().where(_holds(run_id, project, now), of_rule)
 
@@ -134,17 +137,17 @@ def _holds(
 
 
 def rules_of(connection: Connection, run_id: bytes, project: str, now: int) -> set[str | None]:
-    """The rules that are muted for a run; None stands for all."""
+    """Return the rules that are muted for a run now. None among them means all rules."""
     return {mute.rule for mute in of_run(connection, run_id, project, now)}
 
 
 def forget(connection: Connection, run_id: bytes) -> None:
-    """Forget those of one run."""
+    """Delete the mutes of one run."""
     connection.execute(delete(mutes).where(mutes.c.of_run == run_id))
 
 
 def tidy(connection: Connection, now: int) -> None:
-    """Forget those that ended some time ago."""
+    """Delete mutes that ended more than `KEPT_US` ago."""
     connection.execute(delete(mutes).where(mutes.c.until < now - KEPT_US))
 
 

@@ -1,4 +1,4 @@
-"""Messages to targets: kept until they are sent or out of date, each taken by one server process at a time."""
+"""Queues messages to targets until they are sent or outdated. One server process at a time leases each message."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from ampmon_server.store.streams.changes import Change, move_on
 _S = 1_000_000
 HOUR_US = 3600 * _S
 LEASE_US = (2 * DEADLINE_S + 30) * _S
-"""Who has taken a message has so long to say how that went; then it is anybody's again."""
+"""How long a process may hold a message before it must settle it. Then any process may take the message again."""
 RETRY_US, RETRY_MAX_US = 30 * _S, HOUR_US
-"""After its first failure a message waits so long, after each further one twice as long, up to the other."""
+"""Wait after the first failed delivery, doubled after each further one, and its maximum."""
 GIVE_UP_US = 24 * HOUR_US
 KEPT_US = 7 * 24 * HOUR_US
 TOGETHER_MAX = 1000
-"""So many that were held back go into one message."""
+"""The most held-back messages that are combined into one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Messages to one target that somebody has taken to deliver, as the one that is to be sent."""
+    """Queued messages to one target that a process has leased, combined into the one ``message`` to send."""
 
     ids: tuple[bytes, ...]
     message: Message
@@ -52,9 +52,9 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryState:
-    """How the newest message of an alert stands with a target. Times are us since the epoch.
+    """The delivery of an alert's newest message to a target. Times are us since the epoch.
 
-    ``sent`` is when it was, ``trouble`` why the last attempt failed; ``due`` is when it is tried again, if ever.
+    ``trouble`` is why the last attempt failed, ``due`` when the next attempt is, None for never.
     """
 
     rule: str
@@ -75,12 +75,12 @@ def put(
     targets: Iterable[Target],
     now: int,
 ) -> None:
-    """Have a message sent to targets, soon, in the place of those of the same alert that did not reach them yet."""
+    """Queue a message to targets. It replaces earlier messages of the same alert that were not sent yet."""
     table, names = messages.c, [target.name for target in targets]
     if not names:
         return
     same = (table.of_run == run_id, table.rule == rule, table.target.in_(names))
-    # One that is under way, for which any may be that was tried and is due soon, is waited for: see take and settle.
+    # A message that was tried and is due soon may be under way. Wait for it: see `take` and `settle`.
     idle = or_(table.attempts == 0, table.due.is_(None), table.due > now + 2 * LEASE_US)
     unsent = (*same, table.sent.is_(None))
     connection.execute(delete(messages).where(*unsent, idle))
@@ -102,7 +102,7 @@ def put(
 
 
 def _drop_overtaken(connection: Connection, *which: ColumnElement[bool]) -> None:
-    """Send no message any more that there is a newer one after: it would come later, and say what had been before."""
+    """Delete unsent messages that have a newer one: they would arrive after it with an older state."""
     old, new = messages.c, messages.alias().c
     after = (new.of_run == old.of_run, new.rule == old.rule, new.target == old.target)
     overtaken = exists().where(*after, new.made > old.made)
@@ -110,15 +110,15 @@ def _drop_overtaken(connection: Connection, *which: ColumnElement[bool]) -> None
 
 
 def due(connection: Connection) -> set[str]:
-    """The targets that something is to be sent to now."""
+    """Return the targets that have messages due now."""
     targets = select(messages.c.target).where(messages.c.due <= now_us()).distinct()
     return set(connection.scalars(targets))
 
 
 def take(connection: Connection, target: str, hourly: int, public_url: str | None) -> Taken | None:
-    """Take what is to be sent to a target next, as nobody else will for some time.
+    """Lease the next message to a target for `LEASE_US`, so that no other process sends it.
 
-    None where nothing is to be sent, or too much was sent within the hour.
+    Return None if nothing is due, or if ``hourly`` messages were sent within the last hour.
     """
     now = now_us()
     to_send = (messages.c.target == target, messages.c.due <= now)
@@ -149,14 +149,14 @@ def _as_one(rows: Sequence[Row[Any]], hourly: int, public_url: str | None) -> Me
 
 
 def _free_at(connection: Connection, target: str, now: int, hourly: int) -> int:
-    """When another message may be sent to a target: at most so many are within an hour."""
+    """When the next message may be sent to a target: at most ``hourly`` within an hour."""
     times = connection.scalars(
         select(messages.c.sent)
         .where(messages.c.target == target, messages.c.sent > now - HOUR_US)
         .distinct()
         .order_by(messages.c.sent.desc())
         .limit(hourly)
-    ).all()  # those that were sent as one have the same time
+    ).all()  # messages sent as one have the same time
     return now if len(times) < hourly else int(times[-1] or 0) + HOUR_US
 
 
@@ -166,7 +166,7 @@ def _change(connection: Connection, rows: Sequence[Row[Any]], **values: Any) -> 
 
 
 def settle(connection: Connection, taken: Taken, outcome: DeliveryOutcome) -> list[Change]:
-    """Note how a delivery went; where the runs stand of whose alerts there is something new to say."""
+    """Record the outcome of a delivery. Return the changes of the runs whose delivery state is new."""
     ids, now = taken.ids, now_us()
     rows = connection.execute(select(messages).where(messages.c.message_id.in_(ids))).all()
     news = {
@@ -175,7 +175,7 @@ def settle(connection: Connection, taken: Taken, outcome: DeliveryOutcome) -> li
         if outcome.trouble is None or (row.trouble, row.status) != tuple(outcome)
     }
     moved = []
-    for run_id in sorted(news):  # the run's row before what is of it, as everybody does
+    for run_id in sorted(news):  # lock the run's row before its data, like every other writer
         try:
             moved.append(move_on(connection, run_id, now))
         except NotFound:
@@ -198,7 +198,7 @@ def _settled(row: Row[Any], outcome: DeliveryOutcome, now: int) -> dict[str, Any
 
 
 def of_runs(connection: Connection, run_ids: Collection[bytes]) -> dict[bytes, list[DeliveryState]]:
-    """How the newest message of each alert stands with each target, by run."""
+    """Return, by run, the delivery of each alert's newest message to each target."""
     rows = connection.execute(
         select(messages).where(messages.c.of_run.in_(run_ids)).order_by(messages.c.made)
     )
@@ -216,12 +216,12 @@ def _delivery(row: Row[Any]) -> DeliveryState:
 
 
 def subject_of(run_id: bytes, row: Any) -> Subject:
-    """The run that a row is of, which has its columns."""
+    """Return the run of a row that has the columns project, name and owner."""
     return Subject(str(UUID(bytes=run_id)), row.project, row.name, row.owner)
 
 
 class ListedMessages(NamedTuple):
-    """Messages, each with its run and title, and how many there are in all."""
+    """Messages with their run and title, and the total number without the limit."""
 
     messages: list[tuple[Subject, str, DeliveryState]]
     total: int
@@ -230,7 +230,10 @@ class ListedMessages(NamedTuple):
 def listed(
     connection: Connection, limit: int, within: Collection[str] | None = None, *, sent: bool
 ) -> ListedMessages:
-    """The newest messages that were sent, or were not, failed ones first; of some projects, if they are given."""
+    """Return messages that were ``sent``, or were not: failed ones first, then newest first.
+
+    ``within`` limits them to some projects; None is all.
+    """
     table = messages.c
     joined = messages.join(runs, runs.c.run_id == table.of_run)
     which = [table.sent.is_not(None) if sent else table.sent.is_(None), runs.c.deleted == 0]
@@ -250,9 +253,9 @@ def listed(
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a target does: messages that wait, when one was last sent, and why the newest that was not sent was not.
+    """The state of a target: waiting messages, when one was last sent, and why the newest failed one was not sent.
 
-    ``late`` are those of ``waiting`` that are overdue, or were tried in vain: not those that are held back.
+    ``late`` counts those of ``waiting`` that are overdue or failed, without those held back.
     """
 
     target: str
@@ -264,7 +267,7 @@ class Standing:
 
 
 def standings(connection: Connection) -> dict[str, Standing]:
-    """Of each target that anything was to be sent to in the last days."""
+    """Return the state of each target that had a message within the last `KEPT_US`."""
     table = messages.c
     waiting = func.count(table.due)
     late = waiting.filter(or_(table.due <= now_us(), table.trouble.is_not(None)))
@@ -288,12 +291,12 @@ def standings(connection: Connection) -> dict[str, Standing]:
 
 
 def forget(connection: Connection, run_id: bytes) -> None:
-    """Send nothing more of a run."""
+    """Delete all messages of a run."""
     connection.execute(delete(messages).where(messages.c.of_run == run_id))
 
 
 def tidy(connection: Connection, targets: Collection[str], now: int) -> None:
-    """Give up what is for targets that are there no more, and forget what was done with some days ago."""
+    """Give up messages to targets not in ``targets``, and delete messages settled or given up after `KEPT_US`."""
     table = messages.c
     removed = [table.due < now - HOUR_US, table.target.not_in(targets)]
     connection.execute(update(messages).where(*removed).values(due=None, trouble="removed"))

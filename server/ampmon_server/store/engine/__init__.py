@@ -1,1 +1,1 @@
-"""The databases that a store can have, and how it talks to each."""
+"""Connects the store to SQLite and PostgreSQL."""

@@ -1,4 +1,4 @@
-"""Methods of a store that call one function of the database, each in a transaction of its own."""
+"""Turns functions on a database connection into store methods, each with its own transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class Calls:
-    """What has a database. Every call may raise Busy."""
+    """Base of classes that have a database. Every call may raise Busy."""
 
     _engine: Engine
 
@@ -24,7 +24,7 @@ class Calls:
 def reads(
     function: Callable[Concatenate[Connection, Given], Result],
 ) -> Callable[Concatenate[Calls, Given], Result]:
-    """A method that calls ``function`` with one consistent view of the database."""
+    """Return a method that calls ``function`` with one consistent snapshot of the database."""
 
     @wraps(function)
     def method(self: Calls, /, *given: Given.args, **named: Given.kwargs) -> Result:
@@ -37,7 +37,7 @@ def reads(
 def writes(
     function: Callable[Concatenate[Connection, Given], Result],
 ) -> Callable[Concatenate[Calls, Given], Result]:
-    """A method that calls ``function`` in a transaction that is committed, and anew where another was in its way."""
+    """Return a method that calls ``function`` in a committed transaction, and retries it after a conflict."""
 
     @wraps(function)
     def method(self: Calls, /, *given: Given.args, **named: Given.kwargs) -> Result:

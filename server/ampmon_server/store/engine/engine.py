@@ -1,4 +1,4 @@
-"""Transactions on the database, whichever engine it is, and how rows go in and come out fastest."""
+"""Runs transactions on SQLite or PostgreSQL, and reads and inserts rows fast."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from ampmon_server.store.engine.errors import Busy, Conflict, Damaged, Unusable
 
 
 RETRY_S = 5.0
-"""For so long a transaction that met another is tried again."""
+"""How long a transaction is retried after conflicts."""
 _PAUSE_S = 0.01
 
 _SERVER = re.compile(r"connection to server (at|on) .*? failed: ")
-"""Where PostgreSQL is: the words go to whoever has a token."""
+"""Matches the address of PostgreSQL in an error. It is cut out, because any token holder can read the message."""
 
 _ENGINES = {"sqlite": sqlite, "postgresql": postgresql}
 
@@ -53,16 +53,16 @@ _ARRAYS: dict[type, str] = {
     Double: "double precision[]",
     LargeBinary: "bytea[]",
 }
-"""Types of a column's values on their way to PostgreSQL; what is not here is text, which no cast would cut short."""
+"""PostgreSQL array types by column type. All others use text[], because a cast to varchar(n) truncates silently."""
 
 
 def now_us() -> int:
-    """The server's time, in us since the epoch."""
+    """Return the server's time, in us since the epoch."""
     return time.time_ns() // 1000
 
 
 def _parse(url: str) -> URL:
-    """Raises Unusable, without showing what stands in the URL: it may hold a password."""
+    """Raises Unusable without quoting the URL, which may hold a password."""
     try:
         return make_url(url)
     except (ArgumentError, ValueError):
@@ -73,7 +73,7 @@ def _parse(url: str) -> URL:
 
 
 def open_engine(url: str) -> Engine:
-    """An engine for the database at ``url``; connects to nothing yet. Raises Unusable for another than the two."""
+    """Create an engine for the database at ``url`` without connecting. Raises Unusable for an unsupported database."""
     parsed = _parse(url)
     if parsed.drivername == "sqlite":
         return sqlite.open_engine(parsed)
@@ -85,13 +85,13 @@ def open_engine(url: str) -> Engine:
 
 
 def is_file(url: str) -> bool:
-    """Whether it is an SQLite file that a URL means. Raises Unusable for what is no URL."""
+    """Whether a URL names an SQLite file. Raises Unusable for an invalid URL."""
     return _parse(url).drivername == "sqlite"
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """One consistent view of the database. Raises Busy when it cannot be read now."""
+    """Open one consistent snapshot of the database. Raises Busy if it cannot be read now."""
     of = _ENGINES[engine.dialect.name]
     options = of.READS
     with _busy_as_such(engine), engine.connect() as opened:
@@ -103,9 +103,9 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """One transaction, committed at the end. Raises Busy, with nothing written, when the database is locked or full.
+    """Open a transaction, committed at the end. Raises Busy, with nothing written, if the database is locked or full.
 
-    Busy, too, where what was written is not in the database: its file was removed or replaced meanwhile.
+    Also raises Busy if the database file was removed or replaced meanwhile, so that the rows are lost.
     """
     of = _ENGINES[engine.dialect.name]
     options = of.WRITES
@@ -122,10 +122,10 @@ def write(
     work: Callable[[Connection], Result],
     clock: Callable[[], float] = time.monotonic,
 ) -> Result:
-    """What ``work`` gives, in a transaction that is committed; begun anew where another was in its way.
+    """Run ``work`` in a committed transaction and return its result. Retry it after a conflict.
 
-    ``work`` may so run several times, each as if it were the first. Raises Busy, with nothing written, after RETRY_S
-    by ``clock``, which returns seconds.
+    ``work`` may run several times, so it must not keep state between runs. Raises Busy, with nothing written, if the
+    database is not usable, or if conflicts last longer than `RETRY_S` by ``clock``, which returns seconds.
     """
     deadline, pause = clock() + RETRY_S, _PAUSE_S
     while True:
@@ -135,7 +135,7 @@ def write(
         except Conflict:
             if clock() + pause > deadline:
                 raise
-        time.sleep(pause * random.uniform(0.5, 1.5))  # so that two do not meet again
+        time.sleep(pause * random.uniform(0.5, 1.5))  # jitter, so two writers do not meet again
         pause *= 2
 
 
@@ -157,7 +157,7 @@ def _busy_as_such(engine: Engine) -> Iterator[None]:
         raise
     except Damaged as error:
         raise Busy(f"{error}; `ampmon db verify` says where") from error
-    except sqlite3.DatabaseError as error:  # of rows that `fetch` lets the driver get by itself
+    except sqlite3.DatabaseError as error:  # `fetch` bypasses SQLAlchemy's error handling
         raise Busy(f"The database cannot be used now: {_line(error)}") from error
 
 
@@ -169,7 +169,7 @@ def _line(error: BaseException) -> str:
 def fetch(
     connection: Connection, statement: Select[Any], parameters: Mapping[str, Any] | None = None
 ) -> list[tuple[Any, ...]]:
-    """All rows as the driver gives them: plain tuples, several times faster than rows with names."""
+    """Return all rows as the driver's plain tuples, several times faster than SQLAlchemy's named rows."""
     cursor = connection.execute(statement, parameters).cursor
     return [] if cursor is None else cursor.fetchall()  # type: ignore[return-value]
 
@@ -177,9 +177,9 @@ def fetch(
 def insert_rows(
     connection: Connection, table: Table, rows: Sequence[Row], *, replace: bool = False
 ) -> None:
-    """Insert whole rows of one run, ``run_id`` first; a row whose key is there stays, or is replaced.
+    """Insert whole rows of one run, ``run_id`` first. A stored row with the same key stays, unless ``replace``.
 
-    Where rows have one key, the first of them stays, or the last replaces it. Tuples go to the driver as they are:
+    Of several rows with one key, the first is kept, or the last with ``replace``. Rows are tuples in column order:
     building a dict for each would halve the rate of ingest.
     """
     if not rows:
@@ -208,9 +208,9 @@ def _row_by_row(table: Table, replace: bool) -> str:
 
 @lru_cache(maxsize=64)
 def _all_at_once(table: Table, replace: bool, dialect: Dialect) -> str:
-    """A statement with an array per column: twice as fast as a statement per row, and bound to one run.
+    """A statement with one array per column, for rows of one run. Twice as fast as a statement per row.
 
-    COPY into a temporary table is faster still from some 1000 rows on, and slower for fewer, as most batches are.
+    COPY into a temporary table is faster from about 1000 rows on, but most batches are smaller, and then it is slower.
     """
     quote = dialect.identifier_preparer.quote
     columns = [quote(column.name) for column in table.columns]
@@ -233,6 +233,6 @@ def _values(table: Table) -> list[Column[Any]]:
 
 
 def _last_of_each_key(table: Table, rows: Sequence[Row]) -> list[Row]:
-    """PostgreSQL changes no row twice in a statement."""
+    """The last row of each key. PostgreSQL refuses to change a row twice in one statement."""
     places = [place for place, column in enumerate(table.columns) if column.primary_key]
     return list({tuple(row[place] for place in places): row for row in rows}.values())

@@ -1,13 +1,13 @@
-"""What the store raises; the routes turn each into an HTTP answer.
+"""Defines the errors of the store. The routes turn each into an HTTP response.
 
 StoreError
-├── BadBatch        a record that cannot be; names the field
-├── HeaderMissing   records of an attempt or a stream that was never introduced
-├── BadQuery        a question that cannot be answered; names the parameter
+├── BadBatch        an invalid record; names the field
+├── UnknownHeader   records of an attempt or stream whose header the server does not have
+├── BadQuery        an invalid query parameter; names it
 ├── NotFound        no such run, stream or sample
-├── NameTaken       a token that is still good has that name
-├── Busy            the database is locked or full: the same call may succeed later
-│   └── Conflict    another transaction was in the way: the same call may succeed at once
+├── NameTaken       a valid token already has that name
+├── Busy            the database is locked or full: a retry may succeed later
+│   └── Conflict    another transaction interfered: a retry may succeed at once
 └── Unusable        the database cannot be opened; says what to do
 """
 
@@ -15,11 +15,11 @@ from __future__ import annotations
 
 
 class StoreError(Exception):
-    """Any refusal of the store's own."""
+    """Base of all errors that the store raises on purpose."""
 
 
 class BadBatch(StoreError, ValueError):
-    """A batch with a record that cannot be. ``field`` is the path to it, as in ``records[3].ordinal``."""
+    """A batch with an invalid record. ``field`` is the path to the invalid value, as in ``records[3].ordinal``."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -27,7 +27,7 @@ class BadBatch(StoreError, ValueError):
 
 
 class UnknownHeader(StoreError):
-    """Records that build on a header which this server never got. ``header`` is ``attempt`` or the stream's name."""
+    """Records that need a header which this server never received. ``header`` is ``attempt`` or the stream's name."""
 
     def __init__(self, header: str) -> None:
         what = "attempt" if header == "attempt" else f"stream {header!r}"
@@ -36,7 +36,7 @@ class UnknownHeader(StoreError):
 
 
 class BadQuery(StoreError, ValueError):
-    """A question that cannot be answered. ``field`` is the parameter at fault."""
+    """A query that cannot be answered. ``field`` is the invalid parameter."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -48,15 +48,15 @@ class NotFound(StoreError, LookupError):
 
 
 class NameTaken(StoreError):
-    """A token that is still good has that name."""
+    """A valid token already has that name."""
 
 
 class Busy(StoreError):
-    """The database cannot write now."""
+    """The database cannot be used now. The same call may succeed later."""
 
 
 class Conflict(Busy):
-    """Two transactions were in each other's way, and this one was given up."""
+    """Two transactions conflicted, and this one was rolled back. The same call may succeed at once."""
 
 
 class Unusable(StoreError):
@@ -64,4 +64,4 @@ class Unusable(StoreError):
 
 
 class Damaged(ValueError):
-    """Bytes that are not what was packed; a caller of the store sees it as `Busy`."""
+    """Stored bytes that differ from what was packed. Callers of the store get it as `Busy`."""

@@ -1,4 +1,4 @@
-"""Numbers that databases and JSON do not all keep: NaN and infinities as a null and its kind. Pure."""
+"""Converts NaN and infinities, which databases and JSON cannot all hold, to a null and its kind. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import orjson
 
 
 KINDS = (None, "nan", "inf", "-inf")
-"""What a number is where it is null: stored as the index here. Append only."""
+"""The kinds of a null number. The database stores the index, so append only."""
 
 _VALUES = (None, math.nan, math.inf, -math.inf)
 INTEGER_MAX = 2**53 - 1
@@ -20,9 +20,9 @@ _DEPTH_MAX = 32
 
 
 def split(value: float) -> tuple[float | None, int]:
-    """A float as what is stored of it: itself and 0, or null and its kind.
+    """Split a float into the stored number and kind: itself and 0, or null and the index of its kind.
 
-    Of the two zeros the positive one is stored, for SQLite has no other.
+    Negative zero becomes positive zero, because SQLite has no negative zero.
     """
     if math.isfinite(value):
         return value + 0.0, 0
@@ -30,12 +30,12 @@ def split(value: float) -> tuple[float | None, int]:
 
 
 def join(value: float | None, kind: int) -> float | None:
-    """The float that `split` took apart; None where it was never there."""
+    """Return the float that `split` took apart, or None if there was no number."""
     return _VALUES[kind] if value is None else value
 
 
 def split_pair(first: float, second: float) -> tuple[float | None, float | None, int]:
-    """Two floats with both kinds in one number, two bits each."""
+    """Split two floats and pack both kinds into one number, two bits each, the first in the lower bits."""
     (first_value, first_kind), (second_value, second_kind) = split(first), split(second)
     return first_value, second_value, first_kind | second_kind << 2
 
@@ -45,10 +45,10 @@ def kinds_of_pair(kinds: int) -> tuple[int, int]:
 
 
 def json_text(value: Any) -> str:
-    """JSON of anything a record's free-form fields hold: always possible, always readable by a browser.
+    """Return any value of a record's free-form fields as JSON that a browser can parse. Never fails.
 
-    A number that is not finite is null in a mapping, with ``<key>_kind`` beside it, and its name in a list; integers
-    beyond what JavaScript keeps, bytes and dates become text.
+    In a mapping, a number that is not finite becomes null with ``<key>_kind`` beside it; in a list, the name of its
+    kind. Bytes, dates and integers beyond `INTEGER_MAX` become text.
     """
     return orjson.dumps(_plain(value, 0)).decode()
 

@@ -1,4 +1,4 @@
-"""Opens a database for a server, for a reader or to upgrade it; or says what to do instead."""
+"""Opens a database for a server, for reading or for an upgrade. Errors say what to do instead."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from ampmon_server.store.schema.migrations import Schema
 
 
 SHOWN_MAX = 3
-"""So many differences of a schema are listed; the others are counted."""
+"""The most schema differences that a message lists. It counts the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A database that can be used. ``before``: its schema as it was found; None for an empty one.
+    """An open database. ``name`` is for messages.
 
-    ``exclusive`` is the lock that keeps other servers from an SQLite file; ``name`` is for messages.
+    ``exclusive`` is the lock that keeps other servers from an SQLite file. ``before`` is the schema revision that
+    `open_database` found, None for an empty database.
     """
 
     name: str
@@ -43,10 +44,10 @@ class Opened:
 
 
 def open_database(settings: Settings, *, upgrading: bool = False) -> Opened:
-    """The database of the settings. Raises Unusable.
+    """Open the database of the settings. Raises Unusable.
 
-    An empty database is set up. An older one is brought up to date where it is SQLite's, whose only server this is,
-    or with ``upgrading``; in one transaction, so that it is wholly done or not at all.
+    An empty database is set up. An older schema is upgraded on SQLite, where no other server can use the file, or with
+    ``upgrading``. Both happen in one transaction, so a failure changes nothing.
     """
     database = engine.open_engine(settings.url)
     url = make_url(settings.url)
@@ -63,9 +64,9 @@ def open_database(settings: Settings, *, upgrading: bool = False) -> Opened:
 
 
 def open_to_read(settings: Settings) -> Opened:
-    """The database of the settings, beside whoever uses it, without a lock, and without making or changing anything.
+    """Open the database of the settings while servers may use it, without a lock and without changing anything.
 
-    Raises Unusable for one that is not there, or has not this version's schema.
+    Raises Unusable if it does not exist or does not have this version's schema.
     """
     url = make_url(settings.url)
     name = _named(url)
@@ -88,12 +89,15 @@ def open_to_read(settings: Settings) -> Opened:
 
 
 def open_beside(settings: Settings, *, alone: bool) -> Opened:
-    """The database, beside whoever uses it; to be ``alone`` with an SQLite file, as a server is. Raises Unusable."""
+    """Open the database while servers may use it; with ``alone``, lock an SQLite file as a server does.
+
+    Raises Unusable.
+    """
     return open_database(settings) if alone else open_to_read(settings)
 
 
 class Upgrade(NamedTuple):
-    """What was done to a database. ``before`` is the schema that it had, None for an empty database."""
+    """The result of an upgrade: schema revisions ``before``, None for an empty database, and ``after``."""
 
     database: str
     before: str | None
@@ -101,10 +105,9 @@ class Upgrade(NamedTuple):
 
 
 def upgrade(settings: Settings) -> Upgrade:
-    """Upgrade the schema, in one transaction. Raises Unusable or Busy, with nothing changed.
+    """Upgrade the schema in one transaction. Raises Unusable or Busy, with nothing changed.
 
-    On SQLite nobody else may use the file until the end; on PostgreSQL servers should be stopped, and another upgrade
-    that is at work is waited for.
+    Locks an SQLite file until the end. On PostgreSQL, stop all servers first; a running upgrade is waited for.
     """
     with (
         closing(open_database(settings, upgrading=True)) as opened,
@@ -126,7 +129,7 @@ def _set_up(database: Engine, url: URL, work: Callable[[Connection, URL], Schema
 
 
 def _opened(connection: Connection, url: URL) -> Schema:
-    """The schema of a database that other servers may use."""
+    """Check a database that other servers may use, and return its schema. Set it up if it is empty."""
     postgresql.check(connection, url)
     stands = migrations.schema(connection)
     if stands.age == "empty":
@@ -141,7 +144,7 @@ def _opened(connection: Connection, url: URL) -> Schema:
 
 
 def _brought_up(connection: Connection, url: URL) -> Schema:
-    """The schema that a database had which nobody else uses now, or which is empty; now it has the newest."""
+    """Set up or upgrade a database that no other server uses, and return the schema that it had before."""
     if connection.dialect.name == "postgresql":
         postgresql.check(connection, url)
         postgresql.take_turns(connection)
@@ -153,7 +156,7 @@ def _brought_up(connection: Connection, url: URL) -> Schema:
 
 
 def _check(connection: Connection, url: URL) -> None:
-    """Raises Unusable unless the schema is this version's, and nobody has changed it."""
+    """Raise Unusable unless the schema is this version's and unmodified."""
     stands = migrations.schema(connection)
     if stands.age == "newer":
         raise Unusable(
@@ -180,7 +183,7 @@ def _check(connection: Connection, url: URL) -> None:
 
 
 def _mend(connection: Connection, found: list[str], url: URL) -> str:
-    """The commands that make missing indexes; where more is wrong, to go back to a copy."""
+    """The commands that create missing indexes, or, if more is wrong, the advice to restore a copy."""
     commands = [migrations.command_for(connection, each) for each in found]
     if all(commands):
         return "run in it " + " ".join(f"{each};" for each in commands)
@@ -198,7 +201,7 @@ def _another(url: URL) -> str:
 
 
 def _named(url: URL) -> str:
-    """Which database a URL means, without any secret."""
+    """Names the database of a URL without any secret."""
     return str(url.database) if _is_sqlite(url) else postgresql.place(url)
 
 
@@ -222,7 +225,7 @@ def _exclusively(url: URL) -> IO[bytes]:
         ) from None
     held = sqlite.lock(file.with_name(file.name + ".lock"))
     try:
-        # SQLite would make it readable by all, and its log takes over the mode.
+        # SQLite would make the file readable by all. Its log copies the mode of the file.
         os.close(private.open_file(file, os.O_RDONLY | os.O_CREAT))
     except OSError as error:
         held.close()

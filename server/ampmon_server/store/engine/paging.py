@@ -1,4 +1,4 @@
-"""Pages of a list: a cursor is the key of the last row shown, so that what is added meanwhile moves nothing."""
+"""Splits lists into pages. A cursor is the key of the last row shown, so rows added meanwhile shift nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Paged(Generic[Row]):
-    """Some rows, and the cursor of those that follow; None at the end."""
+    """A page of rows, and the cursor of the next page, None at the end."""
 
     rows: list[Row]
     next: str | None
@@ -29,7 +29,7 @@ def newest(
     limit: int,
     cursor: str | None,
 ) -> tuple[Sequence[Fetched[Any]], str | None]:
-    """The last ``limit`` rows by ``key``, which is whole numbers, and the cursor of those that follow."""
+    """Return the last ``limit`` rows by an integer ``key``, in descending order, and the cursor of the next page."""
     statement = statement.order_by(*(column.desc() for column in key)).limit(limit + 1)
     if cursor is not None:
         statement = statement.where(tuple_(*key) < tuple_(*decode(cursor)))
@@ -44,5 +44,5 @@ def encode(*key: int) -> str:
 
 
 def decode(cursor: str) -> list[int]:
-    """The key in a cursor that `encode` could have made."""
+    """Return the key in a cursor made by `encode`."""
     return [int(part) for part in cursor.split("-")]

@@ -1,4 +1,4 @@
-"""PostgreSQL as the store needs it, through psycopg 3: nothing waits for ever, and what is refused says what to do."""
+"""Adapts PostgreSQL to the store through psycopg 3: every wait has a timeout, and errors say what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ampmon_server.store.engine.errors import Unusable
 
 DRIVER = "postgresql+psycopg"
 _NAMES = {"postgres", "postgresql", DRIVER}
-"""How PostgreSQL is called in addresses that mean no driver but the one there is."""
+"""URL schemes for PostgreSQL: without a driver, or with psycopg."""
 
 CONNECT_TIMEOUT_S = 10
 LOCK_TIMEOUT_MS = 5_000
@@ -21,39 +21,39 @@ _IDLE_TIMEOUT_MS = 60_000
 _SESSION = {
     "lock_timeout": LOCK_TIMEOUT_MS,
     "statement_timeout": STATEMENT_TIMEOUT_MS,
-    # A server that stalls in a transaction holds a run's row: its connection is ended, and the row is free.
+    # A server that stalls in a transaction keeps a run's row locked. Closing its connection frees the row.
     "idle_in_transaction_session_timeout": _IDLE_TIMEOUT_MS,
 }
 _LINE = {
-    # A machine that is gone without a word is noticed within half a minute, not within two hours.
+    # Detect a vanished machine within half a minute instead of two hours.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
 POOL_SIZE, POOL_OVERFLOW = 8, 8
-"""PostgreSQL lets in 100 by default: five server processes, each with two for notices."""
+"""PostgreSQL allows 100 connections by default: enough for five server processes, each with two more for notices."""
 POOL_TIMEOUT_S = 5.0
 
 READS: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 WRITES: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
 
 _CONFLICTS = {"40001", "40P01"}
-"""SQLSTATE of transactions that were in each other's way: serialisation failed, or a deadlock was broken."""
+"""SQLSTATEs of conflicting transactions: a serialization failure, or a broken deadlock."""
 _READ_ONLY, _INTERNAL = "25006", "XX"
 _TURNS = int.from_bytes(b"ampmon", "big")
-"""The number of the advisory lock of whoever changes the schema."""
+"""The key of the advisory lock that serializes schema changes."""
 
 INSTALL = "PostgreSQL needs psycopg: pip install 'ampmon[postgres]'"
 
 
 def is_named_by(url: URL) -> bool:
-    """Whether a URL means PostgreSQL, whatever its driver."""
+    """Whether a URL names PostgreSQL, with any driver."""
     return url.drivername.partition("+")[0] in _NAMES
 
 
 def open_engine(url: URL) -> Engine:
-    """An engine for the database at ``url``; connects to nothing yet. Raises Unusable for any driver but psycopg."""
+    """Create an engine for the database at ``url`` without connecting. Raises Unusable for any driver but psycopg."""
     if url.drivername not in _NAMES:
         raise Unusable(f"--database-url: write {DRIVER}:// instead of {url.drivername}://")
     try:
@@ -62,13 +62,13 @@ def open_engine(url: URL) -> Engine:
         raise Unusable(INSTALL) from None
 
     class Binary(psycopg.Cursor[Any]):
-        """Takes results as they are: a blob as text would be twice as long, and three times as slow."""
+        """Fetches results in binary: a blob as text is twice as long and three times as slow."""
 
         format = psycopg.pq.Format.BINARY
 
     session = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
     given = url.query.get("options", "")
-    # What the URL says itself comes last, and so wins.
+    # Options in the URL come last, so they take precedence.
     url = url.set(drivername=DRIVER).update_query_dict(
         {"options": f"{session} {given if isinstance(given, str) else ' '.join(given)}".strip()}
     )
@@ -78,7 +78,7 @@ def open_engine(url: URL) -> Engine:
             pool_size=POOL_SIZE,
             max_overflow=POOL_OVERFLOW,
             pool_timeout=POOL_TIMEOUT_S,
-            pool_pre_ping=True,  # after the database was started anew, no request meets a connection that is gone
+            pool_pre_ping=True,  # no request gets a dead connection after the database restarts
             hide_parameters=True,
             connect_args={
                 **{name: value for name, value in _LINE.items() if name not in url.query},
@@ -93,22 +93,22 @@ def open_engine(url: URL) -> Engine:
 
 
 def confirm(engine: Engine) -> None:
-    """A server looks after its own files."""
+    """Do nothing: PostgreSQL guards its own files."""
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether the same transaction, begun anew, may pass at once."""
+    """Whether a retry of the transaction may succeed at once."""
     return getattr(error, "sqlstate", None) in _CONFLICTS
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether the database takes no writes now: a standby that has not taken over yet, or one with damaged data."""
+    """Whether the database cannot be used now: it is a read-only standby, or its data is damaged."""
     state = getattr(error, "sqlstate", None) or ""
     return state == _READ_ONLY or state.startswith(_INTERNAL)
 
 
 def place(url: URL) -> str:
-    """Which database a URL means, without any secret: for messages."""
+    """Return the name of a URL's database for messages, without any secret."""
     named = url.query.get("host", "")
     host = url.host or (named if isinstance(named, str) else ", ".join(named)) or "this machine"
     return f"database {url.database or url.username or ''!r} on {host}" + (
@@ -117,13 +117,13 @@ def place(url: URL) -> str:
 
 
 def command_url(url: URL) -> str:
-    """A URL to show in a command: its password is left out, whether it stands before the host or in the query."""
+    """Return a URL to show in a command, without the password, be it before the host or in the query."""
     shown = url.set(drivername=DRIVER).difference_update_query(["password"])
     return shown.set(password=None).render_as_string()
 
 
 def check(connection: Connection, url: URL) -> None:
-    """Raises Unusable for a database whose text is not UTF-8."""
+    """Raise Unusable if the database does not store text as UTF-8."""
     encoding = connection.scalar(text("SHOW server_encoding"))
     if encoding != "UTF8":
         raise Unusable(
@@ -133,7 +133,7 @@ def check(connection: Connection, url: URL) -> None:
 
 
 def take_turns(connection: Connection) -> None:
-    """Wait until nobody else changes the schema, and let this transaction take as long as it needs for it."""
+    """Wait for other schema changes to end, and block new ones until this transaction ends. Lift its time limits."""
     take_time(connection)
     connection.execute(text("SET LOCAL lock_timeout = 0"))
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _TURNS})
@@ -141,14 +141,17 @@ def take_turns(connection: Connection) -> None:
 
 
 def take_alone(connection: Connection, what: str) -> bool:
-    """Whether no other transaction has taken this: then it is this one's until it ends, however long that takes."""
+    """Try to lock ``what`` until this transaction ends, and return whether that worked. Lift its time limits.
+
+    Does not wait if another transaction holds the lock.
+    """
     take_time(connection)
     taken = text("SELECT pg_try_advisory_xact_lock(:key, hashtext(:what))")
     return bool(connection.scalar(taken, {"key": _TURNS & 0x7FFFFFFF, "what": what}))
 
 
 def take_time(connection: Connection) -> None:
-    """Let this transaction take as long as it needs; locks are still not waited for longer than usual."""
+    """Lift the time limits of this transaction, except the lock timeout. Does nothing on SQLite."""
     if connection.dialect.name != "postgresql":
         return
     for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
@@ -156,7 +159,7 @@ def take_time(connection: Connection) -> None:
 
 
 def refusal(error: DBAPIError, url: URL) -> str:
-    """A line on why a database could not be used, and what to do; ``error`` is what opening it raised."""
+    """Return one line on why a database could not be opened and what to do. Leaves out the password."""
     reason = str(error.orig).strip().splitlines()[-1:] or [type(error.orig).__name__]
     return f"{place(url)} cannot be used ({_without_secret(reason[0], url)}): {_remedy(error, url)}"
 

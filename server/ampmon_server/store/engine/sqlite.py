@@ -1,4 +1,4 @@
-"""SQLite as the store needs it: one file, one writer at a time, and a commit that outlives a power cut."""
+"""Adapts SQLite to the store: one file, one writer at a time, and commits that survive a power cut."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ampmon_server.store.engine.errors import Unusable
 BUSY_TIMEOUT_MS = 5000
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
-    # A commit is on the disk before it is acknowledged: the sender then lets go of its own copy, and power may fail.
+    # A commit is on disk before it is acknowledged. The sender then deletes its own copy, and the power may fail.
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA temp_store = MEMORY",
@@ -26,16 +26,16 @@ _PRAGMAS = (
 )
 
 _FIRST = "PRAGMA auto_vacuum = INCREMENTAL"
-"""Of a new file, before anything is written: what is free can be cut off its end by and by. Said to a file with
-something in it, it would wait for whoever writes there."""
+"""Set on a new, empty file, so that free pages can be cut off its end later. On a file with content, the pragma would
+wait for a writer."""
 
 READS: dict[str, Any] = {}
 WRITES: dict[str, Any] = {"writes": True}
-"""Options of connections: a write takes its lock at the start, for a read that turns to writing cannot wait."""
+"""Connection options. A write takes its lock at the start: a read that turns into a write cannot wait for it."""
 
 
 def open_engine(url: URL) -> Engine:
-    """An engine for the file at ``url``; touches nothing. Raises Unusable for a database in memory."""
+    """Create an engine for the file at ``url`` without touching it. Raises Unusable for a database in memory."""
     if url.database in {None, "", ":memory:"}:
         raise Unusable("--database-url: name a file; a database in memory has one connection only")
     file = _File(url.database)
@@ -51,18 +51,18 @@ def open_engine(url: URL) -> Engine:
 
 
 class _File:
-    """The file that an engine opened first, for as long as its name leads to it."""
+    """Remembers which file an engine opened first, and detects when another file takes its name."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._is: tuple[int, int] | None = None
 
     def opened(self, *_: object) -> None:
-        """Note which file it is, once it is there."""
+        """Record the file's identity (device and inode) on the first connection, which creates the file."""
         self._is = self._is or self._found()
 
     def check(self, *_: object) -> None:
-        """Raise OperationalError where the file was removed, or another has its name: what is in it will be gone."""
+        """Raise OperationalError if the file was removed or replaced, because writes to it would be lost."""
         if self._is is not None and self._found() != self._is:
             raise sqlite3.OperationalError(
                 "its file was removed or replaced while the server ran; put it back, or restart the server"
@@ -77,22 +77,22 @@ class _File:
 
 
 def confirm(engine: Engine) -> None:
-    """Raise OperationalError where the file that the engine has open is not the database any more."""
+    """Raise OperationalError if the open database file was removed or replaced."""
     engine.get_execution_options()["file"].check()
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether another connection held a lock that this one did not wait out."""
+    """Whether another connection held a lock for longer than the busy timeout."""
     return "is locked" in str(error)
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether the database cannot be used, and says so in a way of its own: its file is damaged."""
+    """Whether the file is damaged. SQLite does not report that as an OperationalError."""
     return "malformed" in str(error) or "is not a database" in str(error)
 
 
 def _prepare(connection: Any, _: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # the driver's own BEGIN would come late, and never for reads
+    connection.isolation_level = None  # the driver would send BEGIN late, and never for reads
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     first = () if pages else (_FIRST,)
     for pragma in (f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}", *first, *_PRAGMAS):
@@ -105,9 +105,9 @@ def _begin(connection: Connection) -> None:
 
 
 def lock(path: Path) -> IO[bytes]:
-    """Lock the file at ``path``, made if need be, for one server. Raises Unusable where another process has it.
+    """Lock the file at ``path``, creating it if needed. Raises Unusable at once if another process holds the lock.
 
-    Closing it lets go, and so does the end of the process, however it ends.
+    Closing the file releases the lock, and so does any end of the process.
     """
     try:
         handle = os.fdopen(private.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")

@@ -1,1 +1,1 @@
-"""Batches that come in: one transaction each, or one for several."""
+"""Stores incoming batches, in one transaction each or several in one."""

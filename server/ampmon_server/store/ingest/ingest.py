@@ -1,4 +1,4 @@
-"""One batch, one transaction: all of it is stored, once, or none of it."""
+"""Stores a batch within a transaction: all of it, once, or nothing."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ampmon_server.store.updates import durability
 
 
 ENDS = {"finish": "finished", "exception": "crashed"}
-"""Events with which a process says itself how it ended."""
+"""Events in which a process itself reports how it ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What to answer, and whether there is something new to announce."""
+    """The acknowledgement to send, and whether the run changed."""
 
     ack: wire.Ack
     changed: bool = False
@@ -37,10 +37,10 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends a batch. ``owner``: of a run that begins with it; None for whom its header names.
+    """The sender of a batch. A run that begins with the batch gets this ``owner``, or the header's if it is None.
 
-    It may write its owner's runs, or every owner's where that is None or with ``admin``. ``projects`` are those whose
-    runs it may write; None for all.
+    A sender may write the runs of its owner, or of all owners with ``admin`` or if ``owner`` is None. ``projects``
+    limits that to runs of these projects; None is all.
     """
 
     owner: str | None = None
@@ -48,7 +48,6 @@ class Sender:
     admin: bool = False
 
     def may_write(self, state: RunState) -> bool:
-        """Whether its batches are taken for a run."""
         owns = self.owner is None or self.admin or self.owner == state.owner
         return owns and (self.projects is None or state.project in self.projects)
 
@@ -63,30 +62,29 @@ def ingest(
     sender: Sender = ANYONE,
     remembered: Remembered | None = None,
 ) -> Receipt:
-    """Store a batch within the connection's transaction; records that are held already change nothing.
+    """Store a batch within the connection's transaction. Records that are already stored change nothing.
 
-    ``remembered`` is what is known of the run from batches before, and afterwards from this one too.
-    Raises BadBatch, HeaderMissing, or NotFound where the sender may not write the run: the transaction is then to be
-    rolled back.
+    ``remembered`` caches what earlier batches left of the run, and is updated. Raises BadBatch, UnknownHeader, or
+    NotFound if the sender may not write the run. The caller must then roll back the transaction.
     """
     shares = divide(batch)
     state = run_state.lock(connection, batch.run_id)
     if state is None:
         state = run_state.begin(connection, attempts.header_of(batch), sender.owner)
     if state.deleted:
-        # Acknowledged, so that a sender lets go of it, and not stored: what is deleted stays deleted.
+        # Acknowledge without storing, so that the sender drops its records and the run stays deleted.
         acked = {name: share.seqs[-1] for name, share in shares.items()}
         return Receipt(wire.Ack(acked=acked, version=state.version))
     _check(state, batch, sender)
     remembered = (remembered or Remembered()).at(state.version)
     attempt, new = attempts.resolve(connection, batch, state, now, remembered)
-    _check(state, batch, sender)  # a run's first start may have named another
+    _check(state, batch, sender)  # the first header of rank 0 may have changed the project
     before = replace(state)
     roster = Roster(connection, state, attempt, remembered)
     described = roster.introduce(batch, shares)
     acked, stored = _store(BatchWriter(connection, state, roster, attempt), shares, remembered)
     if stored and (attempt.newest or state.last_time is None):
-        # By order, and not the greatest: a clock that was far ahead for a while must not stay the newest.
+        # The last in order, not the greatest: a clock that ran ahead for a while must not count forever.
         state.last_time = max(share.records[-1].time for share in stored)
     if _ends(connection, batch, state, attempt, stored, now) or new:
         _judge(connection, state, now)
@@ -103,10 +101,10 @@ def ingest(
 
 
 def _check(state: RunState, batch: wire.Batch, sender: Sender) -> None:
-    """Raises NotFound, in the same words whether such a run is there or would have been new.
+    """Raise NotFound, with the same message whether the run exists or would be new, unless the sender may write it.
 
-    That an id is taken, or was, cannot be hidden from who may send: a free one is theirs with a header, and what is
-    deleted has no project any more.
+    A sender can still find out that an id is or was taken: a free id becomes its run, and a deleted run has no owner
+    or project left to check.
     """
     if not sender.may_write(state):
         raise NotFound(f"There is no run {batch.run_id} of this token's owner and projects.")
@@ -115,7 +113,7 @@ def _check(state: RunState, batch: wire.Batch, sender: Sender) -> None:
 def _store(
     writer: BatchWriter, shares: dict[str, StreamBatch], remembered: Remembered
 ) -> tuple[dict[str, int], list[StreamBatch]]:
-    """The last seq held of each stream, and what was new."""
+    """Store the new records. Return the last seq stored of each stream, and what was new."""
     acked, stored = {}, []
     for name, share in shares.items():
         stream = writer.roster.mine(name)
@@ -132,12 +130,11 @@ def _store(
 
 
 def _trains(stored: list[StreamBatch]) -> bool:
-    """Whether there is a new update."""
     return any(type(record) is wire.Update for share in stored for record in share.records)
 
 
 def _says(stored: list[StreamBatch], kind: str) -> bool:
-    """Whether there is a new event of the process itself that is of this kind."""
+    """Whether there is a new event of this kind from the process itself, whose stream name is empty."""
     return any(
         type(record) is wire.Event and record.kind == kind
         for share in stored
@@ -163,7 +160,7 @@ def _ends(
     stored: list[StreamBatch],
     now: int,
 ) -> bool:
-    """Note how the attempt ended; whether it did."""
+    """Record how the attempt ended, if it did, and return whether it did."""
     ended = batch.ended is not None
     for share in stored:
         for record in share.records:
@@ -171,14 +168,15 @@ def _ends(
                 attempts.end(connection, state.run_id, attempt, ENDS[record.kind], record.time)
                 ended = True
     if batch.ended is not None:
-        # As nearly as the training's own clock says: it is compared with when other processes began.
+        # Prefer the trainer's clock: the time is compared with the start times of other processes.
         died = now if state.last_time is None else state.last_time
         attempts.end(connection, state.run_id, attempt, batch.ended, died)
     return ended
 
 
 def _judge(connection: Connection, state: RunState, now: int) -> None:
-    """Note what its attempts make of the run."""
+    """Update the run's status from its attempts."""
     before, state.state = state.state, attempts.state_of_run(connection, state.run_id)
     if state.state != before:
-        state.alerts_due = now  # nothing more may arrive, and this process may end before it looks
+        # Store that the run is due: no more records may arrive, and this process may end before it judges the run.
+        state.alerts_due = now

@@ -1,4 +1,4 @@
-"""Stores batches that wait together in one transaction: a commit, which waits for the disk, is then paid once."""
+"""Stores several waiting batches in one transaction, so that they share the cost of one commit to disk."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Asked: TypeAlias = tuple[wire.Batch, Sender]
 Outcome: TypeAlias = Receipt | Exception
 
 _REFUSALS = (BadBatch, UnknownHeader, NotFound)
-"""What is wrong with one batch, and no trouble to the others."""
+"""Errors of one batch that do not affect the others."""
 
 
 def ingest_together(database: Engine, memory: Memory, asked: Sequence[Asked]) -> list[Outcome]:
-    """What came of each batch, in order; on return what is stored is committed.
+    """Store batches and return the outcome of each, in order. On return, all stored batches are committed.
 
-    A batch that is refused leaves nothing of itself. Raises Busy where none could be stored.
+    Nothing of a rejected batch is stored. Raises Busy if no batch could be stored.
     """
     try:
         return _together(database, memory, asked)
@@ -35,7 +35,7 @@ def ingest_together(database: Engine, memory: Memory, asked: Sequence[Asked]) ->
     except Exception as error:
         if len(asked) == 1:
             return [error]
-        # One of them is more than can be stored: it alone is to hear of it.
+        # One of the batches cannot be stored. Store each alone, so that only its sender gets the error.
         return [_together_or_error(database, memory, each) for each in asked]
 
 
@@ -67,7 +67,7 @@ def _one(
     *,
     alone: bool,
 ) -> Outcome:
-    """Store a batch; ``runs`` are those written in this transaction, with what is remembered of them."""
+    """Store a batch. ``runs`` caches what is remembered of the runs written in this transaction."""
     batch, sender = asked
     remembered = runs.pop(batch.run_id, None) or memory.take(batch.run_id)
     now = engine.now_us()

@@ -1,4 +1,4 @@
-"""Writes the new records of a batch, and has them counted."""
+"""Writes the new records of a batch and updates the counts and aggregates of the run."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from ampmon_server.store.updates.scalars import LoggedSeries
 
 
 MEASURING = "measurable", "measured"
-"""Events of a scaler after which somebody may ask for a measurement."""
+"""Events of a scaler after which a user may request a measurement."""
 GAP_MAX = 2**12
-"""Steps from one update of a batch to the next. Where there are more, cells are made anew on both sides apart: what
-others have in between is not read."""
+"""The most steps between neighbouring updates that are processed together. Across a wider gap, cells are recomputed on
+each side separately, so the rows of other ranks and attempts in the gap are not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchWriter:
-    """Writes the records of one attempt within a transaction."""
+    """Writes the records of one attempt within the connection's transaction."""
 
     connection: Connection
     state: RunState
@@ -42,7 +42,10 @@ class BatchWriter:
     attempt: Attempt
 
     def write(self, share: StreamBatch, held: int) -> None:
-        """Store records of one stream that are not held yet, as far as ``held``. Raises BadBatch for what cannot be."""
+        """Store new records of one stream. Raises BadBatch for an invalid record.
+
+        ``held`` is the last seq of the stream stored before, -1 for none.
+        """
         rows = RowMaker(self.state.run_id, self.roster.mine(share.name), self.attempt)
         placed: dict[type, list[tuple[int, Any]]] = {
             kind: [] for kind in (wire.Update, wire.Event, wire.Scalars)
@@ -63,7 +66,7 @@ class BatchWriter:
         held: int,
     ) -> None:
         last_place, newest = placed[-1]
-        rows.step(newest.ordinal, last_place)  # ordinals rise within a batch: it is the greatest
+        rows.step(newest.ordinal, last_place)  # raises for a step that is too large; ordinals rise
         new = rows.updates([update for _, update in placed])
         tally = Tally(self.connection, self.state, self.roster)
         skipped = [
@@ -145,7 +148,7 @@ def _check_room(placed: Sequence[tuple[int, wire.Scalars]], beyond: set[str]) ->
 def _near(
     placed: Sequence[tuple[int, wire.Update]],
 ) -> Iterator[Sequence[tuple[int, wire.Update]]]:
-    """Updates, in order of ordinal, parted where the next is more than `GAP_MAX` steps on."""
+    """Split updates, in order of ordinal, at gaps of more than `GAP_MAX` steps."""
     first = 0
     for place, (_, update) in enumerate(placed[1:], 1):
         if update.ordinal - placed[place - 1][1].ordinal > GAP_MAX:

@@ -1,1 +1,1 @@
-"""Rows in pages and cells: how they are packed, levelled and found."""
+"""Stores rows in pages and aggregates them into cells: packing, levels and lookup."""

@@ -1,9 +1,9 @@
-"""Sampled gradients as bytes: what each parameter had, in columns. Pure.
+"""Packs sampled gradients into bytes, one column for each statistic. Pure.
 
-A block holds consecutive samples of the same parameters, a column for each statistic: in the narrowest integers that
-hold it, by parameter, bin and sample, and byte plane by byte plane, so that empty bins and high bytes compress to
-nothing. Histograms, which take nearly all of the time to unpack, are compressed apart. What charts of many samples want
-of them stands beside the others: how many elements are subnormal or below.
+A block holds consecutive samples of the same parameters. Each column uses the narrowest integers that hold its values.
+Values are ordered by parameter, bin and sample, and split into byte planes, so empty bins and high bytes compress to
+almost nothing. Histograms take nearly all of the unpacking time, so they are compressed separately. The extra column
+`subnormal` counts subnormal and smaller elements, so charts of many samples need no histograms.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _WIDE = {"histogram": (BINS,), "run_squares": (SMALL,)}
 _SUBNORMAL = "subnormal"
 
 VERSION = b"\x03"
-"""Stands before what is packed."""
+"""The first byte of every packed block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The gradients of one sampled update, and what else there is of each parameter or module, int64 or float64 [n]."""
+    """The gradients of one sampled update. ``beside`` has more columns by parameter or module, int64 or float64 [n]."""
 
     step: int
     time: int
@@ -52,7 +52,7 @@ class _Column(NamedTuple):
 
 
 class _PackedBlock(msgspec.Struct, array_like=True):
-    """What is packed, compressed: `_PackedColumns`, and columns with bins."""
+    """The two compressed parts of a block: `_PackedColumns`, and the columns with bins."""
 
     columns: bytes
     binned: bytes
@@ -72,13 +72,13 @@ _binned_decoder = msgspec.msgpack.Decoder(dict[str, _Column])
 
 
 def compress(data: bytes) -> bytes:
-    """With a checksum, so that damage shows."""
-    # Higher levels save one part in a hundred here, and take several times as long.
+    """Compress with a checksum, so that damage is detected."""
+    # Higher levels save about 1 % here and take several times as long.
     return zstandard.ZstdCompressor(level=1, write_checksum=True).compress(data)
 
 
 def decompress(data: bytes) -> bytes:
-    """Raises Damaged."""
+    """Decompress what `compress` returned. Raises Damaged."""
     try:
         return zstandard.ZstdDecompressor().decompress(data)
     except (zstandard.ZstdError, MemoryError) as error:  # a damaged header may claim any size
@@ -87,7 +87,7 @@ def decompress(data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """m samples of the same n parameters: arrays [m], and of statistics [m, n], of histograms [m, n, 64]."""
+    """m samples of the same n parameters: arrays are [m], statistics [m, n] and histograms [m, n, 64]."""
 
     steps: npt.NDArray[np.int64]
     times: npt.NDArray[np.int64]
@@ -118,7 +118,7 @@ class Stack:
 
     @classmethod
     def joined(cls, stacks: Sequence[Stack]) -> Stack:
-        """The samples of stacks that are alike, one after another."""
+        """Concatenate one or more stacks that are alike."""
         if len(stacks) == 1:
             return stacks[0]
         first = stacks[0]
@@ -138,7 +138,6 @@ class Stack:
         )
 
     def take(self, rows: slice) -> Stack:
-        """Some of the samples."""
         return Stack(
             self.steps[rows],
             self.times[rows],
@@ -149,7 +148,7 @@ class Stack:
         )
 
     def is_like(self, other: Stack) -> bool:
-        """Whether both looked at the same parameters."""
+        """Whether both have the same parameters and the same extra columns."""
         return self.beside.keys() == other.beside.keys() and np.array_equal(
             self.parameters, other.parameters
         )
@@ -171,7 +170,7 @@ class Stack:
 
 
 def regrouped(stacks: Sequence[Stack], most: int) -> list[Stack]:
-    """The samples of ``stacks`` in order of step: neighbours that are alike together, at most ``most`` of them."""
+    """Regroup samples in order of step: neighbours that are alike share a stack of at most ``most`` samples."""
     ordered = sorted(stacks, key=lambda stack: int(stack.steps[0]))
     if any(one.steps[-1] > other.steps[0] for one, other in pairwise(ordered)):
         single = [stack.take(slice(row, row + 1)) for stack in stacks for row in range(len(stack))]
@@ -191,7 +190,7 @@ def regrouped(stacks: Sequence[Stack], most: int) -> list[Stack]:
 
 
 def stacks(samples: Sequence[Sample]) -> list[Stack]:
-    """Samples in order of step as stacks of neighbours that looked at the same parameters."""
+    """Group samples, given in order of step, into stacks of neighbours with the same parameters."""
     found: list[Stack] = []
     first = 0
     for index in range(1, len(samples) + 1):
@@ -206,7 +205,7 @@ def _alike(one: Sample, other: Sample) -> bool:
 
 
 def block_to_bytes(stack: Stack) -> bytes:
-    """Samples that are alike, as one block."""
+    """Pack a stack as one block."""
     statistics = {name: _packed(values) for name, values in stack.statistics.items()}
     binned = {name: statistics.pop(name) for name in _WIDE}
     small = stack.statistics["histogram"][..., :SUBNORMAL_BINS].sum(-1)
@@ -232,7 +231,7 @@ def _packed(values: npt.NDArray[Any]) -> _Column:
 
 
 class PackedStack:
-    """The samples of a block, whose columns are unpacked as they are asked for. Raises Damaged."""
+    """The samples of a block. A column is unpacked only when it is requested. Raises Damaged."""
 
     def __init__(self, data: bytes) -> None:
         version = data[:1]
@@ -247,11 +246,11 @@ class PackedStack:
         self._columns = of.columns
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """A statistic other than a histogram, or `subnormal`: as int64 or float64, [m, n]."""
+        """A statistic without bins, or `subnormal`, as int64 or float64 [m, n]."""
         return self._unpacked(self._columns[name])
 
     def whole(self) -> Stack:
-        """All of it; statistics that it does not have are taken for not known."""
+        """Unpack all columns. A block without `run_squares` gets zeros, which stand for unknown values."""
         binned: dict[str, _Column] = _decoded(_binned_decoder, decompress(self._block.binned))
         held = {**self._columns, **binned}
         del held[_SUBNORMAL]
@@ -264,7 +263,7 @@ class PackedStack:
         return Stack(self.steps, self.times, self.scales, self.parameters, known, columns)
 
     def _unpacked(self, column: _Column, bins: tuple[int, ...] = ()) -> npt.NDArray[Any]:
-        """A column as int64 or float64, [m, n] or [m, n, bins]."""
+        """A column as int64 or float64 [m, n] or [m, n, bins]."""
         dtype = np.dtype(column.dtype)
         shape = dtype.itemsize, len(self.parameters), *bins, len(self.steps)
         planes = np.frombuffer(column.data, np.uint8).reshape(shape)
@@ -285,12 +284,12 @@ def _integers(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 
 
 def stack_from_bytes(data: bytes) -> Stack:
-    """The samples of a block. Raises Damaged."""
+    """Unpack a block into a stack. Raises Damaged."""
     return PackedStack(data).whole()
 
 
 def block_from_bytes(data: bytes) -> list[Sample]:
-    """The samples of a block one by one, as `stack_from_bytes` has them."""
+    """Unpack a block into single samples. Raises Damaged."""
     return stack_from_bytes(data).samples()
 
 

@@ -1,9 +1,9 @@
-"""Rows in pages: what a page is, how rows come into it, and how they are read again.
+"""Stores rows in pages: the format of a page, and how rows are added and read.
 
-A page holds the rows of 256 consecutive steps, of all attempts, in order of step and attempt. It is a fixed range of
-steps and not a number of rows, so it does not depend on the order in which rows arrive, a resend changes nothing, and
-what a resumed attempt did again lies beside what it replaces. The newest page of a series still grows: cells are made
-of the pages before it (`store.updates.rollups`, `store.updates.scalars`), and it is never pruned.
+A page holds the rows of 256 consecutive steps, of all attempts, in order of step and attempt. It covers a fixed range
+of steps, not a fixed number of rows. So the order in which rows arrive does not matter, a resend changes nothing, and
+steps that a resumed attempt repeats lie beside the rows that they replace. The newest page of a series still grows.
+Cells are built only from earlier pages (`store.updates.rollups`, `store.updates.scalars`). It is never pruned.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ PAGE_BITS = 8
 """A page holds the rows of ``2**8`` steps."""
 
 VERSION = b"\x01"
-"""Stands before what is packed. A migration packs again what an older version packed."""
+"""The first byte of every packed page. A migration must repack the pages of older versions."""
 
 AT_ONCE = 256
-"""Pages that are read with one statement."""
+"""Pages read by one statement."""
 
 STEPS_AT_ONCE = 2**14
-"""Steps whose rows are in memory where many cells are made anew."""
+"""Steps whose rows are in memory at a time when many cells are rebuilt."""
 
 Rows: TypeAlias = npt.NDArray[Any]
-"""A structured array [n] of int64 and float64 fields, `step` and `attempt` among them, in order of both."""
+"""A structured array [n] of int64 and float64 fields, including `step` and `attempt`, in order of both."""
 
 
 def edge_of(last_step: int | None) -> int:
-    """The first step of the newest page of a series: cells are made of what is before it."""
+    """The first step of the newest page of a series. Cells are built only from rows before it."""
     return (last_step or 0) >> PAGE_BITS << PAGE_BITS
 
 
 def unsealed(first: int, last: int, before: int, after: int, rows_from: int = 0) -> Range | None:
-    """The steps whose cells are to be made anew once rows from step ``first`` to ``last`` are stored; None for none.
+    """The steps whose cells must be rebuilt after rows from step ``first`` to ``last`` are stored; None for none.
 
-    They are those of these rows, and of pages that still grew before: the series' edge was ``before`` and is ``after``.
-    Steps before ``rows_from``, whose rows are no longer all held, stay as they are.
+    They are the steps of these rows, and of pages that have stopped growing: the series' edge was ``before`` and is now
+    ``after``. Steps before ``rows_from`` are left out, because their rows are no longer all held.
     """
     low = max(min(first, before), rows_from)
     high = after - 1 if after > before else min(last, before - 1)
@@ -58,16 +58,16 @@ def unsealed(first: int, last: int, before: int, after: int, rows_from: int = 0)
 
 
 def pack(rows: Rows) -> bytes:
-    """Rows as bytes: each field as differences from row to row, byte plane by byte plane, compressed."""
+    """Pack rows: the differences from row to row in each field, split into byte planes and compressed."""
     words = np.ascontiguousarray(rows.view("<i8").reshape(len(rows), -1).T)
-    differences = np.diff(words, axis=1, prepend=0)  # wraps around, and back when it is read
+    differences = np.diff(words, axis=1, prepend=0)  # may overflow; `unpack` wraps it back
     zigzag = (differences << 1) ^ (differences >> 63)
     planes = zigzag.view(np.uint8).reshape(*words.shape, 8).swapaxes(1, 2)
     return VERSION + compress(planes.tobytes())
 
 
 def unpack(data: bytes, dtype: np.dtype[Any]) -> Rows:
-    """What `pack` was given. Raises Damaged."""
+    """Unpack what `pack` returned. Raises Damaged."""
     if data[:1] != VERSION:
         raise Damaged(f"a page of rows has version {data[:1].hex()}: this is {VERSION.hex()}")
     try:
@@ -80,7 +80,7 @@ def unpack(data: bytes, dtype: np.dtype[Any]) -> Rows:
 
 
 def joined(parts: Sequence[Rows], dtype: np.dtype[Any]) -> Rows:
-    """Rows one after another. `np.concatenate` of structured arrays would compare their dtypes field by field."""
+    """Concatenate rows. `np.concatenate` on structured arrays would compare their dtypes field by field."""
     if len(parts) == 1:
         return parts[0]
     words = [np.zeros(0, "<i8"), *(part.view("<i8") for part in parts)]
@@ -88,10 +88,9 @@ def joined(parts: Sequence[Rows], dtype: np.dtype[Any]) -> Rows:
 
 
 def merged(held: Rows, new: Rows, *, replace: bool = False) -> Rows:
-    """Rows in order of step and attempt. Copies.
+    """Merge rows in order of step and attempt, as a copy.
 
-    Of several with the same the first stays, what was ``held`` before what is ``new``, or the last where they
-    ``replace`` one another.
+    Of several rows with the same step and attempt the first stays, ``held`` before ``new``; with ``replace``, the last.
     """
     both = joined([held, new], held.dtype)
     if _rises(both):
@@ -108,13 +107,13 @@ def _rises(rows: Rows) -> bool:
 
 
 def last_of_each_step(rows: Rows) -> Rows:
-    """Each step once: of several attempts the latest."""
+    """Keep one row for each step: that of the latest attempt."""
     again = rows["step"][1:] == rows["step"][:-1]
     return rows[np.append(~again, True)] if again.any() else rows
 
 
 def by_page(rows: Rows) -> Iterator[tuple[int, Rows]]:
-    """Rows in order of step, by the number of their page."""
+    """Split rows, given in order of step, by page number."""
     numbers = rows["step"] >> PAGE_BITS
     starts = starts_of(numbers)
     if len(rows):
@@ -122,26 +121,26 @@ def by_page(rows: Rows) -> Iterator[tuple[int, Rows]]:
 
 
 class NewestPage(NamedTuple):
-    """The newest page of a series: its number, -1 where there is none, and its rows."""
+    """The newest page of a series: its number (-1 if there is none) and its rows."""
 
     number: int
     rows: Rows
 
     @property
     def edge(self) -> int:
-        """Its first step: cells are made of what is before it."""
+        """The first step of the page. Cells are built only from rows before it."""
         return max(self.number, 0) << PAGE_BITS
 
 
 Tails: TypeAlias = dict[Key, NewestPage]
-"""The newest pages that are known, by series."""
+"""The newest pages that are already loaded, by series."""
 
 
 @dataclass(frozen=True, slots=True)
 class PagedSeries:
-    """One kind of series in pages of one table; ``summarize`` gives the values of its columns before `data`.
+    """One kind of series, in pages of one table. ``summarize`` returns the values of the columns before `data`.
 
-    ``replaces``: of several rows of one step and attempt the last is kept, and not the first.
+    ``replaces``: of several rows of one step and attempt, the last is kept instead of the first.
     """
 
     table: Table
@@ -150,15 +149,14 @@ class PagedSeries:
     replaces: bool = False
 
     def row(self, key: Key, number: int, rows: Rows) -> tuple[Any, ...]:
-        """A page as a row of the table."""
         return (*key, number, *self.summarize(rows), pack(rows))
 
     def put(
         self, connection: Connection, new: Mapping[Key, Rows], tails: Tails | None = None
     ) -> int:
-        """Add rows, in order of step, to each of some series of a run; how many of the steps were not held yet.
+        """Add rows, in order of step, to several series of a run. Return how many of their steps are new.
 
-        ``tails`` are not read again, and are the newest pages afterwards. Raises Damaged.
+        Pages in ``tails`` are not read again; afterwards it holds the newest pages. Raises Damaged.
         """
         tails = {} if tails is None else tails
         pages, added = [], 0
@@ -175,7 +173,7 @@ class PagedSeries:
         return added
 
     def _held(self, connection: Connection, key: Key, rows: Rows, tails: Tails) -> dict[int, Rows]:
-        """The rows of the pages, by number, to which some are to be added."""
+        """The stored rows, by page number, of the pages to which ``rows`` may be added."""
         tail = self.tail(connection, key, tails)
         first, last = int(rows["step"][0]), int(rows["step"][-1])
         before = (
@@ -186,7 +184,7 @@ class PagedSeries:
         return {**dict(by_page(before)), tail.number: tail.rows}
 
     def tail(self, connection: Connection, key: Key, tails: Tails) -> NewestPage:
-        """The newest page of a series, which from now on is among those that are known. Raises Damaged."""
+        """Return the newest page of a series, and keep it in ``tails``. Raises Damaged."""
         if key not in tails:
             found = fetch(connection, _newest(self.table), bound(self.table, key))
             tails[key] = (
@@ -203,13 +201,13 @@ class PagedSeries:
         return rows[left:right]
 
     def pages(self, connection: Connection, key: Key, first: int, last: int) -> Rows:
-        """The rows of all pages that may have one of these steps. Raises Damaged."""
+        """All rows of the pages that overlap these steps. Raises Damaged."""
         wanted = {**bound(self.table, key), "low": first >> PAGE_BITS, "high": last >> PAGE_BITS}
         found = fetch(connection, _reading(self.table), wanted)
         return joined([self.opened(number, data) for number, data in found], self.dtype)
 
     def opened(self, number: int, data: bytes) -> Rows:
-        """The rows of a page. Raises Damaged, also where they are of another page."""
+        """Unpack a page. Raises Damaged, also if its steps do not match its number."""
         rows = unpack(data, self.dtype)
         if not len(rows) or {int(rows["step"][end]) >> PAGE_BITS for end in (0, -1)} != {number}:
             raise Damaged("a page of rows holds other steps than its key says")
@@ -218,9 +216,9 @@ class PagedSeries:
     def walk(
         self, connection: Connection, key: Key, first: int = 0, pages: int = AT_ONCE
     ) -> Iterator[Rows]:
-        """The rows of all attempts from step ``first`` on, page by page, read some ``pages`` at a time.
+        """Yield the rows of all attempts from step ``first`` on, page by page, reading ``pages`` of them at a time.
 
-        Raises Damaged at the page that is.
+        Raises Damaged when it reaches a damaged page.
         """
         wanted = {**bound(self.table, key), "low": first >> PAGE_BITS, "most": pages}
         while found := fetch(connection, _walking(self.table), wanted):
@@ -232,7 +230,7 @@ class PagedSeries:
             wanted["low"] = found[-1][0] + 1
 
     def following(self, connection: Connection, key: Key, step: int) -> int | None:
-        """The number of the first page that may have a row at a step or after it."""
+        """The number of the first page that may have a row at or after a step."""
         return self._number(connection, key, step >> PAGE_BITS, forward=True)
 
     def preceding(self, connection: Connection, key: Key, step: int) -> int | None:
@@ -247,7 +245,7 @@ class PagedSeries:
 
 
 def _steps(rows: Rows) -> int:
-    """How many steps rows in their order have."""
+    """Count the distinct steps of ordered rows."""
     return len(rows) and 1 + int(np.count_nonzero(np.diff(rows["step"])))
 
 

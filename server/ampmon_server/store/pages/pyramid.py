@@ -1,9 +1,9 @@
-"""Keeps cells level upon level, each of 16 of the level below, and finds those that fill a window.
+"""Stores and reads cells in levels: each cell covers up to 16 cells of the level below.
 
-A cell of level l covers the steps from ``16**l * id`` to the next; a row as a cell of one is level 0 and is kept
-elsewhere. A page, a row of the table, holds the cells of one level that lie under one cell of the next: to recompute a
-cell going up, one page is read and written a level. Empty cells are not there. Knows no field but `first`, `last`, `n`
-and those that the window is measured by.
+A cell of level l with number i covers the steps from ``16**l * i`` up to the first step of the next cell. A single row
+counts as a cell of level 0 and is stored elsewhere. A page is a row of the table. It holds the cells of one level that
+lie under one cell of the next level, so recomputing a cell and those above it reads and writes one page for each level.
+Empty cells are not stored. This module uses only the fields `first` and `n` of a cell.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ BITS = 4
 TOP = 5
 LEVELS = range(1, TOP + 1)
 THIN = range(1, 3)
-"""Levels of which a page may stand for hardly more rows than it has cells, and so not be worth to be kept."""
+"""Levels whose pages may stand for hardly more rows than they have cells, and then are not worth storing."""
 
 VERSION = b"\x01"
-"""Stands before what is packed. A migration packs again what an older version packed."""
+"""The first byte of every packed page. A migration must repack the pages of older versions."""
 
 Key: TypeAlias = tuple[Any, ...]
 """Values of the table's key columns before `level`: run_id, stream, and a name where the table has one."""
 
 Rows: TypeAlias = Callable[[int, int], Cells]
-"""Rows from a first to a last step, both included, as cells of one, in order of step; none where the last is before."""
+"""Returns the rows from a first to a last step, both included, as one cell per row, in order; none if last < first."""
 
 Complete: TypeAlias = Callable[[Cells, int, Range], Cells]
-"""Adds to the cells that are held of a level those in the pages at both ends of a range of cells, but for the range."""
+"""Adds to the stored cells of a level those in the pages at both ends of a range of cells, except the range itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pyramid:
-    """Cells of one kind in one table; ``merge`` makes one of those from each start to the next.
+    """Cells of one kind in one table. ``merge`` combines the cells from each start to the next into one.
 
-    Pages hold cells as ``dtype`` has them: another one needs a migration. A page of the levels `THIN` is kept only
-    where its cells stand for at least ``rows_per_cell`` rows each on average.
+    Pages store cells with ``dtype``, so changing it needs a migration. A page of a level in `THIN` is stored only if
+    its cells stand for at least ``rows_per_cell`` rows each on average.
     """
 
     table: Table
@@ -68,22 +68,22 @@ class Pyramid:
 
     @property
     def lowest(self) -> int:
-        """The lowest level whose pages are all kept."""
+        """The lowest level whose pages are all stored."""
         return THIN.stop if self.rows_per_cell else 1
 
     def roll(self, cells: Cells, level: int) -> Cells:
-        """Cells of ``level``, of cells or rows of any level below in order of step."""
+        """Merge cells or rows of any lower level, given in order of step, into cells of ``level``."""
         return self.merge(cells, starts_of(cells["first"] >> BITS * level))
 
     def keeps(self, cells: Cells, level: int) -> bool:
-        """Whether the page of ``cells`` is kept."""
+        """Whether a page with these ``cells`` is worth storing."""
         return level not in THIN or int(cells["n"].sum()) >= self.rows_per_cell * len(cells)
 
     def pack(self, cells: Cells) -> bytes:
         return VERSION + compress(cells.tobytes())
 
     def unpack(self, pages: Iterable[bytes]) -> Cells:
-        """The cells of pages one after another, read-only. Raises Damaged."""
+        """Concatenate the cells of pages into a read-only array. Raises Damaged."""
         try:
             data = b"".join([decompress(_unversioned(page)) for page in pages])
             return np.frombuffer(data, self.dtype)
@@ -92,12 +92,12 @@ class Pyramid:
 
 
 def key_is(table: Table) -> ColumnElement[bool]:
-    """That a row is of the key that `bound` binds."""
+    """The condition that a row has the key bound by `bound`."""
     return and_(*(table.c[name] == bindparam(f"of_{name}") for name in _key_names(table)))
 
 
 def bound(table: Table, key: Key) -> dict[str, Any]:
-    """The parameters of `key_is`."""
+    """The bind parameters of `key_is`."""
     return {f"of_{name}": value for name, value in zip(_key_names(table), key, strict=True)}
 
 
@@ -113,7 +113,7 @@ def _unversioned(page: bytes) -> bytes:
 
 
 def cells_of(first: int, last: int) -> Range:
-    """The cells of level 1 that cover the steps from ``first`` to ``last``."""
+    """The numbers of the level-1 cells that cover the steps from ``first`` to ``last``."""
     return first >> BITS, last >> BITS
 
 
@@ -133,10 +133,10 @@ def put(
     steps: Range,
     complete: Complete | None = None,
 ) -> None:
-    """Make the cells of some steps, from the first to the last, anew from ``rows``, and those above them.
+    """Rebuild the cells of a range of steps from ``rows``, and the cells above them.
 
-    ``complete`` is given the cells of the pages of a level that are kept, and adds those of pages that are not, beside
-    the cells that are put there. Two statements, and one for each level in which a page is left empty.
+    ``complete`` gets the stored cells of a level, and adds those of pages that are not stored, beside the rebuilt
+    cells. Runs two statements, plus one for each level that loses a page.
     """
     low, high = within = cells_of(*steps)
     cells = pyramid.roll(rows(*steps_of(within)), 1)
@@ -158,7 +158,7 @@ def put(
 
 
 def _touched(connection: Connection, pyramid: Pyramid, key: Key, within: Range) -> dict[int, Cells]:
-    """By level, the cells of all pages in which a cell of ``within`` or one above it lies."""
+    """By level, the cells of all pages that contain a cell of ``within`` or one above it."""
     wanted = bound(pyramid.table, key)
     for level in LEVELS:
         wanted[f"low_{level}"] = within[0] >> BITS * level
@@ -188,7 +188,7 @@ def _buckets(cells: Cells, level: int) -> set[int]:
 
 
 def paged(pyramid: Pyramid, cells: Cells, level: int) -> dict[int, Cells]:
-    """Cells of ``level`` in the pages that are kept, by bucket."""
+    """Cells of ``level`` by page (bucket), without the pages that are not worth storing."""
     buckets = cells["first"] >> BITS * (level + 1)
     starts = starts_of(buckets)
     parts = np.split(cells, starts[1:]) if len(cells) else []

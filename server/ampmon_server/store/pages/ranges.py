@@ -1,4 +1,4 @@
-"""Sets of whole numbers as sorted, disjoint ranges, both ends included: what a ledger holds. Pure."""
+"""Sets of integers as sorted, disjoint ranges with both ends included, as the ledger stores them. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def from_numbers(numbers: Sequence[int]) -> list[Range]:
 
 
 def merge(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges in any order, overlapping or touching, as the fewest that hold the same numbers."""
+    """Merge ranges, in any order, overlapping or touching, into the fewest that hold the same numbers."""
     merged: list[Range] = []
     for first, last in sorted(ranges):
         if merged and first <= merged[-1][1] + 1:
@@ -34,7 +34,7 @@ def merge(ranges: Iterable[Range]) -> list[Range]:
 
 
 def without(ranges: Iterable[Range], others: Sequence[Range]) -> list[Range]:
-    """What of ``ranges`` lies in none of ``others``; both are sorted and disjoint."""
+    """Subtract ``others`` from ``ranges``; both must be sorted and disjoint."""
     left = []
     for first, last in ranges:
         start = first
@@ -51,13 +51,13 @@ def size(ranges: Iterable[Range]) -> int:
 
 
 def missing(ranges: Sequence[Range]) -> int:
-    """How many numbers from 0 to the last one are not in ``ranges``, which are disjoint."""
+    """Count the numbers from 0 to the largest that no range holds. ``ranges`` must be disjoint."""
     return max((last for _, last in ranges), default=-1) + 1 - size(ranges)
 
 
 def absent(numbers: Sequence[int], ranges: Sequence[Range]) -> list[int]:
-    """The indices of those of the sorted ``numbers`` that no range of ``ranges`` (sorted) holds."""
-    if not ranges or (numbers and numbers[0] > ranges[-1][1]):  # nearly always
+    """The indices of the sorted ``numbers`` that no range holds; ``ranges`` must be sorted."""
+    if not ranges or (numbers and numbers[0] > ranges[-1][1]):  # nearly always the case
         return list(range(len(numbers)))
     indices = []
     position = 0

@@ -1,4 +1,4 @@
-"""What was read a moment ago, for all who ask for the same at about the same time: the charts of a page. No SQL."""
+"""Caches reads for a moment, so that the charts of a page that need the same data share one read. No SQL."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 MOST = 4
 LIFE_S = 2.0
-"""What no key shows, as a repair of the database, is not seen for so long."""
+"""In seconds. A change that keys do not reflect, for example a repaired database, stays unseen for this long."""
 
 
 @dataclass(slots=True)
 class _Place(Generic[T]):
-    """Whoever comes first reads, behind its lock; those who come meanwhile wait for that."""
+    """A cached read. The first caller reads while it holds the lock; callers with the same key wait for it."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     found: list[T] = field(default_factory=list)
@@ -27,7 +27,7 @@ class _Place(Generic[T]):
 
 
 class Recent(Generic[T]):
-    """Keeps the newest few readings for a moment. Callable from any thread."""
+    """Keeps the most recently used reads for a moment. Thread-safe."""
 
     def __init__(
         self,
@@ -41,7 +41,10 @@ class Recent(Generic[T]):
         self._places: OrderedDict[Hashable, _Place[T]] = OrderedDict()
 
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """What ``read`` gives, or gave a moment ago for an equal key. Raises what it raises, and keeps nothing then."""
+        """Return the cached result for an equal key, else call ``read`` and cache its result.
+
+        Blocks while another thread reads for the same key. Errors of ``read`` propagate and are not cached.
+        """
         with self._lock:
             place = self._places.setdefault(key, _Place())
             self._places.move_to_end(key)

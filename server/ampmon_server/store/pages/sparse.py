@@ -1,7 +1,7 @@
-"""Cells of series of which most steps have no row: pages that are hardly fewer than the rows under them are not kept.
+"""Cells of series with rows at few steps. Pages with hardly fewer cells than rows are not stored.
 
-A sample in every hundred updates would have a cell of its own on each of the lowest levels. What a page
-that is not kept would hold is made of rows as it is read: of few of them, since it would be kept if they were many.
+With a sample every hundred updates, each sample would have its own cell on each of the lowest levels. The cells of a
+page that is not stored are built from rows when they are read. These rows are few: with many, the page is stored.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ampmon_server.store.pages.ranges import Range
 
 @dataclass(frozen=True, slots=True)
 class SparseSeries(windows.WindowedSeries):
-    """One series of which pages may not be kept. What has no rows any more and no page is shown by what is above it."""
+    """One series, some of whose pages are not stored. Where rows are pruned too, the cell above represents them."""
 
     def roll_up(self, first: int, last: int) -> None:
-        """Make those of these cells anew that are before the edge and whose rows are all held."""
+        """Rebuild the cells of these steps that lie before the edge and whose rows are all held."""
         first, last = max(first, self.whole_from), min(last, self.edge - 1)
         if first <= last:
             levels.put(*self._of, self.rows, (first, last), self._complete)
 
     def _complete(self, kept: Cells, level: int, within: Range) -> Cells:
-        """The cells of ``level`` in the pages at both ends of ``within``, but for those in it, and all ``kept``."""
+        """Add to ``kept`` the cells of ``level`` in the pages at both ends of ``within``, except those inside it."""
         low, high = within
         bits = BITS * level
         start, stop = low >> BITS << BITS, (high >> BITS) + 1 << BITS
@@ -51,7 +51,7 @@ class SparseSeries(windows.WindowedSeries):
         if not len(cells) or cells["first"][0] >= self.rows_from:
             return found
         of = np.searchsorted(cells["first"] >> BITS * level, found["first"] >> BITS * level)
-        # A page of the lowest level may be kept where the one above it is not: it is not all there was.
+        # A level-1 page may be stored where the level-2 page is not, so the cells found may not be all of them.
         whole = np.bincount(of, found["n"], len(cells)) == cells["n"]
         if whole.all():
             return found
@@ -59,7 +59,7 @@ class SparseSeries(windows.WindowedSeries):
         return both[np.argsort(both["first"], kind="stable")]
 
     def _with(self, kept: Cells, level: int, stretches: Sequence[Range]) -> Cells:
-        """The cells of ``level`` that are ``kept``, and those within stretches of pages that are not."""
+        """Add to ``kept`` the cells of ``level`` in the ``stretches`` of steps whose pages are not stored."""
         bits = BITS * (level + 1)
         held = set((kept["first"] >> bits).tolist())
         parts = [kept]

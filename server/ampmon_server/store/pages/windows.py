@@ -1,6 +1,6 @@
-"""Finds the cells that fill a window: the coarsest level of which there are enough, and rows where it cuts a cell.
+"""Finds the cells that fill a window: the coarsest level with enough cells, and rows where the window cuts a cell.
 
-So every count over what is found is exact, and how much is read does not depend on how long the series is.
+So all counts over the result are exact, and the amount read does not depend on the length of the series.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from ampmon_server.store.pages.ranges import Range
 
 
 WIDE = 4
-"""A cell may be as many columns wide."""
+"""How many columns wide a cell may be."""
 
 READS_MAX = 8
-"""Cells that lie in more stretches than this are read as one."""
+"""Cells in more separate ranges of steps than this are read as one range."""
 
 _ENDS = {"step": ("first", "last"), "time": ("time_min", "time_max")}
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What is looked at: ``start`` <= x < ``stop``, where x is the step, or the time in us since the epoch."""
+    """The requested range: ``start`` <= x < ``stop``, where x is the step, or the time in us since the epoch."""
 
     start: int = 0
     stop: int = INTEGER_MAX + 1
     by: Literal["step", "time"] = "step"
 
     def meets(self, cells: Cells) -> npt.NDArray[np.bool_]:
-        """Which cells [n] may have a row in it."""
+        """Which cells [n] may have a row in the range."""
         low, high = _ENDS[self.by]
         found: npt.NDArray[np.bool_] = (cells[low] < self.stop) & (cells[high] >= self.start)
         return found
 
     def holds(self, cells: Cells) -> npt.NDArray[np.bool_]:
-        """Which cells [n] have all of their rows in it."""
+        """Which cells [n] have all of their rows in the range."""
         low, high = _ENDS[self.by]
         found: npt.NDArray[np.bool_] = (cells[low] >= self.start) & (cells[high] < self.stop)
         return found
 
     def begins(self, cells: Cells) -> npt.NDArray[np.bool_]:
-        """Which cells [n] begin in it: where one is cut and cannot be taken apart, it counts here as a whole."""
+        """Which cells [n] begin in the range. A cut cell that cannot be split counts as a whole where it begins."""
         low = cells[_ENDS[self.by][0]]
         found: npt.NDArray[np.bool_] = (low >= self.start) & (low < self.stop)
         return found
 
     @property
     def steps(self) -> Range:
-        """The first and the last step that it can hold."""
+        """The first and the last step that the range can contain."""
         return (self.start, self.stop - 1) if self.by == "step" else (0, INTEGER_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class WindowedSeries:
-    """One series and its cells: cells only before step ``rows_from``, and rows only from step ``edge`` on.
+    """One series and its cells. Only cells are held before step ``rows_from``, and only rows from step ``edge`` on.
 
-    ``following`` gives the first step from a step on that may have a row.
+    ``following`` returns the first step at or after a given step that may have a row.
     """
 
     connection: Connection
@@ -80,16 +80,16 @@ class WindowedSeries:
 
     @property
     def whole_from(self) -> int:
-        """The first step from which on all cells of the levels that are always kept have all of their rows."""
+        """The first step from which cells of the levels that are always stored have all of their rows."""
         bits = BITS * self.pyramid.lowest
         return -(-self.rows_from >> bits) << bits
 
     def roll_up(self, first: int, last: int) -> None:
-        """Make the cells of the steps from ``first`` to ``last`` anew, and those above them."""
+        """Rebuild the cells of the steps from ``first`` to ``last``, and the cells above them."""
         levels.put(*self._of, self.rows, (first, last))
 
     def rebuild(self, at_once: int = STEPS_AT_ONCE) -> None:
-        """Make all cells anew of which all rows are held, so many steps ``at_once`` as may be in memory."""
+        """Rebuild all cells whose rows are all held, with the rows of at most ``at_once`` steps in memory."""
         start = self.following(self.whole_from)
         while start is not None and start < self.edge:
             stop = min((start >> PAGE_BITS << PAGE_BITS) + at_once, self.edge)
@@ -97,11 +97,11 @@ class WindowedSeries:
             start = self.following(stop)
 
     def window(self, stretch: Stretch, columns: int) -> Cells:
-        """The cells of a stretch, in order of step: a quarter of ``columns`` to four times as many, or all of its rows.
+        """The cells of a stretch, in order of step: ``columns / 4`` to ``columns * 4`` of them, or all of its rows.
 
-        They lie within it, but for one of level 1 that begins in it and has no rows any more. A cell knows the steps of
-        its extremes, so that a line loses nothing where one is four columns wide; of columns that are eight times as
-        wide, and multiples of a power of two, each holds whole cells.
+        They lie within it, except a cell of level 1 that begins in it and whose rows are pruned. A cell has the steps
+        of its extremes, so a line loses nothing where a cell is four columns wide. Columns that are eight times as
+        wide, and multiples of a power of two, each hold whole cells.
         """
         level = TOP
         cells = self._cut(self._read(TOP, *stretch.steps), stretch)
@@ -118,15 +118,14 @@ class WindowedSeries:
     @staticmethod
     def _cut(cells: Cells, stretch: Stretch) -> Cells:
         meets = stretch.meets(cells)
-        return (
-            cells if meets.all() else cells[meets]
-        )  # a copy costs more than all the rest of a window
+        # A copy costs more than the rest of a window.
+        return cells if meets.all() else cells[meets]
 
     def _trimmed(self, cells: Cells, level: int, stretch: Stretch) -> Cells:
-        """Cells with those that the stretch cuts taken apart, down to rows."""
+        """Split the cells that the stretch cuts, down to rows."""
         parts: list[Any] = []
         while True:
-            # What is still more than a row at the end has no rows.
+            # A cell that is still larger than a row at level 0 has no rows.
             whole = stretch.holds(cells) if level else stretch.begins(cells)
             if not parts and whole.all():
                 return cells
@@ -159,7 +158,7 @@ class WindowedSeries:
         return joined(parts)
 
     def _rolled(self, level: int, low: int, high: int) -> Cells:
-        """The cells of ``level`` from number ``low`` to ``high``, with those of the newest page made of its rows."""
+        """The cells of ``level`` numbered ``low`` to ``high``. Those of the newest page are built from its rows."""
         cells = self._held(level, low, high)
         start, stop = max(low << BITS * level, self.edge), (high + 1) << BITS * level
         if start >= stop:
@@ -171,11 +170,11 @@ class WindowedSeries:
 
 
 def _numbers(steps: Range, level: int) -> Range:
-    """The cells of a level that cover steps."""
+    """The numbers of the cells of a level that cover the steps."""
     return steps[0] >> BITS * level, steps[1] >> BITS * level
 
 
 def _stretches(firsts: Sequence[int], lasts: Sequence[int]) -> list[Range]:
-    """The steps of cells as few stretches."""
+    """The steps of cells as at most `READS_MAX` ranges."""
     found = ranges.merge(zip(firsts, lasts, strict=True))
     return found if len(found) <= READS_MAX else [(found[0][0], found[-1][1])]

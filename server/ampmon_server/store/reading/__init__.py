@@ -1,1 +1,1 @@
-"""What pages and programs read of a scaler."""
+"""Implements the store's reads for the dashboard and for API clients."""

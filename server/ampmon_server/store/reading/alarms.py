@@ -1,4 +1,4 @@
-"""What a store keeps of alerts: how they stand, the messages about them, and what nobody is alerted of."""
+"""Implements the store's calls for alerts, their messages and mutes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ampmon_server.store.streams.changes import Change, move_on
 
 @dataclass(frozen=True, slots=True)
 class Standings:
-    """The alerts of a run, how their messages stand, and the mutes that hold for it now."""
+    """Alerts of a run by rule, the delivery of their messages, and the mutes that apply to the run now."""
 
     alerts: dict[str, tuple[Alert, Found]]
     deliveries: list[DeliveryState]
@@ -33,7 +33,7 @@ class Standings:
 
 
 class Alarms(Calls):
-    """Each call is one transaction; times are us since the epoch."""
+    """Calls for alerts. Each call is one transaction. Times are us since the epoch."""
 
     firing = reads(alerts.firing)
     acknowledge = writes(alerts.acknowledge)
@@ -45,7 +45,7 @@ class Alarms(Calls):
     standings = reads(outbox.standings)
 
     def alerts(self, run_id: UUID) -> Standings:
-        """Raises NotFound."""
+        """Return the alerts of a run. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             project = runs.belonging(connection, run_id).project
             return Standings(
@@ -57,7 +57,7 @@ class Alarms(Calls):
     def open_alerts(
         self, limit: int, within: Collection[str] | None = None
     ) -> list[tuple[Subject, Standings]]:
-        """The alerts of all runs that are pending or fire, the newest first, each by itself with its run."""
+        """Return pending and firing alerts of all runs, newest first, one entry per alert with its run."""
         now = now_us()
         with engine.reading(self._engine) as connection:
             found = alerts.open_ones(connection, limit, within)
@@ -73,7 +73,10 @@ class Alarms(Calls):
         return standings
 
     def restless(self, *, alerting: bool = True) -> list[Restless]:
-        """Runs that want to be looked at though nothing of them arrives, by a server that is ``alerting`` or not."""
+        """Return runs to judge although no records arrive.
+
+        With ``alerting``, also those with a firing alert that was not sent and is not muted.
+        """
         with engine.reading(self._engine) as connection:
             found = alerts.restless(connection, now_us())
             return [*found, *alerts.unheard(connection, now_us())] if alerting else found
@@ -81,14 +84,14 @@ class Alarms(Calls):
     # -- mutes ------------------------------------------------------------------------------------------------------
 
     def mutes(self, within: Collection[str] | None = None) -> list[tuple[Mute, Subject | None]]:
-        """Every mute that touches one of these projects, or any, the newest first, with its run if it is of one."""
+        """Return the mutes that apply to ``within``, or all, newest first, each with its run if it is for one."""
         with engine.reading(self._engine) as connection:
             kept = mutes.read_all(connection, within)
             of = alerts.subjects(connection, [mute.run_id for mute in kept if mute.run_id])
         return [(mute, of.get(mute.run_id) if mute.run_id else None) for mute in kept]
 
     def mute(self, wanted: Mute, who: str) -> tuple[Mute, Change | None]:
-        """Keep a mute; as it is kept, and where its run stands, if it is of one. Raises NotFound."""
+        """Store a mute. Return it as stored, and the change of its run if it is for one. Raises NotFound."""
         made = replace(wanted, made=now_us(), made_by=who)
 
         def work(connection: Connection) -> tuple[Mute, Change | None]:
@@ -101,7 +104,7 @@ class Alarms(Calls):
         return engine.write(self._engine, work)
 
     def lift(self, mute: Mute) -> Change | None:
-        """Have it alerted of again; where its run stands, if it is of one that is there."""
+        """Delete a mute, and return the change of its run if it is for one that exists."""
 
         def work(connection: Connection) -> Change | None:
             moved = None
@@ -116,7 +119,7 @@ class Alarms(Calls):
     # -- messages ---------------------------------------------------------------------------------------------------
 
     def tidy_messages(self, targets: Collection[str]) -> None:
-        """Forget what is long done with, and what is for other targets than these."""
+        """Delete old messages and mutes, and give up messages to targets that are not in ``targets``."""
 
         def work(connection: Connection) -> None:
             outbox.tidy(connection, targets, now_us())

@@ -1,4 +1,4 @@
-"""Updates as columns for people and their programs: what was recorded of each, and what its sampled gradients say."""
+"""Reads updates as columns for API clients: the recorded values and the statistics of sampled gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PATH_NAMES = [
 
 
 class ColumnsPage(NamedTuple):
-    """Columns, the step to go on from, None at the end, and the first step whose rows are held."""
+    """Columns, the step where the next page starts (None at the end), and the first step whose rows are kept."""
 
     columns: Columns
     following: int | None
@@ -37,10 +37,10 @@ class ColumnsPage(NamedTuple):
 def read(
     connection: Connection, scaler: Scaler, *, start: int, stop: int, limit: int
 ) -> ColumnsPage:
-    """At most ``limit`` updates with ``start`` <= step < ``stop``; none of before those whose rows are all held.
+    """Return at most ``limit`` updates with ``start`` <= step < ``stop``, without steps whose rows are pruned.
 
-    Columns are lists of one length, null where an update was not sampled. A column of kinds is null as a whole where
-    every number of its column is finite.
+    All columns are lists of the same length, null where an update was not sampled. A column of kinds is None as a
+    whole if all numbers of its column are finite.
     """
     start = max(start, scaler.rows_from)
     rows = read_rows(connection, scaler, start=start, stop=stop, limit=limit + 1)
@@ -74,13 +74,13 @@ def _recorded(rows: Rows) -> Columns:
 
 
 def _known(values: Ints, unit: int = 1) -> Column:
-    """Numbers in a unit, null for -1."""
+    """Values divided by ``unit``, null for negative ones, which mean unknown."""
     given = values.tolist() if unit == 1 else (values / unit).tolist()
     return [None if value < 0 else value for value in given] if (values < 0).any() else given
 
 
 def _numbers(values: Floats) -> tuple[Column, Column | None]:
-    """Floats, null where they are not finite, and their kinds, null as a whole where all are."""
+    """Floats, null where not finite, and their kinds, None as a whole if all are finite."""
     if np.isfinite(values).all():
         return values.tolist(), None
     pairs = [split(value) for value in values.tolist()]
@@ -88,7 +88,7 @@ def _numbers(values: Floats) -> tuple[Column, Column | None]:
 
 
 def _sampled(connection: Connection, scaler: Scaler, steps: Sequence[int]) -> Columns:
-    """Columns of the gradients on fp16's grid, and the norm of all."""
+    """Columns of the gradients on fp16's grid, and the norm of all gradients."""
     if not steps:
         return _spread([], {}, {})
     series = samples.read_series(
@@ -123,7 +123,7 @@ def _sampled(connection: Connection, scaler: Scaler, steps: Sequence[int]) -> Co
 def _spread(
     steps: Sequence[int], places: dict[int, int], columns: dict[str, list[float | None]]
 ) -> Columns:
-    """Columns of samples over the steps of updates, with the kinds of what is not finite beside them."""
+    """Spread columns of samples over the steps of updates, and add the kinds of numbers that are not finite."""
     indices = [places.get(step) for step in steps]
     spread: Columns = {}
     for name in _SAMPLED:

@@ -1,4 +1,4 @@
-"""Reads what a replay needs of a scaler: its newest updates, thin; the skips that no scale prevents; its samples."""
+"""Reads what a replay of a scaler needs: its newest updates, the skips that no scale prevents, and its samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ampmon_server.store.updates.updates import read_rows, with_skips
 
 
 def read(connection: Connection, run_id: UUID, *, stream: int | None = None) -> History:
-    """The newest updates of a scaler over all ranks. Raises NotFound, for one without an update too."""
+    """Return the newest `UPDATES_MAX` updates of a scaler over all ranks. Raises NotFound, also if it has no update."""
     scaler = scalers.find(connection, run_id, stream)
     last = max(
         (each.last_step for each in scaler.sources if each.last_step is not None), default=-1
@@ -34,7 +34,7 @@ def read(connection: Connection, run_id: UUID, *, stream: int | None = None) -> 
         rows["step"],
         np.where(
             np.isfinite(rows["scale"]), rows["scale"], -1.0
-        ),  # one that is no number is no scale
+        ),  # -1 for a scale that is not finite
         rows["skipped"] > 0,
         np.isin(rows["step"], _nan(connection, scaler, ends)),
         policy=cases.policy_of(connection, scaler),
@@ -44,7 +44,7 @@ def read(connection: Connection, run_id: UUID, *, stream: int | None = None) -> 
 
 
 def _nan(connection: Connection, scaler: Scaler, within: tuple[int, int]) -> list[int]:
-    """The steps that were skipped for NaN without inf."""
+    """The steps whose skip no scale prevents: the loss was not finite, or, if unknown, there was NaN without inf."""
     table = skips.c
     statement = select(table.step).where(
         table.run_id == scaler.run_id,

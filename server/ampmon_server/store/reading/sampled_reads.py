@@ -1,4 +1,4 @@
-"""What a store reads of scalers: their policy, sampled gradients and activations, single parameters and modules."""
+"""Implements the store's reads of sampled gradients and activations, by parameter and module, and of policies."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ampmon_server.store.updates import axes, rollups
 
 
 class SampledReads(Calls):
-    """Reads of a database, from any thread."""
+    """Reads of sampled data. Callable from any thread."""
 
     def policy(self, run_id: UUID, *, stream: int | None = None) -> ScalePolicy:
-        """How a scaler moves its scale and how the script made it. Raises NotFound."""
+        """Return the scale policy of a scaler and how the script created it. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             return cases.policy_of(connection, scalers.find(connection, run_id, stream))
 
     def scaler_name(self, run_id: UUID, *, stream: int | None = None) -> str:
-        """The name of a stream's scaler, or of the run's first. Raises NotFound."""
+        """Return the name of a stream's scaler, or of the run's first scaler. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             return scalers.find(connection, run_id, stream).name
 
@@ -43,12 +43,10 @@ class SampledReads(Calls):
         columns: int = 125,
         part_of: PartOf = whole,
     ) -> ParameterSeries:
-        """The gradients of each parameter with ``start`` <= x < ``stop``, in enough cells to fill ``columns`` columns.
+        """Return the gradients of each parameter with ``start`` <= x < ``stop``, in enough cells to fill ``columns``.
 
-        Of all parameters and in all fields, or those that ``part_of`` says.
-
-        Where gradients are sharded, those of the stream's own shard; of the lowest rank's, unless a stream is named.
-        Raises NotFound.
+        ``part_of`` selects parameters and fields; by default all. Of sharded gradients, return the shard of the
+        stream, or without a stream, of the lowest rank. Raises NotFound.
         """
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
@@ -64,7 +62,7 @@ class SampledReads(Calls):
         step: int = INTEGER_MAX,
         page: ParameterQuery = ALL,
     ) -> parameters.SampledUpdate:
-        """The parameters of the newest sample at or before ``step``, those of a page. Raises NotFound."""
+        """Return a page of the parameters of the newest sample at or before ``step``. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
             shards = samples.read_newest(connection, scaler, step)
@@ -80,9 +78,10 @@ class SampledReads(Calls):
         stop: int = INTEGER_MAX + 1,
         by: Literal["step", "time", "user"] = "step",
     ) -> ParameterSample | None:
-        """A parameter at the newest sample with ``start`` <= x < ``stop``, if it is in it.
+        """Return a parameter at the newest sample with ``start`` <= x < ``stop``.
 
-        Raises NotFound for a run or a stream that is not there.
+        Return None if there is no such sample or the parameter is not in it.
+        Raises NotFound for an unknown run or stream.
         """
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
@@ -99,7 +98,7 @@ class SampledReads(Calls):
     def modules(
         self, run_id: UUID, *, stream: int | None = None, step: int = INTEGER_MAX
     ) -> modules.SampledModules:
-        """The modules of the newest sample of activations at or before ``step``. Raises NotFound."""
+        """Return the modules of the newest activation sample at or before ``step``. Raises NotFound."""
         sample, _ = self.activations(run_id, stream=stream, stop=step + 1)
         if sample is None:
             raise NotFound(f"No activation that was sampled at or before step {step} is held.")
@@ -114,9 +113,9 @@ class SampledReads(Calls):
         stop: int = INTEGER_MAX + 1,
         by: Literal["step", "time", "user"] = "step",
     ) -> tuple[ModuleSample | None, bool]:
-        """The newest sample of activations with ``start`` <= x < ``stop``, and whether the scaler is disabled.
+        """Return the newest activation sample with ``start`` <= x < ``stop``, and whether the scaler is disabled.
 
-        Raises NotFound for a run or a stream that is not there.
+        Raises NotFound for an unknown run or stream.
         """
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)

@@ -1,1 +1,1 @@
-"""Runs: their rows, the list of them, and what they are judged by."""
+"""Reads and changes runs: their rows, the list of runs, events, and the data for judging a run."""

@@ -1,4 +1,4 @@
-"""Reads what a run is judged by: so much and no more, however long the run is, and however many ranks it has."""
+"""Reads the data that a run is judged by. Its size is bounded, for runs of any length and number of ranks."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ from ampmon_server.store.updates.updates import read_cells, read_rows
 
 
 SCALERS, RANKS, EVENTS, NAMES = 8, 64, 500, 8
-"""At most so many are read: of scalers and ranks the first, of events the newest, of logged names as `_first` says."""
+"""The most that are read: the first scalers and ranks, the newest events, and logged names in the order of `_first`."""
 
 COLUMNS = 400
-"""Cells of a whole run: a quarter as many to four times as many."""
+"""Columns of a window over the whole run, which returns a quarter to four times as many cells."""
 
 RANK_UPDATES = 256
 NEWEST, PARAMETER_SAMPLES = 512, 64
-"""Newest samples: one by one, and by parameter. Where gradients are sharded, so many shards of the former."""
+"""The newest samples read one by one, and by parameter. Of sharded gradients, the former counts shards."""
 
 PARAMETER_VALUES = 20_000
-"""Of models with very many parameters fewer samples are read by parameter, so many rows, and at least 8 samples."""
+"""The most rows read by parameter. Models with very many parameters get fewer samples, but at least 8."""
 
 MOVES, BESIDE = 16, 256
-"""Older changes of the scale beside which samples are looked for, and within how many steps: one in 200 is sampled."""
+"""How many older scale changes to find samples beside, and within how many steps. One update in 200 is sampled."""
 
 
 def read(connection: Connection, run_id: UUID) -> Case:
-    """What a run is judged by; its cost does not depend on the run's length. Raises NotFound."""
+    """Return the data that a run is judged by. The cost does not depend on the run's length. Raises NotFound."""
     now = now_us()
     row = runs.find(connection, run_id)
     found = [each for each in scalers_of(connection, row.run_id) if each.sources]
@@ -66,7 +66,7 @@ def read(connection: Connection, run_id: UUID) -> Case:
         version=row.version,
         status=runs.status_of(row, now),
         disabled=bool(row.disabled),
-        # A clock of a trainer's that is ahead must not keep its silence from being seen.
+        # A trainer's clock that runs ahead must not hide its silence.
         last_time=None if row.last_time is None else min(row.last_time, state.heard(row)),
         update_us=row.update_us,
         updates=row.updates,
@@ -120,7 +120,7 @@ def _growth_tracker(connection: Connection, scaler: Scaler, whole: Cells) -> int
 def samples_of(
     connection: Connection, run_id: UUID, *, stream: int | None = None
 ) -> GradientSeries:
-    """The newest samples of a scaler, and those beside older changes of its scale. Raises NotFound."""
+    """Return the newest samples of a scaler and those beside older changes of its scale. Raises NotFound."""
     scaler = find(connection, run_id, stream)
     if not scaler.sources:
         return empty_gradients()
@@ -130,7 +130,7 @@ def samples_of(
 
 
 def start_of(cells: Cells, newest: int) -> int:
-    """The step from which on about the ``newest`` rows of a series lie, and no less where they lie close together."""
+    """Return the step from which on a series has about ``newest`` rows, and at least that many where rows are dense."""
     if not len(cells):
         return 0
     left = np.cumsum(cells["n"][::-1])[::-1]
@@ -141,7 +141,7 @@ def start_of(cells: Cells, newest: int) -> int:
 
 
 def _one_by_one(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
-    """Updates as cells of one; of 16 or more where their rows are pruned."""
+    """Updates as cells of one row each, or of 16 or more steps where their rows are pruned."""
     if first >= scaler.rows_from:
         return read_cells(connection, scaler, first, last)
     return rollups.window(connection, scaler, Stretch(first, last + 1), RECENT)
@@ -162,7 +162,7 @@ def _ranks(connection: Connection, scaler: Scaler) -> Mapping[int, Cells]:
 
 
 def policy_of(connection: Connection, scaler: Scaler) -> ScalePolicy:
-    """How a scaler moves its scale, as its newest attempt said."""
+    """Return the scale policy that the newest attempt of a scaler reported."""
     header = headers.c
     columns = (header.scaler_type, header.device, header.settings)
     newest = newest_header(scaler.run_id, scaler.number, *columns)
@@ -176,7 +176,7 @@ def policy_of(connection: Connection, scaler: Scaler) -> ScalePolicy:
 
 
 def _finite(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a scaler's settings that are numbers: others stand as null, with their kind beside them."""
+    """The scaler settings that are finite. The others are stored as null with their kind beside them."""
     return {
         name: value
         for name, value in settings.items()
@@ -190,7 +190,7 @@ def _finite(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _samples(
     connection: Connection, scaler: Scaler, gradients: Cells, whole: Cells
 ) -> GradientSeries:
-    """The newest samples, and one at either side of older changes of the scale."""
+    """The newest samples, and one on each side of older changes of the scale."""
     shards = max(len(scaler.sampled), 1)
     start = start_of(gradients, max(NEWEST // shards, 1))
     older = [step for step in reversed(_moves(whole)) if step < start][: MOVES // shards]
@@ -202,14 +202,14 @@ def _samples(
 
 
 def _moves(whole: Cells) -> list[int]:
-    """Steps after which the scale changed, as far as cells of the whole run remember."""
+    """Steps after which the scale changed, as far as the cells of the whole run record them."""
     steps = np.concatenate([whole["move_first"].ravel(), whole["move_last"].ravel()])
     found: list[int] = np.unique(steps[(steps >= 0) & (steps < NEVER)]).tolist()
     return found
 
 
 def _beside(connection: Connection, scaler: Scaler, step: int, before: int) -> GradientSeries:
-    """The last sample at or before ``step``, the first after it, as far as they are near."""
+    """The last sample at or before ``step`` and the first after it, if within `BESIDE` steps and before ``before``."""
     stop = min(step + 1 + BESIDE, before)
     near = samples.read_series(connection, scaler, start=max(step - BESIDE, 0), stop=stop)
     at = int(np.searchsorted(near.step, step, side="right"))
@@ -229,7 +229,7 @@ def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> Par
 
 
 def _logged(connection: Connection, scaler: Scaler) -> Mapping[str, Cells]:
-    """Of the lowest rank's names those with a loss in them first."""
+    """Logged values of the lowest rank by name, names that contain "loss" first."""
     lowest = scaler.sources[0]
     of = LoggedSeries(scaler.run_id, lowest.number, lowest.rows_from, lowest.overlaid)
     names = _first(scalars.names_of(connection, of))

@@ -1,4 +1,4 @@
-"""Reads events: what happened beside the updates."""
+"""Reads the events of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(
     limit: int = 100,
     cursor: str | None = None,
 ) -> Paged[Happening]:
-    """Events, newest first. Raises NotFound, BadQuery."""
+    """Return a page of events, newest first. Raises NotFound."""
     runs.find(connection, run_id)
     statement = _of(run_id.bytes)
     if stream is not None:
@@ -39,7 +39,7 @@ def read(
 def newest(
     connection: Connection, run_id: UUID, limit: int, always: Collection[str]
 ) -> list[Happening]:
-    """The newest ``limit`` events, and as many of the kinds ``always`` however many others came later, newest first."""
+    """Return the newest ``limit`` events and the newest ``limit`` of the kinds ``always``, together newest first."""
     of_kind = _of(run_id.bytes).where(events.c.kind.in_(always))
     found: dict[tuple[int, ...], Happening] = {}
     for statement in (_of(run_id.bytes), of_kind):

@@ -1,6 +1,7 @@
-"""The list of runs: which of them, in which order, from where on. Reads the runs' own rows only.
+"""Lists runs with filters, sorting and paging. Reads only the runs' own rows.
 
-What changes with each batch has no index: it would be written with each, and ten thousand rows are sorted in 20 ms.
+Columns that change with each batch have no index, because each batch would have to update it. Sorting ten thousand rows
+without one takes 20 ms.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ Sort = Literal[
     "subnormal",
     "severity",
 ]
-"""``skipped`` is the share of updates that were, ``severity`` that of the worst finding."""
+"""``skipped`` sorts by the fraction of skipped updates, ``severity`` by the worst finding."""
 
 GROUPS_MAX = 1000
-"""So many projects and tags are offered, at most."""
+"""The most projects, and the most tags, offered as filters."""
 
 _ESCAPES, _APART = {r"\\": "\x01", r"\"": "\x02"}, "\x03"
-"""Characters that JSON writes otherwise, so that it has none of them."""
+"""Replacements for JSON escapes, and a separator. JSON escapes these characters, so they never occur in its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which runs, and in which order; None is any. Of each word in ``search`` a name, project, owner or tag has a part.
+    """Filters and order of a list of runs. None is any.
 
-    Letters from A to Z are found in either case. Runs that ``sort`` alike, or have nothing to sort by, come last,
-    newest first.
+    A run matches ``search`` if each word is part of its name, project, owner or a tag. A to Z match in either case.
+    Runs without a value to sort by come last. Runs that sort alike come newest first.
     """
 
     project: str | None = None
@@ -57,7 +58,7 @@ class Wanted:
     sort: Sort = "started"
     ascending: bool = False
     projects: Collection[str] | None = None
-    """Those of which anything may be shown."""
+    """The projects that the caller may see."""
 
     @property
     def is_newest_first(self) -> bool:
@@ -65,21 +66,21 @@ class Wanted:
 
     @property
     def is_indexed(self) -> bool:
-        """Whether the indices say which runs these are and, within a project or not, in which order."""
+        """Whether an index yields these runs in order, within a project or not."""
         filtered = self.search or self.tag is not None or self.status is not None
         return not filtered and self.sort == "started"
 
 
 @dataclass(frozen=True, slots=True)
 class ListedRuns(Paged[Summary]):
-    """A page of the list, and how many runs the whole of it has."""
+    """A page of the list, and the total number of runs in the list."""
 
     total: int
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What runs can be filtered by: their projects and tags, each with how many have it."""
+    """The projects and tags to filter runs by, each with its number of runs."""
 
     projects: dict[str, int]
     tags: dict[str, int]
@@ -93,16 +94,19 @@ def read_page(
     offset: int = 0,
     cursor: str | None = None,
 ) -> ListedRuns:
-    """Runs, newest first unless ``wanted`` says otherwise; a cursor is for those. Raises BadQuery."""
+    """Return a page of runs, newest first unless ``wanted`` has another order.
+
+    Raises BadQuery for a ``cursor`` with another order or with an ``offset``.
+    """
     now, wanted = now_us(), wanted or Wanted()
     table, conditions = runs.c, _conditions(wanted, now)
     counted = select(func.count()).select_from(runs).where(*conditions)
-    # A search goes over all texts of all runs: one statement counts what it finds, unless it begins in the middle.
+    # A search scans the texts of all runs, so count in the same statement. That works only for the first page.
     at_once = bool(wanted.search) and cursor is None and not offset
     total = 0 if at_once else connection.scalar(counted) or 0
     if cursor is not None:
         conditions.append(_after(cursor, wanted, offset))
-    # Ids first: what is sorted is then small.
+    # Select ids first, so that the sorted rows are small.
     columns = [table.run_id, *([func.count().over()] if at_once else [])]
     picked = select(*columns).where(*conditions).order_by(*_order(wanted, now))
     found = connection.execute(picked.limit(limit + 1).offset(offset)).all()
@@ -121,7 +125,7 @@ def read_page(
 def read_groups(
     connection: Connection, *, archived: bool = False, within: Collection[str] | None = None
 ) -> Groups:
-    """The projects and tags of runs, in order of their names; of the runs ``within`` some projects, if given."""
+    """Return the projects and tags of runs in order of their names. ``within`` limits the runs to some projects."""
     table = runs.c
     number = func.count()
     projects = connection.execute(
@@ -144,9 +148,10 @@ def read_groups(
 
 
 def _listed(archived: bool, *, indexed: bool) -> list[ColumnElement[bool]]:
-    """That the list shows a run.
+    """The condition that the list shows a run.
 
-    A sum has no index: SQLite would look up each run in the order of one, ten times as slow as to read them all.
+    Without ``indexed`` it is a sum, which no index covers. Otherwise SQLite would look up each run in index order, ten
+    times slower than reading them all.
     """
     table = runs.c
     if indexed:
@@ -155,7 +160,7 @@ def _listed(archived: bool, *, indexed: bool) -> list[ColumnElement[bool]]:
 
 
 def _within(projects: Collection[str] | None) -> list[ColumnElement[bool]]:
-    """That a run is of one of these projects; nothing where all will do."""
+    """The condition that a run belongs to one of these projects, or no condition for all projects."""
     return [] if projects is None else [runs.c.project.in_(projects)]
 
 
@@ -171,7 +176,7 @@ def _conditions(wanted: Wanted, now: int) -> list[ColumnElement[bool]]:
         heard = table.silent_after >= now
         conditions.append(heard if status == "running" else ~heard)
     if wanted.tag is not None:
-        # Unlike LIKE, `replace` respects case on every engine. Most runs need no more than the first.
+        # Unlike LIKE, `replace` is case-sensitive on every engine. The first condition already rejects most runs.
         quoted = orjson.dumps(wanted.tag).decode()
         conditions.append(func.replace(table.tags, quoted, "") != table.tags)
         tags, one = _tags(), f"{_APART}{_unquoted(wanted.tag)}{_APART}"
@@ -182,15 +187,15 @@ def _conditions(wanted: Wanted, now: int) -> list[ColumnElement[bool]]:
 def _has(word: str) -> ColumnElement[bool]:
     table = runs.c
     named = (_contains(each, word) for each in (table.name, table.project, table.owner))
-    # What is in no tag's JSON is in no tag: that is said sooner.
+    # Search the raw JSON of all tags first: that is faster, and rejects most runs.
     somewhere = _contains(table.tags, orjson.dumps(word).decode()[1:-1])
     return or_(*named, and_(table.tags != "[]", somewhere, _contains(_tags(), _unquoted(word))))
 
 
 def _tags() -> ColumnElement[str]:
-    """A run's tags, where it has any, with what no tag has before and after each, in the place of what JSON has there.
+    """A run's tags as text, if it has any, with the separator `_APART` before and after each tag.
 
-    Left without escapes, every quote begins or ends a tag; so, from the first on, '","' is what stands between two.
+    Once the escapes are replaced, every quote begins or ends a tag. So '","' occurs only between two tags.
     """
     tags = runs.c.tags
     listed: ColumnElement[str] = func.substr(tags, 2, func.length(tags) - 2)
@@ -200,7 +205,7 @@ def _tags() -> ColumnElement[str]:
 
 
 def _unquoted(tag: str) -> str:
-    """A tag, or a part of one, as it stands in `_tags`."""
+    """A tag, or part of one, as it appears in `_tags`."""
     text = orjson.dumps(tag).decode()[1:-1]
     for escape, instead in _ESCAPES.items():
         text = text.replace(escape, instead)
@@ -208,12 +213,12 @@ def _unquoted(tag: str) -> str:
 
 
 def _contains(text: ColumnElement[str], part: str) -> ColumnElement[bool]:
-    """That it has this part, in either case."""
+    """The condition that a text contains this part, in either case."""
     return _small(text).contains(part.encode().lower().decode(), autoescape=True)
 
 
 def _small(text: ColumnElement[str]) -> ColumnElement[str]:
-    """Text to be sorted and found by, with A to Z in lower case: for other letters each database has its own rules."""
+    """Text for sorting and searching, with only A to Z in lower case: databases disagree about other letters."""
     return func.lower(cast(text, key_text()))
 
 

@@ -1,4 +1,4 @@
-"""What is shown of a run, and what a user may change of it: reads and writes its own row only, however long it is."""
+"""Reads and changes the row of a run: summary, edits by users, and deletion. The run's length does not matter."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Status = Literal["running", "finished", "crashed", "silent"]
 class Summary:
     """What a list shows of a run. Rates and fractions are 0..1, times microseconds since the epoch, elapsed seconds.
 
-    ``verdict`` and ``severity`` are what it was last found to have, null where nobody has looked; ``firing`` counts its
-    alerts that nobody has acknowledged.
+    ``verdict`` and ``severity`` come from the last judgement, null if the run was never judged. ``firing`` counts its
+    firing alerts that nobody has acknowledged.
     """
 
     run_id: str
@@ -81,12 +81,12 @@ class Summary:
 
 
 SUMMARY_COLUMNS = tuple(column for column in runs.c if column.name != "findings")
-"""Findings may be long, and no list shows them."""
+"""Without findings, which may be long and appear in no list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What a user may change about a run; None leaves it."""
+    """Changes of a run by a user. None leaves a value as it is."""
 
     name: str | None = None
     tags: tuple[str, ...] | None = None
@@ -94,20 +94,18 @@ class Edit:
 
 
 def read_one(connection: Connection, run_id: UUID) -> Summary:
-    """Raises NotFound for a run that is not there."""
+    """Return the summary of a run. Raises NotFound."""
     return summary(find(connection, run_id), now_us())
 
 
 @dataclass(frozen=True, slots=True)
 class Belonging:
-    """Whose a run is, and of which project."""
-
     project: str
     owner: str
 
 
 def belonging(connection: Connection, run_id: UUID) -> Belonging:
-    """Raises NotFound."""
+    """Return the project and owner of a run. Raises NotFound."""
     of = select(runs.c.project, runs.c.owner)
     row = connection.execute(
         of.where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
@@ -118,7 +116,7 @@ def belonging(connection: Connection, run_id: UUID) -> Belonging:
 
 
 def find(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any]:
-    """The row of a run, ``held`` until the transaction ends if it is to be. Raises NotFound."""
+    """Return the row of a run. With ``held``, lock it until the transaction ends. Raises NotFound."""
     statement = select(*SUMMARY_COLUMNS).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
     row = connection.execute(statement.with_for_update() if held else statement).one_or_none()
     if row is None:
@@ -127,7 +125,7 @@ def find(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any
 
 
 def status_of(row: Row[Any], now: int) -> Status:
-    """What a run's row says of it at ``now``, in us since the epoch."""
+    """Return the status of a run at ``now``, in us since the epoch."""
     silent = row.state == "running" and row.silent_after < now
     status: Status = "silent" if silent else row.state
     return status
@@ -144,11 +142,11 @@ _CONVERTED = {
     "streams",
 }
 _AS_STORED = ({field.name for field in fields(Summary)} & set(runs.c.keys())) - _CONVERTED
-"""Columns that a summary has under their own names."""
+"""Columns that a summary takes over under the same name."""
 
 
 def summary(row: Row[Any], now: int) -> Summary:
-    """What a run's row, which has `SUMMARY_COLUMNS`, says of it at ``now``, in us since the epoch."""
+    """Return the summary of a row with `SUMMARY_COLUMNS` at ``now``, in us since the epoch."""
     listed = orjson.loads(row.streams)
     scalers = len({entry["scaler"] for entry in listed})
     return Summary(
@@ -168,7 +166,7 @@ def summary(row: Row[Any], now: int) -> Summary:
         lost_records=row.lost,
         loss_window_ms=row.window_ms,
         loss_window_why=row.window_why,
-        # Each scaler of a process reports the time between its own updates, so their sum counts that time for each.
+        # Each scaler of a process reports the time between its updates, so the sum counts that time once per scaler.
         overhead=row.cost_us * scalers / row.duration_us if row.duration_us else None,
         over_budget=bool(row.over_budget),
         streams=listed,
@@ -181,7 +179,10 @@ def read_versions(
     limit: int = 1000,
     within: Collection[str] | None = None,
 ) -> list[Change]:
-    """(run, version, last step) of the runs asked for, or of the newest; ``within`` some projects, if given."""
+    """Return the version and last step of ``run_ids``, or of the newest ``limit`` runs.
+
+    ``within`` limits them to some projects; None is all.
+    """
     table = runs.c
     statement = select(table.run_id, table.version, table.last_step).where(table.deleted == 0)
     if run_ids is not None:
@@ -193,7 +194,7 @@ def read_versions(
 
 
 def change(connection: Connection, run_id: UUID, edit: Edit) -> Summary:
-    """Change what a user may change. Raises NotFound."""
+    """Apply an edit and return the new summary. Raises NotFound."""
     row = find(connection, run_id, held=True)
     values: dict[str, Any] = {"version": row.version + 1, "changed": now_us()}
     if edit.name is not None:
@@ -207,7 +208,7 @@ def change(connection: Connection, run_id: UUID, edit: Edit) -> Summary:
 
 
 def ask(connection: Connection, run_id: UUID) -> Change:
-    """Ask the trainer for a measurement. Raises NotFound, also where the script names nothing to measure."""
+    """Request a measurement from the trainer. Raises NotFound, also if the run cannot be measured."""
     moved = move_on(connection, run_id, now := now_us())
     can = (runs.c.run_id == run_id.bytes, runs.c.measurement.is_not(None))
     if not connection.execute(update(runs).where(*can).values(measurement=now)).rowcount:
@@ -216,9 +217,9 @@ def ask(connection: Connection, run_id: UUID) -> Change:
 
 
 def bury(connection: Connection, run_id: UUID) -> Change:
-    """Delete a run and leave a stone, so that records that come late do not bring it back. Raises NotFound.
+    """Delete a run and leave a tombstone, so that late records do not recreate it. Raises NotFound.
 
-    What is held of it is not to be seen any more, and is still to be removed: see `store.admin.removing`.
+    The run's data is no longer visible, but still has to be removed: see `store.admin.removing`.
     """
     row = find(connection, run_id, held=True)
     connection.execute(

@@ -1,8 +1,8 @@
-"""Finds the blocks of an attempt that new samples are packed together with, so that few small ones are ever held.
+"""Finds the blocks of an attempt to pack new samples together with, so that there are never many small blocks.
 
-Like a binary counter: samples that come one at a time are packed with the block before them while that is no larger, so
-that of n of them at most log2(32) blocks are not full, and none is packed anew more than log2(32) times. Knows rows of
-blocks and not what is in them.
+It works like a binary counter: new samples are packed with the block before them while that block is no larger. If
+samples arrive one at a time, at most log2(32) blocks are not full, and no sample is repacked more than log2(32) times.
+This module handles the rows of blocks, not their contents.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from ampmon_server.store.engine.engine import fetch, insert_rows
 
 
 SAMPLES_MAX = 32
-"""A block is unpacked whole to read one of its samples."""
+"""The most samples in a block. Reading one of them unpacks the whole block."""
 
 _AT_ONCE = 8
-"""Blocks looked at by one statement: more than there are small ones, but where samples came out of order."""
+"""Blocks read by one statement: more than there are small ones, unless samples arrived out of order."""
 
 Place: TypeAlias = tuple[bytes, int, int]
-"""run_id, stream and attempt: their blocks do not overlap one another."""
+"""run_id, stream and attempt. The blocks of one place do not overlap."""
 
 Packed: TypeAlias = tuple[int, int, bytes, int]
-"""A block: its first and its last step, what is packed, and how many samples."""
+"""A block: first step, last step, packed data and number of samples."""
 
 
 def take(
     connection: Connection, table: Table, place: Place, first: int, last: int, samples: int
 ) -> list[bytes]:
-    """Take out the blocks that new samples of steps ``first`` to ``last`` are to be packed with, in order of step.
+    """Remove and return the blocks to pack with new samples of steps ``first`` to ``last``, in order of step.
 
-    Those whose steps they overlap are among them, so that the blocks of an attempt never overlap.
+    All blocks that overlap these steps are included, so that the blocks of an attempt never overlap.
     """
     wanted = _wanted(connection, table, place, (first, last, samples))
     if not wanted:
@@ -46,7 +46,6 @@ def take(
 
 
 def put(connection: Connection, table: Table, place: Place, blocks: Sequence[Packed]) -> None:
-    """Store blocks."""
     run_id, stream, attempt = place
     insert_rows(
         connection,
@@ -61,7 +60,7 @@ def put(connection: Connection, table: Table, place: Place, blocks: Sequence[Pac
 def _wanted(
     connection: Connection, table: Table, place: Place, new: tuple[int, int, int]
 ) -> list[int]:
-    """The first steps of those blocks."""
+    """The first steps of the blocks that `take` removes."""
     first, last, samples = new
     wanted: list[int] = []
     for its_first, its_last, its_samples in _backwards(connection, table, place, last):
@@ -76,7 +75,7 @@ def _wanted(
 def _backwards(
     connection: Connection, table: Table, place: Place, last: int
 ) -> Iterator[tuple[int, int, int]]:
-    """First step, last step and samples of the blocks that begin at or before ``last``, the newest first."""
+    """First step, last step and number of samples of the blocks that begin at or before ``last``, newest first."""
     while True:
         some = fetch(connection, _statements(table).backwards, {**_bound(place), "last": last})
         yield from some
@@ -91,7 +90,7 @@ def _bound(place: Place) -> dict[str, Any]:
 
 
 class _Statements(NamedTuple):
-    """Of one table: what is in some blocks, those blocks gone, and the blocks backwards from a step."""
+    """Statements of one table: read the data of blocks, delete blocks, and list blocks backwards from a step."""
 
     data: Select[Any]
     gone: Delete

@@ -1,4 +1,4 @@
-"""What fp16 makes of sampled gradients, as shares of their elements. Pure."""
+"""Derives shares of fp16 classes, headroom and the norm from sampled gradients. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ampmon_server.model.series import Floats, Totals
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """[m] each. Where ``known`` is false nothing was looked at, and the rest is NaN.
+    """Shares and headroom of m samples, [m] each. If ``known`` is false nothing was looked at, and the rest is NaN.
 
-    Beside each share stands its standard error, 0 where every element was looked at.
+    Each share has a standard error, 0 if every element was looked at.
     """
 
     known: npt.NDArray[np.bool_]
@@ -29,7 +29,6 @@ class Derived:
 
 
 def derive(totals: Totals) -> Derived:
-    """Shares and headroom of m samples."""
     known = totals.looked > 0
     zero, below_grid, subnormal = np.where(known, totals.shares().T, np.nan)
     errors = np.where(known, totals.errors().T, np.nan)

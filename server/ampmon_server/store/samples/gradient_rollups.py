@@ -1,7 +1,7 @@
-"""Sampled gradients rolled up: what ingest recomputes of them, and what figures read.
+"""Rolls up sampled gradients: ingest recomputes the cells, and figures read them.
 
-They are of a scaler over all ranks and attempts, as `samples.read_series` has them: of sharded gradients the steps that
-every rank there was has sampled, added up, else the lowest rank's that samples.
+Cells cover a scaler over all ranks and attempts, like `samples.read_series`. Sharded gradients are added up at the
+steps that every rank of the attempt has sampled. Replicated gradients are those of the lowest rank that samples.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ampmon_server.store.streams.streams import IngestStream
 
 
 class Edges(NamedTuple):
-    """The edges of a scaler and of one of its streams before a batch: what lies before them is rolled up."""
+    """The edges of a scaler and of one of its streams before a batch. Steps before an edge are rolled up."""
 
     scaler: int
     stream: int
@@ -37,10 +37,10 @@ class Edges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a batch did to a stream: updates from step ``first`` to ``last``.
+    """The updates that a batch added to a stream, from step ``first`` to ``last``.
 
-    ``redone``: among them are steps that it had done before. ``sampled``: one of them at least was sampled.
-    ``begins``: and none was before.
+    ``redone``: some of their steps were done before. ``sampled``: at least one update was sampled.
+    ``begins``: these are the first samples of the stream.
     """
 
     first: int
@@ -51,9 +51,9 @@ class Change:
     begins: bool
 
     def rolls(self, before: int, edge: int, *, changed: bool) -> Range | None:
-        """The steps whose cells are to be made anew, where ``before`` the batch the edge was another.
+        """The steps whose cells must be rebuilt, after the edge moved from ``before`` to ``edge``.
 
-        ``changed``: among the batch's own there are some.
+        ``changed``: the batch changed cells of its own steps.
         """
         first = self.first if changed else before
         return unsealed(first, self.last, before, edge) if changed or edge > before else None
@@ -65,10 +65,10 @@ GRADIENTS = Pyramid(gradient_rollups, LAYOUT.dtype, LAYOUT.merge, rows_per_cell=
 def note(
     connection: Connection, roster: Roster, stream: IngestStream, attempt: Attempt, change: Change
 ) -> None:
-    """Make those cells anew that a batch of one rank's updates has changed, and those of pages that it has ended.
+    """Rebuild the cells that a batch of one rank's updates has changed, and those of pages that it completed.
 
-    Of sharded gradients a step is added up when the last rank's sample of it has come, so that one rank's batch does
-    not have those of all others read again and again.
+    Shards of a step are added up when the last rank's sample of it arrives, so that each rank's batch does not read
+    the samples of all other ranks again.
     """
     scaler = roster.scaler(stream.scaler)
     if change.begins and _changes_all(scaler, stream):
@@ -91,7 +91,7 @@ def _some(connection: Connection, scaler: Scaler, first: int, last: int) -> bool
 
 
 def _changes_all(scaler: Scaler, stream: IngestStream) -> bool:
-    """Whether what is sampled of a scaler is other than before now that this stream has samples."""
+    """Whether the first samples of this stream change which samples represent the scaler."""
     others = [source for source in scaler.sources if source.number != stream.number]
     if scaler.is_sharded:
         return any(source.sampled for source in others)
@@ -101,7 +101,7 @@ def _changes_all(scaler: Scaler, stream: IngestStream) -> bool:
 def _is_last(
     connection: Connection, scaler: Scaler, stream: IngestStream, attempt: Attempt, first: int
 ) -> bool:
-    """Whether a stream's samples from ``first`` on may be those that were missing of the ranks that started with it."""
+    """Whether a stream's samples from ``first`` on may be the last missing ones of the ranks that started with it."""
     if scaler.is_sharded:
         size = world_sizes(connection, scaler.run_id)[attempt.number]
         return all(
@@ -112,7 +112,7 @@ def _is_last(
 
 
 def next_step(connection: Connection, scaler: Scaler, first: int) -> int | None:
-    """The first step from ``first`` on at which there may be a sample."""
+    """The first step at or after ``first`` that may have a sample."""
     table = gradient_totals.c
     found = connection.scalar(
         select(func.min(table.first_step)).where(
@@ -125,7 +125,7 @@ def next_step(connection: Connection, scaler: Scaler, first: int) -> int | None:
 
 
 def series(connection: Connection, scaler: Scaler) -> sparse.SparseSeries:
-    """A scaler's samples; of a scaler with streams."""
+    """A scaler's samples. The scaler must have a stream."""
     return sparse.SparseSeries(
         connection,
         GRADIENTS,
@@ -138,11 +138,11 @@ def series(connection: Connection, scaler: Scaler) -> sparse.SparseSeries:
 
 
 def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: int) -> Cells:
-    """The cells of a scaler's samples in a stretch, as `windows.WindowedSeries.window` finds them."""
+    """The cells of a scaler's samples in a stretch; see `windows.WindowedSeries.window`."""
     return series(connection, scaler).window(stretch, columns) if scaler.sampled else empty()
 
 
 def read_cells(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
-    """The samples from step ``first`` to ``last``, both included, as cells of one."""
+    """The samples from step ``first`` to ``last``, both included, as one cell per sample."""
     last = min(last, INTEGER_MAX)
     return of_series(read_series(connection, scaler, start=first, stop=last + 1))

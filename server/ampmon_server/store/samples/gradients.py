@@ -1,4 +1,4 @@
-"""Sampled gradients: blocks of them in, series and the newest sample out."""
+"""Writes sampled gradients: blocks, totals, the newest sample, and the fractions in the run's summary."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(
     stream: IngestStream,
     samples: Sequence[Sample],
 ) -> None:
-    """Store samples in order of step, and keep the newest with its stream."""
+    """Store samples, given in order of step, and keep the newest with the stream."""
     stacks = write_blocks(connection, gradient_blocks, state, attempt, stream, samples)
     rows = np.concatenate([totals.total(stack, stream.numel, stream.sample) for stack in stacks])
     _write_totals(connection, (state.run_id, stream.number, attempt.number), rows)
@@ -55,7 +55,7 @@ def write_blocks(
     stream: IngestStream,
     samples: Sequence[Sample],
 ) -> list[packing.Stack]:
-    """Store samples in order of step as blocks, in ``table``; the samples, those together that are alike."""
+    """Store samples, given in order of step, as blocks in ``table``. Return them as stacks of alike neighbours."""
     stacks = packing.stacks(samples)
     if stacks:
         place = (state.run_id, stream.number, attempt.number)
@@ -91,7 +91,7 @@ def _write_totals(connection: Connection, place: compaction.Place, rows: totals.
 def summarize(
     connection: Connection, state: RunState, attempt: Attempt, stream: IngestStream, roster: Roster
 ) -> None:
-    """Put the newest sample's fractions into the run's summary; shards only when all of them have arrived."""
+    """Put the newest sample's fractions into the run's summary. Sharded samples wait until all shards have arrived."""
     numbers = [stream.number]
     if stream.layout == "sharded":
         scaler = roster.scaler(stream.scaler)

@@ -1,4 +1,4 @@
-"""Reads activations: what went through each module at the newest sampled update of a stretch of a run."""
+"""Reads the activation statistics of each module at the newest sampled update in a range of steps."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ampmon_server.store.streams.streams import unpack_modules
 
 @dataclass(frozen=True, slots=True)
 class ModuleRow:
-    """What went through one module. Counts are of the elements looked at in its fp16 output gradients, still scaled.
+    """Activation statistics of one module. Counts are of the elements looked at in its scaled fp16 output gradients.
 
-    ``elements`` is how many there were, 0 where no such gradient came back. ``forward`` is the largest magnitude that
-    it put out. A number that is not finite is null with its kind beside it.
+    ``elements`` is how many elements these have, 0 if no such gradient came back. ``forward`` is the largest magnitude
+    of its output. A non-finite number is null, and its kind is in the field beside it.
     """
 
     name: str
@@ -52,7 +52,7 @@ class ModuleRow:
 
 @dataclass(frozen=True, slots=True)
 class SampledModules:
-    """The sampled update that was asked for, modules in the order of the forward pass, and the ranks that are in it."""
+    """The requested sampled update: modules in the order of the forward pass, and the ranks whose shards are in it."""
 
     step: int
     time: int
@@ -63,7 +63,7 @@ class SampledModules:
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """One rank's part of a sampled update, of a start of the run, with what its places stand for."""
+    """One rank's part of a sampled update in one attempt, with the modules that its indices refer to."""
 
     rank: int
     attempt: int
@@ -80,7 +80,7 @@ def read_newest(
 ) -> ModuleSample | None:
     """The newest sample with ``start`` <= step < ``stop``; None if there is none.
 
-    Where gradients are sharded, the shards of all ranks that started with it and have that step.
+    If gradients are sharded, combines the shards of all ranks that started with its attempt and have that step.
     """
     for place, source in enumerate(scaler.sources):
         newest = _newest(connection, scaler, source, start, stop)
@@ -100,7 +100,7 @@ def read_newest(
 def _newest(
     connection: Connection, scaler: Scaler, source: StreamSource, start: int, stop: int
 ) -> _Shard | None:
-    """The newest sample of a stream that no later attempt has done over."""
+    """The newest sample of a stream that no later attempt supersedes."""
     table = headers.c
     held = connection.execute(
         select(table.attempt, table.modules).where(
@@ -125,7 +125,7 @@ def _newest_of(
     within: tuple[int, int],
 ) -> Sample | None:
     start, stop = within
-    # The blocks of one attempt do not overlap. One at a time, for the first nearly always has it.
+    # The blocks of one attempt do not overlap. Read one at a time: the first nearly always has a sample.
     while (block := _last_before(connection, scaler, source, attempt, (start, stop))) is not None:
         first_step, data = block
         samples = [each for each in packing.block_from_bytes(data) if start <= each.step < stop]
@@ -147,7 +147,7 @@ def _last_before(
     attempt: int,
     within: tuple[int, int],
 ) -> tuple[int, bytes] | None:
-    """The newest block with steps of a stretch: its first one, and what is packed."""
+    """The newest block that overlaps the range: its first step and its packed data."""
     start, stop = within
     table = module_blocks.c
     rows = fetch(
@@ -167,7 +167,7 @@ def _last_before(
 
 
 def _together(shards: Sequence[_Shard]) -> ModuleSample:
-    """Shards of one sample, modules of the same name put together: counts add up, magnitudes are the largest."""
+    """Combine the shards of one sample. For modules of the same name, add up counts and take the largest magnitude."""
     places: dict[str, int] = {}
     rows, kinds = [], {}
     for shard in shards:
@@ -177,7 +177,7 @@ def _together(shards: Sequence[_Shard]) -> ModuleSample:
     row = np.concatenate(rows).astype(np.int64)
     elements, forward = np.zeros(len(places), np.int64), np.zeros(len(places))
     np.add.at(elements, row, np.concatenate([each.sample.beside["elements"] for each in shards]))
-    with np.errstate(invalid="ignore"):  # NaN is the largest
+    with np.errstate(invalid="ignore"):  # NaN counts as the largest
         largest = np.concatenate([each.sample.beside["forward"] for each in shards])
         np.maximum.at(forward, row, largest)
     first = shards[0]
@@ -201,7 +201,7 @@ def _together(shards: Sequence[_Shard]) -> ModuleSample:
 
 
 def rows_of(sample: ModuleSample) -> SampledModules:
-    """A sample as rows of plain numbers."""
+    """Convert a sample to rows of plain numbers."""
     return SampledModules(
         sample.step,
         sample.time,

@@ -1,7 +1,7 @@
-"""The gradients of each parameter rolled up, of one rank: what ingest recomputes of them, and what the heatmap reads.
+"""Rolls up the gradients of each parameter for one rank: ingest recomputes the cells, and the heatmap reads them.
 
-Attempts may have other parameters, or in another order. A parameter's place among all that the stream ever had
-is that at which its name stands in a list that only grows, kept with the cells as a page of level 0.
+Attempts may have different parameters, or another order. A list of names that only grows gives each parameter its
+place among all that the stream ever had. The list is stored with the cells, as a page of level 0.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from ampmon_server.store.streams.streams import (
 
 
 _REBUILT = 1 << 3 * BITS
-"""So many steps are made anew at a time."""
+"""Steps that are rebuilt at a time."""
 
 VALUES_MAX = 300_000
-"""However many parameters there are, about so many values of a statistic are read for one figure."""
+"""About the most values of a statistic that one figure reads, however many parameters there are."""
 
 _names_decoder = msgspec.msgpack.Decoder(list[str])
 
@@ -51,26 +51,26 @@ _NAMES = select(parameter_rollups.c.data).where(
     parameter_rollups.c.stream == bindparam("stream"),
     parameter_rollups.c.level == 0,
 )
-"""The page that the names of a stream's parameters are on."""
+"""Selects the page with the names of a stream's parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterPart:
-    """What is read of cells: the parameters at some ``places`` among all, in that order, and some of the fields."""
+    """The part of each cell to read: the parameters at ``places``, in that order, and some of the fields."""
 
     places: Sequence[int]
     fields: tuple[str, ...] = of_parameters.FIELDS
 
 
 PartOf: TypeAlias = Callable[[Sequence[str]], ParameterPart]
-"""Says by the names of all parameters what is to be read."""
+"""Chooses the part to read, given the names of all parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters(Pyramid):
-    """Cells of so many ``parameters``; a page says how many it has, for older ones may have fewer.
+    """Cells of ``parameters`` parameters. Each page stores its own number, because older pages may have fewer.
 
-    With a ``part`` no more than that is read, and nothing can be written.
+    With a ``part``, only that part is read, and nothing can be written.
     """
 
     parameters: int = 0
@@ -100,7 +100,7 @@ class Parameters(Pyramid):
 
 @dataclass(frozen=True, slots=True)
 class StreamSamples:
-    """A stream's samples by parameter: the ``names`` of all parameters, by their places, and which ``part`` is read."""
+    """A stream's samples by parameter. ``names`` lists all parameters by place; ``part`` limits what is read."""
 
     connection: Connection
     run_id: bytes
@@ -135,7 +135,7 @@ class StreamSamples:
         return of_parameters.layout(len(part.places), part.fields)
 
     def rows(self, first: int, last: int) -> Cells:
-        """The samples from step ``first`` to ``last`` as cells of one, none of them superseded."""
+        """The samples from step ``first`` to ``last`` as one cell per sample, without superseded ones."""
         asked = {"of": self.run_id, "number": self.source.number, "first": first}
         asked["stop"] = min(last, INTEGER_MAX) + 1
         blocks = fetch(self.connection, reading(gradient_blocks, self.source.overlaid), asked)
@@ -153,7 +153,7 @@ class StreamSamples:
             order = order[current(*where, steps[order], attempts[order])]
         order = order[np.argsort(steps[order], kind="stable")]
         cells = joined(parts)
-        # Mostly that is all of them, which are large.
+        # Usually all cells are wanted. They are large, so avoid a copy.
         return cells if np.array_equal(order, np.arange(len(cells))) else cells[order]
 
     def _cells(self, stack: packing.PackedStack, places: Ints) -> Cells:
@@ -169,21 +169,21 @@ class StreamSamples:
         )
 
     def _places(self, attempt: int) -> Ints:
-        """Where the parameters of an attempt's header stand among all; -1 for those that were never sampled."""
+        """The place among all names of each parameter in an attempt's header; -1 if it was never sampled."""
         place = {name: index for index, name in enumerate(self.names)}
         parameters = parameters_of(self.connection, self.run_id, self.source.number, attempt)
         return np.array([place.get(each.name, -1) for each in parameters], np.int64)
 
 
 def _positions(places: Sequence[int], parameters: int) -> Ints:
-    """Of each parameter at which of ``places`` it is, [parameters]; -1 where it is at none."""
+    """The index in ``places`` of each parameter, [parameters]; -1 if it is not there."""
     found = np.full(parameters, -1)
     found[list(places)] = np.arange(len(places))
     return found
 
 
 def stream_samples(connection: Connection, run_id: bytes, source: StreamSource) -> StreamSamples:
-    """A stream with the names of the parameters that it is held to have had."""
+    """A stream's samples, with the stored names of its parameters."""
     held = fetch(connection, _NAMES, {"of": run_id, "stream": source.number})
     names = tuple(_names_decoder.decode(packing.decompress(held[0][0]))) if held else ()
     return StreamSamples(connection, run_id, source, names)
@@ -192,7 +192,7 @@ def stream_samples(connection: Connection, run_id: bytes, source: StreamSource) 
 def _add_names(
     connection: Connection, run_id: bytes, source: StreamSource, attempt: int
 ) -> StreamSamples:
-    """The same, with the names in an attempt's header, which are stored."""
+    """Store the names in an attempt's header. Return the stream's samples with all names."""
     held = stream_samples(connection, run_id, source)
     more = parameters_of(connection, run_id, source.number, attempt)
     names = dict.fromkeys((*held.names, *(each.name for each in more)))
@@ -211,7 +211,7 @@ def note(
     attempt: int,
     change: Change,
 ) -> None:
-    """Make those cells anew that a batch of updates has changed, if this is a stream that the heatmap is of."""
+    """Rebuild the cells that a batch of updates has changed, if the heatmap shows this stream."""
     scaler = roster.scaler(stream.scaler)
     for source in scaler.sampled:
         if source.number == stream.number and source.sampled:
@@ -226,7 +226,7 @@ def note(
 
 
 def _drop_others(connection: Connection, scaler: Scaler) -> None:
-    """Delete the pages of ranks that the heatmap is not of any more, now that a lower one samples."""
+    """Delete the pages of ranks that the heatmap no longer shows, now that a lower rank samples."""
     others = {each.number for each in scaler.sources if each.sampled}
     others -= {each.number for each in scaler.sampled}
     if others:
@@ -236,7 +236,7 @@ def _drop_others(connection: Connection, scaler: Scaler) -> None:
 
 
 def rebuild(connection: Connection, run_id: bytes, sources: Sequence[StreamSource]) -> None:
-    """Make all cells of streams anew from the samples that are held."""
+    """Rebuild all cells of streams from the stored samples."""
     header = headers.c
     for source in sources:
         attempts = connection.scalars(
@@ -250,7 +250,7 @@ def rebuild(connection: Connection, run_id: bytes, sources: Sequence[StreamSourc
 
 
 def next_step(connection: Connection, run_id: bytes, source: StreamSource, step: int) -> int | None:
-    """The first step from ``step`` on at which there may be a sample."""
+    """The first step at or after ``step`` that may have a sample."""
     table = gradient_blocks.c
     found: int | None = connection.scalar(
         select(func.min(table.first_step)).where(
@@ -262,10 +262,11 @@ def next_step(connection: Connection, run_id: bytes, source: StreamSource, step:
 
 @dataclass(frozen=True, slots=True)
 class ParameterSeries:
-    """Cells as `ampmon_server.model.aggregates.parameters` has them, and the names of their parameters.
+    """Cells of `ampmon_server.model.aggregates.parameters`, and the names of their parameters.
 
-    ``shard`` is the rank whose shard they are of, where gradients are sharded. ``numel`` [n] are the elements of each
-    as the newest attempt said, 0 where it did not; ``sample`` are looked at in larger ones, or None where all are.
+    ``shard`` is the rank whose shard the cells describe, or None if gradients are replicated. ``numel`` [n] is the
+    number of elements of each parameter in the newest attempt, 0 if unknown. ``sample`` is how many elements are
+    looked at in larger parameters, or None for all.
     """
 
     names: tuple[str, ...]
@@ -283,9 +284,9 @@ def read(
     columns: int,
     part_of: PartOf,
 ) -> ParameterSeries:
-    """The cells of a stretch, none where it is None: those of ``stream`` where it samples, else of the lowest rank.
+    """The cells of a stretch (none if it is None), of ``stream`` if it samples, else of the lowest rank that does.
 
-    As `windows.WindowedSeries.window` finds them, but no more than `VALUES_MAX` values of each statistic.
+    Finds cells like `windows.WindowedSeries.window`, limited to about `VALUES_MAX` values of each statistic.
     """
     sampled = [source for source in scaler.sampled if source.sampled]
     sources = [source for source in sampled if source.number == stream] or sampled
@@ -302,23 +303,23 @@ def read(
 
 
 def whole(names: Sequence[str]) -> ParameterPart:
-    """A `PartOf`: all fields of all parameters."""
+    """A `PartOf` that selects all fields of all parameters."""
     return ParameterPart(range(len(names)))
 
 
 class Sizes(NamedTuple):
-    """How many elements each parameter has, and how many are looked at in larger ones, or None where all are."""
+    """The number of elements of each parameter, and how many are looked at in larger ones, or None for all."""
 
     numel: Mapping[str, int]
     sample: int | None
 
     def of(self, names: Iterable[str]) -> Ints:
-        """Those of some parameters; 0 where none is known."""
+        """The number of elements of each named parameter; 0 if unknown."""
         return np.array([self.numel.get(name, 0) for name in names], np.int64)
 
 
 def sizes(connection: Connection, run_id: bytes, stream: int) -> Sizes:
-    """What the newest attempt said."""
+    """The sizes in the header of the newest attempt."""
     newest = newest_header(run_id, stream, headers.c.parameters, headers.c.sample)
     row = connection.execute(newest).one_or_none()
     if row is None:
@@ -329,9 +330,9 @@ def sizes(connection: Connection, run_id: bytes, stream: int) -> Sizes:
 def newest(
     connection: Connection, scaler: Scaler, start: int, wanted: int
 ) -> tuple[tuple[str, ...], Cells]:
-    """Parameters, and the last ``wanted`` of the lowest rank's samples from ``start`` on as cells of one.
+    """Names, and the lowest sampling rank's last ``wanted`` samples from step ``start`` on, as one cell per sample.
 
-    Fewer cells of more samples each where they are pruned.
+    Where samples are pruned, returns fewer cells of several samples each.
     """
     sources = [source for source in scaler.sampled if source.sampled]
     if sources and start >= sources[0].samples_from:

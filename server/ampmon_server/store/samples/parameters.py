@@ -1,4 +1,4 @@
-"""The parameters of one sampled update: which of them a page shows, and a row of each, shards put together. Pure."""
+"""Lists the parameters of one sampled update: selects a page of them and combines the shards of each. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ampmon_server.store.samples.samples import Shard
 Sort: TypeAlias = Literal[
     "model", "worst", "subnormal", "zero", "lost", "headroom", "norm", "on_grid"
 ]
-"""By what parameters are sorted: the order of the model, or a statistic, the worst first.
+"""The sort order: the order of the model, or a statistic, worst first.
 
-`worst` is `subnormal`, with those last that are off fp16's grid: their small elements say nothing about fp16.
+`worst` is `subnormal`, but parameters off fp16's grid come last: their small elements say nothing about fp16.
 """
 
 _FRACTIONS = tuple(f"{name}_fraction" for name in SMALL_CLASSES)
@@ -31,7 +31,7 @@ _FRACTIONS = tuple(f"{name}_fraction" for name in SMALL_CLASSES)
 
 @dataclass(frozen=True, slots=True)
 class ParameterQuery:
-    """Which parameters are wanted: those that a ``search`` finds, or the one of a ``name``; some from ``first`` on."""
+    """Selects the matches of ``search``, or the parameter ``name``; returns ``limit`` of them from ``first`` on."""
 
     search: str = ""
     name: str | None = None
@@ -49,9 +49,9 @@ ALL = ParameterQuery()
 
 @dataclass(frozen=True, slots=True)
 class ParameterNumbers:
-    """n parameters in the order of the first shard that has each: numbers [n], shards added up.
+    """Numbers of n parameters, [n] each, with shards added up, in the order of the first shard that has each.
 
-    ``rows`` are, for each shard, where each parameter stands in it.
+    ``rows`` maps, for each shard, the place of a parameter to its row in the shard.
     """
 
     names: tuple[str, ...]
@@ -99,7 +99,7 @@ class ParameterNumbers:
 
     @property
     def overflowed(self) -> Flags:
-        """Of which every element that was looked at is inf or NaN: nothing is known of their grid."""
+        """Parameters whose elements looked at are all inf or NaN, so whether they are on the grid is unknown."""
         return np.asarray((self.looked > 0) & (self.lost == self.looked))
 
     @property
@@ -107,7 +107,7 @@ class ParameterNumbers:
         return np.asarray(self.grid >= ON_GRID_SHARE * self.looked)
 
     def sought(self, page: ParameterQuery) -> list[int]:
-        """The places of the parameters that are wanted, in their order."""
+        """The places of the parameters that a query selects, in its order, before paging."""
         if page.name is not None:
             return [place for place, name in enumerate(self.names) if name == page.name]
         found = np.array(sought(self.names, page.search), np.int64)
@@ -117,7 +117,7 @@ class ParameterNumbers:
         return places
 
     def _keys(self, sort: Sort) -> list[Floats]:
-        """What is sorted by, the last key first; the least comes first, and what is not known last."""
+        """Keys for `np.lexsort`, the primary key last. The least value comes first, unknown ones (NaN) last."""
         looked = np.where(self.looked > 0, self.looked, np.nan)
         small = -self.subnormal / looked
         if sort == "worst":
@@ -135,12 +135,12 @@ class ParameterNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ParameterRow:
-    """One parameter's scaled gradient. Counts are of elements looked at; ``norm`` is unscaled.
+    """One parameter's scaled gradient. Counts are of the elements looked at; ``norm`` is unscaled.
 
-    Fractions are of all elements, each with its standard error, 0 where all were looked at. Of a sample, ``sampled``,
-    they and the norm are estimates, amax is a lower bound and headroom an upper one. Where an amax or a norm is not
-    finite it is null with its kind beside it; fractions and headroom are null where nothing was looked at. ``shape`` is
-    that of the local shard where gradients are sharded.
+    Fractions are of all elements, each with its standard error, 0 if all were looked at. If ``sampled``, fractions and
+    the norm are estimates, amax is a lower bound and headroom an upper bound. A non-finite amax or norm is null, and
+    its kind is in the field beside it. Fractions and headroom are null if nothing was looked at. ``shape`` is that of
+    the local shard if gradients are sharded.
     """
 
     name: str
@@ -174,11 +174,11 @@ class ParameterRow:
 
 @dataclass(frozen=True, slots=True)
 class SampledUpdate:
-    """The sampled update that was asked for, its ``scale``, and the ranks whose shards are in it.
+    """The requested sampled update, its ``scale``, and the ranks whose shards are in it.
 
-    ``parameters`` are those of the page that was asked for. Of all of them there are ``total``, of which a search
-    ``found`` some; ``on_grid`` are on fp16's grid, of ``overflowed`` every element is inf or NaN, and ``sampled`` says
-    whether of any only a sample was looked at.
+    ``parameters`` is the requested page of parameters. ``total`` counts all of them, ``found`` the matches of the
+    search, ``on_grid`` those on fp16's grid, and ``overflowed`` those with only inf or NaN elements. ``sampled`` says
+    whether only some elements of any parameter were looked at.
     """
 
     step: int
@@ -195,7 +195,7 @@ class SampledUpdate:
 
 
 def rows_of(shards: Sequence[Shard], page: ParameterQuery = ALL) -> SampledUpdate:
-    """A page of the parameters of all shards."""
+    """Return a page of the parameters, with shards combined."""
     every = ParameterNumbers.of(shards)
     found = every.sought(page)
     first = shards[0].sample
@@ -216,7 +216,6 @@ def rows_of(shards: Sequence[Shard], page: ParameterQuery = ALL) -> SampledUpdat
 
 
 def _parts(shards: Sequence[Shard], every: ParameterNumbers, place: int) -> list[_Part]:
-    """The shards of a parameter."""
     parts = []
     for shard, rows in zip(shards, every.rows, strict=True):
         if (row := rows.get(place)) is not None:
@@ -229,7 +228,7 @@ def _parts(shards: Sequence[Shard], every: ParameterNumbers, place: int) -> list
 
 
 def sample_of(shards: Sequence[Shard], name: str) -> ParameterSample | None:
-    """One parameter of a sampled update, its shards added up; None where it is in none of them."""
+    """One parameter of a sampled update, with shards added up; None if no shard has it."""
     every = ParameterNumbers.of(shards)
     if name not in every.names:
         return None
@@ -287,7 +286,7 @@ def _row(parts: Sequence[_Part], scale: float) -> ParameterRow:
 
 
 def _sum_squares(parts: Sequence[_Part]) -> Floats:
-    """The sum of squares of all elements, [1], as those looked at show it."""
+    """The sum of squares of all elements, [1], estimated from those looked at."""
     estimated = [
         part.statistics.sum_squares * (part.elements / np.maximum(part.statistics.looked, 1))
         for part in parts
@@ -296,7 +295,7 @@ def _sum_squares(parts: Sequence[_Part]) -> Floats:
 
 
 def _fractions(parts: Sequence[_Part]) -> dict[str, float | None]:
-    """The share of each class of small elements, and its standard error, shards being strata."""
+    """The share of each class of small elements, and its standard error, with shards as strata."""
     elements = np.array([part.elements for part in parts], np.int64)
     if not elements.any():
         return dict.fromkeys([f"{name}{word}" for name in _FRACTIONS for word in ("", "_error")])
@@ -318,6 +317,6 @@ def _fractions(parts: Sequence[_Part]) -> dict[str, float | None]:
 
 
 def _added(parts: Sequence[_Part]) -> Statistics:
-    """The shards of one parameter, whose places in their headers may differ, as one."""
+    """Add up the shards of one parameter, whose indices in the headers may differ."""
     same = np.zeros(1, np.int64)
     return Statistics.added([part.statistics.renumbered(same) for part in parts])

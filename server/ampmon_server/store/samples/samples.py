@@ -1,4 +1,4 @@
-"""Reads sampled gradients: series of their sums over parameters, and the parameters of one sample."""
+"""Reads sampled gradients: series of sums over parameters, and the parameters of one sample."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ from ampmon_server.store.streams.streams import unpack_parameters
 
 
 _WINDOWS = (1_000, 64_000, INTEGER_MAX)
-"""How far back the newest sample is looked for, in steps: near first, since it is at most a few hundred away."""
+"""How far back to look for the newest sample, in steps: near first, for it is usually a few hundred away at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One rank's part of a sampled update, with what its parameters are."""
+    """One rank's part of a sampled update, with the parameters that its indices refer to."""
 
     rank: int
     sample: Sample
     parameters: Sequence[wire.Parameter]
     looked_at: int | None
-    """How many elements are looked at in a tensor that has more; None where all are."""
+    """How many elements are looked at in a larger tensor; None for all."""
 
 
 def read_series(
     connection: Connection, scaler: Scaler, *, start: int = 0, stop: int = INTEGER_MAX + 1
 ) -> GradientSeries:
-    """The samples with ``start`` <= step < ``stop``, shards added up."""
+    """The samples with ``start`` <= step < ``stop``, with shards added up."""
     sources = scaler.sampled
     if not sources:
         return empty_gradients()
@@ -71,9 +71,9 @@ def read_series(
 
 
 def _shards(connection: Connection, scaler: Scaler, attempts: Ints) -> Ints:
-    """Of how many shards each of the lowest rank's samples, of these ``attempts``, is one.
+    """How many shards belong to each sample of the lowest rank, given the ``attempts`` of the samples.
 
-    A run may be resumed on more ranks or on fewer. The lowest is there every time.
+    A run may resume on more or fewer ranks. The lowest rank always takes part.
     """
     if len(scaler.sampled) == 1:
         return np.ones_like(attempts)
@@ -85,7 +85,7 @@ def _shards(connection: Connection, scaler: Scaler, attempts: Ints) -> Ints:
 def _samples(
     connection: Connection, run_id: bytes, source: StreamSource, start: int, stop: int
 ) -> tuple[Samples, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """The rows of a stream in order of step, none of them superseded, and the attempt of each."""
+    """The rows of a stream in order of step, without superseded ones, and the attempt of each."""
     asked = {"of": run_id, "number": source.number, "first": start, "stop": stop}
     rows = fetch(connection, reading(gradient_totals, source.overlaid), asked)
     blocks = [totals.samples_from_bytes([data]) for data, _ in rows] if source.overlaid else []
@@ -105,9 +105,10 @@ def _samples(
 
 @lru_cache
 def reading(table: Table, overlaid: bool) -> Select[Any]:
-    """The blocks of the stream ``number`` of the run ``of`` from step ``first`` to before ``stop``: four parameters.
+    """Select the blocks that reach into ``first`` <= step < ``stop``, of the stream ``number`` of the run ``of``.
 
-    Of a stream never resumed none before the first such is read. To make this takes longer than to ask it.
+    These four are bind parameters. In a stream that never resumed, no block before the first of these is read. The
+    statement is cached because building it takes longer than running it.
     """
     of, earlier = table.c, table.alias().c
     first = bindparam("first", type_=BigInteger)
@@ -128,7 +129,7 @@ def reading(table: Table, overlaid: bool) -> Select[Any]:
 
 
 def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:
-    """The shards of the newest sample at or before ``step``, the lowest rank first. Raises NotFound where none is."""
+    """The shards of the newest sample at or before ``step``, lowest rank first. Raises NotFound if there is none."""
     sources = scaler.sampled
     for window in _WINDOWS if sources else ():
         found = [
@@ -152,7 +153,7 @@ def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard
 
 
 def _newest_common(steps: Sequence[Samples], shards: Ints) -> tuple[int, int] | None:
-    """The newest step of which all shards are there, and how many those are."""
+    """The newest step that has all of its shards, and how many there are."""
     found = []
     for wanted in np.unique(shards).tolist():
         mine = steps[0][shards == wanted].tolist()

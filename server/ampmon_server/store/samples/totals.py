@@ -1,7 +1,7 @@
-"""Sampled gradients summed over parameters, a row for each sampled update: how they are estimated, and as bytes. Pure.
+"""Sums sampled gradients over parameters, one row for each sampled update, and packs the rows into bytes. Pure.
 
-Where a sample of a parameter was looked at, it stands for all of the parameter's elements, so that a small parameter
-that was seen whole weighs no more than its size: parameters are strata, and counts are estimates over all elements.
+If only some elements of a parameter were looked at, they stand for all of its elements. So a small parameter that was
+looked at completely weighs no more than its size. Parameters are strata, and counts are estimates over all elements.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ _SAMPLE = np.dtype(
 )
 
 VERSION = b"\x01"
-"""Stands before what is packed. A migration packs again what an older version packed."""
+"""The first byte of packed rows. A migration must repack the rows of older versions."""
 
 Samples = npt.NDArray[Any]
 """Rows of `_SAMPLE`: a structured array [m]."""
 
 
 def total(stack: Stack, numel: Ints, sample: int | None) -> Samples:
-    """Sums over the parameters of each sample, those on fp16's grid and the others apart.
+    """Sum each sample over its parameters, separately for those on fp16's grid and the others.
 
-    ``numel`` is the number of elements of each parameter in the header, ``sample`` how many are looked at in larger
-    ones, or None where all are.
+    ``numel`` is the number of elements of each parameter in the header. ``sample`` is how many are looked at in larger
+    parameters, or None for all.
     """
     rows = np.zeros(len(stack.steps), _SAMPLE)
     rows["step"], rows["time"], rows["scale"] = stack.steps, stack.times, stack.scales
@@ -77,7 +77,7 @@ def _fill(
     looked = statistics["looked"]
     for name, values in (("elements", elements), ("looked", looked)):
         cells[name] = np.where(chosen, values, 0).sum(1)
-    # NaN is the largest: what is not known must not look small.
+    # NaN counts as the largest, so that an unknown value does not look small.
     cells["amax"] = np.where(chosen, statistics["amax"], 0.0).max(1, initial=0.0)
     weight: Ints | Floats = chosen.astype(np.int64)
     if (elements > looked).any():
@@ -92,7 +92,7 @@ def _fill(
 def _fill_errors(
     cells: Samples, statistics: dict[str, Any], elements: Ints, chosen: npt.NDArray[np.bool_]
 ) -> None:
-    """Variances of the estimated counts add up; the coarsest parameter bounds what all of them can have."""
+    """Add up the variances of the estimated counts. The coarsest parameter bounds the variance of them all."""
     looked = statistics["looked"]
     variance = sampling_error.share_variance(
         _classes(statistics).small,
@@ -124,22 +124,22 @@ def samples_to_bytes(samples: Samples) -> bytes:
 
 
 def samples_from_bytes(blocks: Sequence[bytes]) -> Samples:
-    """The rows of many blocks, in their order. A read-only array. Raises Damaged."""
+    """Unpack blocks into one read-only array of rows, in their order. Raises Damaged."""
     return np.frombuffer(b"".join(decompress(_unversioned(block)) for block in blocks), _SAMPLE)
 
 
 def row_to_bytes(samples: Samples) -> bytes:
-    """The newest of rows, as it is, without compression."""
+    """Pack the newest row, without compression."""
     return VERSION + samples[-1:].tobytes()
 
 
 def row_from_bytes(row: bytes) -> Samples:
-    """The row that was kept without compression, [1]."""
+    """Unpack the row that `row_to_bytes` packed, [1]. Raises Damaged."""
     return np.frombuffer(_unversioned(row), _SAMPLE)
 
 
 def series(samples: Samples, *, exact: bool) -> GradientSeries:
-    """The rows as what figures draw."""
+    """Convert rows to the series that figures draw."""
     return GradientSeries(
         step=samples["step"].astype(np.int64),
         time=samples["time"].astype(np.int64),

@@ -1,1 +1,1 @@
-"""The tables, and how a database comes to have them."""
+"""The tables, and the migrations that create them."""

@@ -1,1 +1,1 @@
-"""Who reports to a run, and which of their records are held."""
+"""The attempts, streams and scalers of a run, and the ledger of its stored records."""

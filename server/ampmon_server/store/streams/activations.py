@@ -1,4 +1,4 @@
-"""What a record says of activations, taken apart and checked: statistics by module, and where overflow began. Pure."""
+"""Decodes and checks the activations of a record: statistics by module, and where an overflow began. Pure."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Origin: TypeAlias = wire.ForwardOrigin | Literal["backward"]
 def origin_of(
     update: wire.Update, activations: ModuleActivations | None
 ) -> tuple[Origin | None, int | None]:
-    """Where the overflow of a skipped update began, and in which module, as far as that is known."""
+    """Where the overflow of a skipped update began, and in which module, each None if unknown."""
     if update.origin is not None:
         return update.origin, update.origin_module
     if activations is not None:
         return activations.origin(update.loss)
-    # Of a loss that is not finite, nobody saw where it was lost.
+    # For a non-finite loss, nothing shows where it overflowed.
     return (None if update.loss in (None, "not_finite") else "backward"), None
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleActivations:
-    """n modules in the order in which the forward pass left them, as `ampmon.wire.Activations` describes them."""
+    """Activations of n modules, in the order in which the forward pass left them; see `ampmon.wire.Activations`."""
 
     statistics: Statistics
     elements: Ints
@@ -39,7 +39,7 @@ class ModuleActivations:
 
     @classmethod
     def from_wire(cls, record: wire.Activations) -> ModuleActivations:
-        """Raises ValueError, naming the field, for lengths or counts that cannot be."""
+        """Decode a record. Raises ValueError, naming the field, for impossible lengths or counts."""
         statistics = Statistics.from_wire(record.gradients)
         for name in ("elements", "forward"):
             if len(getattr(record, name)) != 8 * len(statistics):
@@ -52,19 +52,19 @@ class ModuleActivations:
     def origin(self, loss: wire.LossState | None) -> tuple[Origin, int | None]:
         """Where the overflow of a skipped update began, and in which module, if one was seen.
 
-        Forward it is the first to put out what is not finite; backward the one that made a gradient so.
+        In forward it is the first module with a non-finite output, in backward the one that made a gradient non-finite.
 
-        A loss that is not finite overflowed in forward, whatever outputs were seen. One that is finite did not, unless
-        all that comes back is NaN: an infinite output that was squashed, by a tanh say, is 0 times infinity then.
+        A non-finite loss overflowed in forward, whatever outputs were seen. A finite loss did not, unless only NaN
+        comes back: an infinite output squashed by, say, a tanh gives 0 times infinity in backward.
         """
         in_forward = self._places(~np.isfinite(self.forward))
         lost = loss == "not_finite"
-        if loss is None:  # an older client states the loss here, if at all
+        if loss is None:  # an older client sends the loss here, if at all
             lost = bool(in_forward) if self.loss is None else not math.isfinite(self.loss)
         squashed = bool(in_forward) and self.statistics.nan.any() and not self.statistics.inf.any()
         if lost or squashed:
             return "forward", in_forward[0] if in_forward else None
-        # Backward goes the other way: the gradient that came back to the last such output was made by what follows it.
+        # Backward runs in reverse: the last non-finite gradient was made by the module that follows in forward order.
         in_backward = np.flatnonzero((self.statistics.inf + self.statistics.nan) > 0)
         if not len(in_backward):
             return "backward", None

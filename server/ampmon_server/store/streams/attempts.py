@@ -1,4 +1,4 @@
-"""Process starts: which number each has on its rank, at which step it begins, and how it ended."""
+"""Registers attempts (process starts): their number on the rank, their first step, and how they ended."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ampmon_server.store.streams.state import RunState
 
 
 RANKS_MAX = 16_384
-"""Of a run. Each is asked about when one of them ends."""
+"""The most ranks of a run. All of them are read when one ends."""
 
 BESIDE_US = 30 * 1_000_000
-"""For so long after a later start a process may still be seen alive: its last records may have been on their way."""
+"""How long (in us) after a later start an old process may still seem alive: its last records may be in transit."""
 
 _OF_RUN = attempts.c.run_id == bindparam("of")
 _ENDED = select(attempts.c.rank, attempts.c.ended).where(_OF_RUN).order_by(attempts.c.attempt)
@@ -36,9 +36,9 @@ _SIZES = (
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One process start on a rank. ``number`` is that of the run's start which it was part of; ranks may have gaps.
+    """One process start on a rank. ``number`` is that of the run's start that it belongs to, so a rank may have gaps.
 
-    ``newest``: no later one on this rank is known.
+    ``newest``: no later attempt on this rank is known.
     """
 
     rank: int
@@ -50,21 +50,21 @@ class Attempt:
 def resolve(
     connection: Connection, batch: wire.Batch, state: RunState, now: int, remembered: Remembered
 ) -> tuple[Attempt, bool]:
-    """The attempt of a batch, and whether it is new. ``state`` is its run's row, held by this transaction.
+    """Return the attempt of a batch, and whether it is new. ``state`` is its run's row, locked by this transaction.
 
-    Raises HeaderMissing where neither database nor batch has its header, and BadBatch for one rank too many.
+    Raises UnknownHeader if neither the database nor the batch has its header, and BadBatch for too many ranks.
     """
     known = remembered.attempts.get(batch.attempt_id) or _find(connection, batch)
     new = known is None
     if known is None:
         known = _register(connection, header_of(batch), state, now)
-        remembered.attempts.clear()  # which of them is the newest of its rank
+        remembered.attempts.clear()  # their `newest` may be out of date
     remembered.attempts[batch.attempt_id] = known
     return known, new
 
 
 def header_of(batch: wire.Batch) -> wire.AttemptHeader:
-    """The attempt's header in a batch. Raises HeaderMissing."""
+    """The attempt's header in a batch. Raises UnknownHeader."""
     headers = [header for header in batch.headers if isinstance(header, wire.AttemptHeader)]
     if not headers:
         raise UnknownHeader("attempt")
@@ -79,7 +79,7 @@ def _find(connection: Connection, batch: wire.Batch) -> Attempt | None:
 
 @lru_cache
 def _finding() -> Select[Any]:
-    """An attempt by its id, with the newest of its rank."""
+    """Select an attempt by its id, with the number of the newest on its rank."""
     table, later = attempts.c, attempts.alias()
     newest = (
         select(func.max(later.c.attempt))
@@ -106,22 +106,22 @@ def _register(
     origin, assumed = _origin(connection, header, number)
     insert_rows(connection, attempts, [_row(header, number, origin, assumed, now)])
     if header.rank == 0 and last is None:
-        state.describe(header)  # ranks that came before it may have known less
+        state.describe(header)  # ranks that registered earlier may have known less
     state.started = min(state.started, header.started)
     state.ranks += last is None
     state.attempts = max(state.attempts, number + 1)
-    state.measurement = None  # a process has to say for itself that it can be measured
+    state.measurement = None  # each process must announce that it can be measured
     return Attempt(header.rank, number, origin, newest=True)
 
 
 def _number(connection: Connection, header: wire.AttemptHeader, state: RunState, last: int) -> int:
-    """The start that an attempt is part of: one after its rank's ``last``, or where none fits the run's next.
+    """The number of the run's start that an attempt belongs to: one after its rank's ``last``, else a new one.
 
-    It is of as many ranks, was not over by then, and is the nearest in time, of equally near ones the first. Counting
-    those of the rank would not do, for of some it may have left no record.
+    The start must have as many ranks and must not have ended before the attempt began. The nearest in time is taken,
+    the first of equally near ones. Counting the rank's attempts would not work: some may have left no record.
     """
     table = attempts.c
-    # Who begins before it knows of others says that it is alone.
+    # A process that starts before it sees other ranks reports a world size of 1.
     alike: ColumnElement[bool] = true()
     if header.world_size > 1:
         alike = table.world_size.in_([1, header.world_size])
@@ -168,10 +168,10 @@ def _row(
 
 
 def _origin(connection: Connection, header: wire.AttemptHeader, number: int) -> tuple[int, bool]:
-    """The step of an attempt's first update, and whether it is assumed to go on where the last attempts ended.
+    """The step of an attempt's first update, and whether it is assumed to continue where the last attempts ended.
 
-    The ranks that start together must agree, though the last records of the attempts before may come between their
-    headers: the first of them to be seen decides.
+    Ranks that start together must agree, even if the last records of earlier attempts arrive between their headers. So
+    the rank that registers first decides.
     """
     if header.resume_step is not None:
         return header.resume_step, False
@@ -200,7 +200,7 @@ def _last_step(connection: Connection, run_id: UUID, before: int) -> int | None:
 
 
 def end(connection: Connection, run_id: bytes, attempt: Attempt, how: str, time: int) -> None:
-    """Note how an attempt ended; the first word on it stands."""
+    """Record how an attempt ended. Only the first report counts."""
     table = attempts.c
     connection.execute(
         update(attempts)
@@ -215,10 +215,10 @@ def end(connection: Connection, run_id: bytes, attempt: Attempt, how: str, time:
 
 
 def went_on(connection: Connection, run_id: bytes, attempt: Attempt, now: int) -> bool:
-    """Note that a process makes updates though a later start of its rank began a while ago; whether that is news.
+    """Record that a process still makes updates a while after a later start of its rank. Return whether this is new.
 
-    Both by the server's own clock, and by the word of a sender that has just seen the process: the clocks of the
-    training machines, which may jump, have no part in it.
+    Call it when a sender has just seen the process alive. All times are of the server's clock, because the clocks of
+    training machines may jump.
     """
     table, later = attempts.c, attempts.alias()
     of_rank = (table.run_id == run_id, table.rank == attempt.rank)
@@ -236,9 +236,9 @@ def went_on(connection: Connection, run_id: bytes, attempt: Attempt, now: int) -
 
 
 def state_of_run(connection: Connection, run_id: bytes) -> str:
-    """What the newest attempts of all ranks make of the run: one crash is the run's, and only all finish it.
+    """The state of a run, from the newest attempt of each rank: one crash is enough, but all must finish.
 
-    Ranks that the run's newest start does not have any more are left out: it goes on with fewer.
+    Ranks that the run's newest start no longer has are ignored, because the run continues with fewer.
     """
     newest = dict(fetch(connection, _ENDED, {"of": run_id}))
     _, ranks = max(world_sizes(connection, run_id).items())
@@ -246,7 +246,7 @@ def state_of_run(connection: Connection, run_id: bytes) -> str:
 
 
 def world_sizes(connection: Connection, run_id: bytes) -> dict[int, int]:
-    """Of how many ranks each start of a run is: who began before it knew of others says that it is alone."""
+    """The number of ranks of each start of a run. A process that starts before it sees others reports a size of 1."""
     rows = fetch(connection, _SIZES, {"of": run_id})
     return {attempt: max(size, rank + 1) for attempt, size, rank in rows}
 

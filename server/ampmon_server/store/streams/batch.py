@@ -1,4 +1,4 @@
-"""A batch taken apart by stream, and everything about it checked that needs no database. Pure."""
+"""Splits a batch by stream, and makes all checks that need no database. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ampmon_server.store.streams.activations import ModuleActivations
 class StreamBatch:
     """One stream's records of a batch, in order of seq, each seq once.
 
-    ``places`` are their indices in the batch, to name the one at fault; ``statistics`` the gradients, by place, and
+    ``places`` are their indices in the batch, for error messages. ``statistics`` holds the gradients by place, and
     ``activations`` likewise.
     """
 
@@ -34,11 +34,11 @@ class StreamBatch:
         return [record.seq for record in self.records]
 
     def take(self, indices: Sequence[int]) -> StreamBatch:
-        """Those of its records, in their order."""
+        """The records at ``indices``, which must be in order."""
         return self if len(indices) == len(self.records) else self.at(indices)
 
     def at(self, indices: Sequence[int]) -> StreamBatch:
-        """Its records at these places, in the order of those."""
+        """The records at ``indices``, in that order."""
         return StreamBatch(
             self.name,
             [self.places[index] for index in indices],
@@ -49,7 +49,7 @@ class StreamBatch:
 
 
 def divide(batch: wire.Batch) -> dict[str, StreamBatch]:
-    """The records of a batch by the name of their stream. Raises BadBatch for what cannot be."""
+    """Split the records of a batch by stream name. Raises BadBatch for an invalid record."""
     _check_headers(batch)
     shares: dict[str, StreamBatch] = {}
     for place, record in enumerate(batch.records):
@@ -126,7 +126,7 @@ def _check_scalars(record: wire.Scalars, place: int) -> None:
 
 def _all_statistics(sampled: dict[int, wire.Gradients]) -> dict[int, Statistics]:
     if len(sampled) > 1:
-        with suppress(ValueError):  # one by one it shows whether any is at fault, and which
+        with suppress(ValueError):  # decoding one by one shows whether any is at fault, and which
             together = Statistics.of_alike(list(sampled.values()))
             found = dict(zip(sampled, together, strict=True))
             for place, statistics in found.items():
@@ -156,7 +156,7 @@ def _activations(record: wire.Activations, place: int) -> ModuleActivations:
 
 
 def _check_sums(statistics: Statistics, field: str) -> None:
-    """Sums over parameters must stay exact, and within what JSON can hold."""
+    """Raise BadBatch unless sums over parameters stay exact and within what JSON can hold."""
     for name in ("looked", "histogram"):
         counted = float(getattr(statistics, name).sum(dtype=np.float64))
         if not math.isfinite(counted) or counted > wire.COUNT_MAX:

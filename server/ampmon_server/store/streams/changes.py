@@ -1,4 +1,4 @@
-"""Which runs have moved on, deleted ones included: what one server process asks of the others' work."""
+"""Finds the runs that changed, deleted ones included, so that each server process learns of the others' changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = 1000
 
 
 def since(connection: Connection, changed: int) -> list[Change]:
-    """The runs whose version moved on at ``changed``, in us since the epoch, or later."""
+    """The runs whose version changed at or after ``changed``, in us since the epoch."""
     key = (runs.c.changed, runs.c.run_id)
     last: tuple[int, bytes] = (changed, b"")
     found: list[Change] = []
@@ -32,7 +32,7 @@ def since(connection: Connection, changed: int) -> list[Change]:
 
 
 def of(connection: Connection, run_ids: Sequence[UUID]) -> list[Change]:
-    """Those of the runs asked for that there are, or were."""
+    """The requested runs, deleted ones included; unknown ones are left out."""
     found: list[Change] = []
     for first in range(0, len(run_ids), PAGE):
         some = [run_id.bytes for run_id in run_ids[first : first + PAGE]]
@@ -41,7 +41,7 @@ def of(connection: Connection, run_ids: Sequence[UUID]) -> list[Change]:
 
 
 def held(connection: Connection, run_id: UUID) -> tuple[Any, ...] | None:
-    """What is another whenever what is held of a run is: its version, and from where on pruning has left it."""
+    """A key that changes whenever the stored data of a run does: by version, deletion or pruning. None if unknown."""
     of, left = runs.c, streams.c
     cuts = select(func.sum(left.rows_from + left.samples_from)).where(left.run_id == run_id.bytes)
     statement = select(of.version, of.deleted, cuts.scalar_subquery())
@@ -50,7 +50,7 @@ def held(connection: Connection, run_id: UUID) -> tuple[Any, ...] | None:
 
 
 def move_on(connection: Connection, run_id: UUID, now: int) -> Change:
-    """Give a run another version, and hold its row. Raises NotFound."""
+    """Increment the version of a run, and lock its row until the transaction ends. Raises NotFound."""
     table = runs.c
     row = connection.execute(
         select(table.version, table.last_step)

@@ -1,4 +1,4 @@
-"""Which records are held: ranges of seq of each stream of an attempt. Makes ingest idempotent and losses visible."""
+"""Records which seqs of each stream of an attempt are stored. Makes ingest idempotent and losses visible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Steps = tuple[int, int]
 
 
 class HeldRange(NamedTuple):
-    """A range of the ledger: the first and the last seq, and the steps of its updates."""
+    """A range of the ledger: its first and last seq, and the steps of its updates."""
 
     first: int
     last: int
@@ -31,13 +31,13 @@ class HeldRange(NamedTuple):
 
 
 class LedgerView:
-    """The ledger of one stream of an attempt where a share of a batch meets it, as it stands in a transaction.
+    """The part of a stream's ledger that a share of a batch touches, within a transaction.
 
-    Reads no more than that, however many gaps there are elsewhere.
+    Reads only that part, however many gaps there are elsewhere.
     """
 
     last: int
-    """The last seq held; -1 for none."""
+    """The last stored seq; -1 for none."""
     _near: dict[ranges.Range, Steps | None]
 
     def __init__(
@@ -68,11 +68,11 @@ class LedgerView:
         self.last = newest[0][0] if newest else -1
 
     def unknown(self, share: StreamBatch) -> StreamBatch:
-        """Those of the share's records that are not held yet."""
+        """The records of the share that are not stored yet."""
         return share.take(ranges.absent(share.seqs, list(self._near)))
 
     def add(self, share: StreamBatch) -> int:
-        """Hold these records from now on; how many more are missing before the last one held than before."""
+        """Mark records as stored. Return how many more are missing before the last stored seq than before the call."""
         seqs = share.seqs
         new = {each: self._steps(share, seqs, each) for each in ranges.from_numbers(seqs)}
         before, after = self._near, _merged({**self._near, **new})
@@ -93,7 +93,7 @@ class LedgerView:
         return self.last - last - len(share.records)
 
     def _steps(self, share: StreamBatch, seqs: Sequence[int], within: ranges.Range) -> Steps | None:
-        """Of the share's updates whose seq is ``within``."""
+        """The first and last step of the share's updates whose seq is ``within`` a range."""
         records = share.records[bisect_left(seqs, within[0]) : bisect_right(seqs, within[1])]
         ordinals = [each.ordinal for each in records if type(each) is wire.Update]
         return (self._origin + ordinals[0], self._origin + ordinals[-1]) if ordinals else None
@@ -105,7 +105,7 @@ class LedgerView:
 
 
 def _merged(held: Mapping[ranges.Range, Steps | None]) -> dict[ranges.Range, Steps | None]:
-    """Ranges in any order, overlapping or touching, as the fewest that hold the same seqs, with all of their steps."""
+    """Merge ranges, in any order, overlapping or touching, into the fewest with the same seqs, and join their steps."""
     places = ranges.merge(held)
     firsts = [first for first, _ in places]
     merged: dict[ranges.Range, Steps | None] = dict.fromkeys(places)
@@ -128,7 +128,7 @@ def _here() -> tuple[ColumnElement[bool], ...]:
 
 @lru_cache
 def _near() -> Select[Any]:
-    """The ranges that hold any seq from ``first`` to ``last``, and the one before them, in order."""
+    """Select the ranges with any seq from ``first`` to ``last``, and the one before them, in order."""
     columns, before = ledger.c, ledger.alias()
     start = (
         select(func.max(before.c.first_seq))
@@ -153,6 +153,6 @@ def _near() -> Select[Any]:
 
 @lru_cache
 def _newest() -> Select[Any]:
-    """The last seq of the last range."""
+    """Select the last seq of the last range."""
     columns = ledger.c
     return select(columns.last_seq).where(*_here()).order_by(columns.first_seq.desc()).limit(1)

@@ -1,4 +1,4 @@
-"""What ingest remembers of runs between batches, so that the next batch reads none of it again."""
+"""Caches the state of runs between batches, so that ingest does not read it again for the next batch."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from ampmon_server.store.streams.ledger import HeldRange
 
 WEIGHT_MAX = 16_384
-"""Of all runs that are remembered, in about 4 kB: a stream, or the header of an attempt, takes as much."""
+"""The limit over all cached runs, in units of about 4 kB: a stream or the header of an attempt takes one unit."""
 
 
 @dataclass(slots=True)
 class Remembered:
-    """A run as its row at ``version`` had it: whoever changes what stands here moves the version on."""
+    """Cached state of a run at ``version``. Each change of this data must increment the version."""
 
     version: int = -1
     attempts: dict[UUID, Attempt] = field(default_factory=dict)
     streams: dict[tuple[int, str], IngestStream] = field(default_factory=dict)
     """By rank and scaler."""
     complete: set[str] = field(default_factory=set)
-    """The scalers whose streams are here of all ranks."""
+    """The scalers whose streams are cached for all ranks."""
     headers: dict[tuple[int, int], Header] = field(default_factory=dict)
     """By stream and attempt."""
     newest: dict[tuple[int, int], HeldRange] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Remembered:
     """The newest pages of updates, by stream, and of logged values, by stream and name."""
 
     def at(self, version: int) -> Remembered:
-        """The same, with nothing in it if it is of another version."""
+        """Return itself, emptied if it is of another version."""
         if version != self.version:
             for each in (
                 self.attempts,
@@ -53,16 +53,16 @@ class Remembered:
 
     @property
     def weight(self) -> int:
-        """How much is remembered; 1 at least, for runs may have nothing but an attempt."""
+        """The size in units of `WEIGHT_MAX`; at least 1, because a run may have nothing but an attempt."""
         pages = sum(1 + each.rows.nbytes // 4096 for each in self.tails.values())
         return 1 + len(self.streams) + len(self.headers) + len(self.newest) + pages
 
 
 class Memory:
-    """The runs that sent something last. Callable from any thread.
+    """Cache of the runs that sent something last. Thread-safe.
 
-    A run is taken out for the time of a transaction and put back once that is committed: where it fails, whatever it
-    has changed here is forgotten.
+    A run is taken out for a transaction and put back after the commit. If the transaction fails, the cached state is
+    dropped with its changes.
     """
 
     def __init__(self) -> None:
@@ -74,12 +74,12 @@ class Memory:
         return len(self._runs)
 
     def take(self, run_id: UUID) -> Remembered:
-        """What is remembered of a run, nothing where it is not, and not any more from now on."""
+        """Remove and return the cached state of a run; an empty state if it is not cached."""
         with self._lock:
             return self._take(run_id) or Remembered()
 
     def put(self, run_id: UUID, remembered: Remembered) -> None:
-        """Remember a run at its version, which is committed."""
+        """Cache the state of a run, whose version must be committed."""
         if remembered.weight > WEIGHT_MAX:
             remembered.tails.clear()  # they weigh the most, and save the least
         with self._lock:

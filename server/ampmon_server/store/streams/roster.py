@@ -1,4 +1,4 @@
-"""The streams of a run as a batch meets them: those that it touches, made where they are new, and their headers."""
+"""Loads the streams that a batch touches, creates new ones, and stores their headers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ampmon_server.store.streams.streams import (
 
 
 STREAMS_MAX = 16_384
-"""Of a run, on all ranks. They are listed in its row, which is read and written with each batch."""
+"""The most streams of a run, on all ranks. The run's row lists them, and each batch reads and writes it."""
 
 _LOADED = select(*COLUMNS).where(streams.c.run_id == bindparam("of")).order_by(streams.c.stream)
 _MINE = _LOADED.where(
@@ -67,13 +67,13 @@ _HEADERS = select(
     headers.c.attempt == bindparam("attempt"),
     headers.c.stream.in_(bindparam("numbers", expanding=True)),
 )
-"""Of an attempt's header: its stream, and what `HeldRange` has."""
+"""Selects an attempt's headers: the stream number, and the fields of `Header`."""
 
 
 class Roster:
-    """The streams that a batch touches, and, where they are asked for, those of the same scalers on other ranks.
+    """The streams that a batch touches and, on request, those of the same scalers on other ranks.
 
-    A batch that has nothing to do with other ranks reads none of theirs, however many there are.
+    A batch that does not concern other ranks reads none of their streams, however many there are.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class Roster:
         self.tails = remembered.tails
 
     def introduce(self, batch: wire.Batch, names: Iterable[str]) -> bool:
-        """Load the streams in ``names``, and store the headers in the batch; whether one of them is new.
+        """Load the streams in ``names``, and store the headers in the batch. Return whether one of them is new.
 
-        Raises HeaderMissing, BadBatch.
+        Raises UnknownHeader, BadBatch.
         """
         described = {
             header.stream: (place, header)
@@ -127,7 +127,7 @@ class Roster:
         return bool(new)
 
     def mine(self, name: str) -> IngestStream:
-        """This attempt's stream of that name, made now if it is the first."""
+        """This attempt's stream of that name, created if it does not exist."""
         key = (self._attempt.rank, name)
         if key not in self._streams:
             self._create({name: "replicated"})
@@ -161,7 +161,7 @@ class Roster:
 
     @property
     def first_scaler(self) -> object:
-        """Name of the scaler that the run's summary speaks of; None before there is one."""
+        """Name of the scaler that the run's summary describes; None before there is one."""
         return self._listed[0]["scaler"] if self._listed else None
 
     def save(self, stream: IngestStream) -> None:
@@ -185,7 +185,7 @@ class Roster:
             self._streams[stream.rank, stream.scaler] = stream
 
     def _load_headers(self, names: set[str]) -> dict[str, Header]:
-        """What is held, by name, of the headers that this attempt has sent."""
+        """The stored headers that this attempt has sent, by stream name."""
         rank, attempt = self._attempt.rank, self._attempt.number
         mine = {
             stream.number: name
@@ -204,7 +204,7 @@ class Roster:
         }
 
     def _create(self, layouts: Mapping[str, wire.Layout]) -> None:
-        """Make this attempt's streams of these names, each with its layout, as far as they are not there."""
+        """Create those of this attempt's streams that do not exist, each with its layout."""
         rank, table = self._attempt.rank, streams.c
         new = [name for name in layouts if (rank, name) not in self._streams]
         if not new:
@@ -229,7 +229,7 @@ class Roster:
     def _describe(
         self, place: int, header: wire.StreamHeader, held: Header | None
     ) -> Header | None:
-        """Note what a header says; what is to be stored of it, None where it is held already."""
+        """Apply a header to its stream. Return what to store of it, or None if it is stored already."""
         stream = self.mine(header.stream)
         packed = Header(
             len(header.parameters),
@@ -260,7 +260,7 @@ class Roster:
         )
 
     def _list(self, new: Sequence[wire.StreamHeader]) -> None:
-        """Note in the run's row the streams of new headers, and what follows from them for the whole run."""
+        """Update the run's row from new headers: its list of streams, and what they imply for the whole run."""
         state, by_number = self._state, {entry["stream"]: entry for entry in self._listed}
         for header in new:
             stream = self.mine(header.stream)
@@ -280,7 +280,7 @@ class Roster:
                 state.parameters, state.budget = len(header.parameters), header.budget
 
     def _lay_out(self, stream: IngestStream, layout: wire.Layout) -> None:
-        """Note how a stream's gradients lie, which is known from the start of all but the process's own."""
+        """Store a changed layout of a stream. Only the process's own stream may start without a known layout."""
         if stream.layout != layout:
             stream.layout = layout
             table = streams.c
@@ -292,13 +292,13 @@ class Roster:
 
 
 def _is_exact(header: wire.StreamHeader) -> bool:
-    """Whether every element is looked at: a sample larger than every tensor is not one."""
+    """Whether every element is looked at, which is also so if no tensor is larger than the sample."""
     sample = header.sample
     return sample is None or all(parameter.numel <= sample for parameter in header.parameters)
 
 
 def _settings(header: wire.StreamHeader) -> str:
-    """By what the scaler moves its scale, which a later header may state anew, and how the script made it."""
+    """JSON of how the scaler changes its scale, which a later header may update, and how the script created it."""
     names = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
     settings: dict[str, object] = {name: getattr(header, name) for name in names}
     if header.call is not None:
@@ -307,7 +307,7 @@ def _settings(header: wire.StreamHeader) -> str:
 
 
 def _is_shorter(place: int, header: wire.StreamHeader, held: Header) -> bool:
-    """Whether a header's lists are shorter than those held: then it is a resend. Raises BadBatch for other lists."""
+    """Whether a header is a resend with shorter lists than the stored ones. Raises BadBatch if the lists conflict."""
     growth = []
     for name, listed, known in (
         ("parameters", header.parameters, unpack_parameters(held.parameters)),

@@ -1,4 +1,4 @@
-"""Records as rows of the tables, checked against what their stream's header says. Pure."""
+"""Converts records to rows of the tables, checked against the header of their stream. Pure."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PATHS = {"plain": 1, "unscaled": 2, "fused": 4}
 
 @dataclass(frozen=True, slots=True)
 class RowMaker:
-    """Makes rows, in the tables' column order, for one stream of an attempt. ``place`` is a record's in its batch."""
+    """Makes table rows, in column order, for a stream of an attempt. ``place`` is a record's index in its batch."""
 
     run_id: bytes
     stream: IngestStream
     attempt: Attempt
 
     def step(self, ordinal: int, place: int) -> int:
-        """Raises BadBatch for a step that JavaScript could not count to."""
+        """Return the step of an ordinal. Raises BadBatch if JavaScript cannot represent it exactly."""
         step = self.attempt.origin + ordinal
         if step > INTEGER_MAX:
             raise BadBatch(f"records[{place}].ordinal", f"step {step} is beyond 2^53")
@@ -57,7 +57,7 @@ class RowMaker:
             self.attempt.origin + update.ordinal,
             self.attempt.number,
             update.time,
-            update.scale + 0.0,  # of the two zeros the positive one
+            update.scale + 0.0,  # turns -0.0 into 0.0
             update.scale_after + 0.0,
             update.growth_tracker,
             EVENT_CODES[update.event],
@@ -72,7 +72,7 @@ class RowMaker:
     def skips(
         self, update: wire.Update, place: int, activations: ModuleActivations | None
     ) -> list[Row]:
-        """A row for each optimizer that skipped. Raises BadBatch for culprits that the header does not have."""
+        """A row for each optimizer that skipped. Raises BadBatch for culprits or modules that are not in the header."""
         if update.origin_module is not None and update.origin_module >= self.stream.module_count:
             raise BadBatch(
                 f"records[{place}].origin_module",
@@ -110,7 +110,7 @@ class RowMaker:
         )
 
     def sample(self, update: wire.Update, statistics: Statistics, place: int) -> Sample:
-        """Raises BadBatch for parameters that the header does not have."""
+        """Return the sampled gradients of an update. Raises BadBatch for parameters that are not in the header."""
         greatest = int(statistics.parameters.max(initial=-1))
         if greatest >= self.stream.parameter_count:
             raise BadBatch(
@@ -121,7 +121,7 @@ class RowMaker:
         return Sample(step, update.time, update.scale, statistics)
 
     def modules(self, update: wire.Update, activations: ModuleActivations, place: int) -> Sample:
-        """Raises BadBatch for modules that the header does not have."""
+        """Return the sampled activations of an update. Raises BadBatch for modules that are not in the header."""
         greatest = int(activations.statistics.parameters.max(initial=-1))
         if greatest >= self.stream.module_count:
             raise BadBatch(
@@ -143,7 +143,7 @@ class RowMaker:
         )
 
     def scalars(self, placed: Sequence[tuple[int, wire.Scalars]]) -> dict[str, ScalarRows]:
-        """The values of some records by name, in their order. Raises BadBatch."""
+        """The values in records by name, in the order of the records. Raises BadBatch."""
         found: dict[str, list[Row]] = {}
         for place, record in placed:
             step, user = self.step(record.ordinal, place), record.user_step
@@ -156,12 +156,12 @@ class RowMaker:
 
 def _scalars(logged: Sequence[Row]) -> ScalarRows:
     rows = np.array(logged, SCALAR_ROWS)
-    rows["value"] += 0.0  # of the two zeros the positive one
+    rows["value"] += 0.0  # turns -0.0 into 0.0
     return rows
 
 
 def _cause(culprits: Sequence[wire.Culprit]) -> str:
-    """What was found in the gradients: inf, nan, both, or nothing that anyone could name."""
+    """What the culprits' gradients contain: inf, nan or both; ``unknown`` if neither was found."""
     inf = any(culprit.inf for culprit in culprits)
     nan = any(culprit.nan for culprit in culprits)
     return "inf+nan" if inf and nan else "inf" if inf else "nan" if nan else "unknown"

@@ -1,4 +1,4 @@
-"""Which streams a question about a scaler is about: the same scaler on every rank of the run."""
+"""Finds the streams of a scaler: the same scaler on every rank of the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ampmon_server.store.streams.streams import COLUMNS
 class StreamSource:
     """A stream as readers see it. ``overlaid``: it has several attempts, so rows may be superseded.
 
-    Of the steps before ``rows_from`` only what is rolled up is held, and of the samples before ``samples_from``.
+    Rows before step ``rows_from`` and samples before ``samples_from`` are held only as rolled-up cells.
     """
 
     number: int
@@ -40,15 +40,15 @@ class StreamSource:
 
     @property
     def edge(self) -> int:
-        """The first step of its newest page."""
+        """The first step of the newest page."""
         return edge_of(self.last_step)
 
     def is_before(self, step: int) -> bool:
-        """Whether all of its updates are before a step."""
+        """Whether all updates of the stream are before a step."""
         return self.last_step is None or self.last_step < step
 
     def meets(self, first: int, last: int) -> bool:
-        """Whether it may have an update from step ``first`` to ``last``."""
+        """Whether the stream may have an update from step ``first`` to ``last``."""
         if self.first_step is None or self.last_step is None:
             return False
         return self.first_step <= last and first <= self.last_step
@@ -56,7 +56,7 @@ class StreamSource:
 
 @dataclass(frozen=True, slots=True)
 class Scaler:
-    """One scaler of a run on all its ranks, the lowest first; no streams where none has reported."""
+    """One scaler of a run on all its ranks, lowest first. ``sources`` is empty if no rank has reported."""
 
     run_id: bytes
     name: str
@@ -65,17 +65,17 @@ class Scaler:
 
     @property
     def number(self) -> int:
-        """The stream under which it is rolled up; there must be one."""
+        """The lowest stream number, under which the scaler's cells are stored. There must be a stream."""
         return min(source.number for source in self.sources)
 
     @property
     def rows_from(self) -> int:
-        """The first step whose rows are all held."""
+        """The first step from which on all rows are held."""
         return max((source.rows_from for source in self.sources), default=0)
 
     @property
     def edge(self) -> int:
-        """The first step of the newest page: its rows are not rolled up yet."""
+        """The first step of the newest page, whose rows are not rolled up yet."""
         return max((source.edge for source in self.sources), default=0)
 
     @property
@@ -89,18 +89,18 @@ class Scaler:
 
     @property
     def sampled(self) -> tuple[StreamSource, ...]:
-        """Where its gradients are: on all ranks where they are sharded, else on the lowest that samples."""
+        """The streams that have its gradients: all ranks if sharded, else the lowest rank that samples."""
         if self.is_sharded:
             return self.sources
         return tuple(source for source in self.sources if source.sampled)[:1]
 
     def shards(self, world_size: int) -> int:
-        """How many of `sampled`, the first of them, hold a part where so many ranks started together."""
+        """How many of `sampled`, counted from the first, hold a shard when ``world_size`` ranks started; at least 1."""
         return max(sum(source.rank < world_size for source in self.sampled), 1)
 
 
 def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
-    """The scaler of a stream, or the run's first. Raises NotFound for a run or a stream that is not there."""
+    """The scaler of a stream, or the run's first scaler. Raises NotFound for an unknown run or stream."""
     run = connection.execute(
         select(runs.c.disabled).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
     ).one_or_none()
@@ -135,7 +135,7 @@ def _source(row: Sequence[Any]) -> StreamSource:
 
 @lru_cache
 def _sources(*, alone: bool) -> Select[Any]:
-    """`COLUMNS`, and the last fields of `StreamSource`; of one scaler ``alone``, or of all of a run."""
+    """Select `COLUMNS` and the last fields of `StreamSource`, of one scaler (``alone``) or of all of a run."""
     table, header = streams.c, headers.c
     which = table.scaler == bindparam("name") if alone else table.scaler != ""
     return (
@@ -153,7 +153,7 @@ def not_superseded(
     step: ColumnElement[int],
     attempt: ColumnElement[int],
 ) -> ColumnElement[bool]:
-    """That no later attempt of the same stream has done this step again."""
+    """The condition that no later attempt of the same stream has repeated the step."""
     later = ledger.alias("later").c
     return ~(
         select(later.attempt)
@@ -175,13 +175,13 @@ _REDONE = select(ledger.c.attempt, ledger.c.first_step, ledger.c.last_step).wher
     ledger.c.first_step <= bindparam("last"),
     ledger.c.last_step >= bindparam("first"),
 )
-"""The steps that attempts after one have done, as ranges: those that meet some steps."""
+"""Selects the ranges of steps done by attempts after ``attempt`` that overlap ``first`` to ``last``."""
 
 
 def current(
     connection: Connection, run_id: bytes, stream: int, steps: Ints, attempts: Ints
 ) -> Flags:
-    """The same of rows with these ``steps`` [n] and ``attempts`` [n], [n]."""
+    """Which rows, with ``steps`` [n] and ``attempts`` [n], no later attempt supersedes, [n]."""
     keep = np.ones(len(steps), bool)
     if not len(steps):
         return keep
@@ -201,5 +201,5 @@ def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
         found[row[2]].append(_source(row))
     return [
         Scaler(run_id, name, tuple(found[name]), disabled=False)
-        for name in sorted(found)  # a database may sort by its language
+        for name in sorted(found)  # a database may sort by its locale
     ]

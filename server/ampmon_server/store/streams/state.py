@@ -1,4 +1,4 @@
-"""The row of a run as ingest changes it: identity, totals and what is so now. One read, one write per transaction."""
+"""The row of a run as ingest changes it: identity, totals, current values. One read and one write per transaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SMOOTHING = 0.1
 
 @dataclass(slots=True)
 class RunState:
-    """Columns of `tables.runs`, by their names there."""
+    """The columns of `tables.runs`, under the same names."""
 
     run_id: bytes
     project: str
@@ -80,7 +80,7 @@ class RunState:
 
     @classmethod
     def of(cls, header: wire.AttemptHeader, owner: str | None = None) -> RunState:
-        """A run as the first of its attempts describes it; whose it is stays as it is here."""
+        """A new run as its first attempt describes it. Later attempts do not change its owner."""
         whose = header.owner if owner is None else owner
         state = cls(header.run_id.bytes, "", "", whose, "[]", header.started)
         state.describe(header)
@@ -97,25 +97,25 @@ class RunState:
         self.sampled += change.sampled
 
     def typical_update(self, median_us: float, updates: int) -> None:
-        """Note the median duration of some new updates: few of them move what is held only a little."""
+        """Smooth the median duration of new updates into the typical one; few updates change it only a little."""
         share = 1.0 if self.update_us == 0.0 else 1.0 - (1.0 - _SMOOTHING) ** updates
         self.update_us += share * (median_us - self.update_us)
 
     def advance(self, now: int) -> None:
-        """Something new is stored: another version, and another wait until silence is worth a word."""
+        """Note that new data is stored: increment the version and restart the time until the run counts as silent."""
         self.version += 1
         self.changed = now
         self.silent_after = now + min(_silence_us(self.update_us), wire.COUNT_MAX - now)
 
 
 def heard(row: Any) -> int:
-    """When something new of a run (its row, or state) was stored last, by the server's clock."""
+    """When new data of a run was last stored, by the server's clock. ``row`` is its row or its `RunState`."""
     at: int = row.silent_after - _silence_us(row.update_us)
     return at
 
 
 def heard_before(us: int) -> ColumnElement[bool]:
-    """Whether nothing new of a run was stored at this time or later: `heard`, in SQL."""
+    """The condition that no new data of a run was stored at this time or later: `heard` in SQL."""
     table = runs.c
     return or_(
         table.silent_after - SILENT_AFTER_US < us,
@@ -124,7 +124,7 @@ def heard_before(us: int) -> ColumnElement[bool]:
 
 
 def _silence_us(update_us: float) -> int:
-    """From when something is stored until silence is worth a word."""
+    """How long after new data a run counts as silent."""
     return int(max(SILENT_AFTER_US, SILENT_AFTER_UPDATES * update_us))
 
 
@@ -133,30 +133,30 @@ _LOCKING = select(runs).where(runs.c.run_id == bindparam("of")).with_for_update(
 
 
 def lock(connection: Connection, run_id: UUID) -> RunState | None:
-    """The run's row, held until the transaction ends; None for a run that is not known."""
+    """Lock and return the row of a run until the transaction ends; None for an unknown run."""
     row = connection.execute(_LOCKING, {"of": run_id.bytes}).one_or_none()
     return RunState(**row._mapping) if row else None
 
 
 def begin(connection: Connection, header: wire.AttemptHeader, owner: str | None = None) -> RunState:
-    """The row of a run that was not known, made and held; where another server has just made it, that one's.
+    """Create, lock and return the row of an unknown run. If another server has just created it, return that row.
 
-    It belongs to ``owner``, or else to whom the header names.
+    The run belongs to ``owner``, or if that is None to the owner that the header names.
     """
     state = RunState.of(header, owner)
-    # Waits for the other's commit, which the next statement then sees.
+    # Waits for the commit of a server that creates the same run; the next statement then sees its row.
     insert_rows(connection, runs, [_row(state)])
     return lock(connection, header.run_id) or state
 
 
 def move_on(connection: Connection, run_id: UUID) -> None:
-    """Move a run's version on where something other than ingest has changed what is held of it."""
+    """Increment a run's version after something other than ingest has changed its data."""
     statement = update(runs).where(runs.c.run_id == run_id.bytes)
     connection.execute(statement.values(version=runs.c.version + 1))
 
 
 def save(connection: Connection, state: RunState) -> None:
-    """Write back the row of a run that is there."""
+    """Write back the row of an existing run."""
     insert_rows(connection, runs, [_row(state)], replace=True)
 
 

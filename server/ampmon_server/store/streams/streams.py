@@ -1,4 +1,4 @@
-"""A stream, which is a scaler on one rank, and what its header says: packed lists of parameters and modules."""
+"""Streams (a scaler on one rank) and their headers, which contain packed lists of parameters and modules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def unpack_modules(data: bytes | None) -> tuple[wire.Module, ...]:
 
 @lru_cache(maxsize=32)
 def numel(parameters: bytes) -> Ints:
-    """How many elements each of the packed parameters has."""
+    """The number of elements of each packed parameter, [parameters]."""
     return np.array(
         [min(each.numel, wire.COUNT_MAX) for each in unpack_parameters(parameters)], np.int64
     )
@@ -53,14 +53,14 @@ _PARAMETERS = select(headers.c.parameters).where(
 def parameters_of(
     connection: Connection, run_id: bytes, stream: int, attempt: int
 ) -> tuple[wire.Parameter, ...]:
-    """What an attempt said of its parameters; none where no header of it is held."""
+    """The parameters in an attempt's header; empty if no header is stored."""
     of = {"of": run_id, "stream": stream, "attempt": attempt}
     held = fetch(connection, _PARAMETERS, of)
     return unpack_parameters(held[0][0]) if held else ()
 
 
 def newest_header(run_id: bytes, stream: int, *columns: ColumnElement[Any]) -> Select[Any]:
-    """What the newest attempt said of a stream."""
+    """Select columns of a stream's newest header."""
     header = headers.c
     return (
         select(*columns)
@@ -82,11 +82,11 @@ COLUMNS = (
     streams.c.rows_from,
     streams.c.samples_from,
 )
-"""What is held of a stream: the first fields of `IngestStream`, in their order."""
+"""The columns read of a stream: the first fields of `IngestStream`, in their order."""
 
 
 class Header(NamedTuple):
-    """What is held of a header: how many parameters, both lists, packed, the size of its samples, and the settings."""
+    """The stored part of a header: parameter count, both lists (packed), sample size, and settings as JSON."""
 
     parameter_count: int
     parameters: bytes
@@ -97,7 +97,7 @@ class Header(NamedTuple):
 
 @dataclass(slots=True)
 class IngestStream:
-    """A stream as ingest sees it. ``numel`` [parameters], ``module_count``, ``sample`` are of the attempt's header."""
+    """A stream as ingest sees it. The attempt's header sets ``numel`` [parameters], ``module_count``, ``sample``."""
 
     number: int
     rank: int
@@ -119,8 +119,8 @@ class IngestStream:
         return len(self.numel)
 
     def note_header(self, held: Header) -> None:
-        """Note what the attempt's header says."""
-        if held is not self._header:  # unpacked once, not with each batch
+        """Set ``numel``, ``module_count`` and ``sample`` from the attempt's header."""
+        if held is not self._header:  # unpack once, not for each batch
             self.numel, self.module_count = (
                 numel(held.parameters),
                 len(unpack_modules(held.modules)),
@@ -128,11 +128,11 @@ class IngestStream:
             self.sample, self._header = held.sample, held
 
     def is_before(self, step: int) -> bool:
-        """Whether all that it has done so far is before ``step``."""
+        """Whether all updates so far are before ``step``."""
         return self.last_step is None or self.last_step < step
 
     def count(self, updates: int, sampled: int, first: int, last: int) -> None:
-        """Note so many steps that are new to it, and so many samples, from step ``first`` to ``last``."""
+        """Add to the counts: ``updates`` new steps and ``sampled`` samples, from step ``first`` to ``last``."""
         self.updates += updates
         self.sampled += sampled
         self.first_step = first if self.first_step is None else min(self.first_step, first)

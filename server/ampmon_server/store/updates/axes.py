@@ -1,4 +1,4 @@
-"""What stretch of a scaler's steps or time an x axis asks for: the user's own steps are those of what was logged."""
+"""Converts the range of an x axis to a stretch of steps or time. The user's own steps come from logged values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find(
     by: Literal["step", "time", "user"],
     columns: int = 1000,
 ) -> tuple[Stretch, UserSteps | None] | None:
-    """The stretch with ``start`` <= x < ``stop``, and the user's own steps where x is those; None if there are none."""
+    """The stretch with ``start`` <= x < ``stop``, and the user's own steps if x is those; None if there are none."""
     if by != "user":
         return Stretch(start, stop, by), None
     low = start if start > 0 else None

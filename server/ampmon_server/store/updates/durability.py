@@ -1,4 +1,4 @@
-"""Through what the processes of a run pass their records now, and how much a killed one may lose: as they last said."""
+"""Reads how much a killed process of a run may lose, from what the processes last reported about their spool."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _WORDS_MAX = 500
 
 
 class LossWindow(NamedTuple):
-    """The longest loss window of any rank, in milliseconds, and why; None where all records go to a disk at once."""
+    """The longest loss window of any rank, in milliseconds, and why; None if all records go to disk at once."""
 
     ms: int | None = None
     why: str | None = None
 
 
 def window(connection: Connection, run_id: bytes) -> LossWindow:
-    """What the newest attempts of all ranks said last."""
+    """The loss window of a run, from the last reports of each rank's newest attempt."""
     said, start = events.c, attempts.c
     newest = (
         select(start.rank, func.max(start.attempt).label("attempt"))
@@ -49,12 +49,12 @@ def window(connection: Connection, run_id: bytes) -> LossWindow:
 
 
 def _window(detail: dict[str, object]) -> LossWindow:
-    """What an event says; its detail is free in form."""
+    """Read an event, whose detail is free-form."""
     if detail.get("kept") != "memory":
         return LossWindow()
     ms, why = detail.get("window_ms"), detail.get("why")
     return LossWindow(
         min(max(ms, 0), COUNT_MAX) if isinstance(ms, int) else 0,
-        # A NUL, which JSON may hold, is none of a text that PostgreSQL takes.
+        # JSON may contain a NUL, which PostgreSQL rejects in text.
         why[:_WORDS_MAX].replace("\0", "") if isinstance(why, str) else "",
     )

@@ -1,4 +1,4 @@
-"""Reads who reported to a run: its process starts, and what each scaler said of itself."""
+"""Reads the process starts of a run, and what each scaler reported about itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ampmon_server.store.schema.tables import attempts, headers
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who reported to a run: its process starts, what each scaler said of itself, and the newest configuration."""
+    """The process starts of a run, what each scaler reported about itself, and the newest configuration."""
 
     attempts: list[dict[str, Any]]
     scalers: list[dict[str, Any]]

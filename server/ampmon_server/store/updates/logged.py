@@ -1,4 +1,4 @@
-"""Scalars as they are asked for: the names of a run, the values of one as columns, and the user's own steps."""
+"""Reads logged scalars: the names of a run, the values of one name as columns, and the user's own steps."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from ampmon_server.store.updates.scalars import LoggedSeries
 
 
 _NEARER = 2
-"""So often the line is drawn anew around what is looked at: each time hundreds of times as fine."""
+"""How often `user_steps` refines its line around the requested range, each time hundreds of times as fine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a list shows of a name on one stream: its newest value, and of all its values how many, and the extremes.
+    """A logged name on one stream: its newest value, and the number and extremes of all its values.
 
-    Times are microseconds since the epoch. ``least`` and ``greatest`` are of finite values, null where there are none.
-    ``user_steps`` is how many values came with a step of the user's own.
+    Times are microseconds since the epoch. ``least`` and ``greatest`` are of finite values, null if there are none.
+    ``user_steps`` is how many values were logged with the user's own step.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values of a name, each step once, in order of step; ``rows_from``: what is before it is rolled up only."""
+    """The values of a name, each step once, in order of step. Before step ``rows_from`` only aggregates are stored."""
 
     name: str
     stream: str
@@ -73,7 +73,7 @@ class _Source:
 
 
 def names(connection: Connection, run_id: UUID, *, stream: int | None = None) -> list[Name]:
-    """The names that were logged in order, each with its newest value, of one stream or of all. Raises NotFound."""
+    """The logged names in order, each with its newest value, of one stream or of all. Raises NotFound."""
     found = [
         _name(source, name, cells)
         for source in _sources(connection, run_id, stream)
@@ -114,7 +114,7 @@ def values(
     stop: int,
     limit: int,
 ) -> Values:
-    """At most ``limit`` values with ``start`` <= step < ``stop``. Raises NotFound for a name that is not there."""
+    """At most ``limit`` values with ``start`` <= step < ``stop``. Raises NotFound for an unknown name."""
     of = _holder(connection, run_id, name, stream)
     within = max(start, of.rows_from), stop - 1
     rows = scalars.read_rows(connection, of, name, within, limit + 1)
@@ -141,7 +141,7 @@ def cells(
     stream: int | None = None,
     columns: int = 1000,
 ) -> dict[str, Cells]:
-    """The cells of some names, each of the lowest rank that has it. Raises NotFound for one that is not there."""
+    """The cells of some names, each from the lowest rank that has it. Raises NotFound for an unknown name."""
     return {
         name: scalars.window(
             connection, _holder(connection, run_id, name, stream), name, stretch, columns
@@ -158,7 +158,7 @@ def _holder(connection: Connection, run_id: UUID, name: str, stream: int | None)
 
 
 def _sources(connection: Connection, run_id: UUID, stream: int | None) -> list[_Source]:
-    """The streams of a run, or the one asked for. Raises NotFound."""
+    """The streams of a run, or the requested one. Raises NotFound."""
     known = select(runs.c.attempts).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
     attempts = connection.scalar(known)
     if attempts is None:
@@ -186,10 +186,10 @@ def user_steps(
     stop: int | None = None,
     columns: int = 1000,
 ) -> UserSteps | None:
-    """The user's own steps of a scaler; None where it gave none.
+    """The user's own steps of a scaler; None if none were logged.
 
-    A line through both ends of enough cells to fill ``columns`` columns of the whole run, and nearer and nearer around
-    the user's steps ``start`` and ``stop``.
+    The line goes through both ends of the cells that fill ``columns`` columns of the whole run. Around the user's steps
+    ``start`` and ``stop`` it is refined.
     """
     found = _stepping(connection, scaler)
     if found is None:
@@ -206,7 +206,7 @@ def user_steps(
 
 
 def _around(line: tuple[Ints, Ints], start: int | None, stop: int | None) -> tuple[int, int]:
-    """The steps of the points on a line between which the user's steps ``start`` and ``stop`` lie."""
+    """The range of steps (end excluded) between the points on a line that enclose ``start`` and ``stop``."""
     step, user = line
     before = -1 if start is None else int(np.searchsorted(user, start)) - 1
     after = len(user) if stop is None else int(np.searchsorted(user, stop))
@@ -215,7 +215,7 @@ def _around(line: tuple[Ints, Ints], start: int | None, stop: int | None) -> tup
 
 
 def _stepping(connection: Connection, scaler: Scaler) -> tuple[LoggedSeries, str] | None:
-    """The name that most often came with a step of the user's own, on the lowest rank that has one."""
+    """The name most often logged with the user's own step, on the lowest rank that has one."""
     for source in scaler.sources:
         of = LoggedSeries(scaler.run_id, source.number, source.rows_from, source.overlaid)
         all_of = scalars.summaries(connection, of)
@@ -226,7 +226,7 @@ def _stepping(connection: Connection, scaler: Scaler) -> tuple[LoggedSeries, str
 
 
 def _points(cells: Cells) -> tuple[Ints, Ints]:
-    """The first and the last of the user's steps in each cell that has any: their steps [p], and they [p]."""
+    """The first and last user's step in each cell that has any: their steps [p], and the user's steps [p]."""
     given = cells[cells["user"] > 0]
     return _rising(
         np.stack([given["user_first_step"], given["user_last_step"]], 1).ravel(),
@@ -235,6 +235,6 @@ def _points(cells: Cells) -> tuple[Ints, Ints]:
 
 
 def _rising(step: Ints, user: Ints) -> tuple[Ints, Ints]:
-    """Points in order of step, each step once, their user's steps never falling: who begins anew stands still."""
+    """Sort points by step, each step once. The user's steps never fall: where the user restarts, they stay level."""
     step, first = np.unique(step, return_index=True)
     return step, np.maximum.accumulate(user[first]) if len(step) else user

@@ -1,6 +1,6 @@
-"""The ranks of a scaler, one by one: what is rolled up is of all of them, so their rows are read, and never many.
+"""Reads the single ranks of a scaler. Cells cover all ranks together, so this reads a limited number of rows.
 
-One rank alone is read row by row, its newest; all of them side by side at the same steps, which say most of a stretch.
+For one rank it reads the newest rows. To compare ranks, it reads all of them at the same representative steps.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from ampmon_server.store.updates.updates import read_at, read_cells
 
 
 ALONE = 2**15
-"""So many updates of one rank are read, the newest of a stretch."""
+"""The most updates read of one rank: the newest of a stretch."""
 
 BESIDE = 8000
-"""So many rows of all ranks together are set side by side."""
+"""The most rows read to compare ranks, over all ranks together."""
 
 RANKS = 64
-"""So many ranks, the lowest."""
+"""The most ranks compared: the lowest ones."""
 
 
 def alone(scaler: Scaler, rank: int) -> Scaler:
-    """A scaler on one of its ranks. Raises NotFound."""
+    """Restrict a scaler to one of its ranks. Raises NotFound."""
     sources = tuple(source for source in scaler.sources if source.rank == rank)
     if not sources:
         raise NotFound(f"The scaler {scaler.name!r} has no rank {rank}.")
@@ -44,7 +44,7 @@ def alone(scaler: Scaler, rank: int) -> Scaler:
 def window(
     connection: Connection, scaler: Scaler, one: Scaler, stretch: Stretch
 ) -> tuple[Cells, Cells]:
-    """The updates and samples of ``one`` rank of a scaler in a stretch, each a cell of its own."""
+    """The updates and samples of a scaler's rank ``one`` (see `alone`) in a stretch, each as a cell of its own."""
     first, stop = rollups.steps(connection, scaler, stretch)
     (source,) = one.sources
     last = min(stop - 1, -1 if source.last_step is None else source.last_step)
@@ -59,7 +59,7 @@ def window(
 def beside(
     connection: Connection, scaler: Scaler, stretch: Stretch, columns: int
 ) -> tuple[RankRows, ...]:
-    """The rows of each rank at the same steps of a stretch; nothing of a scaler on one rank."""
+    """The rows of each rank at the same steps of a stretch; empty for a scaler on one rank."""
     sources = scaler.sources[:RANKS]
     if len(sources) < 2:
         return ()
@@ -79,7 +79,7 @@ def beside(
 
 
 def representative_steps(cells: Cells, most: int) -> Ints:
-    """At most so many steps of a stretch: all of them, or the ends and the newest skips of its columns."""
+    """At most ``most`` steps of a stretch: all of them, or the ends and the newest skip of each of its columns."""
     if not len(cells):
         return np.zeros(0, np.int64)
     if len(cells) > most or (cells["n"] > 1).any():

@@ -1,6 +1,6 @@
-"""What became of a scaler's scale where a run was resumed: an event of the server's own at an attempt's first update.
+"""Records what happened to a scaler's scale on resume, as an event that the server adds at an attempt's first update.
 
-It stands under the seq of that update, which no other event has, so that it is there once however often it is sent.
+The event has the seq of that update, which no other event has. So it is stored once, however often the update is sent.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ampmon_server.store.updates.updates import PAGES
 KIND = "resume"
 
 MOST = 2000
-"""So many starts are read, over all ranks."""
+"""The most resumes read, over all ranks."""
 
 
 def note(connection: Connection, rows: RowMaker, first: wire.Update) -> bool:
-    """Keep how an attempt's scaler began at its first update; whether it forgot the scale of the step before.
+    """Store how an attempt's scaler began at its first update. Return whether it forgot the scale of the step before.
 
-    That is its own scaler's last: all go on from the furthest step of any, and one may have done fewer. What came of it
-    is what is held of it now: records of it that come later change no word.
+    That is the last scale of the same scaler. Scalers resume from the furthest step of any, so this one may have done
+    fewer steps. The comparison uses the records stored now; records that arrive later do not change it.
     """
     before = _scale_before(connection, rows)
     detail = {"restored": not first.fresh, "scale_before": before, "scale": first.scale}
@@ -51,7 +51,7 @@ def note(connection: Connection, rows: RowMaker, first: wire.Update) -> bool:
 
 
 def _scale_before(connection: Connection, rows: RowMaker) -> float | None:
-    """The scale that the step before an attempt left; None where there is none, or none that is a number."""
+    """The scale that the step before an attempt left; None if there is none or it is not finite."""
     key, origin = (rows.run_id, rows.stream.number), rows.attempt.origin
     before = origin
     while (number := PAGES.preceding(connection, key, before)) is not None:
@@ -69,7 +69,7 @@ def _resume(step: int, time: int, detail: Mapping[str, Any]) -> Resume:
 
 
 def read(connection: Connection, scaler: Scaler) -> tuple[Resume, ...]:
-    """The starts of a scaler that went on with its run, each step once, in order; of very many the newest."""
+    """The resumes of a scaler, each step once, in order; only the newest if there are more than `MOST`."""
     table = events.c
     rows = fetch(
         connection,
@@ -87,11 +87,11 @@ def read(connection: Connection, scaler: Scaler) -> tuple[Resume, ...]:
 
 
 def forgotten(connection: Connection, scaler: Scaler) -> tuple[Forgotten, ...]:
-    """Those of them that forgot their scale."""
+    """The resumes of a scaler that forgot its scale."""
     found = (each.forgotten for each in read(connection, scaler))
     return tuple(each for each in found if each is not None)
 
 
 def is_first(attempt: Attempt, update: wire.Update) -> bool:
-    """Whether an update is the first of a start that is not the run's first."""
+    """Whether an update is the first of an attempt other than the run's first."""
     return attempt.number > 0 and update.ordinal == 0

@@ -1,8 +1,8 @@
-"""Updates rolled up: what ingest recomputes of them, and what figures read.
+"""Rolls up updates: ingest recomputes the cells, and figures read them.
 
-They are of a scaler over all ranks and attempts, under the lowest of its streams' numbers. A row is read by its step
-alone, so a cell is made of the same rows whoever sent them and in whatever order. Cells are made once, when the page of
-their rows is no longer the newest: readers roll up the newest page themselves.
+Cells cover a scaler over all ranks and attempts, and are stored under its lowest stream number. Rows are read by step
+alone, so a cell is built from the same rows, whichever process sent them and in whatever order. Cells are built once,
+when the page of their rows is no longer the newest. Readers roll up the newest page themselves.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ UPDATES = Pyramid(rollups, LAYOUT.dtype, LAYOUT.merge)
 
 
 def refresh(connection: Connection, scaler: Scaler, first: int, last: int, edge: int) -> None:
-    """Make the cells of the steps from ``first`` to ``last`` anew, and those of pages that still grew before.
+    """Rebuild the cells of the steps from ``first`` to ``last``, and of pages that have stopped growing.
 
-    ``edge`` is what the scaler's was before these steps were stored. Steps whose rows are no longer all held stay as
-    they are.
+    ``edge`` is the scaler's edge before these steps were stored. Cells whose rows are no longer all held stay as they
+    are.
     """
     steps = unsealed(first, last, edge, scaler.edge, scaler.rows_from)
     if steps is not None:
@@ -37,7 +37,7 @@ def refresh(connection: Connection, scaler: Scaler, first: int, last: int, edge:
 
 
 def rebuild(connection: Connection, run_id: bytes) -> None:
-    """Make all cells of a run's updates anew from the rows that are held, and its totals from those."""
+    """Rebuild all cells of a run's updates and samples from the stored rows, and the run's totals from the cells."""
     total = Counts()
     for scaler in scalers_of(connection, run_id):
         if scaler.sources:
@@ -50,12 +50,12 @@ def rebuild(connection: Connection, run_id: bytes) -> None:
 
 
 def totals(connection: Connection, scaler: Scaler) -> Counts:
-    """The distinct steps of a scaler, by its cells."""
+    """Count the distinct steps of a scaler from its cells."""
     return count(window(connection, scaler, Stretch(), columns=0))
 
 
 def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
-    """A scaler's updates; of a scaler with streams."""
+    """A scaler's updates. The scaler must have a stream."""
     return WindowedSeries(
         connection,
         UPDATES,
@@ -68,12 +68,12 @@ def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
 
 
 def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: int) -> Cells:
-    """The cells of a scaler's updates in a stretch, as `windows.WindowedSeries.window` finds them."""
+    """The cells of a scaler's updates in a stretch; see `windows.WindowedSeries.window`."""
     return series(connection, scaler).window(stretch, columns) if scaler.sources else empty()
 
 
 def steps(connection: Connection, scaler: Scaler, stretch: Stretch) -> tuple[int, int]:
-    """From which step to before which a stretch has updates; (0, 0) where it has none. Of time it asks the cells."""
+    """The steps of a stretch, end excluded. A stretch of time is looked up in the cells: (0, 0) without updates."""
     if stretch.by == "step":
         return stretch.start, stretch.stop
     cells = window(connection, scaler, stretch, columns=1)

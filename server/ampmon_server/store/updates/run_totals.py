@@ -1,4 +1,4 @@
-"""Stores updates, and keeps what is counted of them and what the run's summary says of the present."""
+"""Stores updates, and maintains the totals and the current values in the run's summary."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BELOW = (
     )
     .limit(1)
 )
-"""A lower rank that has the scaler in a start as new, and so many samples at least."""
+"""Selects a lower rank that has the scaler in this attempt or a later one, and at least ``samples`` samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Tally:
     roster: Roster
 
     def store(self, stream: IngestStream, rows: Rows, skipped: Sequence[Row]) -> None:
-        """Store new updates, in order of step, and rows of `tables.skips`, and count them."""
+        """Store and count new updates, given in order of step, and rows of `tables.skips`."""
         first, last = int(rows["step"][0]), int(rows["step"][-1])
         if self._stood_for(stream, rows):
             self._put(stream, rows, skipped)
@@ -75,7 +75,7 @@ class Tally:
         insert_rows(self.connection, skips, skipped)
 
     def _counted(self, scaler: Scaler, first: int, last: int) -> Counts:
-        """The distinct steps of a scaler whose rows are held."""
+        """Count the distinct steps of a scaler from ``first`` to ``last`` whose rows are held."""
         first = max(first, scaler.rows_from)
         if last < first:
             return Counts()
@@ -85,7 +85,7 @@ class Tally:
     def _stood_for(self, stream: IngestStream, rows: Rows) -> bool:
         """Whether these rows change no cell: a lower rank has all of their steps, and they add no skip and no sample.
 
-        A step done again may take a skip back, so only steps that are new to the stream can be.
+        A repeated step may undo a skip, so all steps must be new to the stream.
         """
         first, last = int(rows["step"][0]), int(rows["step"][-1])
         if not stream.is_before(first) or rows["skipped"].any():
@@ -97,10 +97,10 @@ class Tally:
     def note(
         self, stream: IngestStream, attempt: Attempt, new: Sequence[wire.Update], held: int
     ) -> None:
-        """Note what updates say of the monitor's cost, how often it samples, of the schedule, and the scale now.
+        """Update the summary from new updates: the monitor's cost, sampling interval, schedule, and current scale.
 
-        Before they are stored: of the schedule only that counts which nobody has reported yet. ``held`` is the last seq
-        of theirs that was held before: what fills a gap is not the present.
+        Call it before they are stored: of the schedule only steps that no rank has reported yet count. ``held`` is the
+        last seq stored before: updates that fill a gap do not set the current values.
         """
         scheduled = {attempt.origin + update.ordinal for update in new if update.scheduled}
         if scheduled:
@@ -120,25 +120,25 @@ class Tally:
                 self.state.over_budget = int(with_interval[-1].over_budget)
 
     def _known(self, stream: IngestStream, steps: set[int]) -> set[int]:
-        """Those of some steps that any rank has reported, in any attempt, or whose rows are pruned."""
+        """Those of ``steps`` that any rank has reported in any attempt, or whose rows are pruned."""
         scaler = self.roster.scaler(stream.scaler)
         rows = read_rows(self.connection, scaler, start=min(steps), stop=max(steps) + 1)
         held = steps.intersection(rows["step"].tolist())
         return held.union(step for step in steps if step < scaler.rows_from)
 
     def is_present(self, stream: IngestStream, attempt: Attempt) -> bool:
-        """Whether the summary's present is that of this stream: its first scaler's, and no attempt's that is over."""
+        """Whether this is the newest attempt of the first scaler: only its values are the current ones."""
         return attempt.newest and stream.scaler == self.roster.first_scaler
 
     def _is_lowest(self, stream: IngestStream, attempt: Attempt, samples: int = 0) -> bool:
-        """Whether the present is this stream's to say: of ranks, which arrive apart, the lowest that started so."""
+        """Whether no lower rank has the scaler in this attempt or later, with ``samples`` samples at least."""
         of = {"of": self.state.run_id, "name": stream.scaler, "by": stream.rank}
         of |= {"attempt": attempt.number, "samples": samples}
         return stream.rank == 0 or not fetch(self.connection, _BELOW, of)
 
 
 def _moves(key: Key, rows: Rows) -> Iterator[Row]:
-    """Rows of `tables.moves`."""
+    """Make the rows of `tables.moves`."""
     for row in rows[(rows["event"] > 0) | (rows["skipped"] > 0)]:
         at = [int(row[name]) for name in ("step", "attempt", "time", "event", "skipped")]
         yield (*key, *at, *split_pair(float(row["scale"]), float(row["scale_after"])))

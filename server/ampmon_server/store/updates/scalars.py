@@ -1,8 +1,8 @@
-"""Logged values of a stream: pages of rows by name, and the cells that are rolled up of them.
+"""Stores the logged values of a stream: pages of rows by name, and the cells rolled up from them.
 
-A value is superseded where a later attempt of its stream did the step again, whether or not it logged the name then.
-Of what an attempt logged twice under a name at a step the last stands. Cells are of what is not superseded, and made
-once the page of their rows is no longer its name's newest: readers roll up the newest page themselves.
+A value is superseded if a later attempt of its stream repeats the step, whether or not it logs the name again. If an
+attempt logs a name twice at one step, the last value counts. Cells contain only values that are not superseded. They
+are built once the page of their rows is no longer the newest of its name. Readers roll up the newest page themselves.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from ampmon_server.store.streams.scalers import current
 SCALARS = Pyramid(scalar_rollups, LAYOUT.dtype, cells_of.merge)
 
 NAMES_AT_ONCE = 1000
-"""PostgreSQL takes at most 65 535 values with a statement."""
+"""The most names in one statement, because PostgreSQL accepts at most 65 535 values."""
 
 
 def _page_summary(rows: Rows) -> tuple[Any, ...]:
-    """What SQL can ask of a page."""
+    """The columns of a page that SQL can query."""
     rows = last_of_each_step(rows)
     value = rows["value"]
     known = value[np.isfinite(value)]
@@ -61,9 +61,9 @@ PAGES = PagedSeries(scalar_pages, ROWS, _page_summary, replaces=True)
 
 
 class LoggedSeries(NamedTuple):
-    """The stream whose values are meant. ``overlaid``: it has several attempts, so values may be superseded.
+    """The stream that logged the values. ``overlaid``: it has several attempts, so values may be superseded.
 
-    Of the steps before ``rows_from`` only what is rolled up is held, but for the newest page of each name.
+    Before step ``rows_from`` only rolled-up cells are held, except the newest page of each name.
     """
 
     run_id: bytes
@@ -81,7 +81,7 @@ class LoggedSeries(NamedTuple):
 def too_many(
     connection: Connection, of: LoggedSeries, names: Collection[str], tails: Tails
 ) -> set[str]:
-    """Those of ``names`` that nothing was logged under yet, where the stream has no room for all of them."""
+    """The new ones of ``names``, if the stream has no room for all of them; else none."""
     new = {name for name in names if PAGES.tail(connection, of.key(name), tails).number < 0}
     if not new or len(new) + len(names_of(connection, of)) <= SCALAR_NAMES_MAX:
         return set()
@@ -91,7 +91,7 @@ def too_many(
 def write(
     connection: Connection, of: LoggedSeries, logged: Mapping[str, Rows], tails: Tails
 ) -> None:
-    """Store values by name, in the order in which they were logged; those of steps whose rows are gone are not kept."""
+    """Store values by name, given in the order of logging. Values of steps whose rows are pruned are dropped."""
     new = {}
     for name, rows in logged.items():
         kept = rows[rows["step"] >= of.rows_from]
@@ -112,7 +112,7 @@ def _roll_up(connection: Connection, of: LoggedSeries, key: Key, steps: Range | 
 
 
 def supersede(connection: Connection, of: LoggedSeries, attempt: int, within: Range) -> None:
-    """Leave out of cells what attempts before ``attempt`` logged at the steps that it did again, both ends included."""
+    """Rebuild cells without the values of earlier attempts at steps that ``attempt`` repeats, both ends included."""
     first, last = within
     wanted = {**_bound(of), "low": first >> PAGE_BITS, "high": last >> PAGE_BITS}
     for name, newest in fetch(connection, _paged_within(), wanted):
@@ -125,7 +125,7 @@ def supersede(connection: Connection, of: LoggedSeries, attempt: int, within: Ra
 
 
 def rebuild(connection: Connection, run_id: bytes) -> None:
-    """Make the cells of all of a run's logged values anew from the rows that are held."""
+    """Rebuild the cells of all logged values of a run from the stored rows."""
     table = streams.c
     for stream, rows_from in connection.execute(
         select(table.stream, table.rows_from).where(table.run_id == run_id)
@@ -139,7 +139,7 @@ def rebuild(connection: Connection, run_id: bytes) -> None:
 
 
 def series(connection: Connection, of: LoggedSeries, name: str) -> WindowedSeries:
-    """The values of a name; of one without a page, cells only before the stream's ``rows_from``."""
+    """The values of a name. Without a page, only cells before the stream's ``rows_from`` exist."""
     newest = PAGES.preceding(connection, of.key(name), INTEGER_MAX + 1)
     edge = of.rows_from if newest is None else newest << PAGE_BITS
     return WindowedSeries(
@@ -154,7 +154,7 @@ def series(connection: Connection, of: LoggedSeries, name: str) -> WindowedSerie
 
 
 def next_step(connection: Connection, of: LoggedSeries, name: str, step: int) -> int | None:
-    """The first step from ``step`` on at which there may be a value."""
+    """The first step at or after ``step`` that may have a value."""
     number = PAGES.following(connection, of.key(name), step)
     return None if number is None else max(step, number << PAGE_BITS)
 
@@ -162,7 +162,7 @@ def next_step(connection: Connection, of: LoggedSeries, name: str, step: int) ->
 def read_rows(
     connection: Connection, of: LoggedSeries, name: str, within: Range, limit: int
 ) -> Rows:
-    """The first ``limit`` values with a step in ``within``, both ends included, none superseded. Raises Damaged."""
+    """The first ``limit`` values at steps ``within``, ends included, without superseded ones. Raises Damaged."""
     first, last = within
     parts = [np.zeros(0, ROWS)]
     for rows in PAGES.walk(connection, of.key(name), first, (limit >> PAGE_BITS) + 2):
@@ -174,13 +174,13 @@ def read_rows(
 
 
 def read_cells(connection: Connection, of: LoggedSeries, name: str, first: int, last: int) -> Cells:
-    """The values of a name from step ``first`` to ``last``, both included, as cells of one. Raises Damaged."""
+    """The values of a name from step ``first`` to ``last``, both included, as one cell per value. Raises Damaged."""
     rows = PAGES.read(connection, of.key(name), first, last)
     return cells_of.of_rows(_current(connection, of, rows))
 
 
 def _current(connection: Connection, of: LoggedSeries, rows: Rows) -> Rows:
-    """Those of rows that are not superseded."""
+    """The rows that are not superseded."""
     if not of.overlaid:
         return rows
     rows = last_of_each_step(rows)
@@ -190,17 +190,17 @@ def _current(connection: Connection, of: LoggedSeries, rows: Rows) -> Rows:
 def window(
     connection: Connection, of: LoggedSeries, name: str, stretch: Stretch, columns: int
 ) -> Cells:
-    """The cells of a name in a stretch, as `windows.WindowedSeries.window` finds them."""
+    """The cells of a name in a stretch; see `windows.WindowedSeries.window`."""
     return series(connection, of, name).window(stretch, columns)
 
 
 def has(connection: Connection, of: LoggedSeries, name: str) -> bool:
-    """Whether there is any value of a name that is not superseded."""
+    """Whether a name has any value that is not superseded."""
     return len(window(connection, of, name, Stretch(), columns=0)) > 0
 
 
 def summaries(connection: Connection, of: LoggedSeries) -> dict[str, Cells]:
-    """All values of each name as one cell, [1]; without those of which there are none."""
+    """All values of each name as one cell, [1]. Names without values are left out."""
     newest = fetch(connection, _reading_newest(), _bound(of))
     rolled = _tops(connection, of, [name for name, _, _ in newest])
     found = {}
@@ -227,7 +227,7 @@ def _some_at_once(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def names_of(connection: Connection, of: LoggedSeries) -> list[str]:
-    """Every name that was logged, in order."""
+    """Every logged name, in order."""
     return [name for name, _ in fetch(connection, _naming(), _bound(of))]
 
 
@@ -252,7 +252,7 @@ def _reading_tops() -> Select[Any]:
 
 @lru_cache
 def _naming() -> Select[Any]:
-    """Every name, and the number of its newest page."""
+    """Select every name, and the number of its newest page."""
     found = _names()
     named = found.c.name.is_not(None)
     return select(found.c.name, _newest_of(found)).where(named).order_by(found.c.name)
@@ -260,7 +260,7 @@ def _naming() -> Select[Any]:
 
 @lru_cache
 def _paged_within() -> Select[Any]:
-    """The same of names that have a page from number ``low`` to ``high``."""
+    """Like `_naming`, but only names that have a page numbered ``low`` to ``high``."""
     found, table = _names(), scalar_pages.c
     within = select(table.bucket).where(
         table.run_id == bindparam("of_run"),
@@ -273,7 +273,7 @@ def _paged_within() -> Select[Any]:
 
 @lru_cache
 def _reading_newest() -> Select[Any]:
-    """Every name, and its newest page."""
+    """Select every name, and its newest page."""
     found, table = _names(), scalar_pages.c
     return (
         select(table.name, table.bucket, table.data)
@@ -301,7 +301,7 @@ def _newest_of(found: CTE) -> Any:
 
 
 def _names() -> CTE:
-    """Every name, and a null. Steps from name to name in the index: there are few, and many pages."""
+    """Every name, and a null. Steps from name to name in the index, because there are few names but many pages."""
     table = scalar_pages.c
     mine = (table.run_id == bindparam("of_run"), table.stream == bindparam("of_stream"))
     found = select(func.min(table.name).label("name")).where(*mine).cte("found", recursive=True)

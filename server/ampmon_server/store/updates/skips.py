@@ -1,4 +1,4 @@
-"""Reads the skip ledger: a row per optimizer that left its weights alone, with the parameters that were to blame."""
+"""Reads the skip ledger: one row for each optimizer that skipped an update, with the culprit parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ampmon_server.store.streams.streams import unpack_modules, unpack_parameter
 
 @dataclass(frozen=True, slots=True)
 class Landmark:
-    """Where something happened: microseconds since the epoch, by the training machine's clock."""
+    """The step and time of a skip. Times are microseconds since the epoch, by the training machine's clock."""
 
     step: int
     time: int
@@ -41,9 +41,9 @@ def read(
     cursor: str | None = None,
     parameter: str | None = None,
 ) -> Paged[Skip]:
-    """Skips that no later attempt has done over, newest first.
+    """Skips that no later attempt supersedes, newest first.
 
-    With a ``parameter``, those that name it among their culprits. Raises NotFound, BadQuery.
+    With a ``parameter``, only skips that have it as a culprit. Raises NotFound, BadQuery.
     """
     scalers.find(connection, run_id, stream)
     statement = _of(run_id)
@@ -63,7 +63,7 @@ def nearest(
     after: bool,
     stream: int | None = None,
 ) -> Landmark | None:
-    """A scaler's skip that is nearest to ``step``, after or before it; without a step its first, or its last.
+    """The scaler's skip nearest to ``step``, after or before it. Without a step, its first (``after``) or last skip.
 
     Raises NotFound.
     """
@@ -91,7 +91,7 @@ def newest(
 
 
 def _blames(connection: Connection, run_id: UUID, parameter: str) -> ColumnElement[bool]:
-    """That a skip names a parameter, which has a place of its own in each header."""
+    """The condition that a skip has a parameter as a culprit. Each header has its own index for the parameter."""
     table = headers.c
     declared = connection.execute(
         select(table.stream, table.attempt, table.parameters).where(table.run_id == run_id.bytes)
@@ -102,7 +102,7 @@ def _blames(connection: Connection, run_id: UUID, parameter: str) -> ColumnEleme
             if each.name == parameter:
                 at.setdefault(index, []).append((stream, attempt))
     of = tuple_(skips.c.stream, skips.c.attempt)
-    # Each culprit is [index, inf, NaN]: what follows its bracket is an index.
+    # Each culprit is [index, inf, NaN], so an index follows its bracket.
     named = [of.in_(where) & skips.c.culprits.contains(f"[{index},") for index, where in at.items()]
     return or_(false(), *named)
 
@@ -129,7 +129,7 @@ def _skips(
 def _headers(
     connection: Connection, run_id: UUID, rows: Sequence[Row[Any]]
 ) -> dict[tuple[int, int], tuple[Sequence[wire.Parameter], Sequence[wire.Module]]]:
-    """What the indices in these rows stand for, by stream and attempt."""
+    """The parameters and modules that the indices in these rows refer to, by stream and attempt."""
     table = headers.c
     wanted = {(row.stream, row.attempt) for row in rows}
     declared = connection.execute(

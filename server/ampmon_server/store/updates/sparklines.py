@@ -1,4 +1,4 @@
-"""What is drawn of many runs' scales in a list: a bounded number of cells of each, in three statements for all."""
+"""Reads the scales that a list draws of many runs: a bounded number of cells of each, in three statements for all."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ampmon_server.store.updates.rollups import UPDATES
 
 
 CELLS = 16
-"""So many cells at least, and 16 times as many at most, where a run has as many of the finest."""
+"""A run has at least this many cells and at most 16 times as many. Short runs have fewer, of the finest level."""
 
 
 def read(
     connection: Connection, run_ids: Sequence[UUID], within: Collection[str] | None = None
 ) -> dict[UUID, Cells]:
-    """Cells of the updates of each run's first scaler, none of a run that has none.
+    """Cells of the updates of each run's first scaler.
 
-    Runs that are gone are left out, and with ``within`` those of other projects.
+    Deleted runs and runs without a scaler are left out, and with ``within`` those of other projects.
     """
     ids = [run_id.bytes for run_id in run_ids]
     found: dict[bytes, _SparklinePlace] = {}
@@ -41,7 +41,7 @@ def read(
 
 @dataclass(frozen=True, slots=True)
 class _SparklinePlace:
-    """The stream under which a scaler is rolled up, and the first and the last of its steps."""
+    """The stream number under which a scaler's cells are stored, and its first and last step."""
 
     stream: int
     first: int | None
@@ -60,14 +60,14 @@ class _SparklinePlace:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The newest page of all ranks, which is not rolled up."""
+        """The newest page over all ranks, which is not rolled up yet."""
         return (self.stream, (self.last or 0) >> PAGE_BITS)
 
 
 def _pages(
     connection: Connection, table: Table, places: Mapping[bytes, tuple[int, ...]]
 ) -> dict[bytes, list[bytes]]:
-    """By run, its pages at a place: a stream, and a level or a number."""
+    """The pages of each run at its place: a stream, and a level or a page number."""
     of = table.c
     which = tuple_(of.run_id, of.stream, of.level if "level" in of else of.bucket)
     wanted = [(run_id, *place) for run_id, place in places.items()]
@@ -87,7 +87,7 @@ def _cells(place: _SparklinePlace, rolled: Sequence[bytes], newest: Sequence[byt
 def _scalers(
     connection: Connection, ids: list[bytes], projects: Collection[str] | None
 ) -> list[tuple[bytes, int, int | None, int | None]]:
-    """Run, number, first and last step of each scaler, a run's first one first."""
+    """Run, number, first and last step of each scaler, with a run's first scaler first."""
     table = streams.c
     number = func.min(table.stream)
     statement = (

@@ -1,4 +1,4 @@
-"""Updates: the rows of each stream in pages, and those of a scaler over all ranks, each step once."""
+"""Reads updates: the rows of each stream in pages, and those of a scaler over all ranks, each step once."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ampmon_server.store.streams.scalers import Scaler, StreamSource
 
 
 GAPS_MAX = 64
-"""With more holes than this in the lowest rank's rows, the others' are read as a whole."""
+"""If the lowest rank's rows have more gaps than this, the rows of other ranks are read as a whole."""
 
 
 def _page_summary(rows: Rows) -> tuple[Any, ...]:
-    """What SQL can ask of a page."""
+    """The columns of a page that SQL can query."""
     rows = last_of_each_step(rows)
     scale, timed = rows["scale"], rows["duration_ns"][rows["duration_ns"] >= 0]
     known = scale[np.isfinite(scale)]
@@ -63,7 +63,7 @@ def read_rows(
 ) -> Rows:
     """The first ``limit`` rows with ``start`` <= step < ``stop``, each step once. Raises Damaged.
 
-    The lowest rank's row of a step stands for all; where it has none, the next one's that has.
+    The row of the lowest rank that has the step stands for all ranks.
     """
     if limit is None:
         return _read(connection, scaler, start, stop - 1)
@@ -78,7 +78,7 @@ def read_rows(
 
 
 def next_step(connection: Connection, scaler: Scaler, step: int) -> int | None:
-    """The first step from ``step`` on at which there may be a row."""
+    """The first step at or after ``step`` that may have a row."""
     found = [
         PAGES.following(connection, (scaler.run_id, source.number), step)
         for source in scaler.sources
@@ -112,7 +112,7 @@ def _of_source(
 def _with(
     connection: Connection, scaler: Scaler, source: StreamSource, rows: Rows, within: ranges.Range
 ) -> Rows:
-    """``rows`` with those that only this source has."""
+    """Add to ``rows`` those that only this source has."""
     gaps = ranges.gaps(rows["step"].tolist(), *within)
     if len(gaps) > GAPS_MAX:
         gaps = [within]
@@ -123,7 +123,7 @@ def _with(
 
 
 def read_at(connection: Connection, scaler: Scaler, source: StreamSource, steps: Ints) -> Cells:
-    """What one of a scaler's streams has of some ``steps``, as cells of one. Raises Damaged."""
+    """The rows that one of a scaler's streams has at ``steps``, as one cell per row. Raises Damaged."""
     within = ranges.merge((step, step) for step in (steps >> PAGE_BITS).tolist())
     found = [
         _of_source(connection, scaler, source, low << PAGE_BITS, (high + 1 << PAGE_BITS) - 1)
@@ -147,7 +147,7 @@ def _skipped(connection: Connection, scaler: Scaler, first: int, last: int) -> I
 
 
 def _skips(connection: Connection, scaler: Scaler, first: int, last: int) -> dict[int, list[int]]:
-    """By stream, the steps that any of its attempts skipped, in order."""
+    """The steps that any attempt skipped, in order, by stream."""
     table, of = skips.c, streams.c
     statement = (
         select(table.stream, table.step)
@@ -170,9 +170,9 @@ def _skips(connection: Connection, scaler: Scaler, first: int, last: int) -> dic
 def _sampled_elsewhere(
     connection: Connection, scaler: Scaler, first: int, last: int
 ) -> Iterator[Ints]:
-    """The steps that another rank than the lowest sampled, where each may speak for all.
+    """The steps that ranks other than the lowest sampled, if gradients are replicated.
 
-    Where gradients are sharded they count only where all ranks sampled, so one of them suffices.
+    If gradients are sharded, only steps that all ranks sampled count, so reading the lowest rank is enough.
     """
     for source in () if scaler.is_sharded else scaler.sources[1:]:
         if source.sampled and source.meets(first, last):
@@ -181,14 +181,14 @@ def _sampled_elsewhere(
 
 
 def read_cells(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
-    """The updates from step ``first`` to ``last``, both included, as cells of one: what is rolled up, and drawn."""
+    """The updates from step ``first`` to ``last``, both included, as one cell per update, to roll up or draw."""
     return of_rows(
         agreed(connection, scaler, read_rows(connection, scaler, start=first, stop=last + 1))
     )
 
 
 def with_skips(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
-    """Rows of `read_rows` that are skipped where any rank's are."""
+    """Mark rows of `read_rows` as skipped where any rank skipped. Changes and returns ``rows``."""
     if len(scaler.sources) > 1 and len(rows):
         ends = int(rows["step"][0]), int(rows["step"][-1])
         rows["skipped"] |= np.isin(rows["step"], _skipped(connection, scaler, *ends))
@@ -196,7 +196,7 @@ def with_skips(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
 
 
 def agreed(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
-    """Rows of `read_rows` that are skipped and sampled where any rank's are."""
+    """Mark rows of `read_rows` as skipped or sampled where any rank was. Changes and returns ``rows``."""
     if len(scaler.sources) < 2 or not len(rows):
         return rows
     rows = with_skips(connection, scaler, rows)

@@ -1,4 +1,4 @@
-"""The rules, one a file. A rule explains more than those after it: of equal severity its finding comes first."""
+"""The rules, one per file, in order: an earlier rule explains more, so at equal severity its finding comes first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One module whose gradient overflows on the way back, again and again."""
+"""Finds one module whose gradient repeatedly overflows in the backward pass."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ FIX = (
 )
 RECURRING = 3
 MOST = 0.6
-"""Of the skips in which a module was seen."""
+"""Least share of the skips with a known module."""
 
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """As bad as what it explains."""
+    """Yield a notice, which takes the severity of what it explains."""
     began, module = of_origin(scaler, "backward")
     found = [each for each in began if each.module]
     at_it = [each for each in found if each.module == module]

@@ -1,4 +1,4 @@
-"""A range of gradients that fp16 cannot hold at any scale, and bf16 can."""
+"""Finds gradients whose range fp16 cannot hold at any scale, but bf16 can."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FIX = (
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """A notice beside the underflow itself, where no scale cures it."""
+    """Yield a notice beside the underflow's own finding if no scale cures it."""
     seen = underflow(scaler)
     if seen is None or thresholds.subnormal.severity(seen.low) is None:
         return
@@ -62,7 +62,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _words(seen: MeasuredUnderflow, binades: int) -> tuple[str, str]:
-    """What forbids a larger scale: the largest gradient that is seen, or an overflow of what is not."""
+    """Title and explanation. The largest gradient seen, or an overflow of one not seen, rules out a larger scale."""
     share = percent(seen.share)
     if seen.ceiling is None or binades > NORMAL:
         title = f"the gradients span {binades} powers of two, and no scale fits both ends in fp16"
@@ -73,6 +73,6 @@ def _words(seen: MeasuredUnderflow, binades: int) -> tuple[str, str]:
 
 
 def _binades(seen: MeasuredUnderflow) -> int:
-    """From the smallest to the largest magnitude that was seen."""
+    """Powers of two from the smallest to the largest magnitude seen."""
     bins = np.flatnonzero(seen.histogram) + EXPONENT_MIN
     return int(bins[-1] - bins[0]) + 1

@@ -1,4 +1,4 @@
-"""Many updates in a row that were skipped: lowering the scale does not help."""
+"""Finds many skipped updates in a row: lowering the scale does not help them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ FIX = (
 def examine(
     scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
 ) -> Iterator[Finding]:
-    """The longest of the newest updates, of batches with an outlier in the loss if there is one.
+    """Judge the longest streak of the newest updates, preferring those with an outlier in the loss.
 
-    The search for the first scale counts only while it goes on below 1.
+    Calibration counts only while it continues below a scale of 1.
     """
     searching = calibrated_from(scaler)
     found = [

@@ -1,4 +1,4 @@
-"""A run whose process died."""
+"""Finds a run whose process died."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIX = "scaler.load_state_dict(checkpoint['scaler'])  # beside the model's and th
 
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-    """Critical; a notice where somebody interrupted it."""
+    """Yield a critical finding, or a notice if a user interrupted the run."""
     if case.status != "crashed":
         return
     raised = next((str(e.detail.get("type", "")) for e in case.events if e.kind == "exception"), "")

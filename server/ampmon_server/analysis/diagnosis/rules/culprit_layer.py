@@ -1,4 +1,4 @@
-"""One parameter that is the first to overflow, again and again."""
+"""Finds one parameter that is repeatedly the first to overflow."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ FIX = (
 )
 RECURRING = 3
 MOST = 0.6
-"""Of the skips in which not every parameter is a culprit."""
+"""Least share of the skips in which not every parameter is a culprit."""
 
 
 @each_scaler_with_logged
 def examine(
     scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
 ) -> Iterator[Finding]:
-    """As bad as what it explains. Where most often every parameter overflows, the first is no culprit.
+    """Yield a notice, which takes the severity of what it explains.
 
-    Nor is it at a scale that has grown too far: some layer is always the first to overflow there.
+    If every parameter usually overflows, the first is no culprit. Nor is it at a scale that has grown too far, because
+    some layer is always the first to overflow there.
     """
     cells = scaler.recent
     grown = follows_growth(cells, scaler.policy, outlier_skips(cells, logged))

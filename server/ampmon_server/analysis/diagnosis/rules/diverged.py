@@ -1,4 +1,4 @@
-"""A logged loss that had fallen, rose and stays, with what the scale, the skips and the layers did there."""
+"""Finds a logged loss that fell, rose and stays high, with what the scale, skips and layers did there."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ FIX = (
     "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
 )
 NEAR = 16
-"""Updates before the rise that belong to it: skips and growths among them may have caused it."""
+"""Updates before the rise that belong to it, because their skips and growths may have caused it."""
 RAISED = 2.0
-"""A norm or a learning rate that is so many times what it was has risen."""
+"""A norm or a learning rate that is this many times what it was has risen."""
 
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-    """A warning; critical once the loss is as large as at the start, or not finite."""
+    """Yield a warning, or a critical finding once the loss is as large as at the start or not finite."""
     name = training_loss(case.logged)
     if name is None:
         return
@@ -134,7 +134,7 @@ def _scale(scaler: ScalerCase, cells: Cells) -> str:
 
 
 def _norms(scaler: ScalerCase, found: Divergence) -> str:
-    """By how much the gradient had grown, and in which parameter most, as far as samples reach back."""
+    """How much the gradient grew, and in which parameter most, as far as samples reach back."""
     samples = scaler.samples
     total = samples.on_grid.sum_squares + samples.off_grid.sum_squares
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -155,7 +155,7 @@ def _norms(scaler: ScalerCase, found: Divergence) -> str:
 
 
 def _ratio(norm: np.ndarray, step: np.ndarray, found: Divergence) -> float:
-    """The median of what is finite from the rise on over that before; NaN where one is not known."""
+    """The median of finite values from the rise on over that before. NaN if either is unknown."""
     known = np.isfinite(norm) & (norm > 0)
     before, after = norm[known & (step < found.first)], norm[known & (step >= found.first)]
     if not len(before) or not len(after):
@@ -164,14 +164,13 @@ def _ratio(norm: np.ndarray, step: np.ndarray, found: Divergence) -> float:
 
 
 class _Raised(NamedTuple):
-    """A learning rate that had risen when the loss did, what it was before, and a sentence about it."""
+    """A learning rate that rose with the loss: its value ``before``, and a sentence about it."""
 
     before: float
     words: str
 
 
 def _raised_rate(logged: Mapping[str, Cells], found: Divergence) -> _Raised | None:
-    """If a learning rate is logged."""
     name = next(
         (each for each in logged if each.lower().rpartition("/")[2] in ("lr", "learning_rate")),
         None,

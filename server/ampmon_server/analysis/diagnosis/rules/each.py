@@ -1,4 +1,4 @@
-"""Rules that judge each scaler by itself."""
+"""Turns a rule for a single scaler into a rule for a run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ampmon_server.model.thresholds import Thresholds
 def each_scaler_with_logged(
     rule: Callable[[ScalerCase, Mapping[str, Cells], Thresholds], Iterator[Finding]],
 ) -> Callable[[Case, Thresholds], Iterator[Finding]]:
-    """The rule of a scaler and of what was logged as one of a run: of all its scalers that have updates."""
+    """Turn a rule for a scaler and the logged values into one for a run, over all scalers that have updates."""
 
-    @wraps(rule)  # where one fails, its module says which
+    @wraps(rule)  # the module names a rule that fails
     def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
         for place, scaler in enumerate(case.scalers):
             if len(scaler.recent):
@@ -33,7 +33,7 @@ def each_scaler_with_logged(
 def each_scaler(
     rule: Callable[[ScalerCase, Thresholds], Iterator[Finding]],
 ) -> Callable[[Case, Thresholds], Iterator[Finding]]:
-    """The rule of a scaler as one of a run: of all its scalers that have updates."""
+    """Turn a rule for a scaler into one for a run, over all scalers that have updates."""
 
     @wraps(rule)
     def without_logged(
@@ -45,6 +45,6 @@ def each_scaler(
 
 
 def fitted(finding: Finding, policy: ScalePolicy) -> Finding:
-    """The finding with its fix as the script writes it, and what that sets."""
+    """Return the finding with its fix rewritten for the script, and the settings in that fix."""
     fix = in_settings_of(policy, finding.fix)
     return msgspec.structs.replace(finding, fix=fix, setting=settings_in(finding.fix))

@@ -1,4 +1,4 @@
-"""Gradients that fp16 has made zero, separated from zeros that always were by what changes of the scale did to them."""
+"""Finds gradients that fp16 flushed to zero, told apart from structural zeros by how they change with the scale."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXPLANATION = (
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """By the lower bound of the estimate."""
+    """Judge by the lower bound of the estimate, unless growth cures it soon."""
     gone, seen = flushed(scaler), underflow(scaler)
     if gone is None or seen is None or not gone.plausible:
         return

@@ -1,4 +1,4 @@
-"""A job that was resumed without its scaler's state."""
+"""Finds a job that was resumed without its scaler's state."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ FIX = (
     'scaler.load_state_dict(checkpoint["scaler"])  # when you resume'
 )
 AFTER = 100
-"""So many updates after the start are its doing."""
+"""This many updates after the start count as its effect."""
 
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Of the newest such start."""
+    """Judge the newest such start."""
     if not scaler.forgotten:
         return
     newest = max(scaler.forgotten, key=lambda each: each.step)

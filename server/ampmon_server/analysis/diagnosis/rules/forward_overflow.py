@@ -1,4 +1,4 @@
-"""Overflow on the way forward: the loss was not finite before any scale touched it."""
+"""Finds overflow in the forward pass: the loss was not finite before it was scaled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SOME = "a module"
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """A warning; critical where it happens twice soon after one another."""
+    """Yield a warning, or a critical finding if it happens twice within `nan_window` updates."""
     found, module = of_origin(scaler, "forward")
     if not found:
         return
@@ -70,7 +70,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _endless(scaler: ScalerCase, thresholds: Thresholds) -> int | None:
-    """The step since which everything is skipped, if updates were applied before it, and many were skipped since."""
+    """The step since which every update is skipped, if there were others before and many were skipped since."""
     many = thresholds.consecutive_skips.critical or math.inf
     return next(
         (
@@ -83,7 +83,7 @@ def _endless(scaler: ScalerCase, thresholds: Thresholds) -> int | None:
 
 
 def _where(found: Sequence[SkippedUpdate], most: str | None) -> tuple[str, str | None]:
-    """In words, and the module that most of those with a module began in; None where they are scattered."""
+    """A phrase, and the module in which most of those with a module began. None if they are scattered."""
     modules = [each.module for each in found if each.module]
     at_it = modules.count(most) if most else 0
     if 2 * at_it <= len(modules):

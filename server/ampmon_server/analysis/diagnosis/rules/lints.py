@@ -1,4 +1,4 @@
-"""What ampmon saw in the training process itself, in the words it was shown in there."""
+"""Reports lints that ampmon found in the training process, in the words shown there."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ KIND = "lint"
 SETTINGS = frozenset(
     {"clip_before_unscale", "moved_outside_training", "scaler_under_bf16", "scheduler_on_skip"}
 )
-"""The lints whose fix is a setting, where a framework makes the scaler."""
+"""Lints whose fix is a setting if a framework makes the scaler."""
 STOPPING = frozenset({"fused_sgd", "poisoned_state"})
-"""The lints that stop a run. An event may hold any rule, and `should_stop` ends a training."""
+"""The only lints that may stop a run: an event may hold any rule, and `should_stop` ends a training."""
 
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-    """Those of the newest attempt of each rank, each once; what was shown first is the cause of what came after."""
+    """Yield each lint of the ranks' newest attempts once, the oldest first, because it causes those that follow."""
     newest: dict[int, int] = {}
     for event in case.events:
         newest[event.rank] = max(event.attempt, newest.get(event.rank, 0))
@@ -48,7 +48,7 @@ def _in_settings(finding: Finding, case: Case) -> Finding:
 
 
 def _finding(event: Happening) -> Iterator[Finding]:
-    """Nothing where it is not what a lint says: events hold anything."""
+    """Nothing if the event is not a valid lint, because events may hold anything."""
     detail: Mapping[str, Any] = event.detail
     words = {name: detail.get(name, "") for name in ("rule", "title", "explanation", "fix")}
     severity = next((each for each in RANKS if each == detail.get("severity")), None)

@@ -1,4 +1,4 @@
-"""NaN that is no overflow: no scale is small enough for it."""
+"""Finds NaN that is no overflow, so that no scale is small enough for it."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ FP32 = (
 )
 FEW = 3
 CLEAN = 8
-"""So many updates must have gone through since the scale last rose: else it may be the new scale that is too large."""
+"""Updates that must be applied after the scale last rose. Otherwise the new scale may be too large."""
 
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-    """A warning; critical where it happens twice soon after one another, or does not end."""
+    """Yield a warning, or a critical finding if it happens again soon or lasts long."""
     for scaler in case.scalers:
         found = _without_inf(scaler)
         if found:
@@ -90,7 +90,7 @@ def _finding(
 
 
 def _cause(scaler: ScalerCase, found: Sequence[Streak]) -> tuple[str, str, str]:
-    """For what most of them were skipped, why that is, and what to do."""
+    """The reason for most of the skips, its explanation and its fix."""
     inside = [
         each
         for each in skipped_updates(scaler)
@@ -113,10 +113,10 @@ _SEEN = {
 
 
 def _without_inf(scaler: ScalerCase) -> list[Streak]:
-    """The newest streaks in which no scale can be blamed for any skip that was looked into.
+    """The newest streaks in which the scale caused none of the skips that were inspected.
 
-    Of those whose loss is not known, none where others like them, `FEW` or more, outnumber them with inf: an overflow
-    leaves nothing but NaN at times.
+    Those known only by NaN in the gradients do not count if `FEW` or more similar streaks with inf outnumber them,
+    because an overflow sometimes leaves nothing but NaN.
     """
     known = {
         each.step: each for each in skipped_updates(scaler) if each.causes or each.loss == LOST
@@ -143,7 +143,7 @@ def _without_inf(scaler: ScalerCase) -> list[Streak]:
 
 
 def _is_try(cells: Cells, step: int) -> bool:
-    """Whether the scale has risen since the skip before."""
+    """Whether the scale has risen since the last skip."""
     before = int(np.searchsorted(cells["first"], step))
     scale = cells["scale_first"][: before + 1]
     rose = np.flatnonzero(scale[1:] > scale[:-1])
@@ -152,7 +152,7 @@ def _is_try(cells: Cells, step: int) -> bool:
 
 
 def _fitted(cells: Cells, step: int) -> bool:
-    """Whether the scale in force at ``step``, or a larger one, had let updates through before."""
+    """Whether updates were applied before at the scale in force at ``step``, or at a larger one."""
     before = cells[cells["first"] < step]
     scale = cells["scale_first"][: len(before) + 1]
     rose = np.flatnonzero(scale[1:] > scale[:-1])
@@ -163,7 +163,7 @@ def _fitted(cells: Cells, step: int) -> bool:
 
 
 def _logged(case: Case) -> str:
-    """A word on a loss that was logged."""
+    """A sentence on a logged loss that was not finite, if there is one."""
     for name, cells in case.logged.items():
         lost = int((cells["nan"] + cells["inf"] + cells["minus_inf"]).sum())
         if "loss" in name.lower() and lost:

@@ -1,4 +1,4 @@
-"""Ranks whose scale or skips differ at the same step: their weights drift apart."""
+"""Finds ranks whose scale or skips differ at the same step, so that their weights drift apart."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ AVERAGED = (
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Critical at the first step at which they do, of the newest updates of all ranks."""
+    """Yield a critical finding if any of the newest updates differs between ranks."""
     ranks = sorted(scaler.ranks)
     if len(ranks) < 2:
         return
@@ -70,7 +70,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _differ(one: Cells, other: Cells) -> Ints:
-    """The steps of both at which they have another scale or another skip; single updates alone can be compared."""
+    """The common steps at which scale or skip differ. Only cells of a single update can be compared."""
     one, other = (cells[cells["n"] == 1] for cells in (one, other))
     both, at, beside = np.intersect1d(one["first"], other["first"], return_indices=True)
     scales = one["scale_first"][at], other["scale_first"][beside]

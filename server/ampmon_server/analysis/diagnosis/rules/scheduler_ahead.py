@@ -1,4 +1,4 @@
-"""A learning-rate scheduler that goes on where the optimizer did not step."""
+"""Finds a learning-rate scheduler that steps although the optimizer did not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FEW = 5
 
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-    """By the share of all updates; fewer than `FEW` are a notice at most."""
+    """Judge by the share of all updates. Fewer than `FEW` are at most a notice."""
     if not case.scheduled or not case.updates:
         return
     share = case.scheduled / case.updates

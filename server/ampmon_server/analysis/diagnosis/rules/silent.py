@@ -1,4 +1,4 @@
-"""A run of which nothing is heard any more, though nobody said that it ended."""
+"""Finds a run that sends no more records although it did not report its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIX = (
 
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-    """A warning from `silent_s` on, or from `silent_updates` updates where those take longer."""
+    """Yield a warning after `silent_s`, or after the duration of `silent_updates` updates if that is longer."""
     left, quiet = left_s(case, thresholds), _quiet_s(case)
     if left is not None and left <= 0:
         rank, step = _first(case)
@@ -38,7 +38,7 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def left_s(case: Case, thresholds: Thresholds) -> float | None:
-    """For how long a silent run may stay so before that is a warning; None of another."""
+    """Return the seconds until a silent run becomes a warning. None if the run is not silent."""
     if case.status != "silent" or case.last_time is None:
         return None
     long = max(thresholds.silent_s, thresholds.silent_updates * case.update_us / 1e6)
@@ -50,7 +50,7 @@ def _quiet_s(case: Case) -> float:
 
 
 def _first(case: Case) -> tuple[int | None, int]:
-    """The rank that stopped first, and after which step; None where all stopped at the same, or there is one."""
+    """The rank that stopped first, and its last step. None if all stopped at the same step, or there is one rank."""
     stopped = []
     for scaler in case.scalers:
         lasts = [

@@ -1,4 +1,4 @@
-"""Skipped updates spread over a run: their share of the newest updates, without calibration."""
+"""Finds skipped updates spread over a run, by their share of the newest updates, without calibration."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ LOOK = (
     "scaler = ampmon.GradScaler(model=model, monitor=ampmon.Config(activations=1))"
 )
 SEARCH = 4
-"""A gradient may grow sixteenfold while training begins: so few skips, each at a new lowest scale, go on searching."""
+"""At most this many skips, each at a new lowest scale, continue the search: early gradients may grow sixteenfold."""
 LEAST = 3
-"""Fewer skips than this say nothing of the rate of a window that is not full."""
+"""Fewer skips than this say nothing about the rate of a window that is not full."""
 GROWTH_INTERVAL = 2000
-"""Torch's own, whose tries alone are no finding."""
+"""Torch's default, whose tries alone are no finding."""
 NEVER = 10**9
 NEWEST = 5
 RAISED = 2.0
-"""A gradient norm around skips that is so many times the median is not that of a calm training."""
+"""A gradient norm around skips of this many times the median means that the training is not calm."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Skips:
-    """The skips of a scaler's ``window``: those soon after a growth, and those at a ``steady`` scale."""
+    """The skips in a scaler's ``window``: those caused by a growth (``grown``), and those at a ``steady`` scale."""
 
     scaler: ScalerCase
     window: Cells
@@ -93,11 +93,11 @@ class _Skips:
         return cls(scaler, window, window[skipped & grown], window[skipped & ~grown], thresholds)
 
     def severity(self, skips: Cells) -> Severity | None:
-        """How bad some of the skips would be alone."""
+        """The severity of some of the skips, if they were alone."""
         return severity_of(skips, self.window, self.thresholds)
 
     def is_search(self, logged: Mapping[str, Cells]) -> bool:
-        """Whether a scale that fits is still searched for: a few skips that have nothing else in common."""
+        """Whether the scaler still searches for a scale that fits: a few skips that have nothing else in common."""
         scales = self.scaler.recent["scale_first"][self.scaler.recent["skipped"] > 0]
         is_falling = bool(len(self.steady)) and bool((scales[1:] < scales[:-1]).all())
         if not is_falling or _count(self.window) > SEARCH:
@@ -107,7 +107,7 @@ class _Skips:
 
 
 def severity_of(skips: Cells, window: Cells, thresholds: Thresholds) -> Severity | None:
-    """How bad these skips of a window would be alone. Of one that is not full, what the share is at least."""
+    """Return the severity of these skips of a window. A partial window counts with the low end of their share."""
     skipped, updates = _count(skips), _updates(window)
     full = updates >= thresholds.skip_window
     if skipped < LEAST - full:
@@ -125,7 +125,7 @@ def _updates(window: Cells) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """Of which kind the skips are, in a part of the title, and the rest of the finding."""
+    """The kind of the skips as a part of the title, ``where``, and the rest of the finding."""
 
     where: str
     why: str
@@ -137,7 +137,7 @@ class _Told:
 def examine(
     scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
 ) -> Iterator[Finding]:
-    """As bad as all skips; the fix is of those that would be a finding alone."""
+    """The severity is that of all skips. The fix is for those that would be a finding alone."""
     skips = _Skips.of(scaler, logged, thresholds)
     severity = skips.severity(skips.window)
     if severity is not None:
@@ -198,7 +198,7 @@ def _at_steady_scale(skips: _Skips, logged: Mapping[str, Cells]) -> _Told:
 
 
 def _with_one_scaler(fix: str, change: str) -> str:
-    """Both codes; where both make a scaler, it is made once."""
+    """Both pieces of code. If both make a scaler, it is made once."""
     begins = "scaler = ampmon.GradScaler("
     if begins not in fix:
         return f"{fix}\n{change}"
@@ -231,7 +231,7 @@ def _words(common: Common) -> Iterator[str]:
 
 
 def _fix(common: Common) -> str:
-    """What cures: a limit on the loss that is too large, or a smaller scale; else the way to the cause."""
+    """The cure: a limit on outlier losses, or a smaller scale. If neither applies, code that helps find the cause."""
     loss = common.loss
     if loss is not None and common.is_loss_heavy:
         return LIMIT.format(most=HEAVY_LOSS)
@@ -241,7 +241,7 @@ def _fix(common: Common) -> str:
 
 
 def at_least(skipped: int, updates: int, window: int) -> float:
-    """The share of skipped updates; of less than a window of them, the low end of its 95 % interval."""
+    """Return the share of skipped updates. For less than a full window it is the low end of its 95 % interval."""
     share = skipped / updates
     if updates >= window:
         return share

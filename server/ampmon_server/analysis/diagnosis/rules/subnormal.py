@@ -1,4 +1,4 @@
-"""Gradients so small that fp16 keeps only some of the bits of their significand."""
+"""Finds gradients so small that fp16 keeps only some bits of their significand."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ NO_ROOM = (
     f"# A larger scale would overflow: fp16 is too narrow for this model. bf16 is not:\n{bf16.FIX}"
 )
 SPARE = 2
-"""So many bits are left between the largest gradient that was sampled and the largest fp16 number."""
+"""Bits that stay free between the largest sampled gradient and the largest fp16 number."""
 FLOOR = 6e-4
 """The relative error of a gradient in fp16 whose elements are all normal."""
 
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Of all parameters on fp16's grid together, by the least share that the samples allow, unless it climbs."""
+    """Judge all parameters on fp16's grid by the low end of their subnormal share, unless growth cures it soon."""
     seen = underflow(scaler)
     severity = thresholds.subnormal.severity(seen.low) if seen else None
     if seen is None or severity is None or is_climbing(scaler, seen, thresholds):
@@ -68,7 +68,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def cost(seen: MeasuredUnderflow) -> str:
-    """What the underflow does to the gradient, in a sentence."""
+    """Return a sentence on what the underflow does to the gradient."""
     low, high = seen.error
     if high < FLOOR:
         return HARMLESS
@@ -76,7 +76,10 @@ def cost(seen: MeasuredUnderflow) -> str:
 
 
 def fix(seen: MeasuredUnderflow, thresholds: Thresholds, most: float = INIT_SCALE) -> str:
-    """A scale that cures it, where there is one; up to ``most``, since what was flushed may need a larger one."""
+    """Return code for a scale that cures the underflow, or for bf16 if no scale fits.
+
+    The scale goes beyond the cure up to ``most`` if there is room, because flushed elements may need a larger one.
+    """
     bits = bits_to_cure(seen, thresholds)
     if bits is None:
         return NO_ROOM

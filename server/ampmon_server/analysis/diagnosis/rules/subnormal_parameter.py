@@ -1,4 +1,4 @@
-"""Single parameters whose gradients are too small for fp16, while those of all others are not."""
+"""Finds single parameters whose gradients are too small for fp16, while those of all others are not."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ FIX = (
     "# or give its output a larger factor, and its weights a smaller one"
 )
 NEWEST = 8
-"""So many cells of samples are taken together."""
+"""Number of newest cells of samples that are combined."""
 LEAST = 256
-"""Of fewer elements looked at nothing is said."""
+"""Parameters with fewer elements looked at are not judged."""
 NAMED = 8
 
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """A warning, where the rest of the model is without one.
+    """Yield a warning if the rest of the model has none.
 
-    Biases are left out: those before a normalisation have a gradient of 0 by nature, of which rounding leaves noise.
+    Biases are left out: before a normalization their true gradient is 0, and rounding leaves only noise.
     """
     level = thresholds.subnormal_of_parameter
     cells = scaler.parameters.cells[-NEWEST:]
@@ -86,7 +86,7 @@ def _finding(
 
 
 def _around(names: list[str]) -> str:
-    """The module that has them all. Where only the model has, the layer of the first."""
+    """The innermost module that holds all of them, or the layer of the first if only the whole model does."""
     paths = [name.split(".")[:-1] for name in names]
     alike = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
     shared = [parts[0] for parts in alike]
@@ -94,18 +94,18 @@ def _around(names: list[str]) -> str:
 
 
 def _sum(values: Ints) -> Ints:
-    """Over the samples, [parameters]."""
+    """The sum over the samples, [parameters]."""
     return np.asarray(values.reshape(len(values), -1).sum(0), np.int64)
 
 
 def _elements(parameters: ParameterCase, looked: Ints) -> Ints:
-    """How many those looked at stand for, as in the fate of the gradient, [parameters]."""
+    """How many elements those looked at stand for, as in the charts, [parameters]."""
     samples = int(parameters.cells[-NEWEST:]["n"].sum())
     return sampling_error.elements_of(looked, parameters.numel, parameters.sample, samples)
 
 
 def _at_least(share: Floats, looked: Ints, all_of: Ints) -> Floats:
-    """The low end of each share's 95 % interval; elements that lie side by side are taken for alike."""
+    """The low end of each share's 95 % interval, which assumes that neighbouring elements are alike."""
     grain = np.where(looked < all_of, RUN / np.maximum(looked, 1), 0.0)
     low, _ = sampling_error.interval(share, share * (1 - share) * grain, grain)
     return low

@@ -1,4 +1,4 @@
-"""Records that never came: what the charts and these findings cannot know."""
+"""Finds missing records, which the charts and other findings do not cover."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RIVALS_FIX = "unset AMPMON_RUN_ID  # or give each job one of its own"
 
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-    """A warning from the first one on; also where processes write over one another."""
+    """Yield a warning from the first missing record on, or if several processes write as the same rank."""
     troubles = {
         "lost": plural(case.lost, "record was lost", "records were lost"),
         "dropped": plural(case.dropped, "record was dropped", "records were dropped"),

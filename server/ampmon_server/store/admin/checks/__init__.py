@@ -1,1 +1,1 @@
-"""What `ampmon db verify` holds a database to, by subject: each check reads, and yields what is not as it must be."""
+"""The checks of `ampmon db verify`, one module per subject. Each check reads data and yields defects."""

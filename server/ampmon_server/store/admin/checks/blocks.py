@@ -1,4 +1,4 @@
-"""Holds blocks of samples to their checksums, to the steps in their keys, and to one another."""
+"""Checks blocks of samples against their checksums, the steps in their keys, and one another."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ampmon_server.store.streams.streams import unpack_modules, unpack_parameter
 
 
 _AT_ONCE = 64
-"""Blocks read by one statement: one may hold some megabytes."""
+"""Blocks read by one statement. A block may hold several megabytes."""
 
 
 def check(connection: Connection, run_id: bytes, where: str) -> Iterator[Defect]:
-    """That every block is what was packed, lies where its key says, and overlaps no other of its attempt."""
+    """Yield blocks that cannot be read, hold other steps than their key, or overlap another of their attempt."""
     sampled: dict[Table, dict[tuple[int, int], list[Ints]]] = {}
     for table, steps_of in _STEPS.items():
         found = sampled.setdefault(table, {})
@@ -77,7 +77,10 @@ _STEPS: dict[Table, Callable[[bytes], Ints]] = {
 def _paired(
     sampled: dict[Table, dict[tuple[int, int], list[Ints]]], where: str
 ) -> Iterator[Defect]:
-    """Each sample's parameters stand beside their sum; blocks of either that are pruned may begin elsewhere."""
+    """Yield attempts with samples in only one of the two tables: per parameter, and summed over parameters.
+
+    Steps before the later start of the two are ignored, because pruning may cut the tables at different blocks.
+    """
     blocks, sums = sampled[gradient_blocks], sampled[gradient_totals]
     for stream, attempt in sorted(blocks.keys() | sums.keys()):
         one, other = (

@@ -1,4 +1,4 @@
-"""Holds cells to the rows and the cells below them, level upon level, whatever they are cells of."""
+"""Checks cells of any kind against the rows and cells that they aggregate, level by level."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ampmon_server.store.pages.windows import WindowedSeries
 
 
 _CHUNK = 4
-"""The rows under one cell of this level are in memory at a time."""
+"""The rows under one cell of this level are in memory at once."""
 _ROUNDING = 1e-9
-"""Sums of floating point numbers may differ by so much of themselves with the order in which they were added."""
+"""Relative tolerance of floating-point sums, which depend on the order of addition."""
 
 Pages = dict[int, Cells | None]
-"""Cells by the number of the cell above them; None for a page that cannot be read."""
+"""The cells of each page, by the number of the cell above them. None for a page that cannot be read."""
 
 
 class _Fault(NamedTuple):
-    """What is wrong with a page, its level and its steps; how many rows it counts, and how many there are."""
+    """A defect of one page: its kind, level and steps, the rows that its cells count, and the rows found below."""
 
     kind: str
     level: int
@@ -43,9 +43,9 @@ class _Fault(NamedTuple):
 
 @dataclass(slots=True)
 class PageComparison:
-    """The pages of a series, of this ``name``, against what they are made of; then `findings`.
+    """Compares the pages of a series, called ``name``, with the data below them. Call `run`, then `findings`.
 
-    ``mending``: a page that is not what it must be is replaced, unless that would lose what no row has any more.
+    With ``mending``, replace a wrong page, unless that would lose data whose rows are pruned.
     """
 
     name: str
@@ -55,7 +55,7 @@ class PageComparison:
     _faults: list[_Fault] = field(default_factory=list)
 
     def run(self) -> None:
-        """Compare all of them. What lies under a cell of level 4 is in memory at a time."""
+        """Compare all pages. Memory holds the data under one cell of level 4 at a time."""
         tops = [self._chunk(number) for number in self._chunks()]
         cells = joined([np.zeros(0, self.series.pyramid.dtype), *tops])
         if self._lost:
@@ -65,7 +65,7 @@ class PageComparison:
             cells = self.series.pyramid.roll(cells, level + 1)
 
     def findings(self, where: str) -> Iterator[Defect]:
-        """What was found wrong, a finding for each level and kind."""
+        """Yield one defect for each level and kind of fault."""
         for (kind, level), alike in groupby(sorted(self._faults), attrgetter("kind", "level")):
             _, _, firsts, lasts, held, found = zip(*alike, strict=True)
             place = f"{where}, {self.name}, steps {firsts[0]} to {max(lasts)}"
@@ -81,7 +81,7 @@ class PageComparison:
                 yield Defect(place, what, REPAIR)
 
     def _chunks(self) -> list[int]:
-        """The cells of level 4 under which there is anything."""
+        """The numbers of the level-4 cells that have pages or rows below them, in order."""
         found = set(self._pages(_CHUNK - 1, contents=False))
         step = self.series.following(0)
         while step is not None and step < self.series.edge:
@@ -90,7 +90,10 @@ class PageComparison:
         return sorted(found)
 
     def _chunk(self, number: int) -> Cells:
-        """Compare what lies under a cell of level 4, and give that cell as it must be."""
+        """Compare the pages under a cell of level 4, and return that cell recomputed.
+
+        Return no cells if a page whose rows are pruned cannot be read.
+        """
         series, pyramid = self.series, self.series.pyramid
         low, high = levels.steps_of((number, number), _CHUNK)
         held = {
@@ -113,13 +116,13 @@ class PageComparison:
         return cells
 
     def _pruned(self, pages: Pages) -> Cells:
-        """The cells whose rows are gone: they have nothing to be held to."""
+        """The cells whose rows are pruned, which nothing can check."""
         empty = np.zeros(0, self.series.pyramid.dtype)
         cells = joined([empty, *(page for page in pages.values() if page is not None)])
         return cells[cells["first"] < self.series.whole_from]
 
     def _loses(self, pages: Pages) -> bool:
-        """Note pages that cannot be read and have no rows any more: nothing above them can be held to anything."""
+        """Record unreadable pages whose rows are pruned. If there are any, cells above them cannot be checked."""
         lowest, whole_from = self.series.pyramid.lowest, self.series.whole_from
         unread = [levels.steps_of((at, at), lowest + 1) for at in pages if pages[at] is None]
         lost = [_Fault("lost", lowest, *steps) for steps in unread if steps[0] < whole_from]
@@ -171,7 +174,7 @@ class PageComparison:
 
 
 def same(one: Cells, other: Cells) -> bool:
-    """Whether cells are the same, but for how sums were rounded."""
+    """Whether cells are equal, apart from the rounding of sums."""
     if one.tobytes() == other.tobytes():
         return True
     return len(one) == len(other) and all(

@@ -1,4 +1,4 @@
-"""What all checks share: what one has found, and how it reads rows, which may be more than memory holds."""
+"""Shared by all checks: the defect that a check reports, and reading more rows than fit in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESTORE = "nothing here can make it anew: restore a copy of the database"
 
 
 class Defect(NamedTuple):
-    """One thing that is not as it must be; as text it is one line."""
+    """A defect in the database: where, what, and the remedy. Its text is one line."""
 
     where: str
     what: str
@@ -26,7 +26,7 @@ class Defect(NamedTuple):
 def in_order(
     connection: Connection, table: Table, run_id: bytes, at_once: int
 ) -> Iterator[Row[Any]]:
-    """The rows of a run in order of the table's key."""
+    """Yield the rows of a run in order of the table's primary key, reading ``at_once`` rows with each statement."""
     _, *key = table.primary_key
     statement = select(table).where(table.c.run_id == run_id).order_by(*key).limit(at_once)
     following = statement

@@ -1,4 +1,4 @@
-"""What is rolled up of a run: the series of each kind, as they are held to their rows."""
+"""Lists the aggregated series of a run by kind, so that they can be checked against their rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ampmon_server.store.updates.scalars import LoggedSeries
 
 
 class Kind(NamedTuple):
-    """One kind of series that is rolled up in one table."""
+    """One kind of series that is aggregated in one table."""
 
     table: Table
-    """Its pages."""
+    """The table that holds its pages."""
     series: Callable[[Connection, bytes], Iterator[tuple[str, WindowedSeries]]]
-    """The series of a run, each with what it is called."""
+    """Yields each series of a run with its name."""
 
 
 def _updates(connection: Connection, run_id: bytes) -> Iterator[tuple[str, WindowedSeries]]:
@@ -63,7 +63,7 @@ def _scalars(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Windo
         )
     }
     for stream, name in sorted(named):
-        if stream in rows_from:  # else that is a finding of its own
+        if stream in rows_from:  # `strays` reports the others
             of = LoggedSeries(run_id, stream, rows_from[stream])
             yield f"scalar {name!r} of stream {stream}", scalars.series(connection, of, name)
 
@@ -74,4 +74,4 @@ KINDS = (
     Kind(parameter_pages, _parameters),
     Kind(scalars.SCALARS.table, _scalars),
 )
-"""Every kind there is: what is verified, and what has to be sound before the rows below it are pruned."""
+"""All kinds. They are verified, and must be sound before the rows below them are pruned."""

@@ -1,6 +1,6 @@
-"""Holds pages of rows to their checksums and the steps in their keys, and what stands beside them to their rows.
+"""Checks pages of rows against their checksums and keys, and their summary columns against their rows.
 
-Each is read once: what other checks are to know of its rows is noted.
+Each page is read once: `HeldPages` records what other checks need of its rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Place = tuple[int, int]
 
 
 class UpdateSpan(NamedTuple):
-    """How many updates, and the steps of the first and the last."""
+    """The number of updates, and the steps of the first and the last."""
 
     updates: int
     first: int
@@ -32,7 +32,7 @@ class UpdateSpan(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Of a stream: its distinct steps, its samples, the first and the last step."""
+    """Counts of a stream: its distinct steps, its samples, and its first and last step."""
 
     updates: int = 0
     sampled: int = 0
@@ -42,17 +42,17 @@ class Counted(NamedTuple):
 
 @dataclass(slots=True)
 class HeldPages:
-    """What the pages of a run hold; of the streams in ``damaged`` not all is known."""
+    """What the pages of a run hold. The numbers of streams in ``damaged`` are incomplete."""
 
     spans: dict[Place, UpdateSpan] = field(default_factory=dict)
     counted: dict[int, Counted] = field(default_factory=dict)
     damaged: set[int] = field(default_factory=set)
     findings: list[Defect] = field(default_factory=list)
     _logged: dict[tuple[int, int, int], npt.NDArray[np.bool_]] = field(default_factory=dict)
-    """By stream, attempt and number of page, the steps at which anything was logged."""
+    """By stream, attempt and page number: for each step of the page, whether anything was logged."""
 
     def logged(self) -> dict[Place, int]:
-        """The steps at which anything was logged."""
+        """The number of steps at which anything was logged."""
         found: dict[Place, int] = {}
         for (stream, attempt, _), steps in self._logged.items():
             found[stream, attempt] = found.get((stream, attempt), 0) + int(steps.sum())
@@ -82,7 +82,7 @@ def _by_attempt(rows: Rows) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
 
 
 def read(connection: Connection, run_id: bytes, where: str, *, mending: bool = False) -> HeldPages:
-    """Read every page; ``mending``, what stands beside one is made anew where it is wrong."""
+    """Read every page of a run. With ``mending``, also correct wrong summary columns."""
     held = HeldPages()
     for paged, note in (
         (updates.PAGES, held.note_updates),
@@ -114,7 +114,7 @@ def _place(paged: PagedSeries, row: Row[Any], where: str) -> str:
 
 
 def _expected(paged: PagedSeries, rows: Rows) -> dict[str, Any]:
-    """What is to stand beside a page."""
+    """The summary columns that a page should have."""
     key = {*paged.table.primary_key.c.keys(), "data"}
     names = [name for name in paged.table.c.keys() if name not in key]  # noqa: SIM118
     return dict(zip(names, paged.summarize(rows), strict=True))

@@ -1,4 +1,4 @@
-"""Holds the ledger to the rows it speaks of, and what is counted of a run to what is counted of its parts."""
+"""Checks the ledger against the rows that it lists, and the totals of a run against its parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ampmon_server.store.updates import resumes, rollups
 
 
 def ledger_of(connection: Connection, run_id: bytes) -> dict[Place, list[Range]]:
-    """The ledger of a run: the ranges of seq that are held, in order."""
+    """Return the ledger of a run: the stored ranges of seq of each stream and attempt, in order."""
     table = ledger.c
     found = defaultdict(list)
     for stream, attempt, first, last in connection.execute(
@@ -35,7 +35,7 @@ def ledger_of(connection: Connection, run_id: bytes) -> dict[Place, list[Range]]
 def contiguity(
     connection: Connection, run_id: bytes, rows: HeldPages, where: str
 ) -> Iterator[Defect]:
-    """That each range of the ledger stands apart, and has the rows that it says."""
+    """Yield ledger ranges that touch or overlap, and ranges that disagree with the stored rows."""
     held = ledger_of(connection, run_id)
     for (stream, attempt), found in held.items():
         if found != ranges.merge(found) or any(last < first for first, last in found):
@@ -73,7 +73,10 @@ def _rows(
     unknown: Collection[int],
     where: str,
 ) -> Iterator[Defect]:
-    """A record of scalars may be several rows or none, so where there are such only an excess shows."""
+    """Yield places whose ledger and rows differ in number.
+
+    A scalars record may be several rows or none. So where values were logged, only too many rows are a defect.
+    """
     of_events, of_scalars = _of_events(connection, run_id), pages.logged()
     for place in sorted(held.keys() | pages.spans.keys()):
         recorded = ranges.size(held.get(place, []))
@@ -95,7 +98,10 @@ def _steps(
     unknown: Collection[int],
     where: str,
 ) -> Iterator[Defect]:
-    """That the ledger says of which step the first and the last update is, of streams whose rows are all held."""
+    """Yield places where the ledger has other first and last steps than the updates.
+
+    Checks only streams whose rows are all stored.
+    """
     table = ledger.c
     stated = {
         (stream, attempt): (first, last)
@@ -118,7 +124,7 @@ def _steps(
 
 
 def _of_events(connection: Connection, run_id: bytes) -> dict[Place, int]:
-    """Events by stream and attempt, but for the server's own."""
+    """The number of events by stream and attempt, without the server's own events."""
     of = events.c
     recorded = select(of.stream, of.attempt, func.count()).where(
         of.run_id == run_id, of.kind != resumes.KIND
@@ -134,7 +140,7 @@ def _pruned(connection: Connection, run_id: bytes) -> set[int]:
 
 
 def totals(connection: Connection, run: Row[Any], rows: HeldPages, where: str) -> Iterator[Defect]:
-    """That what the run's row counts is what its ledger and its cells count, and its streams what their rows do."""
+    """Yield totals of a run that differ from its ledger and cells, and of its streams that differ from their rows."""
     for name, (held, expected) in expected_totals(connection, run).items():
         if held != expected:
             what = f"says {held} {name} where its parts have {expected}"
@@ -147,7 +153,10 @@ def totals(connection: Connection, run: Row[Any], rows: HeldPages, where: str) -
 
 
 def expected_totals(connection: Connection, run: Row[Any]) -> dict[str, tuple[int, int]]:
-    """By column of `runs`, what it holds and what it should."""
+    """Return the stored and the correct value of each column of `runs` that counts something.
+
+    Leaves out the totals of updates if their cells are damaged.
+    """
     held = ledger_of(connection, run.run_id).values()
     found = {
         "records": (run.records, sum(map(ranges.size, held))),
@@ -159,7 +168,7 @@ def expected_totals(connection: Connection, run: Row[Any]) -> dict[str, tuple[in
             if scaler.sources:
                 counts = counts.plus(rollups.totals(connection, scaler))
     except Damaged:
-        return found  # which is a finding of its own
+        return found  # the check of the cells reports it
     for name, count in counts._asdict().items():
         found[name] = (getattr(run, name), count)
     return found
@@ -168,7 +177,10 @@ def expected_totals(connection: Connection, run: Row[Any]) -> dict[str, tuple[in
 def stream_counts(
     connection: Connection, run_id: bytes, rows: HeldPages
 ) -> Iterator[tuple[int, Counted, Counted]]:
-    """Stream, what it says and what its rows say, for those whose rows are all held and can be read."""
+    """Yield each stream with its stored counts and those of its rows.
+
+    Leaves out streams whose rows are pruned or cannot be read.
+    """
     table = streams.c
     rows_of_streams = connection.execute(
         select(table.stream, table.updates, table.sampled, table.first_step, table.last_step)
@@ -181,7 +193,7 @@ def stream_counts(
 
 
 def mend(connection: Connection, run: Row[Any], rows: HeldPages) -> None:
-    """Count a run and its streams anew, from the ledger, the cells and the rows."""
+    """Recount a run and its streams from the ledger, the cells and the rows."""
     right = {name: count for name, (_, count) in expected_totals(connection, run).items()}
     connection.execute(runs.update().where(runs.c.run_id == run.run_id).values(right))
     for stream, stated, counted in stream_counts(connection, run.run_id, rows):

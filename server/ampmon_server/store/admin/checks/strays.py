@@ -1,4 +1,4 @@
-"""Finds rows that belong to nothing: of no run, of a run that is deleted, of no stream."""
+"""Finds stray rows: rows without a run, of a deleted run, or without a stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_STREAMS = [table for table in _DATA if "stream" in table.c and table is not 
 
 
 def integrity(connection: Connection) -> Iterator[Defect]:
-    """What the engine itself finds wrong: SQLite's own check of every page; PostgreSQL keeps checksums of its own."""
+    """Yield defects that SQLite's own integrity check finds. PostgreSQL keeps checksums itself, so it yields none."""
     if connection.dialect.name == "sqlite":
         for (line,) in connection.execute(text("PRAGMA integrity_check(20)")):
             if line != "ok":
@@ -29,7 +29,7 @@ def integrity(connection: Connection) -> Iterator[Defect]:
 
 
 def of_no_run(connection: Connection) -> Iterator[Defect]:
-    """Rows whose run is not there, or is deleted."""
+    """Yield rows whose run does not exist or is deleted."""
     everyone = select(runs.c.run_id, runs.c.deleted)
     known: dict[bytes, int] = dict(connection.execute(everyone).all())
     for table in _DATA:
@@ -43,8 +43,8 @@ def of_no_run(connection: Connection) -> Iterator[Defect]:
 
 
 def _run_ids(connection: Connection, column: Column[Any]) -> Iterator[bytes]:
-    """Each run's id once, in order: from one to the next in the key, however many rows each has."""
-    # Not min(): PostgreSQL has none of bytes before 18.
+    """Each run id once, in order. Jumps from id to id in the index, so the number of rows does not matter."""
+    # Not min(): PostgreSQL before 18 has no min() for bytea.
     first = select(column).order_by(column).limit(1)
     found = connection.scalar(first)
     while found is not None:
@@ -57,7 +57,7 @@ def _named(run_id: bytes) -> str:
 
 
 def of_no_stream(connection: Connection, run_id: bytes, where: str) -> Iterator[Defect]:
-    """Rows of a run whose stream is not there, and pages under a stream that has none."""
+    """Yield rows of a run whose stream does not exist, and pages of a stream that should have none."""
     for table, known in _streams(connection, run_id):
         of = select(table.c.stream, func.count()).where(table.c.run_id == run_id)
         for stream, rows in connection.execute(of.group_by(table.c.stream)):
@@ -68,14 +68,14 @@ def of_no_stream(connection: Connection, run_id: bytes, where: str) -> Iterator[
 
 
 def _streams(connection: Connection, run_id: bytes) -> Iterator[tuple[Table, set[int]]]:
-    """Each table that has streams, and those that may be in it."""
+    """Each table with a stream column, and the streams that may occur in it."""
     known = set(connection.scalars(select(streams.c.stream).where(streams.c.run_id == run_id)))
     rolled = {kind.table: kind for kind in KINDS}
     for table in _OF_STREAMS:
         kind = rolled.get(table)
         try:
             yield table, known if kind is None else _rolled(kind, connection, run_id)
-        except Damaged:  # which is a finding of its own
+        except Damaged:  # the check of the cells reports it
             yield table, known
 
 
@@ -84,7 +84,7 @@ def _rolled(kind: Kind, connection: Connection, run_id: bytes) -> set[int]:
 
 
 def sweep(connection: Connection, run_id: bytes) -> None:
-    """Delete the pages of a run that belong to no stream; never what was recorded."""
+    """Delete the aggregate pages of a run that belong to no stream. Never deletes recorded data."""
     for table, known in _streams(connection, run_id):
         if table in _ROLLED:
             stray = (table.c.run_id == run_id) & table.c.stream.not_in(known)
@@ -92,7 +92,7 @@ def sweep(connection: Connection, run_id: bytes) -> None:
 
 
 def sweep_runs(connection: Connection) -> None:
-    """Delete what is held of deleted runs, and pages of no run."""
+    """Delete the data of deleted runs, and aggregate pages that belong to no run."""
     for table in _DATA:
         living = select(runs.c.run_id)
         if table not in _ROLLED:

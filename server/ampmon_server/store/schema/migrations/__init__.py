@@ -1,4 +1,4 @@
-"""The schema's history and the way to its newest state; `tables` is the present."""
+"""Finds the schema version of a database and upgrades it to the newest, which `schema.tables` declares."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ __all__ = [
 ]
 
 VERSION_TABLE = "alembic_version"
-"""Where a database keeps the revision that it has."""
+"""The table in which a database stores its revision."""
 
 VERSIONS = (Path(__file__).parent / "versions",)
-"""The folders in which revisions are."""
+"""The folders that contain the revisions."""
 
 Age = Literal["empty", "older", "current", "newer", "foreign", "unversioned"]
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """How a database stands to this version. ``revision`` is what it says of itself; None where it says nothing.
+    """How a database's schema compares with this version. ``revision`` is what the database states; None if nothing.
 
-    empty: none of our tables is there; foreign: another program keeps its revision there; unversioned: there are
-    tables of ours, or several revisions, and so nothing is known of how it came to be.
+    empty: it has none of our tables. foreign: another program stores its revision there. unversioned: it has our tables
+    without a revision, or several revisions, so its history is unknown.
     """
 
     age: Age
@@ -53,7 +53,7 @@ class Schema:
 
 
 def schema(connection: Connection) -> Schema:
-    """How old the schema is. Reads only."""
+    """Determine the age of a database's schema. Reads only."""
     heads = MigrationContext.configure(connection).get_current_heads()
     if len(heads) > 1:
         return Schema("unversioned", ", ".join(heads))
@@ -65,7 +65,7 @@ def schema(connection: Connection) -> Schema:
 
 
 def noted(revision: str) -> Schema:
-    """How old a schema is of which this is noted."""
+    """Determine the age of a schema from the revision that its database states."""
     scripts = _scripts(VERSIONS)
     if revision == scripts.get_current_head():
         return Schema("current", revision)
@@ -80,14 +80,14 @@ def _scripts(_: tuple[Path, ...]) -> ScriptDirectory:
 
 
 def upgrade(connection: Connection) -> None:
-    """Bring an empty or older schema to the newest, in the connection's transaction: all of it, or nothing."""
+    """Upgrade an empty or older schema to the newest, in the connection's transaction: all or nothing."""
     command.upgrade(config(connection), "head")
 
 
 def config(connection: Connection | None = None) -> Config:
-    """Alembic's configuration, to run its commands on a connection."""
+    """Return an Alembic configuration that runs commands on a connection."""
     made = Config()
-    # A per cent sign in a path would be taken for interpolation.
+    # Escape percent signs, which would be read as interpolation.
     made.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     made.set_main_option(
         "version_locations", os.pathsep.join(map(str, VERSIONS)).replace("%", "%%")

@@ -1,4 +1,4 @@
-"""Compares the schema that a database has with the one it should have. Reads only, and knows no engine by name."""
+"""Compares the schema of a database with the expected one. Reads only, and does not depend on the engine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ampmon_server.store.schema.tables import metadata
 
 
 Part: TypeAlias = Mapping[str, tuple[Any, ...]]
-"""What a table has of one sort, by name, each as what must be the same."""
+"""The columns or indexes of a table by name, each with the properties that must match."""
 
 
 def differences(connection: Connection) -> list[str]:
-    """What our tables lack, or have otherwise, in words; empty for a sound schema.
+    """Describe what our tables lack and what differs; empty for a sound schema.
 
-    Tables and indexes beside ours are left alone: an administrator may have made them.
+    Other tables and indexes are ignored, because an administrator may have made them.
     """
     inspector = inspect(connection)
     columns = inspector.get_multi_columns()
@@ -96,7 +96,7 @@ def _wanted_foreign(table: Table) -> list[tuple[Any, ...]]:
 
 
 def command_for(connection: Connection, difference: str) -> str | None:
-    """The statement that makes good a missing index; None for any other difference."""
+    """The statement that creates a missing index; None for any other difference."""
     for table in metadata.sorted_tables:
         for index in table.indexes:
             if difference == _missing("index", str(index.name), table):

@@ -1,4 +1,4 @@
-"""What Alembic runs for each upgrade: the connection comes from `migrations.upgrade`, nothing from a file."""
+"""The script that Alembic runs for each upgrade. The connection comes from `migrations.upgrade`, not from a file."""
 
 from __future__ import annotations
 

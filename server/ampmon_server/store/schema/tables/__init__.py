@@ -1,8 +1,8 @@
-"""The tables: data of a run is keyed by `run_id` first, so that one schema serves one file and a cluster alike.
+"""Declares the tables. Data of a run is keyed by `run_id` first, so one schema serves both a single file and a cluster.
 
-Knows no statement and no engine. Times are microseconds since the epoch. A number that may be NaN or infinite is null
-where it is, with its kind beside it (`store.engine.numbers`), since not every engine keeps NaN. `attempt` counts the
-process starts of a rank, `stream` the pairs of rank and scaler name, both from 0 within the run.
+This package contains no statements and assumes no engine. Times are microseconds since the epoch. A NaN or infinite
+number is stored as null with its kind beside it (`store.engine.numbers`), because not every engine keeps NaN. `attempt`
+numbers the process starts of a rank, and `stream` the pairs of rank and scaler name, both from 0 within the run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Columns and tables as this schema has them: data of a run is keyed by `run_id` first."""
+"""Declares kinds of columns and tables. Tables with data of a run are keyed by `run_id` first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ metadata = MetaData(
 
 
 def key_text(length: int | None = None) -> String:
-    """Text that is a key, or sorts as one: by its characters' numbers, whatever the engine and the language are."""
+    """Text that is a key or sorts like one: by code point, on every engine and in every locale."""
     return String(length).with_variant(String(length, collation="C"), "postgresql")
 
 
@@ -51,12 +51,12 @@ def of_run(name: str, *columns: Column[Any], large: bool = False) -> Table:
     run_id: Column[Any] = Column(
         "run_id", LargeBinary(16), ForeignKey("runs.run_id"), primary_key=True
     )
-    # Without a rowid the key is the row, and there is no second B-tree to write; it does not pay for large rows.
+    # Without a rowid, SQLite stores rows in the key's B-tree and writes no second one. Large rows do not gain from it.
     return Table(name, metadata, run_id, *columns, sqlite_with_rowid=large)
 
 
 def of_samples(name: str, *, large: bool) -> Table:
-    """Consecutive samples of an attempt, packed."""
+    """Blocks of consecutive samples of an attempt, packed."""
     return of_run(
         name,
         key("stream"),
@@ -64,14 +64,14 @@ def of_samples(name: str, *, large: bool) -> Table:
         key("attempt"),
         Column("last_step", BigInteger, nullable=False),
         Column("data", LargeBinary, nullable=False),
-        # How many: small neighbours are packed into one.
+        # How many samples: small neighbouring blocks are packed into one.
         Column("samples", BigInteger, nullable=False),
         large=large,
     )
 
 
 def rolled_up(name: str, *of: Column[Any]) -> Table:
-    """Pages of cells: a row holds the cells of a level that lie under one cell of the next (`store.pages.pyramid`)."""
+    """Pages of cells: a row holds the cells of one level under one cell of the next (`store.pages.pyramid`)."""
     return of_run(
         name,
         key("stream"),

@@ -1,4 +1,4 @@
-"""What is of no run, and small: a cluster keeps a copy on every node."""
+"""Declares the small tables that belong to no run. A cluster keeps a copy of them on every node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlalchemy import (
 from ampmon_server.store.schema.tables.declaring import by_digest, count, flag, key_text, metadata
 
 
-# Where runs are forwarded to, and since when: those that recorded nothing since then are not.
+# The destinations that runs are forwarded to, and since when. Runs without records since then are not forwarded.
 destinations = Table(
     "destinations",
     metadata,
@@ -25,12 +25,12 @@ destinations = Table(
     sqlite_with_rowid=False,
 )
 
-# Access tokens, and the codes that bring a browser in, each by its digest.
+# Access tokens and login codes of browsers, each under its digest.
 tokens = by_digest(
     "tokens",
     Column("name", String(64), nullable=False),
     Column("owner", String(256), nullable=False),
-    # JSON: what it may do, and the projects that it opens; null for all of them.
+    # JSON: what the token may do, and the projects that it may access; null for all projects.
     Column("scopes", Text, nullable=False),
     Column("projects", Text),
     Column("made", BigInteger, nullable=False),
@@ -42,18 +42,19 @@ tokens = by_digest(
 logins = by_digest(
     "logins",
     Column("expires", BigInteger, nullable=False),
-    # With which token it was made: `own` for the one in the data directory.
+    # The token that created the code: `own` for the one in the data directory.
     Column("token_id", String(12), nullable=False),
 )
 
-# Sessions of browsers that were signed out, each by its digest, until they would have ended by themselves.
+# Signed-out browser sessions, each under its digest, kept until they would have expired.
 revoked_sessions = by_digest(
     "revoked_sessions",
     Column("expires", BigInteger, nullable=False),
 )
 
-# Messages to targets of alerts, kept from when they are due until some days after. Who delivers one takes it by moving
-# `due` on: so it is sent by one, and again where that one died. `due` is null where nothing more is to be done.
+# Messages to alert targets, kept until some days after they are due. A server process takes a message by moving `due`
+# forward: no other process sends it meanwhile, and another retries if this one dies. `due` is null if nothing is left
+# to do.
 messages = Table(
     "messages",
     metadata,
@@ -67,10 +68,10 @@ messages = Table(
     Column("kind", String(16), nullable=False),
     Column("due", BigInteger),
     count("attempts"),
-    # Whether it was kept back because too many had been sent within an hour.
+    # Whether it was held back because too many messages were sent within an hour.
     flag("held"),
     Column("sent", BigInteger),
-    # Why the newest attempt failed: a class of trouble, and the status that was answered.
+    # Why the newest attempt failed: the kind of failure, and the status that the receiver returned.
     Column("trouble", String(16)),
     Column("status", SmallInteger),
     sqlite_with_rowid=False,
@@ -78,7 +79,7 @@ messages = Table(
 Index(None, messages.c.due)
 Index(None, messages.c.of_run)
 
-# What no target is alerted of: of one run, of a project or of all, by one rule or any; until a time or for ever.
+# Muted alerts: of one run, a project or all; of one rule or any; until a time or for ever.
 mutes = Table(
     "mutes",
     metadata,

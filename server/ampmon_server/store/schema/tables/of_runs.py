@@ -1,4 +1,4 @@
-"""What is kept of runs; see `ampmon_server.store.schema.tables`."""
+"""Declares the tables with data of runs; see `ampmon_server.store.schema.tables`."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ runs = Table(
     Column("started", BigInteger, nullable=False),
     flag("archived"),
     flag("deleted"),
-    # running, finished or crashed; a run that should have sent by `silent_after` and has not is silent.
+    # running, finished or crashed. A run in state `running` without new data by `silent_after` is silent.
     Column("state", String(16), nullable=False),
     count("silent_after"),
     count("version"),
-    # Totals: of distinct steps of each scaler, however many ranks; see store.rollups.
+    # Totals: distinct steps of each scaler, regardless of the number of ranks; see store.updates.rollups.
     *map(count, ("updates", "skipped", "sampled")),
-    # Records stored, those known to be missing, and what the monitor said of itself.
+    # Records stored, records known to be missing, and errors and drops that the monitor reported.
     *map(count, ("records", "lost", "errors", "dropped")),
     flag("disabled"),
     flag("exact"),
@@ -57,36 +57,36 @@ runs = Table(
     *map(real, ("zero_fraction_error", "subnormal_fraction_error")),
     real("headroom_bits"),
     flag("headroom_kind"),
-    # Updates between samples, the share of the time they are kept to, and whether even the rarest exceed it.
+    # Updates between samples, the share of time that sampling may take, and whether even the lowest rate exceeds it.
     Column("sampling_interval", BigInteger),
     real("budget"),
     flag("over_budget"),
-    # Microseconds: a typical update's, and sums over the updates that have a duration.
+    # Microseconds: a typical update's duration, and sums over the updates that have a duration.
     Column("update_us", Double, nullable=False, default=0.0),
     Column("duration_us", Double, nullable=False, default=0.0),
     Column("cost_us", Double, nullable=False, default=0.0),
-    # When its version last moved on, by the server's clock: what another server process asks for.
+    # When `version` last changed, by the server's clock. Other server processes query it.
     count("changed"),
-    # Samples left out of updates that were kept; starts that went on beside a later one; scalers that began anew.
+    # Samples dropped from updates that were kept; attempts that ran beside a later one; resumes that lost the scale.
     *map(count, ("thinned", "rivals", "forgotten")),
-    # How much a killed process may lose, and why; null where records go to a disk at once.
+    # How much a killed process may lose, in milliseconds, and why; null if records go to disk at once.
     Column("window_ms", BigInteger),
     Column("window_why", Text),
-    # Skipped updates after which the learning rate was changed all the same.
+    # Skipped updates after which the learning rate was changed anyway.
     count("scheduled"),
-    # What the run was last found to have, the worst first, as JSON; null where nobody has looked.
+    # The newest verdict on the run, and its findings, worst first, as JSON; null before the first one.
     Column("verdict", Text),
     Column("severity", String(16)),
     Column("findings", Text),
-    # Alerts that fire and nobody has acknowledged; and when the run is to be looked at though nothing of it arrives, as
-    # one that is pending may fire, or as it has ended; null where neither is so.
+    # Firing alerts that nobody has acknowledged. `alerts_due` is when to evaluate the run even if no data arrives,
+    # because a pending alert may fire or the run has ended; else null.
     count("firing"),
     Column("alerts_due", BigInteger),
-    # When somebody asked for a measurement that is still to come; 0 if nobody has, null if the script allows none.
+    # When a still pending measurement was requested; 0 if none is pending, null if the script allows none.
     Column("measurement", BigInteger),
     sqlite_with_rowid=False,
 )
-# With what decides whether the list shows a run, so that to count and to skip over runs no row is read.
+# Include the flags that hide a run from the list, so that counting and skipping runs reads no rows.
 Index(None, runs.c.started, runs.c.run_id, runs.c.deleted, runs.c.archived)
 Index(None, runs.c.project, runs.c.started, runs.c.deleted, runs.c.archived)
 Index(None, runs.c.changed)
@@ -108,7 +108,7 @@ attempts = of_run(
     Column("git_commit", String(64), nullable=False),
     Column("versions", Text, nullable=False),
     Column("config", Text, nullable=False),
-    # When it was first heard of, by the server's clock; whether it went on long after a later one began.
+    # When the server first received it, by the server's clock; whether it went on long after a later attempt began.
     count("heard"),
     flag("rival"),
 )
@@ -124,11 +124,11 @@ streams = of_run(
     Column("first_step", BigInteger),
     Column("last_step", BigInteger),
     Column("newest_sample", LargeBinary),
-    # The first step whose own rows are still kept: those before it are rolled up and pruned.
+    # The first steps whose rows and samples are still kept. Earlier ones are rolled up and pruned.
     *map(count, ("rows_from", "samples_from")),
 )
 
-# What a scaler said of itself: per attempt, since a resumed one may hold other parameters.
+# What a scaler reported about itself in each attempt: a resumed one may have other parameters.
 headers = of_run(
     "headers",
     key("stream"),
@@ -142,7 +142,7 @@ headers = of_run(
     Column("settings", Text, nullable=False),
     count("parameter_count"),
     Column("parameters", LargeBinary, nullable=False),
-    # What it said of its model's modules; null where activations are not measured.
+    # The modules of its model; null if activations are not measured.
     Column("modules", LargeBinary),
     large=True,
 )
@@ -153,13 +153,13 @@ ledger = of_run(
     key("attempt"),
     key("first_seq"),
     Column("last_seq", BigInteger, nullable=False),
-    # Of its updates; null where it has none. No update is missing between them, so each step between was done.
+    # The steps of its updates; null if it has none. No update between them is missing, so every step between was done.
     Column("first_step", BigInteger),
     Column("last_step", BigInteger),
 )
 
-# The updates of 256 consecutive steps, packed: see store.pages and store.updates. What stands beside is for SQL: of
-# each step the latest attempt's row counts; a scale is null where it is not finite.
+# The updates of 256 consecutive steps, packed: see store.pages and store.updates. The other columns are for SQL. They
+# count only the latest attempt's row of each step; a non-finite scale is null.
 update_pages = of_run(
     "update_pages",
     key("stream"),
@@ -167,15 +167,15 @@ update_pages = of_run(
     *map(count, ("updates", "skipped", "sampled")),
     *map(count, ("first_step", "last_step", "first_time", "last_time")),
     *map(real, ("scale", "scale_after", "scale_min", "scale_max")),
-    # How many have a duration, and the sum of those in microseconds.
+    # How many updates have a duration, and the sum of these durations in microseconds.
     count("timed"),
     real("duration_us"),
-    # Last: what stands before it is read without it.
+    # Last, so that the columns before it can be read without it.
     Column("data", LargeBinary, nullable=False),
     large=True,
 )
 
-# The updates that were not steady: where the scale moved, or an optimizer skipped.
+# The updates that were not steady: the scale changed, or an optimizer skipped.
 moves = of_run(
     "moves",
     key("stream"),
@@ -204,10 +204,10 @@ skips = of_run(
     Column("culprits", Text, nullable=False),
     Column("culprit_order", String(16), nullable=False),
     count("culprit_parameters"),
-    # Where the overflow began, and in which module of the header; null where not known.
+    # Where the overflow began, and in which module of the header; null if unknown.
     Column("origin", String(16)),
     Column("origin_module", BigInteger),
-    # Whether what `scale()` was given was finite, and its product with the scale; null where not known.
+    # Whether the loss passed to `scale()` was finite, and its product with the scale; null if unknown.
     Column("loss", String(16)),
 )
 
@@ -224,7 +224,7 @@ events = of_run(
 Index(None, events.c.run_id, events.c.time)
 Index(None, events.c.run_id, events.c.kind)
 
-# The values that were logged under a name in 256 consecutive steps, packed likewise: see store.scalars.
+# The values logged under a name in 256 consecutive steps, packed likewise: see store.updates.scalars.
 scalar_pages = of_run(
     "scalar_pages",
     key("stream"),
@@ -232,25 +232,26 @@ scalar_pages = of_run(
     key("bucket"),
     *map(count, ("logged", "not_finite", "first_step", "last_step", "first_time", "last_time")),
     *map(real, ("value_first", "value_last", "value_min", "value_max", "value_mean")),
-    # Last: what stands before it is read without it.
+    # Last, so that the columns before it can be read without it.
     Column("data", LargeBinary, nullable=False),
     large=True,
 )
 
-# Consecutive samples of an attempt: sums over parameters, which figures read, apart from what each parameter had.
+# Consecutive samples of an attempt. The sums over parameters, which figures read, are stored apart from the statistics
+# of each parameter.
 gradient_totals = of_samples("gradient_totals", large=False)
 gradient_blocks = of_samples("gradient_blocks", large=True)
 
-# The same of activations, by module.
+# The same for activations, by module.
 module_blocks = of_samples("module_blocks", large=True)
 
-# What is rolled up of a scaler stands under the lowest of its streams' numbers; of parameters, under each rank's own.
+# Cells of a scaler are stored under its lowest stream number, cells of parameters under each rank's own stream.
 rollups = rolled_up("rollups")
 gradient_rollups = rolled_up("gradient_rollups")
 parameter_rollups = rolled_up("parameter_rollups")
 scalar_rollups = rolled_up("scalar_rollups", key("name", key_text()))
 
-# One for each rule that has found something worth an alert, as `alerting.machine` has it.
+# The alert of each rule that found something worth one; see `alerting.machine`.
 alerts = of_run(
     "alerts",
     key("rule", key_text(64)),
@@ -262,11 +263,11 @@ alerts = of_run(
     Column("told", BigInteger),
     Column("acknowledged", BigInteger),
     Column("acknowledged_by", String(256)),
-    # What is shown of the finding, as JSON.
+    # The part of the finding that is shown, as JSON.
     Column("found", Text, nullable=False),
 )
 
-# What a destination holds of a run: all of its ``version``, or else what ``ranges`` and ``position`` say; see
+# What a destination holds of a run: all of its ``version``, or else what ``ranges`` and ``position`` describe; see
 # store.forwarding and the destination.
 forwarded = of_run(
     "forwarded",

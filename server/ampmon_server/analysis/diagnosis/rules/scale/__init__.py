@@ -1,1 +1,1 @@
-"""Rules about the scale itself: where it is, and how it moves."""
+"""Rules about the scale itself: its value, and how it moves."""

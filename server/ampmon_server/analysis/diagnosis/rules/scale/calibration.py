@@ -1,4 +1,4 @@
-"""The search for the first scale: what it cost, and what to begin with instead."""
+"""Reports what the search for the first scale cost, and a better scale to begin with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIX = "scaler = ampmon.GradScaler(init_scale={init_scale})"
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """A notice, of as many skips in it as make one of skips in a row, as long as the run is young."""
+    """Yield a notice if the search has as many skips as a `consecutive_skips` notice needs, while the run is young."""
     end = calibrated_from(scaler)
     first = scaler.first
     search = first[first["last"] < end]

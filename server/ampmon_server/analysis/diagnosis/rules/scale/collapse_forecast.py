@@ -1,4 +1,4 @@
-"""How many skips in a row are left until the scale is dead."""
+"""Finds a scale that few more skips in a row would make dead."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIX = (
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Critical where few are left, whether or not updates are skipped just now."""
+    """Yield a critical finding if few skips are left, even if no updates are skipped at present."""
     scale = newest_scale(scaler)
     if scale is None or is_set_by_hand(scaler.recent):
         return

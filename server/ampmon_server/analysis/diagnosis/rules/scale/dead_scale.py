@@ -1,4 +1,4 @@
-"""A scale so small that its inverse is not finite: gradients are destroyed by dividing them by it."""
+"""Finds a scale so small that its inverse is not finite, so that unscaling destroys the gradients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOT_ONE = 65536.0
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Critical while it is dead; a warning where it was, and what was trained since may be destroyed."""
+    """Yield a critical finding while the scale is dead, or a warning if it was: the weights may be destroyed since."""
     scale = newest_scale(scaler)
     if scale is None:
         return
@@ -70,7 +70,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _dead(scaler: ScalerCase) -> Iterator[int]:
-    """Steps at which the scale was dead, the first and the last of each cell among them."""
+    """Steps at which the scale was dead, including the first and the last of each cell."""
     for cells in (scaler.updates, scaler.recent):
         died = cells[cells["moves"][:, DEAD] > 0]
         for name in ("move_first", "move_last"):
@@ -80,9 +80,9 @@ def _dead(scaler: ScalerCase) -> Iterator[int]:
 
 
 def _began(scaler: ScalerCase, died: int) -> dict[str, str]:
-    """Where most of the overflows began that killed it, as far as activations were sampled at them."""
+    """Where most of the overflows that killed the scale began, as far as activations were sampled at them."""
     start = int(scaler.recent["first"][0])
-    if start > died:  # the fall is too long ago
+    if start > died:  # the fall is older than the newest updates
         died = int(scaler.recent["last"][-1])
     falls = [each.first for each in streaks(scaler.recent) if each.first <= died <= each.last]
     start = max(start, *falls) if falls else died
@@ -95,14 +95,13 @@ def _began(scaler: ScalerCase, died: int) -> dict[str, str]:
 
 
 def _lived(scaler: ScalerCase) -> int:
-    """The last step that is known to have left it alive, or -1: dead now, it is so since the next."""
+    """The last step known to leave the scale alive, or -1. A scale that is dead now has been so since the next step."""
     held = (scaler.updates, scaler.recent)
     steps = [cells["last"][cells["after_last"] > DEAD_SCALE] for cells in held]
     return int(np.concatenate(steps).max(initial=-1))
 
 
 def _harm(scaler: ScalerCase, since_step: int) -> str:
-    """What it has done already, or will do."""
     after = since(scaler.recent, since_step + 1)
     stepped = bool((after["skipped"] < after["n"]).any())
     return (

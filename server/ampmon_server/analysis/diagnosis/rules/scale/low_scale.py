@@ -1,4 +1,4 @@
-"""A scale below 1: it makes gradients smaller, where it is there to make them larger."""
+"""Finds a scale below 1, which makes gradients smaller although its purpose is to make them larger."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIX = f"# If the loss is a sum over the batch, take its mean. If gradients are l
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """While it is so."""
+    """Yield a warning while the scale is that low."""
     scale = newest_scale(scaler)
     if scale is None or not is_alive(scale) or scale >= thresholds.low_scale:
         return
@@ -47,7 +47,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _first(scaler: ScalerCase, low: float) -> int:
-    """The step after the last that is known to have left it above: up to a cell of the whole run too early."""
+    """The step after the last one known to leave the scale above ``low``. Up to a cell of the whole run too early."""
     held = (scaler.updates, scaler.first, scaler.recent)
     above = np.concatenate([cells["last"][cells["after_last"] >= low] for cells in held])
     return int(above.max()) + 1 if len(above) else int(scaler.updates["first"][0])

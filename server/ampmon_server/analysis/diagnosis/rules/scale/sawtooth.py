@@ -1,4 +1,4 @@
-"""Growth, skip, growth, skip: how torch finds the largest scale that fits, and what it costs."""
+"""Finds a costly sequence of growth and skip, by which torch searches for the largest scale that fits."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ EXPLANATION = (
 )
 FIX = "scaler = ampmon.GradScaler(growth_interval=2000)"
 TRIES = 3
-"""So many tries make a sawtooth."""
+"""This many tries make a sawtooth."""
 MOST = 0.7
-"""Of the skips, so many take back a growth."""
+"""Least share of the skips that take back a growth."""
 
 
 @each_scaler_with_logged
 def examine(
     scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
 ) -> Iterator[Finding]:
-    """As bad as the share of the updates that it costs, of those from the first growth on under the interval of now."""
+    """Judge by the share of updates that it costs, from the first growth under the current growth interval on."""
     window = scaler.recent[-thresholds.skip_window :]
     interval = scaler.policy.growth_interval
     grown = np.flatnonzero(window["moves"][:, GROW])
@@ -43,7 +43,7 @@ def examine(
     sooner = np.flatnonzero(np.diff(window["first"][grown]) < interval)
     window = window[grown[sooner[-1] + 1 if len(sooner) else 0] :]
     skipped, updates = int(window["skipped"].sum()), int(window["n"].sum())
-    # A scaler with a hysteresis lets so many overflow before it takes a growth back.
+    # A scaler with a hysteresis lets that many updates overflow before it takes a growth back.
     tries = min(_tries(window) * scaler.policy.hysteresis, skipped)
     severity = thresholds.skip_rate.severity(at_least(tries, updates, thresholds.skip_window))
     if severity is None or tries < max(TRIES, MOST * skipped):
@@ -51,7 +51,7 @@ def examine(
     if not has_ceiling(window[whole_skips(window)]) or _is_of_the_loader(window, scaler.policy):
         return
     if severity_of(window[outlier_skips(window, logged)], window, thresholds) is not None:
-        return  # with them the skips have two causes, which `skip_rate` reports together
+        return  # outliers are a second cause: `skip_rate` reports both together
     yield Finding(
         rule="sawtooth",
         severity=severity,
@@ -75,7 +75,7 @@ def _is_of_the_loader(cells: Cells, policy: ScalePolicy) -> bool:
 
 
 def _tries(cells: Cells) -> int:
-    """How many growths were taken back by a skip before the next."""
+    """How many growths a skip took back before the next growth."""
     grown = cells["first"][cells["moves"][:, GROW] > 0]
     skipped = cells["first"][whole_skips(cells)]
     following = np.searchsorted(skipped, grown, side="right")

@@ -1,4 +1,4 @@
-"""A scale that cannot grow any more."""
+"""Finds a scale that cannot grow any more."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIX = (
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Where its newest growth led nowhere."""
+    """Yield a notice if the newest growth that was due had no effect."""
     capped = scaler.updates[scaler.updates["moves"][:, CAPPED] > 0]
     scale = newest_scale(scaler)
     if scale is None or not len(capped) or scale < capped["move_after"][-1, CAPPED]:

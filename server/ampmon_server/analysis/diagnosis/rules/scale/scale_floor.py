@@ -1,4 +1,4 @@
-"""A scale that skips do not lower: it lies on a floor, or is set by hand, and the gradients do not fit under it."""
+"""Finds a scale at which gradients overflow, but that skips do not lower: it is at a floor or set by hand."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FIX = (
     "scaler.update()  # without new_scale"
 )
 HELD = 3
-"""So many skips at the same scale make a floor."""
+"""This many skips at the same scale make a floor."""
 
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Of the newest updates, calibration included: a floor is one from the beginning."""
+    """Judge the newest updates, including calibration, because a floor is there from the beginning."""
     window = scaler.recent[-thresholds.skip_window :]
     if len(window) < 2:
         return

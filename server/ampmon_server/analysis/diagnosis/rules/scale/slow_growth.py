@@ -1,4 +1,4 @@
-"""Underflow that a larger scale would cure, which the scaler will not reach for a long time."""
+"""Finds underflow that a larger scale would cure, but that the scaler will not reach for a long time."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ RESTART = (
     "state = scaler.state_dict()\n"
     'scaler.load_state_dict({{**state, "growth_interval": {growth_interval}, "_growth_tracker": 0}})'
 )
-"""Another interval for a run that goes on: where the growth tracker is past it already, torch never grows again."""
+"""Sets another interval in a running job. With a growth tracker past the interval, torch would never grow again."""
 FIX = (
     "scaler = ampmon.GradScaler(init_scale={init_scale}, growth_interval={growth_interval})\n"
     f"# in a run that goes on, once, between two iterations:\n{RESTART}"
 )
 NEVER = 10**8
-"""An interval of so many updates is meant to be endless."""
+"""An interval of this many updates is meant to be endless."""
 
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """As bad as the underflow, where growing takes longer than it is given."""
+    """Yield a finding with the underflow's severity if growth takes longer than `growth_patience`."""
     seen = underflow(scaler)
     severity = thresholds.subnormal.severity(seen.low) if seen else None
     if seen is None or severity is None or is_set_by_hand(scaler.recent):
@@ -72,7 +72,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def faster(interval: int, bits: int, patience: int) -> int:
-    """The growth_interval with which as many doublings are done in time: at least 100, a skip in a hundred updates."""
+    """Return the growth_interval for ``bits`` doublings within ``patience`` updates, at least 100: one skip in 100."""
     return min(interval or NEVER, max(100, patience // bits))
 
 

@@ -1,4 +1,4 @@
-"""A scale that should have grown and has not."""
+"""Finds a scale that should have grown and has not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PAST = (
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Counted while every update has had the same scale and none was skipped, or by a tracker that is past its end."""
+    """Judge by updates at the same scale without a skip, or by a growth tracker that is past its interval."""
     policy = scaler.policy
     scale, interval = newest_scale(scaler), policy.growth_interval
     if scale is None or not interval or not policy.growth_factor > 1:
@@ -72,7 +72,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _still(cells: Cells) -> Cells:
-    """The newest cells that all have the one scale, and no skip."""
+    """The newest cells that all have the same scale and no skip."""
     scale = cells["scale_last"][-1:]
     moving = (cells["scale_min"] != scale) | (cells["scale_max"] != scale) | (cells["skipped"] > 0)
     places = np.flatnonzero(moving)

@@ -1,10 +1,10 @@
-"""Every table of `ampmon_server.store.schema.tables`, and views for people.
+"""Create every table of `ampmon_server.store.schema.tables`, and views for people.
 
-No version with an older schema was released. The revision that follows the first release spells its change out, and
-freezes what stands here as statements of its own.
+No older schema was released. The first revision after the first release must state its own changes, and replace the
+declarations used here by fixed statements.
 
-The views, `v_runs`, `v_stretches`, `v_moves`, `v_skips` and `v_scalars`, have ids as text and words for codes. Whoever
-alters a table that they read drops them first and makes them again: SQLite lets no such table be renamed.
+The views `v_runs`, `v_stretches`, `v_moves`, `v_skips` and `v_scalars` show ids as text and codes as words. A revision
+that alters a table that they read must drop them first and create them again: SQLite cannot rename such a table.
 """
 
 from __future__ import annotations
@@ -81,16 +81,16 @@ def _scalars(run_id: str, time: str, _: str) -> str:
 
 
 def _of(table: str, name: str) -> str:
-    """Its rows of runs that are not deleted."""
-    # The run's id as text is that of its own row, and SQLite joins in this order where it says CROSS, so that a
-    # question about one run looks its rows up by their key.
+    """FROM and WHERE for the rows of a table, without deleted runs."""
+    # The run's id as text comes from its row in `runs`, and CROSS makes SQLite join in this order. So a query about one
+    # run looks its rows up by key.
     return f"""FROM runs r CROSS JOIN streams s CROSS JOIN {table} {name}
         WHERE r.deleted = 0 AND s.run_id = r.run_id
             AND {name}.run_id = s.run_id AND {name}.stream = s.stream"""
 
 
 def _newest(name: str) -> str:
-    """That no later attempt has done the step again."""
+    """The condition that no later attempt has repeated the step."""
     return f"""NOT EXISTS (SELECT 1 FROM ledger later WHERE later.run_id = {name}.run_id
                 AND later.stream = {name}.stream AND later.attempt > {name}.attempt
                 AND {name}.step BETWEEN later.first_step AND later.last_step)"""
@@ -124,7 +124,7 @@ _POSTGRESQL = (
     "TIMESTAMPTZ 'epoch' + ? * INTERVAL '1 microsecond'",
     "EXTRACT(EPOCH FROM clock_timestamp()) * 1000000",
 )
-"""A run's id as text, a time of microseconds as one, and now in microseconds."""
+"""SQL for a run's id as text, for a time given in microseconds, and for the current time in microseconds."""
 
 _VIEWS = {
     "v_runs": _runs,
