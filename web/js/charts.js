@@ -3,6 +3,7 @@
 import { chosen, figureQuery } from "./address.js";
 import { Refused, SignedOut } from "./api.js";
 import * as crosshair from "./crosshair.js";
+import { declaredOf } from "./declared.js";
 import { h } from "./dom.js";
 import { copy, download, downloadText } from "./handing.js";
 import { asked, endOf, pauseWords } from "./follow.js";
@@ -22,28 +23,8 @@ import { Toolbar } from "./toolbar.js";
 /** @import { Position } from "./panel.js" */
 /** @import { PlotRange } from "./plot.js" */
 
-/** What the reader can choose of each chart, by the names in its address. @type {Record<string, string[]>} */
-const CHOICES = {
-  scale: ["rank"],
-  skips: ["rank"],
-  scalars: ["name", "y"],
-  logged: ["name", "smooth", "y", "baseline"],
-  underflow: ["rank"],
-  exponents: ["format", "rank"],
-  parameters: ["statistic", "group", "search"],
-  parameter: ["parameter"],
-  histogram: ["parameter", "format"],
-  whatif: ["format", "parameter", "whatif_scale"],
-  simulated: ["sim_policy", "sim_init_scale", "sim_growth_factor", "sim_backoff_factor", "sim_growth_interval"],
-  norm: ["rank"],
-  timing: ["rank"],
-};
-
 /** The charts of a run that are seen together, from top to bottom: the last of them has the axis. */
 const STACK = ["scale", "skips", "scalars", "underflow"];
-
-/** Those that change with a sample, one in many steps: drawn with every step they would hold the others up. */
-const SAMPLED = ["underflow", "exponents", "parameters", "parameter", "histogram", "activations", "norm", "whatif"];
 
 // Each chart is asked for by itself while a run grows, at most so often: one that takes long holds no other up.
 const EACH_MS = 100;
@@ -124,7 +105,8 @@ export class Charts {
    * @type {(name: string, position?: Position) => Panel}
    */
   panel(name, position) {
-    const ask = paced(() => this.#refresh(panel), SAMPLED.includes(name) ? SAMPLED_MS : EACH_MS);
+    const { choices, sampled } = declaredOf(name);
+    const ask = paced(() => this.#refresh(panel), sampled ? SAMPLED_MS : EACH_MS);
     const listener = {
       onZoom: (/** @type {PlotRange} */ range) => this.#zoom(range),
       onReset: () => this.#look(null),
@@ -133,7 +115,7 @@ export class Charts {
       onWanted: ask.now,
       onSave: (/** @type {Saved} */ kind) => void this.#save(panel, kind),
     };
-    const panel = new Panel(name, CHOICES[name] ?? [], listener, position);
+    const panel = new Panel(name, choices, listener, position);
     this.#asks.set(panel, ask);
     panel.mark(this.#marked);
     return panel;

@@ -6,6 +6,7 @@ import { Refused, get } from "./api.js";
 import { badge } from "./badge.js";
 import { pathOf, runActions } from "./changing.js";
 import { Charts } from "./charts.js";
+import { chartsIn } from "./declared.js";
 import { h, renderForm, select } from "./dom.js";
 import { Drawer } from "./drawer.js";
 import { Findings } from "./findings.js";
@@ -69,15 +70,16 @@ export class Run {
     this.drawer = new Drawer(this.charts, onView);
     this.scales = new WhatIf(this.charts, onView);
     const policies = new Simulate(id, this.charts, onView);
+    const others = (/** @type {string} */ tab) => chartsIn(tab).filter((name) => !this.charts.named(name)).map(chart);
     this.tabs = new Tabs(
       "More of this run",
       [
-        ["gradients", "Gradients by layer", [chart("parameters"), this.drawer.element, chart("norm"), this.parameters.element]],
-        ["activations", "Activations", [chart("activations")]],
-        ["whatif", "What-if and simulator", [whatif, this.scales.element, simulated, policies.element]],
+        ["gradients", "Gradients by layer", [chart("parameters"), this.drawer.element, ...others("gradients"), this.parameters.element]],
+        ["activations", "Activations", others("activations")],
+        ["whatif", "What-if and simulator", [whatif, this.scales.element, simulated, policies.element, ...others("whatif")]],
         ["skips", "Skipped steps", [this.skips.element]],
         ["events", "Events", [this.events.element]],
-        ["system", "System", [this.#recording, this.rankCharts, chart("timing")]],
+        ["system", "System", [this.#recording, this.rankCharts, ...others("system")]],
       ],
       (name) => this.#open(name),
     );

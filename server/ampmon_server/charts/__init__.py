@@ -7,13 +7,11 @@ caption, definitions and, if there is nothing to draw, the reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 
-from ampmon_server.charts.activations import activations
-from ampmon_server.charts.exponents import exponents
-from ampmon_server.charts.histogram import histogram
-from ampmon_server.charts.norm import norm
-from ampmon_server.charts.parameter import parameter
-from ampmon_server.charts.parameters import STATISTICS, parameters
+from ampmon_server.charts.parameters import STATISTICS
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.layout import Figure
 from ampmon_server.charts.parts.roles import resolve
 from ampmon_server.charts.parts.source import (
@@ -24,46 +22,38 @@ from ampmon_server.charts.parts.source import (
     View,
     cut,
 )
-from ampmon_server.charts.ranks import ranks
-from ampmon_server.charts.scalars import PANELS_MAX, scalars
-from ampmon_server.charts.scale import scale
-from ampmon_server.charts.simulated import simulated
-from ampmon_server.charts.skips import skips
-from ampmon_server.charts.timing import timing
-from ampmon_server.charts.underflow import underflow
-from ampmon_server.charts.whatif import whatif
+from ampmon_server.charts.scalars import PANELS_MAX
 
+
+def _declared() -> dict[str, Chart]:
+    modules = {
+        each.name: import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)
+    }
+    charts = {name: module.CHART for name, module in modules.items() if hasattr(module, "CHART")}
+    return dict(sorted(charts.items(), key=lambda named: named[1].order))
+
+
+CHARTS: Mapping[str, Chart] = _declared()
+"""Every chart by the name of its module, which is its name in addresses, from top to bottom."""
 
 FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
-    "scale": scale,
-    "skips": skips,
-    "scalars": scalars,
-    "underflow": underflow,
-    "exponents": exponents,
-    "parameters": parameters,
-    "parameter": parameter,
-    "histogram": histogram,
-    "activations": activations,
-    "whatif": whatif,
-    "simulated": simulated,
-    "norm": norm,
-    "timing": timing,
-    "ranks": ranks,
+    name: chart.draw for name, chart in CHARTS.items()
 }
-"""Every chart, by the name in its URL."""
 
-OF_A_RUN = tuple(name for name in FIGURES if name not in {"parameter", "histogram"})
+OF_A_RUN = tuple(name for name, chart in CHARTS.items() if not chart.parameter)
 """The charts that need no chosen parameter, from top to bottom."""
 
-APART = frozenset({"activations", "histogram", "whatif"})
-"""Charts with an x axis of their own. All others have steps or times along x."""
+APART = frozenset(name for name, chart in CHARTS.items() if chart.own_axis)
+"""The charts with their own x axis. All others are along the run."""
 
 __all__ = [
     "APART",
+    "CHARTS",
     "FIGURES",
     "OF_A_RUN",
     "PANELS_MAX",
     "STATISTICS",
+    "Chart",
     "Figure",
     "ParameterSource",
     "ReplaySource",

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import SMALL_CLASSES, Classes, headroom_bits
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.layout import (
     Figure,
     Trace,
@@ -340,3 +341,8 @@ def _nothing_in_fp16(sample: ModuleSample) -> str:
         f"At step {count(sample.step)} no gradient came back in fp16 to any of {plural(len(sample), 'module')}: "
         f"were they run under autocast to fp16?{left_out}"
     )
+
+
+CHART = Chart(
+    draw=activations, order=90, reads="modules", tab="activations", sampled=True, own_axis=True
+)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon_server.analysis.whatif import FORMATS, LEVELS
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.gaps import Broken, Gaps, apart
 from ampmon_server.charts.parts.judged import GRID_DEFINITION, Judged, judge, scope, why_no_samples
 from ampmon_server.charts.parts.layout import (
@@ -256,3 +257,6 @@ def _caption(judged: Judged, slide: Slide) -> str:
         else ""
     )
     return f"{plural(len(judged), 'sampled step')}. {scope(judged)} {reach}{shared}"
+
+
+CHART = Chart(draw=exponents, order=50, choices=("format", "rank"), sampled=True)

@@ -11,6 +11,7 @@ from ampmon.numerics.formats import FP16, FloatFormat
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, headroom_bits
 from ampmon_server.analysis.whatif import FORMATS
 from ampmon_server.charts.parameter import CHOOSE
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.layout import (
     Figure,
     Trace,
@@ -249,3 +250,15 @@ def _room(amax: Floats, into: FloatFormat, *, whole: bool) -> str:
         return ""
     bits = f"{float(headroom_bits(amax, into)[0]):.1f} bits of headroom"
     return f" The largest is {magnitude_of(float(amax[0]))}: {'' if whole else 'at most '}{bits}."
+
+
+CHART = Chart(
+    draw=histogram,
+    order=80,
+    reads="sample",
+    tab="gradients",
+    choices=("parameter", "format"),
+    sampled=True,
+    own_axis=True,
+    parameter=True,
+)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ampmon_server.charts.parts.bands import band, held
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.gaps import Gaps, broken
 from ampmon_server.charts.parts.judged import COLUMN_PIXELS, why_no_samples
 from ampmon_server.charts.parts.layout import (
@@ -195,3 +196,6 @@ def _caption(norms: Norms) -> str:
     where = "at the newest" if norms.samples[-1] == 1 else "in the newest column"
     said = f"{newest:.4g} {where}; {low:.4g} to {high:.4g} in {of}.{gone}{none}"
     return said if norms.single else f"Means of neighbouring samples: {said}"
+
+
+CHART = Chart(draw=norm, order=120, tab="gradients", choices=("rank",), sampled=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ampmon.numerics.formats import FP16
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.gaps import Gaps, broken
 from ampmon_server.charts.parts.judged import why_no_samples
 from ampmon_server.charts.parts.layout import (
@@ -249,3 +250,14 @@ def _caption(of: ParameterSource, columns: _Columns) -> str:
     if of.shard is not None:
         parts.append(f"Of the shard of rank {count(of.shard)}.")
     return " ".join(parts)
+
+
+CHART = Chart(
+    draw=parameter,
+    order=70,
+    reads="parameter",
+    tab="gradients",
+    choices=("parameter",),
+    sampled=True,
+    parameter=True,
+)

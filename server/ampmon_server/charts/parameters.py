@@ -14,6 +14,7 @@ import numpy as np
 from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import ON_GRID_SHARE
 from ampmon.numerics.sampling_error import elements_of
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.gaps import Gaps, apart
 from ampmon_server.charts.parts.judged import why_no_samples
 from ampmon_server.charts.parts.layout import (
@@ -373,3 +374,13 @@ def _lost(of: ParameterSource, cell: Cells) -> tuple[float | None, int]:
     share = lost / np.maximum(looked, 1)
     every = int(elements.sum())
     return float((share * elements).sum()) / every if every else None, int((~judged).sum())
+
+
+CHART = Chart(
+    draw=parameters,
+    order=60,
+    reads="parameters",
+    tab="gradients",
+    choices=("statistic", "group", "search"),
+    sampled=True,
+)

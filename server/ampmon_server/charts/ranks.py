@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.layout import (
     Figure,
     Trace,
@@ -223,3 +224,6 @@ def _caption(source: Source, strips: list[Strip], window: Window) -> str:
     more = f" {plural(len(holes) - 3, 'more rank')} too." if len(holes) > 3 else ""
     gone = pruned(source.rows_from if held < total else 0)
     return f"{where}{zoom}. {agree}{''.join(holes[:3])}{more}{gone}"
+
+
+CHART = Chart(draw=ranks, order=140, reads="ranks", tab="system")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.gaps import Gaps, broken
 from ampmon_server.charts.parts.layout import (
     Figure,
@@ -269,3 +270,6 @@ def _caption(drawn: Mapping[str, Cells], logged: Sequence[str], view: View) -> s
     if left > 0:
         said.append(f"{plural(left, 'name')} not drawn.")
     return " ".join(said)
+
+
+CHART = Chart(draw=scalars, order=30, reads="scalars", choices=("name", "y"))

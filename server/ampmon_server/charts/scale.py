@@ -13,6 +13,7 @@ from ampmon_server.charts.headroom import Headroom, headroom
 from ampmon_server.charts.headroom import caption as room_caption
 from ampmon_server.charts.headroom import label as room_label
 from ampmon_server.charts.headroom import traces as room_traces
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.gaps import is_whole
 from ampmon_server.charts.parts.layout import (
     DEAD,
@@ -298,3 +299,6 @@ def _caption(cell: Cells, window: Window) -> str:
         f"{after} after step {count(int(cell['last']))}. {', '.join(words)} in {steps(first, last)}.{gap}"
         + pruned(window.pruned_before)
     )
+
+
+CHART = Chart(draw=scale, order=10, choices=("rank",))

@@ -10,6 +10,7 @@ import numpy as np
 
 from ampmon_server.analysis.policy import KINDS, Path, Setting, changed, sentence
 from ampmon_server.analysis.policy.languages import in_settings_of
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.gaps import Broken, Gaps, broken
 from ampmon_server.charts.parts.layout import (
     Figure,
@@ -161,3 +162,18 @@ def _form(setting: Setting) -> dict[str, Any]:
         "policy": setting.kind,
         "numbers": numbers,
     }
+
+
+CHART = Chart(
+    draw=simulated,
+    order=110,
+    reads="replay",
+    tab="whatif",
+    choices=(
+        "sim_policy",
+        "sim_init_scale",
+        "sim_growth_factor",
+        "sim_backoff_factor",
+        "sim_growth_interval",
+    ),
+)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.layout import (
     Figure,
     Trace,
@@ -139,3 +140,6 @@ def _caption(window: Window, per_bar: int) -> str:
         return f"No step skipped in {where}: {total} of {total} applied.{gone}"
     bars = f" A bar counts up to {count(per_bar)} steps." if per_bar > 1 else ""
     return f"{_of(int(cell['skipped']), int(cell['n']))} in {where}.{bars}{gone}"
+
+
+CHART = Chart(draw=skips, order=20, choices=("rank",))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ampmon_server.charts.parts.bands import band, held
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.gaps import Gaps, broken
 from ampmon_server.charts.parts.layout import (
     Figure,
@@ -169,3 +170,6 @@ def _caption(timed: Cells, measured: Cells) -> str:
     else:
         said.append("No peak of memory is known: only CUDA devices tell it.")
     return " ".join(said)
+
+
+CHART = Chart(draw=timing, order=130, tab="system", choices=("rank",))

@@ -16,6 +16,7 @@ from ampmon_server.charts.flushing import DEFINITION as FLUSHED
 from ampmon_server.charts.flushing import Flushing
 from ampmon_server.charts.flushing import caption as flushed_caption
 from ampmon_server.charts.parts.bands import band, held
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.gaps import Gaps, broken
 from ampmon_server.charts.parts.judged import (
     GRID_DEFINITION,
@@ -256,3 +257,6 @@ def _caption(drawn: list[Fate], judged: Judged) -> str:
             f" Up to {count(most)} samples share a column: the extremes of their shares are drawn."
         )
     return f"{words} A sample: ± is the standard error." if any(errors.values()) else words
+
+
+CHART = Chart(draw=underflow, order=40, reads="newest", choices=("rank",), sampled=True)

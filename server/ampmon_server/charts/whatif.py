@@ -15,6 +15,7 @@ import numpy as np
 from ampmon.numerics.formats import BF16, FP16
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.whatif import FORMATS, LEVELS, Curve, best, curve, room
+from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.layout import (
     FONT,
     HAIRLINE_AXIS,
@@ -374,3 +375,14 @@ def _standing(asked: ScaleSource, at: _Marks) -> dict[str, str]:
         return {"standing": "", "code": ""}
     same = at.chosen == at.recommended if asked.format == _FP16 else "bfloat16" in advised.code
     return {"standing": advised.standing(same=same), "code": "" if same else code}
+
+
+CHART = Chart(
+    draw=whatif,
+    order=100,
+    reads="scales",
+    tab="whatif",
+    choices=("format", "parameter", "whatif_scale"),
+    sampled=True,
+    own_axis=True,
+)

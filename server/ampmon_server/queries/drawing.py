@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ampmon.wire import COUNT_MAX
 from ampmon_server.charts import (
-    FIGURES,
+    CHARTS,
     PANELS_MAX,
     Figure,
     ParameterSource,
@@ -21,6 +21,7 @@ from ampmon_server.charts import (
 )
 from ampmon_server.charts.parameter import COLUMN_PIXELS as HISTORY_PIXELS
 from ampmon_server.charts.parameters import COLUMN_PIXELS, fields
+from ampmon_server.charts.parts.chart import Reads
 from ampmon_server.charts.parts.rows import Level
 from ampmon_server.model.aggregates import gradients
 from ampmon_server.model.aggregates.parameters import empty as no_cells
@@ -74,10 +75,10 @@ class Asked:
 
 def draw(store: Store, run_id: UUID, name: str, asked: Asked) -> Figure:
     """Draw the chart ``name`` of a run. Raises NotFound if the chart, the run or the stream does not exist."""
-    figure = FIGURES.get(name)
-    if figure is None:
-        raise NotFound(f"There is no figure {name!r}; there are {', '.join(FIGURES)}.")
-    return figure(_READERS.get(name, _series)(store, run_id, asked), asked.view)
+    chart = CHARTS.get(name)
+    if chart is None:
+        raise NotFound(f"There is no figure {name!r}; there are {', '.join(CHARTS)}.")
+    return chart.draw(_READERS[chart.reads](store, run_id, asked), asked.view)
 
 
 def source_of(series: ScalerSeries) -> Source:
@@ -120,7 +121,7 @@ def _ranks(store: Store, run_id: UUID, asked: Asked) -> Source:
     return replace(_series(store, run_id, replace(asked, rank=None)), ranks=found)
 
 
-def _fate(store: Store, run_id: UUID, asked: Asked) -> Source:
+def _newest(store: Store, run_id: UUID, asked: Asked) -> Source:
     source = _series(store, run_id, asked)
     if asked.view.stop is not None or asked.rank is not None:
         return source
@@ -177,7 +178,7 @@ def _parameter_series(
     )
 
 
-def _histogram(store: Store, run_id: UUID, asked: Asked) -> Source:
+def _sample(store: Store, run_id: UUID, asked: Asked) -> Source:
     view = asked.view
     sample = None
     if asked.parameter is not None:
@@ -241,7 +242,7 @@ def _scales(store: Store, run_id: UUID, asked: Asked) -> Source:
     return replace(nothing, scales=scales)
 
 
-def _simulated(store: Store, run_id: UUID, asked: Asked) -> Source:
+def _replay(store: Store, run_id: UUID, asked: Asked) -> Source:
     source, view = _series(store, run_id, asked), asked.view
     window = cut(source, view)
     if not len(window.updates):
@@ -262,15 +263,15 @@ def _simulated(store: Store, run_id: UUID, asked: Asked) -> Source:
     return replace(source, replayed=found)
 
 
-_READERS: Mapping[str, Callable[[Store, UUID, Asked], Source]] = {
-    "underflow": _fate,
+_READERS: Mapping[Reads, Callable[[Store, UUID, Asked], Source]] = {
+    "series": _series,
+    "newest": _newest,
     "ranks": _ranks,
+    "scalars": _scalars,
     "parameters": _parameters,
     "parameter": _parameter,
-    "histogram": _histogram,
-    "scalars": _scalars,
-    "activations": _modules,
-    "whatif": _scales,
-    "simulated": _simulated,
+    "sample": _sample,
+    "modules": _modules,
+    "scales": _scales,
+    "replay": _replay,
 }
-"""Readers for charts that need more than the series of updates and gradients."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from ampmon_server.charts import CHARTS
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import problem
 from ampmon_server.http.routes.answers import content_answer, file_answer
@@ -20,11 +24,24 @@ _IMMUTABLE = "private, max-age=31536000, immutable"
 @router.get("/")
 @requires("page")
 def index(request: Request) -> Response:
-    """Serve the page. Its modules and style sheets have versioned addresses, so browsers cache them forever."""
+    """Serve the page, with what charts declare about themselves.
+
+    Its modules and style sheets have versioned addresses, so browsers cache them forever.
+    """
     version, shell = assets.page_version(), (assets.web_directory() / "index.html").read_text()
     for kind in ("css", "js"):
         shell = shell.replace(f'"{kind}/', f'"{kind}/{version}/')
+    shell = shell.replace("{charts}", _declared())
     return content_answer(shell.encode(), "text/html", request)
+
+
+@cache
+def _declared() -> str:
+    charts = {
+        name: {"tab": chart.tab, "choices": chart.choices, "sampled": chart.sampled}
+        for name, chart in CHARTS.items()
+    }
+    return orjson.dumps(charts).decode()
 
 
 @router.get("/css/{version}/{name}")
