@@ -1,4 +1,4 @@
-"""Attempts for tests of the spool and the sender: a spool with a header, and events to put in it."""
+"""Attempts for tests of the spool and the sender: a spool with a header, and events to append."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOKEN = "a-token-as-a-server-makes-it-for-a-directory"
 
 
 def give_token(directory: Path) -> None:
-    """Put a token where a server would, unless one has: without it nothing is sent."""
+    """Write the token that a server would write to the directory, if there is none. Without it nothing is sent."""
     directory.mkdir(parents=True, exist_ok=True)
     token = directory / "token"
     with contextlib.suppress(FileExistsError):
@@ -41,9 +41,9 @@ def give_token(directory: Path) -> None:
 
 @dataclass
 class Attempt:
-    """A training process as the sender sees it. ``process`` is who is said to write; this process by default.
+    """A training process as the sender sees it. ``process`` is the writer named in the spool, by default this process.
 
-    ``clock`` times its writes. It stands still by default: none is slow, so records go straight to the disk.
+    ``clock`` times its writes. It stands still by default, so no write counts as slow and records go straight to disk.
     """
 
     directory: Path
@@ -89,7 +89,7 @@ class Attempt:
             self.event("step_raised", **detail)
 
     def leave(self) -> None:
-        """As its process would end: all that it wrote is on disk, and not a word that it is over."""
+        """End as a killed process does: everything written is on disk, but no finish event."""
         wait_for(lambda: not self.spool.waiting)
         self.spool.abandon()
 
@@ -99,7 +99,7 @@ class Attempt:
 
 
 def end_sender(directory: Path) -> None:
-    """End the sender that works there, which nobody is the parent of."""
+    """End the directory's sender, which is nobody's child process."""
     found = wait_for(lambda: sender.status(directory))
     os.kill(found.pid, signal.SIGTERM)
     wait_for(lambda: not identity.process_alive(found.pid, 0))
@@ -109,7 +109,7 @@ def seqs(records: list[wire.Record]) -> list[int]:
     return [record.seq for record in records]
 
 
-# A process that appends for as long as it lives, and says so after each append.
+# A process that appends until it is killed and reports every append.
 ENDLESS = """
 import os
 import sys
@@ -125,6 +125,6 @@ while True:
 
 
 def endless(directory: Path, url: str = "http://127.0.0.1:9") -> list[str]:
-    """The command of a process that appends until it is killed: its attempt's id, then a dot for each record."""
+    """The command of a process that appends until it is killed. It prints its attempt's id, then a dot per record."""
     folder = str(Path(__file__).parent)
     return [sys.executable, "-c", ENDLESS.format(folder=folder, directory=str(directory), url=url)]

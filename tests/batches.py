@@ -1,4 +1,4 @@
-"""Batches as a training process would send them, made by hand: what tests of the server put in."""
+"""Handmade batches for tests of the server, as a training process would send them."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ STEPPED = {
     )
     for skipped, culprits in ((False, ()), (True, CULPRITS))
 }
-"""What the optimizer did in an update, by whether it was skipped."""
+"""The optimizer's step of an update, by whether it was skipped."""
 PASSED = (0, 2, 1)
-"""Places of the modules that are measured, in the order of the forward pass."""
+"""Indices of the measured modules, in the order of the forward pass."""
 
 
 def statistics(
     parameters: int = len(PARAMETERS), *, seed: int = 0, on_grid: bool = True
 ) -> Statistics:
-    """Statistics that could be: per parameter 80 elements, 8 of them zero, the others in five bins."""
+    """Plausible statistics: 80 elements per parameter, 8 of them zero and the others in five bins."""
     random = np.random.default_rng(seed)
     histogram = np.zeros((parameters, BINS), np.int64)
     histogram[:, 20:25] = random.multinomial(72, np.ones(5) / 5, size=parameters)
@@ -72,7 +72,7 @@ def counted(
     amax: npt.ArrayLike = 1.0,
     sum_squares: npt.ArrayLike = 1.0,
 ) -> Statistics:
-    """Statistics of n parameters, each element counted in ``histogram`` [n, 64] or as a zero, inf or NaN."""
+    """Statistics of n parameters, with each element counted in ``histogram`` [n, 64] or as zero, inf or NaN."""
     n = len(histogram)
     counts = [np.zeros(n, np.int64) + each for each in (zeros, inf, nan)]
     looked = histogram.sum(1) + sum(counts)
@@ -91,7 +91,7 @@ def counted(
 
 
 def activations(*, seed: int = 0, **fields: object) -> wire.Activations:
-    """Activations that could be, of three modules; ``fields`` replace what they would hold."""
+    """Plausible activations of three modules. ``fields`` replace the defaults."""
     made: dict[str, object] = {
         "gradients": statistics(3, seed=seed).renumbered(np.array(PASSED)).to_wire(),
         "elements": np.array([800, 80, 160], "<i8").tobytes(),
@@ -104,7 +104,7 @@ def activations(*, seed: int = 0, **fields: object) -> wire.Activations:
 
 @dataclass
 class Trainer:
-    """One process on one rank: numbers its records as a real one does, and remembers nothing it has sent."""
+    """One process on one rank. It numbers its records like a real one, and does not keep what it sent."""
 
     run_id: UUID = field(default_factory=uuid4)
     rank: int = 0
@@ -165,10 +165,7 @@ class Trainer:
         scale: float = 1024.0,
         **fields: object,
     ) -> wire.Update:
-        """The next update; by default a steady one, or with ``skipped`` a back-off.
-
-        Those before an ``ordinal`` are lost with their seqs.
-        """
+        """The next update: steady, or with ``skipped`` a back-off. Records before an explicit ``ordinal`` are lost."""
         ordinal = self._ordinal if ordinal is None else ordinal
         lost = ordinal - self._ordinal
         self._ordinal = ordinal + 1
@@ -191,7 +188,7 @@ class Trainer:
     def updates(
         self, count: int, *, skipped: Sequence[int] = (), sampled: Sequence[int] = ()
     ) -> list[wire.Update]:
-        """The next updates, some of them skipped or sampled by their place among these."""
+        """The next updates. ``skipped`` and ``sampled`` are indices into the returned list."""
         return [
             self.update(
                 skipped=place in skipped,
@@ -222,7 +219,7 @@ class Trainer:
         )
 
     def batch(self, records: Sequence[wire.Record] = (), **fields: object) -> wire.Batch:
-        """A batch with all headers; ``fields`` replace what it would hold."""
+        """A batch with all headers. ``fields`` replace the defaults."""
         made: dict[str, object] = {
             "schema_version": wire.SCHEMA_VERSION,
             "run_id": self.run_id,

@@ -1,4 +1,4 @@
-"""Starts a Chromium under Playwright. Knows nothing of ampmon."""
+"""Starts a Chromium under Playwright, independently of ampmon."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tools import CHROMIUM
 
 
 FLAGS = (
-    "--no-sandbox",  # Chromium refuses to run as root, as in containers, with it
+    "--no-sandbox",  # with the sandbox, Chromium refuses to run as root, as in containers
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-quic",
     "--disable-extensions",
-    # All pages of a context share one process, so that a script is compiled once, not once a page:
-    # to compile the library that draws costs more processor time than most tests do.
+    # All pages of a context share one process, so a script is compiled once and not once per page:
+    # compiling the chart library costs more processor time than most tests.
     "--renderer-process-limit=1",
     "--disable-site-isolation-trials",
 )
@@ -28,11 +28,11 @@ FLAGS = (
 
 @contextmanager
 def chromium(*flags: str) -> Iterator[Browser]:
-    """A headless browser, with these flags besides the usual ones, which they override.
+    """A headless browser with these flags, which override the defaults.
 
-    It writes its caches and crash reports to a temporary folder instead of the home directory.
-    While it runs, the thread counts as one of asyncio's: `asyncio.run` works again once it has ended.
-    Raises FileNotFoundError, saying what to install, where there is none.
+    Caches and crash reports go to a temporary folder instead of the home directory.
+    While it runs, the thread has a running asyncio loop, so `asyncio.run` fails until the browser ends.
+    Raises FileNotFoundError, naming what to install, if there is no Chromium.
     """
     program = CHROMIUM.find()
     if program is None:
@@ -57,7 +57,7 @@ Lent = Callable[[], AbstractContextManager[Browser]]
 
 @contextmanager
 def kept() -> Iterator[Lent]:
-    """A browser for a whole session, lent for a while at a time: in between, `asyncio.run` works."""
+    """A browser for the whole session, lent for one block at a time. In between, `asyncio.run` works."""
     with chromium() as browser:
         loop = asyncio.get_running_loop()
 

@@ -1,4 +1,4 @@
-"""Certificates of an authority that nobody else knows, as files that `ampmon serve` takes."""
+"""Certificates of a private authority, as files for `ampmon serve`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import trustme
 
 @dataclass
 class Authority:
-    """Issues certificates into ``folder``; ``file`` is its own, which a client that is to trust it is given."""
+    """Issues certificates into ``folder``. ``file`` is the authority's own certificate, for clients to trust."""
 
     folder: Path
     file: Path = field(init=False)
@@ -22,7 +22,7 @@ class Authority:
         self._own.cert_pem.write_to_path(self.file)
 
     def issue(self, *names: str, days: float = 365.0, called: str = "server") -> tuple[Path, Path]:
-        """A new certificate for these names and addresses that ends in so many days, and its key."""
+        """Return a new certificate for these names and addresses, valid for ``days`` more days, and its key."""
         ends = datetime.now(timezone.utc) + timedelta(days=days)
         made = self._own.issue_cert(
             *(names or ("localhost", "127.0.0.1")),

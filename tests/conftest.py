@@ -1,4 +1,4 @@
-"""What tests get on request: a server, a browser, a database. What each gets is in isolated.py."""
+"""Fixtures for a server, a browser or a database, and the distribution of tests to workers."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from web.reader import Reader, enter
 
 pytest_plugins = ["costs", "isolated", "skips"]
 
-# Hundreds of processes import ampmon: each would compile all of it again.
+# Hundreds of processes import ampmon, and each would compile it again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Everything that is imported and collected stays to the end, and looking through it for garbage took a third of the
-# start of each worker. `pytest_collection_finish` turns the collector on again.
+# Everything imported and collected stays to the end. Searching it for garbage took a third of each worker's start.
+# `pytest_collection_finish` turns the collector on again.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Keep what was collected out of all later garbage collections, which begin now."""
+    """Exclude what was collected from garbage collection, and turn collection on."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Half as many again as there are cores: a third of a test's time is waiting for a server, a browser or a disk."""
+    """1.5 workers per core, because a third of a test's time is waiting for a server, a browser or a disk."""
     return (os.cpu_count() or 2) * 3 // 2
 
 
@@ -57,14 +57,14 @@ IN_A_BROWSER = (
     "tests/test_demo.py",
 )
 HALF_WAY = "tests/web/test_l"
-"""About half of what is done in a browser comes before it. One worker alone would be at it long after the others."""
+"""Splits the browser tests in halves for two workers. One alone would finish long after the others."""
 
 
 @pytest.fixture(scope="session")
 def documentation() -> Path:
     """The folder of the documentation site, built from this checkout."""
     hatch_build.SITE.parent.mkdir(exist_ok=True)
-    with (hatch_build.SITE.parent / "docs.lock").open("w") as lock:  # the workers share it
+    with (hatch_build.SITE.parent / "docs.lock").open("w") as lock:  # shared by the workers
         fcntl.flock(lock, fcntl.LOCK_EX)
         hatch_build.build()
     return hatch_build.SITE
@@ -74,7 +74,7 @@ SHARED = {
     "scripts": r"^(import scripts|from (training|campaigns\.(clinic\.session|soak\.nursery)))",
     "postgresql": r"postgres: Postgres|empty_database|mark\.engines|databases: Databases|\[\"postgresql\"\]",
 }
-"""What takes seconds to start, and the files that share it: those with such a line."""
+"""Resources that take seconds to start, and a pattern for the files that share them."""
 
 
 @cache
@@ -83,16 +83,16 @@ def _shared(file: Path) -> str:
 
 
 HEAVIEST = ("tests/device/test_device.py", "scripts", "postgresql", "a browser")
-"""What begins first, two for the first worker: by the number of tests, the device would come last."""
+"""These groups start first, two on the first worker. By number of tests, the device would start last."""
 
 
 class _ByFile(LoadFileScheduling):
-    """A file's tests run in one worker; those that open a page share the browsers of two."""
+    """Run all tests of a file in one worker. Files that open a page share the browsers of two workers."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
         if nodeid.startswith(IN_A_BROWSER):
-            return "scripts" if nodeid < HALF_WAY else "a browser"  # the first of them train, too
+            return "scripts" if nodeid < HALF_WAY else "a browser"  # the first of them also train
         return _shared(self.config.rootpath / file) or file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
@@ -107,7 +107,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """A PostgreSQL server of this session's own, started when the first test asks for it."""
+    """The session's own PostgreSQL server, started when the first test needs it."""
     POSTGRESQL.path()
     with running() as server:
         yield server
@@ -115,7 +115,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture
 def empty_database(postgres: Postgres) -> Iterator[str]:
-    """The URL of a PostgreSQL database with nothing in it."""
+    """The URL of an empty PostgreSQL database."""
     url = postgres.new_database()
     yield url
     postgres.drop(url)
@@ -123,7 +123,7 @@ def empty_database(postgres: Postgres) -> Iterator[str]:
 
 @pytest.fixture
 def new_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Starts an `ampmon serve`, by default on the test's own data directory, and ends it after the test."""
+    """Starts an `ampmon serve`, by default on the test's data directory, and stops it after the test."""
     started: list[Server] = []
 
     def start(directory: Path | None = None, **options: Any) -> Server:
@@ -139,7 +139,7 @@ def new_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture
 def server(new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> Server:
-    """An `ampmon serve` that runs started in this test, or in processes that it starts, report to."""
+    """An `ampmon serve` that receives the runs of this test and of its child processes."""
     server = new_server()
     monkeypatch.setenv("AMPMON_URL", server.url)
     monkeypatch.setenv("AMPMON_MODE", "online")
@@ -148,20 +148,19 @@ def server(new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(scope="session")
 def own_port() -> int:
-    """The port of each server that one test has for itself: the browser compiles the scripts of a new port again."""
+    """The port of each single-test server. It never changes, because the browser compiles scripts again per port."""
     return free_port()
 
 
 @pytest.fixture
 def terminal() -> Iterator[Terminal]:
-    """A terminal that a server may be started on."""
     with Terminal() as terminal:
         yield terminal
 
 
 @pytest.fixture
 def named_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file in which a browser writes the address that it is opened at, for programs that the test starts."""
+    """The file to which a fake browser writes the URL it opens, for programs that the test starts."""
     browser, handed = tmp_path / "browser", tmp_path / "handed"
     browser.write_text(f'#!/bin/sh\necho "$1" > "{handed}.part" && mv "{handed}.part" "{handed}"\n')
     browser.chmod(0o700)
@@ -172,7 +171,7 @@ def named_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def kept_browser() -> Iterator[Lent]:
-    """One headless Chromium for the session, started when the first test asks for it."""
+    """One headless Chromium for the session, started when the first test needs it."""
     CHROMIUM.path()
     with kept() as lent:
         yield lent
@@ -180,14 +179,14 @@ def kept_browser() -> Iterator[Lent]:
 
 @pytest.fixture
 def browser(kept_browser: Lent) -> Iterator[Browser]:
-    """The session's browser: while a test has it, `asyncio.run` does not work."""
+    """The session's browser. `asyncio.run` fails while a test uses it."""
     with kept_browser() as browser:
         yield browser
 
 
 @pytest.fixture
 def new_reader(browser: Browser) -> Iterator[Callable[[Server], Reader]]:
-    """Lets a reader in at a server, with nothing kept of an earlier test; fails the test that gave them a quarrel."""
+    """Signs in to a server with a fresh reader. The test fails if the reader's page reported a problem."""
     readers: list[Reader] = []
 
     def new(server: Server) -> Reader:

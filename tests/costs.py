@@ -1,7 +1,7 @@
-"""Counts the processor time that each folder of tests takes, and holds it to a budget.
+"""Measures the processor time of each folder of tests and checks it against a budget.
 
-The time of all processes that a test starts is in it, but for those that leave the tree of their test (a sender that
-outlives its trainer). It is read from `/proc`, so it is counted on Linux only.
+It includes all child processes, except those that leave their test's process tree (a sender that outlives its
+trainer). The times come from `/proc`, so this works on Linux only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
 TESTS = Path(__file__).parent
 REFERENCE_S = 1.3
-"""What importing torch took where the budgets were set. A machine that takes longer has as much longer for all."""
+"""Seconds to import torch on the machine that set the budgets. A slower machine gets larger budgets in proportion."""
 BUDGET_S = {
     "(start)": 30,
     "alerting": 6,
@@ -29,7 +29,7 @@ BUDGET_S = {
     "campaigns": 44,
     "cells": 10,
     "core": 15,
-    "device": 60,  # a fifth of it to build the device, once for each torch
+    "device": 60,  # a fifth of it is for building the device, once for each torch
     "diagnosis": 8,
     "end_to_end": 30,
     "errors": 9,
@@ -47,16 +47,16 @@ BUDGET_S = {
     "transport": 27,
     "web": 125,
 }
-"""Seconds of processor time for each folder: about a third more than a quiet, slow machine of two cores takes."""
+"""Seconds of processor time per folder: about a third more than on an idle, slow machine with two cores."""
 
 
 def spent_s() -> float:
-    """The processor time of this process and its descendants so far, in seconds; 0 where there is no `/proc`."""
+    """The processor time of this process and its descendants so far, in seconds; 0 without `/proc`."""
     parents, ticks = {}, {}
     for stat in PROC.glob("[0-9]*/stat"):
         try:
             fields = stat.read_bytes().rpartition(b")")[2].split()
-        except OSError:  # it ended just now; its parent has its time, or will have
+        except OSError:  # it has just ended, and its parent gets its time
             continue
         pid = int(stat.parent.name)
         parents[pid] = int(fields[1])
@@ -68,7 +68,7 @@ def spent_s() -> float:
 
 
 class Costs:
-    """Adds up, for each file or test, what was spent while it ran."""
+    """Sums up the processor time per file or test."""
 
     def __init__(self, by: str | None) -> None:
         self.by_test = by == "test"
@@ -78,11 +78,11 @@ class Costs:
 
     @property
     def budget_s(self) -> dict[str, float]:
-        """The budgets on this machine."""
+        """The budgets scaled to this machine."""
         return {folder: budget * self._slow for folder, budget in BUDGET_S.items()}
 
     def count(self, file: str) -> None:
-        """Charge to ``file`` what was spent since the last call."""
+        """Add the time since the last call to ``file``."""
         now_s = spent_s()
         self.by_file[file] += max(0.0, now_s - self._counted_s)
         self._counted_s = now_s
@@ -102,7 +102,7 @@ class Costs:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        if nextitem is None:  # the browser ends now, and nobody in the tree waits for its processes
+        if nextitem is None:  # the browser ends now, and nothing in the tree waits for its parts
             self.count(str(item.path.relative_to(TESTS)))
 
     @pytest.hookimpl(optionalhook=True)
@@ -118,7 +118,7 @@ class Costs:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        self._time_the_machine(session)  # it may be slower by now
+        self._time_the_machine(session)  # it may be slower now
         if (output := getattr(session.config, "workeroutput", None)) is not None:
             output["costs"] = dict(self.by_file)
         elif (
@@ -144,7 +144,7 @@ class Costs:
 
 
 def import_torch_s() -> float:
-    """The processor time that a new Python process takes to import torch."""
+    """The processor time in which a new Python process imports torch."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", "import torch"], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -152,7 +152,7 @@ def import_torch_s() -> float:
 
 
 def by_folder(by_file: Mapping[str, float]) -> Counter[str]:
-    """Seconds by folder, and by file for those that are in none."""
+    """Seconds by folder, or by file for files in none."""
     folders: Counter[str] = Counter()
     for file, seconds in by_file.items():
         folders[file.partition("::")[0].partition("/")[0]] += seconds
@@ -160,12 +160,12 @@ def by_folder(by_file: Mapping[str, float]) -> Counter[str]:
 
 
 def over(by_file: Mapping[str, float], budget_s: Mapping[str, float]) -> list[str]:
-    """The folders that took more than their budget, or have none."""
+    """The folders over their budget or without one."""
     return [name for name, s in by_folder(by_file).items() if s > budget_s.get(name, 0.0)]
 
 
 def table(by_file: Mapping[str, float], budget_s: Mapping[str, float]) -> Iterator[str]:
-    """The cost of each folder, the highest first, beside its budget, and their sum."""
+    """The cost of each folder beside its budget, highest first, and their sum."""
     folders = by_folder(by_file)
     exceeded = over(by_file, budget_s)
     for name, seconds in folders.most_common():

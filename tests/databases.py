@@ -1,4 +1,4 @@
-"""Makes databases cheap: PostgreSQL databases are lent again once emptied, and engines share what they compile."""
+"""Cheap test databases: PostgreSQL databases are emptied and reused, and engines share compiled statements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPILED_MAX = 1500
 
 DEFINITIONS = {
     "sqlite": "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2",
-    # Every catalog row holds the transaction that wrote it (xmin), so any change of a schema shows.
+    # Every catalog row has the transaction that wrote it (xmin), so any change of a schema shows.
     "postgresql": " UNION ALL ".join(
         f"SELECT '{catalog}', count(*), md5(string_agg(xmin::text, ',' ORDER BY ctid)) FROM {catalog}"
         for catalog in (
@@ -38,16 +38,16 @@ DEFINITIONS = {
         )
     ),
 }
-"""For each engine, a query whose rows are equal for two databases of a server only if their schemas are."""
+"""For each engine, a query with equal rows for two databases of a server only if their schemas are equal."""
 REVISION = f"SELECT xmin::text FROM {migrations.VERSION_TABLE}"
 OTHERS = """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid != pg_backend_pid() AND (state <> 'idle' OR NOT %s)"""
-"""Ends other connections: all of them, or those that are still at work."""
+"""Ends other connections: all of them, or only those that are not idle."""
 
 
 @cache
 def empty_file() -> Path:
-    """An SQLite database at the newest schema, to copy. Made once: migrating takes longer than most tests."""
+    """An SQLite database at the newest schema, to copy. Made once, because migrating takes longer than most tests."""
     directory = Path(tempfile.mkdtemp(prefix="ampmon-tests-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     settings = Settings(data_directory=directory)
@@ -56,7 +56,7 @@ def empty_file() -> Path:
 
 
 def provide(directory: Path) -> None:
-    """Give a data directory without a database an empty one at the newest schema."""
+    """Create an empty database at the newest schema in a data directory that has none."""
     server = Settings(data_directory=directory).server_directory
     if not (server / "ampmon.db").exists():
         server.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -64,33 +64,33 @@ def provide(directory: Path) -> None:
 
 
 class Databases:
-    """Lends copies of a database without rows. A returned copy is emptied and lent again if its schema is unchanged."""
+    """Lends empty copies of a database. A returned copy is emptied and lent again if its schema is unchanged."""
 
     def __init__(self, postgres: Postgres, template: str) -> None:
         self._postgres = postgres
         self._template = template
         self._definition = postgres.execute(DEFINITIONS["postgresql"], template)
         self._revision = postgres.execute(REVISION, template)
-        tables = reversed(metadata.sorted_tables)  # a row goes before the one that it refers to
+        tables = reversed(metadata.sorted_tables)  # delete a row before the row it refers to
         self._empty = "; ".join(f"DELETE FROM {table.name}" for table in tables)
         self._free: list[str] = []
         self._engines: dict[str, Engine] = {}
 
     def store(self, settings: Settings) -> Store:
-        """A store in a lent database. The next test uses its connections: opening new ones takes long."""
+        """A store in a lent database. Its connections are kept for later tests, because opening new ones takes long."""
         url = settings.url
         if url not in self._engines:
             self._engines[url] = Store.open(settings)._engine
         return Store(self._engines[url], None)
 
     def close(self) -> None:
-        """Close all connections that are kept."""
+        """Close all kept connections."""
         while self._engines:
             self._engines.popitem()[1].dispose()
 
     @contextmanager
     def lent(self) -> Iterator[str]:
-        """The URL of a database that nobody else uses."""
+        """The URL of a database that nothing else uses."""
         url = self._free.pop() if self._free else self._postgres.new_database(self._template)
         yield url
         if self._emptied(url):
@@ -122,7 +122,7 @@ class Databases:
 
 
 class Compiled(LRUCache):  # type: ignore[type-arg]
-    """Compiled statements that several engines of one kind share. SQLAlchemy's own caches belong to one engine each."""
+    """Compiled statements shared by several engines of one kind. SQLAlchemy's own caches belong to one engine each."""
 
     def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
         return super().get(_of_any_engine(key), default)
@@ -138,7 +138,7 @@ def _of_any_engine(key: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @contextmanager
 def shared_work() -> Iterator[None]:
-    """Let all engines of this process share compiled statements, and compare each schema once, not at every start."""
+    """Let all engines of this process share compiled statements, and check each schema only once."""
     compiled = Compiled(COMPILED_MAX)
 
     def share(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Requests to an app in this process, with exactly the path that is given: an HTTP client would tidy it up first."""
+"""Requests to an app in this process with exactly the given path, which an HTTP client would normalise."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from starlette.types import Message
 
 
 Answer = tuple[int, dict[bytes, bytes], bytes]
-"""Status, headers and body."""
+"""(status, headers, body)."""
 
 
 def ask(app: FastAPI, method: str, path: str) -> Answer:
-    """The answer to exactly this path."""
     return ask_each(app, method, [path])[path]
 
 
 def ask_each(
     app: FastAPI, method: str, paths: Iterable[str], authorization: bytes | None = None
 ) -> dict[str, Answer]:
-    """The answers to some paths, on one event loop: a loop for each would take longer than the answers."""
+    """The answers to several paths, on one event loop: one loop per path would take longer than the answers."""
 
     more = [] if authorization is None else [(b"authorization", authorization)]
 
@@ -50,7 +49,7 @@ async def answer(
 
     async def receive() -> Message:
         if not bodies:
-            await asyncio.Event().wait()  # the client stays
+            await asyncio.Event().wait()  # the client stays connected
         return bodies.pop()
 
     async def send(message: Message) -> None:

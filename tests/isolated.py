@@ -1,6 +1,6 @@
-"""What every test gets: an environment and a data directory of its own, and kernels that are ready on a GPU.
+"""Per-test environment and data directory, and compiled kernels on a GPU.
 
-A plugin of pytest's that needs no browser and no server: `make gpu` runs tests with it alone.
+A pytest plugin without browser or server, so `make gpu` can run tests with it alone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from hypothesis import settings
 from waiting import DEADLINE_S
 
 
-# Before torch is loaded, here and in every process that a test starts: with more threads the timing and, for some
-# kernels, the order of sums would depend on the machine; and with AVX512-FP16 oneDNN sums fp16 in another way.
+# Set before torch is loaded, here and in every child process. With more threads, timing and the order of sums in
+# some kernels would depend on the machine. With AVX512-FP16, oneDNN sums fp16 differently.
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", ONEDNN_MAX_CPU_ISA="AVX512_CORE")
 
-# How long an example takes is the machine's affair. `make test ARGS="--hypothesis-profile=long"` looks further.
+# The time per example depends on the machine. `make test ARGS="--hypothesis-profile=long"` tries more examples.
 settings.register_profile("suite", deadline=None, max_examples=10)
 settings.register_profile("ci", deadline=None, max_examples=40)
 settings.register_profile("long", deadline=None, max_examples=1000)
@@ -34,9 +34,9 @@ RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", 
 
 @pytest.fixture(autouse=True)
 def data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A data directory that nothing else uses; no run, rank or server of the outside is seen.
+    """The test's own data directory. Variables of outer runs, ranks and servers are removed.
 
-    Runs are offline unless a test asks for more, so that no test starts a sender by the way.
+    Runs are offline by default, so that tests start no sender accidentally.
     """
     for name in list(os.environ):
         if name.startswith(LAUNCHERS) or name in RANKS:
@@ -52,16 +52,16 @@ def data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 def _end_sender(directory: Path) -> None:
-    """End the sender of a data directory, which tries on for as long as records wait for a server."""
+    """End the sender of a data directory, which would otherwise retry as long as records wait for a server."""
     for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # another process that ended just now
+        with contextlib.suppress(OSError):  # another process that has just ended
             words = file.read_bytes().split(b"\0")
             if b"ampmon.sender" in words and str(directory).encode() in words:
                 os.kill(int(file.parent.name), signal.SIGTERM)
 
 
 class AtOnce:
-    """Compiles a kernel when it is asked for, where a training would leave that to a thread."""
+    """Compiles a kernel when it is requested, instead of on a background thread."""
 
     busy = False
 
@@ -79,7 +79,7 @@ _AT_ONCE = AtOnce()
 
 @pytest.fixture(autouse=True)
 def kernels_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU the first update of a test finds its kernels: else a short test would see none of them."""
+    """On a GPU, compile kernels before a test's first update, which otherwise would not be measured."""
     torch, loading = sys.modules.get("torch"), sys.modules.get("ampmon.probe.gpu.loading")
     if torch and loading and torch.cuda.is_available():
         monkeypatch.setattr(loading, "_warmer", _AT_ONCE)

@@ -1,11 +1,11 @@
-"""A run so small that every number of its charts can be checked by hand, and its charts in full, as golden files.
+"""A run small enough to check every number of its charts by hand, and its charts as golden files.
 
-``python tests/known_run.py`` writes `tests/figures/golden/` anew: read what differs before you keep it.
+``python tests/known_run.py`` rewrites `tests/figures/golden/`: read the diff before you keep it.
 
 24 updates, 50 ms apart, of two ranks. The scale is 2^15, 2^16 from step 6 on, and 2^15 again after step 11, which is
 skipped for 3 inf in head.weight. Step 13 took 200 ms. The record of step 18 is lost, and rank 1 has half the scale at
-step 20. Samples at `SAMPLED`: of 880 elements on fp16's grid 88 are zero (10 %), 44 subnormal (5 %), 748 normal at
-2^15; at 2^16, where 44 of the zeros come back, 44 (5 %), 66 (7.5 %) and 770. The gradient's norm is always 13 / 32.
+step 20. Each sample at `SAMPLED` has 880 elements on fp16's grid. At 2^15, 88 are zero (10 %), 44 subnormal (5 %)
+and 748 normal. At 2^16, 44 of the zeros come back: 44 (5 %), 66 (7.5 %) and 770. The gradient's norm is always 13 / 32.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ ASKED = {
     "parameter": Asked(parameter="embedding.weight"),
     "histogram": Asked(parameter="embedding.weight"),
 }
-"""What is asked of charts that need to be asked something; of the others nothing is."""
+"""The query of each chart that needs one."""
 
 
 def _rows(*rows: tuple[int, int, int, float, float, dict[int, int]]) -> Statistics:
-    """Of each parameter its zeros, inf, elements off the grid, amax, sum of squares and counts by exponent."""
+    """Each row has a parameter's zeros, inf, elements off the grid, amax, sum of squares and counts by exponent."""
     zeros, inf, off, amax, squares, counts = zip(*rows, strict=True)
     histogram = np.zeros((len(rows), BINS), np.int64)
     for row, held in enumerate(counts):
@@ -64,7 +64,7 @@ def _rows(*rows: tuple[int, int, int, float, float, dict[int, int]]) -> Statisti
 
 
 def gradient(step: int) -> Statistics:
-    """What every sample holds: the same gradient, at the scale of its step."""
+    """The gradient of every sample: the same one, at the scale of its step."""
     if GROWN < step <= SKIPPED:
         embedding = (36, 0, 0, 192.0, 9.0 * 2**22, {-24: 44, -19: 22, -14: 22, 7: 676})
         head = (8, 0, 0, 2.0**13, 2.0**26, {0: 71, 13: 1})
@@ -79,7 +79,7 @@ def gradient(step: int) -> Statistics:
 
 
 def _activations() -> wire.Activations:
-    """An embedding whose gradient is half subnormal, and a head that puts out 2^12."""
+    """An embedding with a half subnormal gradient, and a head with an output of 2^12."""
     at = _rows((0, 0, 0, 1.0, 1.0, {-20: 50, -1: 50}), (10, 0, 0, 16.0, 256.0, {3: 30}))
     return wire.Activations(
         gradients=at.to_wire(),
@@ -90,7 +90,7 @@ def _activations() -> wire.Activations:
 
 
 def _update(trainer: Trainer, step: int) -> wire.Update:
-    """The update of a step on a rank; only rank 0 samples, as of replicated gradients."""
+    """A rank's update at a step. Only rank 0 samples, as with replicated gradients."""
     high = GROWN < step <= SKIPPED
     scale = 2.0 ** (16 if high else 15)
     if trainer.rank and step == APART:
@@ -107,7 +107,7 @@ def _update(trainer: Trainer, step: int) -> wire.Update:
 
 
 def _logged(trainer: Trainer, step: int) -> wire.Scalars:
-    """The loss falls from 2 by a sixteenth each step, and is not finite where the update is skipped."""
+    """The loss falls from 2 by 1/16 per step, and is inf at the skipped update."""
     made = trainer.scalars({"loss": 2 - step / 16})
     if step == SKIPPED:
         made = msgspec.structs.replace(made, values={"loss": None}, kinds={"loss": "inf"})
@@ -125,14 +125,14 @@ def _send(store: Store, trainer: Trainer, steps: int) -> None:
 
 
 def send(store: Store) -> None:
-    """The run, and the first half of it as another's."""
+    """Store the run, and its first half as another run."""
     for rank in (0, 1):
         _send(store, Trainer(run_id=RUN, rank=rank, world_size=2, name="known"), STEPS)
     _send(store, Trainer(run_id=OTHER, name="half"), STEPS // 2)
 
 
 def draw(store: Store, name: str) -> Mapping[str, Any]:
-    """A chart of the run, or with ``compared-`` before its name, of both runs together."""
+    """A chart of the run, or of both runs if its name begins with ``compared-``."""
     together = name.removeprefix("compared-")
     if together != name:
         return comparing.draw(store, (RUN, OTHER), together, View())
@@ -155,7 +155,7 @@ def plain(part: Any) -> Any:
 
 
 def written(figure: Mapping[str, Any]) -> str:
-    """As its golden file has it: a line for each key, and for each list of numbers."""
+    """The chart as JSON with one line per key and per list of numbers."""
     text = json.dumps(plain(figure), indent=1, ensure_ascii=False, sort_keys=True)
     flat = re.compile(r"\[\s+((?:[-+\w.]+,\s+)*[-+\w.]+)\s+\]")
     return flat.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"

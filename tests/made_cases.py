@@ -1,4 +1,4 @@
-"""Cases made by hand: what rules are tried on."""
+"""Handmade cases for tests of the rules."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ NAMES = ("blocks.0.weight", "blocks.0.bias", "blocks.1.weight", "head.weight")
 def torch_scaler(
     overflows: Any, updates: int, policy: ScalePolicy | None = None
 ) -> tuple[Floats, Floats, list[str], list[bool]]:
-    """Scales before and after, events and skips as torch's scaler makes them.
+    """Scales before and after, events and skips as torch's scaler produces them.
 
-    ``overflows`` says of a step and a scale whether it overflows.
+    ``overflows(step, scale)`` returns whether a step overflows.
     """
     policy = policy or ScalePolicy()
     scale, tracker = policy.init_scale, 0
@@ -73,14 +73,14 @@ def torch_scaler(
 def cells_of(
     before: Floats, after: Floats, events: list[str], skipped: list[bool], *, first: int = 0
 ) -> Cells:
-    """Updates as cells of one."""
+    """Updates as cells of one update each."""
     step = np.arange(first, first + len(before))
     codes = [EVENTS.index(event) for event in events]
     return rows(step, START + step * UPDATE_US, before, after, codes, skipped)
 
 
 def scaler(cells: Cells, **fields: Any) -> ScalerCase:
-    """A scaler with these updates, cells of one; the whole run in cells of 16."""
+    """A scaler with these updates as cells of one, and the whole run in cells of 16."""
     whole = cells
     if len(cells):
         whole = update_cells.LAYOUT.merge(cells, starts_of(cells["first"] // 16))
@@ -100,7 +100,7 @@ def scaler(cells: Cells, **fields: Any) -> ScalerCase:
 
 
 def trained(overflows: Any, updates: int, *, cause: str = "inf", **fields: Any) -> ScalerCase:
-    """A scaler as torch moves it, with a ledger of its skips whose first culprit is the last parameter but one."""
+    """A scaler driven as torch's, with a ledger of its skips in which every parameter is a culprit."""
     cells = cells_of(*torch_scaler(overflows, updates, fields.get("policy")))
     skips = [
         skip(int(step), cause=cause) for step in cells["first"][cells["skipped"] > 0][::-1][:1000]
@@ -109,7 +109,7 @@ def trained(overflows: Any, updates: int, *, cause: str = "inf", **fields: Any) 
 
 
 def skip(step: int, *, cause: str = "inf", culprits: int = len(NAMES), **fields: Any) -> Skip:
-    """A row of the ledger; its culprits are the ``culprits`` parameters that are nearest the input."""
+    """A ledger row whose culprits are the first ``culprits`` of NAMES, last one first."""
     made: dict[str, Any] = {
         "step": step,
         "time": START + step * UPDATE_US,
@@ -138,7 +138,7 @@ def skip(step: int, *, cause: str = "inf", culprits: int = len(NAMES), **fields:
 
 
 def no_parameters(names: tuple[str, ...] = NAMES) -> ParameterCase:
-    """Parameters of a thousand elements each, none of them sampled."""
+    """Parameters of 1000 elements each, without samples."""
     cells = np.zeros(0, parameter_cells.layout(len(names)).dtype)
     return ParameterCase(names=names, numel=np.full(len(names), 1000), cells=cells)
 
@@ -152,7 +152,7 @@ def samples_of(
     scale: float = 65536.0,
     looked: int | None = None,
 ) -> GradientSeries:
-    """Samples that are all alike: the share of the elements at each exponent of the scaled gradient, and of zeros."""
+    """Identical samples with these shares of elements at each exponent of the scaled gradient, and of zeros."""
     looked = elements if looked is None else looked
     m = len(steps)
     histogram = np.zeros((m, BINS), np.int64)
@@ -186,7 +186,7 @@ def samples_of(
 
 
 def joined_samples(parts: list[GradientSeries]) -> GradientSeries:
-    """One series of several, one after another."""
+    """Concatenate several series."""
 
     def joined(name: str) -> Totals:
         sides = [getattr(part, name) for part in parts]
@@ -201,7 +201,7 @@ def joined_samples(parts: list[GradientSeries]) -> GradientSeries:
 def parameters_of(
     shares: dict[str, float], *, samples: int = 4, numel: int = 10_000
 ) -> ParameterCase:
-    """Parameters with these shares of subnormal elements, all of them on the grid."""
+    """Parameters with these shares of subnormal elements, all on the grid."""
     names, n = tuple(shares), len(shares)
     looked = np.full((samples, n), numel)
     histogram = np.zeros((samples, n, BINS), np.int64)
@@ -214,12 +214,11 @@ def parameters_of(
 
 
 def event(kind: str, **detail: Any) -> Happening:
-    """An event of the process itself."""
     return Happening(START, kind, "0", 0, "", 0, 0, None, detail)
 
 
 def case(*scalers: ScalerCase, **fields: Any) -> Case:
-    """A run that is judged a moment after its newest update."""
+    """A run judged one second after its newest update."""
     newest = max((int(s.recent["time_last"][-1]) for s in scalers if len(s.recent)), default=START)
     made: dict[str, Any] = {
         "run_id": "0" * 32,
@@ -235,11 +234,11 @@ def case(*scalers: ScalerCase, **fields: Any) -> Case:
 
 
 def found(of: Case | ScalerCase, thresholds: Thresholds | None = None) -> list[Finding]:
-    """What is found, the worst first."""
+    """The findings, most severe first."""
     run = case(of) if isinstance(of, ScalerCase) else of
     return list(diagnose(run, thresholds or Thresholds()).findings)
 
 
 def rules_of(of: Case | ScalerCase, thresholds: Thresholds | None = None) -> list[str]:
-    """The rules that found something, the worst first."""
+    """The rules of the findings, most severe first."""
     return [finding.rule for finding in found(of, thresholds)]

@@ -1,4 +1,4 @@
-"""Series for the tests of charts, made by hand and by hypothesis, and a reader of what the charts hold."""
+"""Handmade and Hypothesis-generated series for tests of charts, and readers of a chart's data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from ampmon_server.model.series import (
 from batches import counted
 
 
-# An example is a whole series, and most tests draw every chart of it.
+# An example is a whole series, and most tests draw every chart for it.
 SOME = settings(max_examples=settings().max_examples // 2)
 
 START = 1_700_000_000_000_000
@@ -50,7 +50,7 @@ def updates(
     events: dict[int, str] | None = None,
     first: int = 0,
 ) -> Cells:
-    """Updates a tenth of a second apart, at steps from ``first`` on, as cells of one."""
+    """Updates 100 ms apart from step ``first`` on, as cells of one."""
     step = np.arange(first, first + len(scales))
     scale = np.array(scales, np.float64)
     codes = [EVENTS.index((events or {}).get(int(s), "steady")) for s in step]
@@ -65,7 +65,7 @@ def updates(
 
 
 def rows(*columns: Any) -> Cells:
-    """Updates as cells of one, from their steps, times, scales, scales after, events and whether they were skipped."""
+    """Cells of one from the columns step, time, scale, scale after, event and skipped."""
     step, time, scale, after, event, skipped = columns
     made = np.zeros(len(step), ROWS)
     made["step"], made["time"], made["event"], made["skipped"] = step, time, event, skipped
@@ -75,7 +75,7 @@ def rows(*columns: Any) -> Cells:
 
 
 def rolled_up(scales: np.ndarray, *, skipped_every: int = 0, span: int = 256) -> Cells:
-    """Cells of many updates in order, each of ``span`` of them."""
+    """Many updates merged into cells of ``span``."""
     parts = []
     for first in range(0, len(scales), 2**14):
         part = scales[first : first + 2**14]
@@ -88,7 +88,7 @@ def rolled_up(scales: np.ndarray, *, skipped_every: int = 0, span: int = 256) ->
 
 
 def wild(n: int, seed: np.random.Generator) -> Cells:
-    """Updates as cells of one, with holes, every event, and scales that are dead, infinite, negative or NaN."""
+    """Cells of one with gaps, every event, and scales that are dead, infinite, negative or NaN."""
     step = np.sort(seed.choice(n * 5 // 4, n, replace=False))
     scale = 2.0 ** seed.integers(-140, 128, n)
     odd = seed.choice([1.0, 1.0, 1.0, 0.0, np.inf, np.nan, -1.0], n)
@@ -105,9 +105,9 @@ def wild(n: int, seed: np.random.Generator) -> Cells:
 def totals(
     histograms: np.ndarray, zeros: list[int], inf: list[int] | None = None, *, runs: float = 0
 ) -> Totals:
-    """Totals of 4 parameters at each of m samples, every element of them in ``histograms`` [m, 64], zeros or inf.
+    """Totals of 4 parameters at each of m samples. Every element is in ``histograms`` [m, 64], ``zeros`` or ``inf``.
 
-    With ``runs``, of a sample of so many, whose elements are each all alike.
+    With ``runs``, the totals of a sample of that many runs of identical elements.
     """
     m = len(histograms)
     lost = np.array(inf or [0] * m)
@@ -131,7 +131,7 @@ def totals(
 
 
 def histograms(counts: list[dict[int, int]]) -> np.ndarray:
-    """[m, 64] from counts by exponent."""
+    """Histograms [m, 64] from counts by exponent."""
     made = np.zeros((len(counts), BINS), np.int64)
     for row, sample in enumerate(counts):
         for exponent, count in sample.items():
@@ -151,7 +151,7 @@ def gradients(
     exact: bool = True,
     scales: Sequence[float] | None = None,
 ) -> Cells:
-    """Samples a tenth of a second apart, as cells of one; at a scale of 1 unless ``scales`` say another."""
+    """Samples 100 ms apart as cells of one, at a scale of 1 by default."""
     step = np.array(steps, np.int64)
     none = nothing(len(steps))
     series = GradientSeries(
@@ -174,7 +174,7 @@ def modules(
     step: int = 7,
     **fields: Any,
 ) -> ModuleSample:
-    """A sample of modules in forward order, from counts by exponent of their gradients; all put out 1 at the most."""
+    """A sample of modules in forward order, from gradient counts by exponent. The largest output is 1 by default."""
     names, n = tuple(counts), len(counts)
     histogram = histograms(list(counts.values()))
     lost = np.array([(inf or {}).get(name, 0) for name in names], np.int64)
@@ -216,12 +216,12 @@ def source(
 
 
 def replayed(step: np.ndarray, whole: bool = True) -> ReplaySource | None:
-    """Updates at these steps that were all made at 2^10, and would have been at 2^11 or 2^12; None of no steps."""
+    """A replay recorded at 2^10 and simulated at 2^10 to 2^12, with 2^11 expected; None without steps."""
     if not len(step):
         return None
     step = np.sort(step)
     first, last = int(step[0]), int(step[-1])
-    step = step[:: -(-len(step) // 50)]  # the fewest places that are asked for
+    step = step[:: -(-len(step) // 50)]  # the smallest number of places that is requested
     level = np.full(len(step), 10.0)
     was, would = TORCH, dataclasses.replace(TORCH, growth_interval=50)
     recorded, simulated = (
@@ -237,7 +237,7 @@ def replayed(step: np.ndarray, whole: bool = True) -> ReplaySource | None:
 
 
 def _two_parameters(at: Cells) -> ParameterSource:
-    """Two parameters at the samples ``at``, of zeros."""
+    """Two parameters with only zeros at the samples ``at``."""
     shape = len(at), 2
     none, looked = np.zeros((*shape, BINS), np.int64), np.full(shape, 10)
     return parameters(
@@ -251,19 +251,17 @@ def _two_parameters(at: Cells) -> ParameterSource:
 
 
 def x_of(rows: Cells, view: View) -> np.ndarray:
-    """The x of cells of one."""
     return rows["time_first"] if view.x == "time" else rows["first"]
 
 
 def within(rows: Cells, view: View) -> Cells:
-    """Those of cells of one that a view shows."""
+    """The cells of one that a view shows."""
     x = x_of(rows, view)
     low, high = (view.start or 0), (2**62 if view.stop is None else view.stop)
     return rows[(x >= low) & (x < high)]
 
 
 def read(spec: dict[str, str]) -> np.ndarray:
-    """The array in a Plotly typed array."""
     flat = np.frombuffer(b64decode(spec["bdata"]), "<" + spec["dtype"])
     shape = spec.get("shape")
     return flat.reshape([int(n) for n in shape.split(",")]) if shape else flat
@@ -276,7 +274,7 @@ def traces(figure: dict[str, Any], **keys: Any) -> list[dict[str, Any]]:
 
 @st.composite
 def sources(draw: st.DrawFn) -> Source:
-    """Any series: scales that are dead, infinite or NaN among them, clocks that were set back, samples anywhere."""
+    """Any series, with dead, infinite or NaN scales, clocks that were set back, and samples anywhere."""
     n = draw(st.integers(1, 200))
     seed = np.random.default_rng(draw(st.integers(0, 2**32)))
     first = draw(st.sampled_from([0, 7, 2**31 - 50]))
@@ -318,7 +316,7 @@ def sources(draw: st.DrawFn) -> Source:
 
 
 def _two_ranks(cells: Cells) -> tuple[RankRows, ...]:
-    """Two ranks at some steps, of which the second lacks some and has another scale at others."""
+    """Two ranks at some steps. The second lacks some of them and has another scale at others."""
     rows = cells[:: max(len(cells) // 30, 1)].copy()
     other = rows[::2].copy()
     other["scale_first"][::3] *= 2
@@ -326,7 +324,7 @@ def _two_ranks(cells: Cells) -> tuple[RankRows, ...]:
 
 
 def _any_resumes(draw: st.DrawFn, cells: Cells) -> tuple[Resume, ...]:
-    """Starts at some of the updates, of which little may be known."""
+    """Resumes at some updates, with unknown or odd scales before."""
     starts = cells[:: draw(st.sampled_from([1000, 40, 1]))]
     before = draw(st.sampled_from([None, 1024.0, np.inf]))
     return tuple(
@@ -336,7 +334,7 @@ def _any_resumes(draw: st.DrawFn, cells: Cells) -> tuple[Resume, ...]:
 
 
 def logged(step: np.ndarray, time: np.ndarray, value: np.ndarray) -> Cells:
-    """Logged values as cells of one, without steps of the user's own."""
+    """Logged values as cells of one, without user steps."""
     made = np.zeros(len(step), logged_cells.ROWS)
     made["step"], made["time"], made["value"], made["user_step"] = step, time, value, -1
     return logged_cells.of_rows(made)
@@ -345,7 +343,7 @@ def logged(step: np.ndarray, time: np.ndarray, value: np.ndarray) -> Cells:
 def _any_scalars(
     draw: st.DrawFn, seed: np.random.Generator, step: np.ndarray, time: np.ndarray
 ) -> dict[str, Cells]:
-    """Values of any size, finite or not, at some of the steps, by names that hold anything."""
+    """Values of any size, finite or not, at some of the steps, under odd names."""
     found = {}
     for name in draw(st.sampled_from([(), ("loss",), ("loss", "<b>&amp;", "lr", "a" * 200)])):
         picked = np.sort(seed.choice(len(step), seed.integers(0, len(step) + 1), replace=False))
@@ -357,7 +355,7 @@ def _any_scalars(
 
 @st.composite
 def _any_modules(draw: st.DrawFn) -> ModuleSample:
-    """Modules by any name, with gradients and without, of any size, that overflowed or put out nothing but zeros."""
+    """Modules with odd names, with or without gradients, that overflowed or output only zeros."""
     number = draw(st.integers(1, 70))
     seed = np.random.default_rng(draw(st.integers(0, 2**32)))
     odd = draw(st.sampled_from(["", "<b>", "&amp;", "a" * 200]))
@@ -379,7 +377,7 @@ def _any_modules(draw: st.DrawFn) -> ModuleSample:
 
 @st.composite
 def _any_parameters(draw: st.DrawFn, step: np.ndarray, time: np.ndarray) -> ParameterSource:
-    """Samples of any number of parameters, some of which are not looked at, or of odd magnitude."""
+    """Samples of any number of parameters, some without data or with odd magnitudes."""
     number = draw(st.sampled_from([1, 2, 148, 400]))
     seed = np.random.default_rng(draw(st.integers(0, 2**32)))
     shape = len(step), number
@@ -403,7 +401,7 @@ def _any_parameters(draw: st.DrawFn, step: np.ndarray, time: np.ndarray) -> Para
 
 @st.composite
 def _any_sample(draw: st.DrawFn) -> ParameterSample:
-    """A sample of one parameter with elements of any magnitude, or nothing but zeros, inf or NaN."""
+    """A sample of one parameter with elements of any magnitude, or only zeros, inf or NaN."""
     counts = {
         draw(st.integers(-40, 23)): draw(st.integers(1, 10**9))
         for _ in range(draw(st.integers(0, 5)))
@@ -422,7 +420,7 @@ def sample(
     amax: float = 1.0,
     elements: int = 0,
 ) -> ParameterSample:
-    """One parameter at step 7 and a scale of 1024; ``counts`` by exponent. ``elements`` of them, at least those."""
+    """One parameter at step 7 and scale 1024. ``counts`` are by exponent, and it has at least ``elements`` elements."""
     statistics = counted(
         histograms([counts]), zeros=zeros, inf=inf, nan=nan, amax=amax, sum_squares=amax
     )
@@ -437,7 +435,7 @@ def parameters(
     amax: np.ndarray,
     **fields: Any,
 ) -> ParameterSource:
-    """Cells of one of m samples of n parameters, [m, n], of whose elements those not in ``histogram`` are zero."""
+    """Cells of one from m samples of n parameters, [m, n]. Elements not in ``histogram`` are zero."""
     statistics = {
         "looked": looked,
         "zeros": looked - histogram.sum(-1),
@@ -463,7 +461,7 @@ def _any_totals(draw: st.DrawFn, seed: np.random.Generator, m: int) -> Totals:
 
 @st.composite
 def views(draw: st.DrawFn) -> View:
-    """Any view of such series: of all, of a part, or of a stretch with nothing in it."""
+    """Any view of such series: everything, a part, or an empty stretch."""
     start = draw(st.none() | st.integers(0, 250))
     stop = None if start is None else start + draw(st.integers(1, 250))
     x = draw(st.sampled_from(["step", "time"]))

@@ -1,4 +1,4 @@
-"""nginx in front of a real server, with the configuration blocks of the documentation."""
+"""nginx in front of a real server, configured by the blocks in the documentation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ server {{
 
 
 class Nginx:
-    """Listens on a free port until it is left. ``prefix`` is the path that it shows the server under."""
+    """An nginx on a free port, running inside a `with` block. ``url`` leads through it."""
 
     def __init__(
         self, server: Server, folder: Path, port: int, server_block: str, url: str
@@ -50,13 +50,13 @@ class Nginx:
         self._folder, self._port = folder, port
         self._configuration = folder / "nginx.conf"
         told = server_block.replace("127.0.0.1:8267", f"127.0.0.1:{server.port}")
-        # Its workers write to the folder, which is ours alone.
+        # Its workers write to the folder, which only this user owns.
         user = "user root;" if os.geteuid() == 0 else ""
         self._configuration.write_text(_AROUND.format(user=user, folder=folder, server=told))
 
     @classmethod
     def under_a_path(cls, server: Server, folder: Path) -> Nginx:
-        """As docs/embedding.md has it; what is asked for elsewhere is kept in `strays`."""
+        """The proxy of docs/embedding.md, under a path. Requests outside that path are kept in `strays`."""
         port, location = free_port(), _block("embedding.md")
         prefix = location.split()[1].rstrip("/")
         block = _AT_A_PATH.format(port=port, location=location, folder=folder)
@@ -64,7 +64,7 @@ class Nginx:
 
     @classmethod
     def for_a_team(cls, server: Server, folder: Path, certificate: Path, key: Path) -> Nginx:
-        """As docs/scaling.md has it: TLS, for a certificate's own name, here that of this machine."""
+        """The proxy of docs/scaling.md with TLS, for a certificate of this machine's name."""
         port, block = free_port(), _block("scaling.md")
         for documented, here in (
             ("listen 443", f"listen 127.0.0.1:{port}"),
@@ -94,16 +94,14 @@ class Nginx:
 
     @property
     def strays(self) -> list[str]:
-        """What was asked for beside its path."""
+        """The paths requested outside the prefix."""
         file = self._folder / "strays"
         return file.read_text().splitlines() if file.exists() else []
 
     def login_link(self) -> str:
-        """A one-time address that leads through the proxy."""
         return f"{self.url}/login?{self.server.login_link().partition('?')[2]}"
 
 
 def _block(page: str) -> str:
-    """The one block for nginx on a page of the documentation."""
     (block,) = re.findall(r"```nginx\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     return str(block)

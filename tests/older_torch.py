@@ -1,4 +1,4 @@
-"""What the oldest torch that is supported lacks, and what tests do there instead."""
+"""Features that the oldest supported torch lacks, and their replacements in tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMPILES = pytest.mark.skipif(
 
 
 def named(parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> Any:
-    """Parameters with names, as an optimizer takes them from torch 2.6 on; before, a group that has the same."""
+    """Named parameters for an optimizer, which takes them from torch 2.6 on; before that, an equivalent group."""
     if torch.__version__ >= (2, 6):
         return parameters
     names, tensors = zip(*parameters, strict=True)

@@ -1,4 +1,4 @@
-"""A run that a test makes up and posts to a server, record by record, as a sender would. Trains nothing."""
+"""A made-up run posted to a server record by record, as a sender would. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN: dict[str, Any] = {"owner": "tester", "versions": {}, "config": {}}
 
 
 def post(server: Server, batch: wire.Batch) -> None:
-    """Post a batch, which must be taken."""
+    """Post a batch, which the server must accept."""
     answer = server.request(
         "POST",
         "/api/v1/ingest",
@@ -34,7 +34,7 @@ def post(server: Server, batch: wire.Batch) -> None:
 
 
 class PostedRun:
-    """One process with one scaler, whose updates happen when the test says so."""
+    """One process with one scaler, whose updates happen when the test calls for them."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class PostedRun:
         return f"/runs/{self.run_id}"
 
     def updates(self, count: int = 1, *, skipped: bool = False, sampled: bool = True) -> None:
-        """Post ``count`` updates, each skipped by an inf in the last parameter if it is to be."""
+        """Post ``count`` updates. With ``skipped``, each is skipped for an inf in the last parameter."""
         records = []
         for _ in range(count):
             update = self._trainer.update(
@@ -91,7 +91,7 @@ class PostedRun:
         self._post(*records)
 
     def logs(self, values: Iterable[Mapping[str, float]], *, skipped: bool = False) -> None:
-        """Post an update for each of the values, which are logged with it."""
+        """Post one update per mapping of logged values."""
         records: list[wire.Record] = []
         step = (self._step(skipped),)
         for each in values:
@@ -106,15 +106,14 @@ class PostedRun:
         self._post(*records)
 
     def grow(self) -> None:
-        """The next update has twice the scale."""
+        """Double the scale of the next update."""
         self.scale *= 2
 
     def event(self, kind: str, **detail: object) -> None:
-        """Post an event of the process."""
         self._post(replace(self._trainer.event(kind, **detail), time=time.time_ns() // 1000))
 
     def lose(self, count: int) -> None:
-        """Let the next ``count`` records get lost on their way."""
+        """Lose the next ``count`` records in transit."""
         self._trainer.updates(count)
 
     def _step(self, skipped: bool) -> wire.OptimizerStep:
@@ -130,7 +129,7 @@ class PostedRun:
         )
 
     def _gradients(self) -> wire.Gradients:
-        """Each parameter's elements spread over binades that move up with the scale."""
+        """Gradients whose elements are spread over binades that move up with the scale."""
         histogram = np.zeros((self._last + 1, BINS), np.int64)
         top = int(np.log2(self.scale)) - 6
         for below in range(20):

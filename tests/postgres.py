@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own: started in a temporary folder, reached over a Unix socket, gone at the end."""
+"""A PostgreSQL server for tests: in a temporary folder, on a Unix socket, removed at the end."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from waiting import DEADLINE_S, wait_for
 DRIVER = "postgresql+psycopg"
 USER = "ampmon"
 STRANGER = "stranger"
-"""The one role that would need a password."""
+"""The only role that needs a password."""
 UNPRIVILEGED = "nobody"
-"""Who runs it where the tests run as root, whom PostgreSQL refuses."""
-# Nothing that is written here has to outlive anything.
+"""The user that runs the server if the tests run as root, which PostgreSQL refuses."""
+# No data has to survive.
 SETTINGS = (
     "listen_addresses=",
     "fsync=off",
@@ -41,7 +41,7 @@ SETTINGS = (
 
 
 class Postgres:
-    """A server in a folder. Databases are named by the URL that `ampmon serve --database-url` takes."""
+    """A server in a folder. Databases are identified by the URL for `ampmon serve --database-url`."""
 
     def __init__(self, folder: Path, settings: Sequence[str] = SETTINGS) -> None:
         self.folder = folder
@@ -50,7 +50,7 @@ class Postgres:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it answers. Raises RuntimeError if it ends instead."""
+        """Start the server and wait until it answers. Raises RuntimeError if it ends instead."""
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [programs() / "postgres", "-D", self.folder / "data", "-k", self.folder]
@@ -60,46 +60,45 @@ class Postgres:
                 stderr=log,
                 user=_user(),
                 cwd=self.folder,
-                start_new_session=True,  # Ctrl-C is for pytest, which then ends it
+                start_new_session=True,  # Ctrl-C goes to pytest, which then ends the server
             )
         process = self._process
         wait_for(lambda: _answers(self, process), "PostgreSQL")
 
     def stop(self) -> None:
-        """End it, and the connections to it."""
+        """End the server and its connections."""
         if self._process is not None:
             _stop(self._process)
 
     def kill(self) -> None:
-        """End all its processes at once, as where a machine goes."""
+        """Kill all its processes at once, as a machine failure does."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def url(self, database: str = "postgres", *, user: str = USER, driver: str = DRIVER) -> str:
-        """The address of a database of this server."""
         return f"{driver}://{user}@/{database}?host={self.folder}"
 
     def new_database(self, template: str = "template0", *, options: str = "") -> str:
-        """The URL of a new database: empty, or a copy of ``template``, to which nobody may be connected."""
+        """Return the URL of a new database: empty, or a copy of ``template``, which must have no connections."""
         self._count += 1
         name = f"test_{self._count}"
-        # Page by page through the log, as it would be else, takes twice as long.
+        # Copying through the log, the default, takes twice as long.
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY {options}")
         return self.url(name)
 
     def drop(self, url: str) -> None:
-        """Remove a database that `new_database` made, whoever is connected to it."""
+        """Drop a database that `new_database` made, and its connections."""
         self.execute(f"DROP DATABASE IF EXISTS {make_url(url).database} WITH (FORCE)")
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run one statement as the owner of everything, on a connection of its own; its rows."""
+        """Run one statement as the superuser on a new connection and return its rows."""
         with self.connect(database) as connection:
             cursor = connection.execute(statement)  # type: ignore[call-overload]
             return list(cursor.fetchall()) if cursor.description else []
 
     def lets_in(self) -> bool:
-        """Whether it has a place for one more connection. It frees a place some time after the client has closed."""
+        """Whether it accepts one more connection. A slot becomes free some time after its client has closed."""
         try:
             self.connect().close()
         except psycopg.OperationalError:
@@ -107,13 +106,13 @@ class Postgres:
         return True
 
     def connect(self, database: str = "postgres") -> psycopg.Connection[Any]:
-        """A connection of its own, each statement a transaction."""
+        """A new connection in autocommit mode."""
         return psycopg.connect(self.url(database, driver="postgresql"), autocommit=True)
 
 
 @contextmanager
 def running(settings: Sequence[str] = SETTINGS) -> Iterator[Postgres]:
-    """A server, from the start to its end. Raises RuntimeError where none is installed or it does not come up."""
+    """A server for a block. Raises RuntimeError if PostgreSQL is not installed or does not start."""
     with _folder() as folder:
         _initialise(programs(), folder, _user())
         yield from _served(Postgres(folder, settings))
@@ -121,7 +120,7 @@ def running(settings: Sequence[str] = SETTINGS) -> Iterator[Postgres]:
 
 @contextmanager
 def following(primary: Postgres) -> Iterator[Postgres]:
-    """A standby of another server, which is to be named `standby` where that one waits for it."""
+    """A standby of another server, with the application name `standby` for synchronous replication."""
     with _folder() as folder:
         line = f"host={primary.folder} user={USER} application_name=standby"
         command = [str(programs() / "pg_basebackup"), "--dbname", line, "--pgdata", folder / "data"]
@@ -140,7 +139,7 @@ def _served(server: Postgres) -> Iterator[Postgres]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    # Not pytest's own folder: a socket's path has at most 107 characters, and another user must reach it.
+    # Not pytest's folder: a socket's path has at most 107 characters, and another user must reach it.
     folder = Path(tempfile.mkdtemp(prefix="ampmon-pg-"))
     try:
         if (user := _user()) is not None:
@@ -156,7 +155,7 @@ def _user() -> str | None:
 
 @cache
 def programs() -> Path:
-    """The folder of PostgreSQL's programs. Raises RuntimeError where there is none."""
+    """The folder of PostgreSQL's programs. Raises RuntimeError if there is none."""
     if (found := POSTGRESQL.find()) is None:
         raise RuntimeError(POSTGRESQL.missing)
     return found
@@ -177,5 +176,5 @@ def _answers(server: Postgres, process: subprocess.Popen[bytes]) -> bool:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGINT)  # does not wait for those who are still connected
+    process.send_signal(signal.SIGINT)  # does not wait for open connections
     process.wait(DEADLINE_S)

@@ -1,4 +1,4 @@
-"""A receiver of alerts of the tests' own, on this machine: keeps what it is sent, and answers as it is told to."""
+"""A local receiver of alerts that keeps what it gets and answers as told."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ampmon_server.alerting.targets import Alerts, Target
 
 
 class Receiver(ThreadingHTTPServer):
-    """``answer`` is a status, or what is called before 200 is answered; ``location`` is where a redirect leads."""
+    """``answer`` is a status, or a function called before a 200 answer. ``location`` is a redirect's target."""
 
     daemon_threads = True
 
@@ -61,7 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def receiving() -> Iterator[Receiver]:
-    """One that runs."""
+    """A running receiver."""
     with Receiver() as receiver:
         thread = threading.Thread(target=receiver.serve_forever, args=(0.02,))
         thread.start()
@@ -73,12 +73,12 @@ def receiving() -> Iterator[Receiver]:
 
 
 def alerts_to(*targets: Target, **more: Any) -> Alerts:
-    """What a server is told that may send to this machine."""
+    """Settings that send alerts to these targets, with private addresses allowed."""
     return Alerts(targets=targets, allow_private=True, **more)
 
 
 def written(path: Path, text: str, mode: int = 0o600) -> Path:
-    """A file of alerts."""
+    """Write an alerts file with this mode."""
     path.write_text(text)
     path.chmod(mode)
     return path

@@ -1,6 +1,6 @@
-"""Runs one recipe of examples/, as it is or with the stock scaler in its line, and keeps all that it leaves behind.
+"""Runs a recipe of examples/ as it is, or with the stock scaler, and keeps everything it leaves behind.
 
-`main` does so for recipes that several processes run.
+`main` does so for recipes that run in several processes.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from recording import Recording
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 UNCHANGED = "unchanged"
-"""What a run of a recipe is called in which only `ampmon.auto` knows ampmon."""
+"""The suffix of a run whose recipe uses ampmon only through `ampmon.auto`."""
 
 
 @dataclass
 class Outcome:
-    """What a run left: printed lines; weights, states and the random generator's; and, of stock scalers, a ledger.
+    """Printed lines, weights, states and random state after a run, and a ledger for stock scalers.
 
-    The ledger has for each update the scale before, which optimizers were skipped, and the scale after.
+    The ledger has for each update the scale before, whether each optimizer was skipped, and the scale after.
     """
 
     printed: str
@@ -56,9 +56,9 @@ CHOICE = 'device = "cuda" if torch.cuda.is_available() else "cpu"'
 
 
 def run(name: str, *, stock: bool, place: str | None = None, steps: int | None = None) -> Outcome:
-    """Run a recipe in this process: the file as it is, or with torch's own scaler in the place of ampmon's.
+    """Run a recipe in this process, as it is or with torch's own scaler instead of ampmon's.
 
-    On ``place`` where one is given, else on the device that the recipe chooses. At most ``steps`` steps of it.
+    It runs on ``place``, by default on the device that the recipe chooses, for at most ``steps`` steps.
     """
     source = (EXAMPLES / f"{name}.py").read_text()
     if steps is not None:
@@ -93,7 +93,7 @@ def run(name: str, *, stock: bool, place: str | None = None, steps: int | None =
 
 
 def with_stock_scaler(source: str) -> str:
-    """The recipe without ampmon: its scaler's line is torch's, with the same arguments, and nothing else is touched."""
+    """The recipe without ampmon: its scaler becomes torch's with the same arguments; everything else stays."""
     tree = ast.parse(source)
     tree.body = [
         node
@@ -141,7 +141,7 @@ def _bookkeeper(
 
 
 def _local(tree: Any) -> Any:
-    """Copies of the tensors in a tree, of sharded ones this rank's part."""
+    """Copies of the tensors in a tree; of sharded ones, this rank's part."""
 
     def local(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -152,7 +152,7 @@ def _local(tree: Any) -> Any:
 
 
 def ledger(recorded: Recording) -> list[tuple[float, tuple[bool, ...], float]]:
-    """The updates as ampmon recorded them, in the form of the stock scaler's own bookkeeping."""
+    """The updates that ampmon recorded, in the form of the stock scaler's ledger."""
     updates = recorded.updates
     assert [update.ordinal for update in updates] == list(range(len(updates)))
     return [
@@ -167,12 +167,10 @@ def is_sharded(name: str) -> bool:
 
 
 def main() -> None:
-    """Recipes that several processes run, each first with the stock scaler, then with ampmon's; then those with shards,
-    unchanged but watched.
+    """Run multi-process recipes with the stock scaler, then with ampmon's, and sharded ones again with `ampmon.auto`.
 
-    Arguments: the folder for the outcomes, the number of ranks, how many steps to train at most, a port for each
-    process group to come, and the recipes' names. Each rank is a fork of this process, which has imported what takes
-    long.
+    Arguments: the folder for the outcomes, the number of ranks, the maximum number of steps, a port for each process
+    group, and the recipes' names. Each rank is a fork of this process, which has done the slow imports.
     """
     folder, ranks, steps, ports, *names = sys.argv[1:]
     for module in ("sklearn.datasets", "torch._dynamo", "torch.distributed.fsdp"):
@@ -198,7 +196,7 @@ def _run_together(folder: Path, steps: int, ports: list[str], names: list[str]) 
             outcomes.append(run(name, stock=stock, steps=steps))
         current_run.finish()
         torch.save(outcomes, folder / f"{name}-{os.environ['RANK']}.pt")
-    ampmon.auto()  # for good: each stock scaler from here on is watched
+    ampmon.auto()  # for good: every later stock scaler is watched
     for name in filter(is_sharded, names):
         os.environ.update(MASTER_PORT=next(free), AMPMON_NAME=f"{name} {UNCHANGED}")
         outcome = run(name, stock=True, steps=steps)

@@ -1,4 +1,4 @@
-"""What the processes of a test recorded, read from their spools: records in order, by stream."""
+"""The records of a test's processes, read from their spools in order, by stream."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class Activations:
-    """What a record says of the modules it names, in the order in which the forward pass left them."""
+    """A record's activations by module, in the order in which the forward pass left them."""
 
     names: list[str]
     statistics: Statistics
@@ -79,13 +79,13 @@ class Activations:
 
 
 def recorded_so_far(directory: Path) -> Recording:
-    """What the only process start has written by now."""
+    """The recording of the only attempt so far."""
     (path,) = spools(directory)
     return _read(path)
 
 
 def recordings(directory: Path) -> list[Recording]:
-    """One recording per process start, oldest first; ends this process's run, so that all of it is there."""
+    """One recording per attempt, oldest first. Ends this process's run first, so that nothing is missing."""
     current_run.finish(deadline_s=DEADLINE_S)
     return [_read(path) for path in sorted(spools(directory))]
 
@@ -102,6 +102,6 @@ def _read(path: Path) -> Recording:
 
 
 def recording(directory: Path) -> Recording:
-    """The only recording there is."""
+    """The recording of the only attempt, after its end."""
     (only,) = recordings(directory)
     return only

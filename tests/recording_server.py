@@ -1,4 +1,4 @@
-"""A real HTTP server for tests of the client: stores batches as a server does, and fails in the ways it is told to."""
+"""A real HTTP server for tests of the client, which stores batches and fails as told."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ USUAL = ("a-token", "geheim", TOKEN)
 
 
 class RecordingServer:
-    """``store`` holds what came. Put answers into ``planned`` as (status, headers) to give them, in order, instead.
+    """``store`` holds the received records. ``planned`` holds (status, headers) to answer next, in order, instead.
 
-    It proves that it knows its token, as a server does, and neither plans nor keeps those requests.
+    Requests for a proof of the token are answered like a server does, and neither use ``planned`` nor are kept.
     A planned status of 0 closes the connection without an answer.
     """
 
@@ -83,13 +83,13 @@ class RecordingServer:
         self._respond(request, status, headers, answer)
 
     def _proof(self, path: str) -> bytes:
-        """That it knows its token; one that takes any knows the tests' usual ones."""
+        """The proof of its token; without one of its own, it knows the tokens in USUAL."""
         known = USUAL if self.token is None else (self.token,)
         return answer_for(path, known)
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
-        """Prove the server, and answer batches only after the block ends."""
+        """Answer batches only after the block ends. Proofs are still answered."""
         self._speaks.clear()
         try:
             yield
@@ -132,7 +132,7 @@ class RecordingServer:
 
 
 def answer_for(path: str, known: Collection[str]) -> bytes:
-    """What somebody who knows these tokens answers to who asks for a proof by this path."""
+    """The answer to a request for a proof at ``path`` from a server that has these tokens."""
     asked = {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
     digests = {id_of(digest_of(each)): digest_of(each) for each in known}
     digest = digests.get(asked["token"], b"")

@@ -1,10 +1,10 @@
-"""An HTTP proxy before a real server that shows it under a path, as Jupyter's or nginx does, and counts what passes.
+"""An HTTP proxy that shows a real server under a path, as Jupyter or nginx does, and counts requests.
 
 with ReverseProxy(server, "/user/me/ampmon") as proxy:
-    reader = new_reader(proxy)                        # it has a url and login links, as a server has
+    reader = new_reader(proxy)                        # it has a url and login links like a server
     ...
     assert proxy.asked("/api/v1/live") == 1
-    assert proxy.streams == 1                         # that are open now
+    assert proxy.streams == 1                         # open now
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _OWN = {"connection", "keep-alive", "transfer-encoding"}
 
 
 class ReverseProxy:
-    """Listens on a free port and hands on what begins with ``prefix``, without it.
+    """Listens on a free port and forwards paths that begin with ``prefix``, without the prefix.
 
-    The Host header is handed on as it came. What does not begin with the prefix is answered 502 and kept in ``strays``.
-    With ``cache`` the browser may keep scripts and styles without asking again, so that more tabs cost little.
+    The Host header is forwarded unchanged. Other paths are answered with 502 and kept in ``strays``.
+    With ``cache`` the browser may cache scripts and styles, so that more tabs cost little.
     """
 
     def __init__(self, server: Server, prefix: str = "", *, cache: bool = False) -> None:
@@ -38,7 +38,7 @@ class ReverseProxy:
         self.prefix = prefix
         self.cache = cache
         self.requests: list[tuple[str, str, int]] = []
-        """Method, path and status of each that was answered, in the order of the answers."""
+        """(method, path, status) of each request, in the order of the answers."""
         self.strays: list[str] = []
         self.streams = 0
         self.streams_max = 0
@@ -57,11 +57,10 @@ class ReverseProxy:
         self._http.server_close()
 
     def login_link(self) -> str:
-        """A one-time address that leads through the proxy."""
         return f"{self.url}/login?{self.server.login_link().partition('?')[2]}"
 
     def asked(self, part: str) -> int:
-        """How many requests had ``part`` in their path."""
+        """The number of requests with ``part`` in their path."""
         with self.lock:
             return sum(part in path for _, path, _ in self.requests)
 
@@ -75,7 +74,7 @@ class _Quiet(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
-        """A browser that hangs up is no error."""
+        """Ignore errors, such as a browser that closes the connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -101,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
                     self._answer(answer)
             else:
                 self._answer(answer)
-        except (OSError, http.client.HTTPException):  # the server is away, or the browser
+        except (OSError, http.client.HTTPException):  # the server or the browser is gone
             self.close_connection = True
         finally:
             upstream.close()
@@ -125,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @contextlib.contextmanager
     def _counted(self, answer: http.client.HTTPResponse) -> Iterator[None]:
-        """While it lasts this is one of the open streams: until the browser hangs up, too."""
+        """Count this as an open stream for the block, which also ends when the browser closes the connection."""
         self.proxy.count_stream(1)
         watcher = threading.Thread(
             target=self._hang_up_with_the_browser, args=(answer,), daemon=True

@@ -1,8 +1,8 @@
-"""Python scripts in processes that start quickly: forked from one that has imported torch.
+"""Python scripts in processes that start fast, because they are forked from one that has imported torch.
 
-A script has its own `__main__`, arguments, environment and files, and imports ampmon itself. At its end its threads are
-waited for and `atexit` runs, but its modules are not taken apart: most are the forker's, and it took 0.2 s of processor
-time. `warm.py` starts `ampmon` itself in the same way.
+A script has its own `__main__`, arguments, environment and files, and imports ampmon itself. At its end its threads
+are joined and `atexit` runs, but modules are not torn down: that took 0.2 s of processor time, mostly for modules of
+the forker. `warm.py` starts `ampmon` itself in the same way.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from waiting import DEADLINE_S
 
 
 PRELOAD = "torch._dynamo"
-"""What every optimizer imports, as much again as torch itself. It imports Triton."""
+"""What every optimizer imports, including Triton. It takes as long again as torch itself."""
 
 
 class Script:
-    """`python ARGUMENTS`, running, with the methods of `subprocess.Popen` that tests use.
+    """A running `python ARGUMENTS`, with the methods of `subprocess.Popen` that tests use.
 
-    ``arguments`` begin with `-c` and a program, `-m` and a module, or a file. Output goes, by default, where this
-    process's goes. ``preload`` names the modules, with commas between, that are imported before the fork.
+    ``arguments`` begin with `-c` and a program, `-m` and a module, or a file. Output goes to this process's output by
+    default. ``preload`` lists modules, separated by commas, to import before the fork.
     """
 
     def __init__(
@@ -111,9 +111,9 @@ def run(
     check: bool = True,
     preload: str = PRELOAD,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python ARGUMENTS` to its end, however long it takes: pytest's own timeout ends a hang.
+    """Run `python ARGUMENTS` to its end without a timeout; pytest's own timeout ends a hang.
 
-    Raises AssertionError, with what the script printed, if the exit status is not 0 and ``check`` is set.
+    Raises AssertionError with the script's output if ``check`` is set and the exit status is not 0.
     """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         with Script(
@@ -129,7 +129,7 @@ def run(
 
 @cache
 def _forker(preload: str) -> socket.socket:
-    """The connection to the process that has imported ``preload``, and ends when it is closed."""
+    """A connection to the process that has imported ``preload``. That process ends when the connection is closed."""
     ours, theirs = socket.socketpair()
     with theirs:
         command = [sys.executable, __file__, preload, str(theirs.fileno())]
@@ -151,7 +151,7 @@ def _start(forker: socket.socket, order: bytes, files: list[int]) -> None:
 
 
 def _fork(orders: socket.socket) -> Any:
-    """Fork a process for each order. Returns in those processes, with the order; the forker itself ends."""
+    """Fork a process per order. Returns the order in each forked process; the forker itself never returns."""
     reports: dict[int, int] = {}
 
     def reap(*_: object) -> None:
@@ -178,7 +178,7 @@ def _fork(orders: socket.socket) -> Any:
 
 
 def _take(files: list[int], others: list[int]) -> None:
-    """Make ``files`` the standard ones, close what is the forker's, and heed signals as a new process does."""
+    """Make ``files`` the standard streams, close the forker's files and restore the default signal handlers."""
     for number, file in enumerate(files[:3]):
         os.dup2(file, number)
     for file in (*files, *others):
@@ -189,7 +189,7 @@ def _take(files: list[int], others: list[int]) -> None:
 
 
 def _end(code: int) -> None:
-    """Do what an interpreter does at its end, but for taking its modules apart."""
+    """Do what an interpreter does at exit, except tearing down modules."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for file in (sys.stdout, sys.stderr):
@@ -220,7 +220,7 @@ def _become(arguments: list[str], environment: dict[str, str], cwd: str) -> None
 if __name__ == "__main__":
     for module in ("numpy", *sys.argv[1].split(",")):
         importlib.import_module(module)
-    gc.freeze()  # or a fork that ends would look at each object, and so copy nearly all memory
+    gc.freeze()  # otherwise a fork that ends would visit every object and copy nearly all memory
     order = _fork(socket.socket(fileno=int(sys.argv[2])))
     status = 0
     try:

@@ -1,4 +1,4 @@
-"""Runs the real `ampmon serve` for a test, in a process and a data directory of its own. Fakes nothing."""
+"""Runs the real `ampmon serve` for a test, in its own process and data directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from waiting import DEADLINE_S, wait_for
 
 
 CLOSE = {"Connection": "close"}
-"""A connection kept may be closed by the server, or die with a worker, just as it is used again."""
+"""Closes each connection: the server could close a kept one, or its worker die, just as it is used again."""
 
 
 _reserved: list[socket.socket] = []
@@ -47,7 +47,7 @@ def _release() -> None:
 
 
 class Terminal:
-    """A terminal without a person before it: what is written to ``path`` is shown."""
+    """A terminal without a user. Text written to ``path`` is shown."""
 
     def __init__(self) -> None:
         self._screen, self._line = pty.openpty()
@@ -63,19 +63,19 @@ class Terminal:
 
     @property
     def shown(self) -> str:
-        """All that was written to it so far."""
+        """Everything written to it so far."""
         while select.select([self._screen], [], [], 0)[0]:
             self._shown += os.read(self._screen, 65536)
         return self._shown.decode(errors="replace")
 
 
 class Server:
-    """An `ampmon serve` on a data directory: may be started, killed and started again on the same port.
+    """An `ampmon serve` on a data directory, which can be started, killed and restarted on the same port.
 
-    ``python`` is the interpreter whose ampmon it is; the tests' own is forked, warm. ``options`` are more of
-    `ampmon serve`'s. What it prints is in ``log``; requests carry the directory's token, or that of ``token_file``.
-    With ``ca``, the certificate of who issued the server's own, it is asked over TLS; with ``terminal`` it is as if a
-    person had started it there. ``before`` and ``preload`` are `warm.start`'s.
+    ``python`` is the interpreter with ampmon; the tests' own is forked from a warm process. ``options`` are further
+    arguments. Output goes to ``log``. Requests carry the directory's token, or that of ``token_file``. With ``ca``, the
+    issuer of the server's certificate, requests use TLS. With ``terminal``, the server's output is that terminal.
+    ``before`` and ``preload`` are those of `warm.start`.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class Server:
         )
 
     def start(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Start it and wait until it answers. Raises RuntimeError, with what it printed, if it ends instead."""
+        """Start the server and wait until it answers. Raises RuntimeError with its output if it ends instead."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if self._is_ours and "--database-url" not in self.options:
-            # Imported late: it loads the store, which few tests of the trainer's side need.
+            # Imported late: it loads the store, which few tests of the client need.
             from databases import provide
 
             provide(self.directory)
@@ -155,13 +155,13 @@ class Server:
 
     @property
     def announced(self) -> str:
-        """The one line that it prints beside its log, in which the asking of `answers` shows as well."""
+        """The only printed line that announces the address. The log has the requests of `answers` as well."""
         (line,) = [each for each in self.printed.splitlines() if each.startswith("ampmon is at ")]
         return line
 
     @property
     def address(self) -> str:
-        """The address in that line."""
+        """The address in the announced line."""
         return self.announced.split()[3]
 
     @property
@@ -169,29 +169,29 @@ class Server:
         return self.token_file.read_text().strip()
 
     def request(self, method: str, path: str, **arguments: Any) -> urllib3.BaseHTTPResponse:
-        """The answer to a request with the token; ``path`` begins with a slash."""
+        """Send a request with the token. ``path`` begins with a slash."""
         headers = {"Authorization": f"Bearer {self.token}", **CLOSE}
         headers |= arguments.pop("headers", {})
         return self._http.request(method, self.url + path, headers=headers, **arguments)
 
     def get(self, path: str) -> Any:
-        """The JSON at ``path`` under /api/v1. Raises AssertionError, with the answer, for any status but 200."""
+        """The JSON at ``path`` under /api/v1. Raises AssertionError with the answer for any status but 200."""
         answer = self.request("GET", f"/api/v1{path}")
         assert answer.status == 200, f"{path}: {answer.status} {answer.data[:2000]!r}"
         return json.loads(answer.data)
 
     def login_link(self) -> str:
-        """A new one-time address that brings a browser in."""
+        """Create a one-time sign-in link."""
         answer = self.request("POST", "/api/v1/login-links")
         assert answer.status in {200, 201}, answer.data
         return str(json.loads(answer.data)["url"])
 
     def stop(self) -> None:
-        """End it as Ctrl-C does, and wait."""
+        """End the server as Ctrl-C does, and wait."""
         self._end("terminate")
 
     def kill(self) -> None:
-        """End it without a chance to tidy up, and wait."""
+        """Kill the server, and wait."""
         self._end("kill")
 
     def _end(self, how: str) -> None:

@@ -1,4 +1,4 @@
-"""The colours of web/roles.json, and which of them share a chart: what their contrast and difference is tested of."""
+"""The colours of web/roles.json and which roles share a chart, for tests of contrast and difference."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SHARED = {
     "compared runs": tuple(f"run-{place}" for place in range(1, COLOURS + 1)),
     "table of skips": ("skip", "nan"),
 }
-"""Of each chart the roles of its marks, lines and areas: any two may lie beside one another."""
+"""The roles of each chart's marks, lines and areas, any two of which may touch."""
 
 GROUNDS = {"background", "hairline"}
-"""What sets marks off, and is not to be told from others."""
+"""Background colours, which need not differ from others."""
 
 
 def named(part: Any) -> Iterator[str]:
-    """The roles that a part of a figure names."""
+    """Yield the roles that a part of a figure names."""
     if isinstance(part, dict | list | tuple):
         for each in part.values() if isinstance(part, dict) else part:
             yield from named(each)

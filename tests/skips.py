@@ -1,6 +1,6 @@
-"""Says at the end which tests were skipped for want of a program, and the one command that installs it.
+"""Prints at the end which tests were skipped for a missing program, and the command that installs it.
 
-`--complete` fails the run if a test was skipped that needs no GPU. Tests with the mark ``gpu`` need one.
+With `--complete`, a skipped test fails the run unless it has the mark ``gpu``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from tools import HOW, TOOLS
 
 
 def skipped(reports: list[pytest.TestReport]) -> tuple[list[str], list[str]]:
-    """What to say of skipped tests: a line per missing tool, and the names of those skipped for another reason.
-
-    Tests with the mark ``gpu`` are in neither.
-    """
+    """A line per missing tool, and the names of tests skipped for other reasons, without those marked ``gpu``."""
     counts: Counter[str] = Counter()
     others = []
     for report in reports:

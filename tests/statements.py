@@ -1,4 +1,4 @@
-"""Which statements the server runs, and whether each needs the rows of one run only, as PostgreSQL plans it."""
+"""Which statements the server runs, and whether PostgreSQL plans each with the rows of only one run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ampmon_server.store.schema.tables import metadata
 OF_RUNS = {table.name for table in metadata.tables.values() if "run_id" in table.c}
 _OURS = "ampmon_server."
 _HELPERS = {"store.engine.engine", "store.inserting"}
-"""Modules that run what another has made."""
+"""Modules that run statements built by others."""
 _PLANNED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 _RUN = r"'\\x[0-9a-f]{32}'::bytea"
 _ONE = re.compile(rf"\(+(?:\w+\.)?run_id = ({_RUN})\)")
@@ -26,7 +26,7 @@ _ONE = re.compile(rf"\(+(?:\w+\.)?run_id = ({_RUN})\)")
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement, the function that first ran it, and what it was bound to then."""
+    """A statement, the server function that first ran it, and the parameters it had then."""
 
     by: str
     text: str
@@ -35,7 +35,7 @@ class Statement:
 
 @contextmanager
 def logged() -> Iterator[list[Statement]]:
-    """Each statement of each function of the server, once, from every engine in this process."""
+    """Each statement of each server function once, from every engine in this process."""
     seen: dict[tuple[str, str], Statement] = {}
     told: list[Statement] = []
 
@@ -54,7 +54,7 @@ def logged() -> Iterator[list[Statement]]:
 
 
 def _caller() -> str:
-    """The function of the server that is at work, as module.function; empty where there is none."""
+    """The running function of the server as module.function, or "" if there is none."""
     frame = sys._getframe(1)
     while frame is not None:
         module, function = frame.f_globals.get("__name__", ""), frame.f_code.co_name
@@ -66,7 +66,7 @@ def _caller() -> str:
 
 
 class Planner:
-    """Asks PostgreSQL for plans that take a key wherever there is one, however few rows there are."""
+    """Gets plans from PostgreSQL that use a key whenever there is one, even for few rows."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
@@ -74,15 +74,15 @@ class Planner:
             connection.execute(f"SET enable_{way} = off")
 
     def tables(self, statement: Statement) -> set[str]:
-        """The tables of runs that a statement touches."""
+        """The tables with a run_id that a statement uses."""
         named = {node.get("Relation Name") for node in self._nodes(statement)}
         return {name for name in named if name in OF_RUNS}
 
     def unbound(self, statement: Statement) -> list[str]:
-        """The tables of runs that a statement touches otherwise than by the key of one and the same run.
+        """The tables with a run_id that a statement does not access by the key of one single run.
 
-        Each table by the same constant, which the planner carries from one to another that is joined to it; not so into
-        a correlated subquery, and there Citus asks every node.
+        Each table must have the same constant. The planner passes it on to joined tables, but not into correlated
+        subqueries, for which Citus asks every node.
         """
         found, constants = [], set()
         for node in self._nodes(statement):

@@ -1,4 +1,4 @@
-"""Runs files of tests in a process of their own: torch and Triton decide on import on which device they run."""
+"""Runs test files in their own process, because torch and Triton choose their device on import."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TESTS = Path(__file__).parent
 
 
 def passes(*suites: str, chosen: str = "", marked: str = "not rare", **environment: str) -> int:
-    """How many tests of ``suites``, files below tests/, pass. Raises AssertionError with their output if one fails."""
-    # numpy, which Triton's interpreter computes with, warns of overflows that are meant.
+    """The number of passed tests in ``suites``, files below tests/. Raises AssertionError if one fails."""
+    # Triton's interpreter uses numpy, which warns of intended overflows.
     quiet = ("-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning")
     done = scripts.run(
         *("-m", "pytest", *quiet, "-k", chosen, "-m", marked),

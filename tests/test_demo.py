@@ -1,4 +1,4 @@
-"""`ampmon demo`: a real training whose story is told in the terminal, stored on its server, and ended by Ctrl-C."""
+"""`ampmon demo`: a real training, narrated in the terminal, stored on its server, ended by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLIMBED = 2.0**13
 
 
 class Demo:
-    """A demo that runs in a process of its own, on a free port; `server` asks what it stored."""
+    """A demo in its own process on a free port. `server` reads what it stored."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         self.server = Server(directory)
@@ -48,17 +48,16 @@ class Demo:
         return self._output.read_text()
 
     def wait_for(self, words: str) -> None:
-        """Wait until the terminal shows these words."""
         wait_for(lambda: words in self.printed or self.process.poll() is not None, words)
         assert words in self.printed, self.printed
 
     def interrupt(self) -> int:
-        """Ctrl-C; returns the exit code."""
+        """Send Ctrl-C and return the exit code."""
         self.process.send_signal(signal.SIGINT)
         return self.process.wait()
 
     def end(self) -> None:
-        """End it whatever state it is in, and first in the way that takes its server along."""
+        """End it in any state, if possible by Ctrl-C, which also ends its server."""
         if self.process.poll() is None:
             try:
                 self.interrupt()
@@ -69,7 +68,7 @@ class Demo:
 
 @pytest.fixture
 def new_demo(tmp_path: Path, named_browser: Path) -> Iterator[Callable[..., Demo]]:
-    """Starts a demo that climbs to its ceiling within thirty updates."""
+    """Starts a demo that reaches its ceiling within 30 updates."""
     started: list[Demo] = []
 
     def start(*options: str) -> Demo:
@@ -82,7 +81,7 @@ def new_demo(tmp_path: Path, named_browser: Path) -> Iterator[Callable[..., Demo
 
 
 def assert_leads_in(handed: str, server: Server, reader: Reader) -> None:
-    """What a browser is opened at holds no code, and signs that browser in."""
+    """Assert that the URL given to the browser has no code and signs the browser in."""
     assert "code=" not in handed
     reader.page.context.clear_cookies()
     reader.page.goto(handed)
@@ -93,7 +92,7 @@ def assert_leads_in(handed: str, server: Server, reader: Reader) -> None:
 def test_the_demo_finds_the_ceiling_and_says_so(
     new_demo: Callable[..., Demo], named_browser: Path, new_reader: Callable[[Server], Reader]
 ) -> None:
-    """The scale grows from 1 until a step is skipped; server, terminal and page have it, which a file opens."""
+    """The demo's scale grows from 1 to an overflow, which terminal, server and page show. The opened URL signs in."""
     running = new_demo("--steps", str(STEPS))
     running.wait_for("stays at")
 
@@ -126,7 +125,7 @@ def test_the_demo_finds_the_ceiling_and_says_so(
 
 
 def test_a_server_that_is_there_is_used_and_left_alone(server: Server) -> None:
-    """Where the data directory is served already, the demo reports there and ends without ending it."""
+    """If the data directory already has a server, the demo uses it and does not end it."""
     found = service.find_or_start(server.directory, server.port, lambda: False)
 
     assert (found.url, found.own) == (server.url, False)
@@ -137,7 +136,7 @@ def test_a_server_that_is_there_is_used_and_left_alone(server: Server) -> None:
 
 @pytest.mark.rare
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
-    """Something else on the port that was asked for: one line that names the port, and no traceback."""
+    """If the port is in use, a one-line error names it."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -152,7 +151,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
 def test_without_torch_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The demo asks for the extra and ends with exit code 1."""
+    """Without torch the demo names the extra to install and exits with 1."""
     monkeypatch.setitem(sys.modules, "torch", None)
 
     assert demo.main(argparse.Namespace()) == 1
@@ -163,7 +162,7 @@ def test_without_torch_one_line_says_what_to_install(
 
 @pytest.mark.parametrize("options", [["--steps", "0"], ["--port", "65536"], ["--steps", "x"]])
 def test_options_that_cannot_be_are_refused(options: list[str]) -> None:
-    """No training of zero steps, no port beyond the last."""
+    """Zero steps, an invalid number and a port above 65535 are rejected."""
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
     with pytest.raises(SystemExit):
@@ -171,7 +170,7 @@ def test_options_that_cannot_be_are_refused(options: list[str]) -> None:
 
 
 def test_the_story_tells_each_thing_once() -> None:
-    """Shares while the scale climbs, the end of underflow, the first skip with its culprit, and then it is calm."""
+    """The story reports shares as the scale grows, the end of underflow and the first skips, and then nothing more."""
     updates = [
         Row(0, 1.0, 1.0, False, 0.156),
         Row(1, 1.0, 2.0, False, 0.15),
@@ -208,12 +207,12 @@ def test_the_story_tells_each_thing_once() -> None:
     [(1.0, "1"), (65536.0, "65 536 = 2¹⁶"), (0.5, "0.5 = 2⁻¹"), (3.0, "3"), (0.0, "0")],
 )
 def test_a_scale_is_said_with_its_power_of_two(scale: float, words: str) -> None:
-    """Where it is one."""
+    """A scale is shown with its power of two, if it is one above or below 1."""
     assert power(scale) == words
 
 
 def test_the_text_is_the_librarys_source(tmp_path: Path) -> None:
-    """Every printable character of every module, in order, and a batch's targets are the characters that follow."""
+    """The text is every printable character of every module in order, and a batch's targets are the next characters."""
     (tmp_path / "b.py").write_text("y = 'ü'\n", encoding="utf-8")
     (tmp_path / "a.py").write_text("x = 1\n", encoding="utf-8")
     loaded = text.load("cpu", tmp_path)
@@ -230,13 +229,13 @@ def test_the_text_is_the_librarys_source(tmp_path: Path) -> None:
 
 
 def test_a_library_without_source_is_said(tmp_path: Path) -> None:
-    """Some systems ship Python compiled only."""
+    """A library without Python source raises an error that says so."""
     with pytest.raises(FileNotFoundError, match="no Python source"):
         text.load("cpu", tmp_path)
 
 
 def test_a_browser_is_opened_only_where_it_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On Linux that takes a display: a text browser would take the terminal over."""
+    """On Linux a browser is opened only if there is a display."""
     monkeypatch.setattr(sys, "platform", "linux")
     assert not has_display({})
     assert has_display({"DISPLAY": ":0"})

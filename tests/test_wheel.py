@@ -1,4 +1,4 @@
-"""The wheel, as a user gets it: what is in it, and that it serves its page with its requirements and nothing else."""
+"""The wheel: its contents, and that it serves its page with only its own requirements installed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pip(*arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory, documentation: Path) -> Path:
-    """The wheel of this checkout. Calls the build backend's hook, as pip does; pip takes four times the time."""
+    """The wheel of this checkout, built by the build backend's hook; pip takes four times as long."""
     folder = tmp_path_factory.mktemp("wheel")
     build = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, folder], check=True, cwd=ROOT)
@@ -45,7 +45,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory, documentation: Path) -> Path
 
 
 def required(requirement: Requirement, seen: dict[str, Distribution]) -> None:
-    """Add to ``seen`` the distribution that meets a requirement, and all that it requires in turn."""
+    """Add to ``seen`` the distribution that meets a requirement, and all its requirements."""
     found = distribution(requirement.name)
     extras = requirement.extras or {""}
     if found.metadata["Name"].lower() in seen and not requirement.extras:
@@ -60,7 +60,7 @@ def required(requirement: Requirement, seen: dict[str, Distribution]) -> None:
 
 
 def requirements_of(wheel: Path, extra: str) -> Iterator[Distribution]:
-    """The installed distributions that the wheel asks for with an extra, and no others: what it forgets is missed."""
+    """The installed distributions that the wheel requires with an extra, so a forgotten requirement is missing."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = archive.read(name).decode()
@@ -84,7 +84,7 @@ def link(found: Distribution, site: Path) -> None:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and what its server extra asks for, and nothing else: no torch, no test tools."""
+    """An environment with only the wheel and its server extra: no torch, no test tools."""
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=False)
     interpreter = folder / "bin" / "python"
@@ -97,12 +97,11 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(new_server: Callable[..., Server], python: Path) -> Server:
-    """`ampmon serve`, from the wheel."""
     return new_server(python=python)
 
 
 def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path, documentation: Path) -> None:
-    """Both import packages and the page are in it; tests, examples and what develops the page are not."""
+    """The wheel holds both import packages and the page, but no tests, examples or development files."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
     page = {
@@ -123,20 +122,20 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path, documentation
     site = {
         f"docs/{path.relative_to(documentation)}"
         for path in documentation.rglob("*")
-        if path.is_file() and path != hatch_build.PLOTLY  # the server sends its own
+        if path.is_file() and path != hatch_build.PLOTLY  # the server sends its own copy
     }
     assert {"docs/index.html", "docs/llms.txt", "docs/findings/skip_rate.html"} <= site
     assert page == {"index.html", "roles.json", "errors.md", *browsers, *site}
 
 
 def test_the_wheel_asks_for_no_torch(wheel: Path) -> None:
-    """Neither a trainer's nor a dashboard's installation pulls a torch that was not asked for."""
+    """The wheel requires torch only with the extra torch."""
     assert "torch" not in {found.metadata["Name"] for found in requirements_of(wheel, "server")}
     assert "torch" in {found.metadata["Name"] for found in requirements_of(wheel, "torch")}
 
 
 def assets(path: str, text: str) -> set[str]:
-    """The paths that a page, a style sheet or a module at ``path`` refers to; what comments name is for tools."""
+    """The paths that a page, style sheet or module at ``path`` refers to, except in comments."""
     code = re.sub(r"/\*.*?\*/|<!--.*?-->", "", text, flags=re.DOTALL)
     quoted = re.findall(
         r"""(?:src|href) ?= ?"([^"#]+)"|(?:from|import) "([^"]+)"|url\("?([^")]+)""", code
@@ -147,7 +146,7 @@ def assets(path: str, text: str) -> set[str]:
 
 
 def test_the_wheel_serves_its_page_with_all_its_assets(installed: Server) -> None:
-    """From the wheel alone, the page and every file that it refers to, however far, arrive with their own type."""
+    """The installed wheel serves the page and every file it refers to, with the right content type."""
     waiting, arrived = ["/", "/docs/"], dict[str, str]()
     while waiting:
         path = waiting.pop()
@@ -165,7 +164,7 @@ def test_the_wheel_serves_its_page_with_all_its_assets(installed: Server) -> Non
     assert {path: kind for path, kind in arrived.items() if kind != TYPES[Path(path).suffix]} == {}
     assert any("plotly" in path for path in arrived)
     scripts = {path.name for path in (ROOT / "web" / "js").glob("*.js")}
-    # A report carries its own script within it.
+    # A report contains its own script.
     found = {Path(path).name for path in arrived if path.startswith("/js/")}
     assert found == scripts - {"report.js"}
 
@@ -173,7 +172,7 @@ def test_the_wheel_serves_its_page_with_all_its_assets(installed: Server) -> Non
 def test_the_wheel_runs_programs_watched_and_has_no_module_to_import_by_accident(
     python: Path, tmp_path: Path
 ) -> None:
-    """`ampmon run` finds its folder in the wheel; elsewhere that folder's modules are found by no name of their own."""
+    """`ampmon run` works from the wheel, and the modules of its startup folder cannot be imported by accident."""
     names = "('sitecustomize', 'usercustomize', 'ampmon_startup')"
     code = f"import importlib.util as u; print(*map(u.find_spec, {names}))"
     plain = subprocess.run(
@@ -201,7 +200,7 @@ def test_the_wheel_explains_an_error_message(python: Path) -> None:
 
 
 def test_the_wheel_without_torch_says_what_is_missing(python: Path) -> None:
-    """Touching the scaler where there is no torch names the extra to install."""
+    """Without torch, using the scaler raises an error that names the extra to install."""
     ran = subprocess.run(
         [python, "-c", "import ampmon; ampmon.GradScaler"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The real server in a thread of the test, on an SQLite file: quicker to start again than a process. Fakes nothing."""
+"""The real server in a thread of the test, on an SQLite file. It restarts faster than a process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ from databases import provide
 
 
 class ThreadedServer:
-    """Serves the data directory ``directory`` from construction on; may be stopped and started again on its port.
+    """Serves a data directory from construction on. It can be stopped and restarted on its port, and keeps a database.
 
-    A database that is there is kept.
-
-    ``settings`` are more of the server's; `start` replaces those it is given.
+    ``settings`` are further server settings. `start` replaces those it is given.
     """
 
     def __init__(self, directory: Path, **settings: Any) -> None:
@@ -44,19 +42,19 @@ class ThreadedServer:
         self._service = Service.open(self.settings)
         app = create_app(self.settings, self._service)
         self._uvicorn = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none"))
-        # uvicorn closes the socket that it is given; until it listens anew, connections wait in this one's line.
+        # uvicorn closes the socket that it is given; until the next start, connections queue on this one.
         own = self._listener.dup()
         self._thread = threading.Thread(target=self._uvicorn.run, args=([own],), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Let it end what it is at, and close the database."""
+        """Finish the requests in progress and close the database."""
         self._uvicorn.should_exit = True
         self._thread.join()
         self._service.close()
 
     def empty(self) -> None:
-        """Put an empty database in the place of its own. Only while it is stopped."""
+        """Replace the database with an empty one. The server must be stopped."""
         for left in self.settings.server_directory.glob("ampmon.db*"):
             left.unlink()
         provide(self.directory)
@@ -66,13 +64,13 @@ class ThreadedServer:
         self._listener.close()
 
     def rows(self, query: str) -> Sequence[tuple[Any, ...]]:
-        """What the database answers, read beside the server."""
+        """The result of a query, read directly from the database file."""
         path = self.settings.server_directory / "ampmon.db"
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             return connection.execute(query).fetchall()
 
     def pages(self, paged: PagedSeries) -> Iterator[tuple[bytes, int, str, Rows]]:
-        """The rows that are stored in pages, one after another, of all attempts: run, stream, the name, and they."""
+        """Yield (run, stream, name, rows) of each page, for all attempts in order."""
         name = "name" if "name" in paged.table.c else "''"
         for run_id, stream, called, data in self.rows(
             f"SELECT run_id, stream, {name}, data FROM {paged.table} ORDER BY 1, 2, 3, bucket"

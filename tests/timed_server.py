@@ -1,4 +1,4 @@
-"""The real server process in a thread, whose timeouts pass when a test says so and not by the clock."""
+"""The real server process in a thread, with timeouts that expire when a test says so."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from waiting import DEADLINE_S
 
 
 BUFFER_BYTES = 4096
-"""What the system is asked to hold of an answer that is not read, on either side."""
+"""The requested size of the system's buffers for an unread answer, on either side."""
 
 
 class Timers:
-    """A server's timeouts, which pass when a test says so and not by the clock."""
+    """A server's timeouts, which expire when a test says so."""
 
     def __init__(self) -> None:
         self._pending: dict[asyncio.Future[None], Callable[[], None]] = {}
@@ -37,7 +37,7 @@ class Timers:
 
     @property
     def pending(self) -> list[str]:
-        """What would be called now, by its name."""
+        """The names of the pending callbacks."""
         return [
             call.__self__._then.__name__
             for timer, call in list(self._pending.items())
@@ -45,7 +45,7 @@ class Timers:
         ]  # type: ignore[attr-defined]
 
     def run_out(self) -> None:
-        """Let the time of all of them pass."""
+        """Let all timeouts expire."""
         over = threading.Event()
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._run_out, over)
@@ -61,8 +61,6 @@ class Timers:
 
 @dataclass
 class Served:
-    """A server process in a thread."""
-
     port: int
     service: Service
     process: ServerProcess
@@ -91,7 +89,7 @@ def serving(settings: Settings, crowd: Crowd | None = None) -> Iterator[Served]:
 
 
 def connected(port: int) -> socket.socket:
-    """A connection of somebody who has little room for what is not read."""
+    """A connection with a small buffer for unread data."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
     connection.settimeout(DEADLINE_S)
@@ -101,7 +99,7 @@ def connected(port: int) -> socket.socket:
 
 @contextlib.contextmanager
 def connecting(port: int, authority: Authority | None) -> Iterator[socket.socket]:
-    """Such a connection: over TLS where there is an authority to be trusted."""
+    """A connection like `connected`, over TLS if there is an authority to trust."""
     with connected(port) as plain:
         if authority is None:
             yield plain

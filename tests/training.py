@@ -1,4 +1,4 @@
-"""A training process that reports to a server and does as many updates as it is asked for."""
+"""A training process that reports to a server and does as many updates as requested."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ for order in sys.stdin:
 
 
 class Trainer:
-    """The process, killed at the end of the block if it still runs; ``run_id`` is the run that it began."""
+    """The process, killed at the end of the block if it still runs. ``run_id`` is its run."""
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
@@ -50,13 +50,13 @@ class Trainer:
         self.run_id = self.process.stdout.readline().strip()
 
     def train(self, updates: int) -> None:
-        """Do so many more updates, and wait until the last of them is in the spool."""
+        """Do ``updates`` more updates, and wait until the last of them is in the spool."""
         print(updates, file=self._orders)
         assert self.process.stdout is not None
         assert self.process.stdout.readline(), self.errors
 
     def finish(self) -> str:
-        """Let the script end, which must succeed; what it wrote to stderr."""
+        """Let the script end, which must succeed, and return what it wrote to stderr."""
         self._orders.close()
         assert self.process.wait() == 0, self.errors
         return self.errors
@@ -71,13 +71,13 @@ class Trainer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self.process:  # killed first: without orders it would finish
+        with self.process:  # killed first, because it would finish without orders
             pass
         self._orders.close()
         self._errors.close()
 
 
 def stored(server: Server, run_id: str) -> int:
-    """How many updates of the run the server has."""
+    """The number of updates of the run on the server."""
     answer = server.request("GET", f"/api/v1/runs/{run_id}")
     return int(answer.json()["updates"]) if answer.status == 200 else 0

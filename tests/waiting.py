@@ -1,4 +1,4 @@
-"""Waits for a condition. No test waits for a time to pass."""
+"""Waits for a condition. No test waits for a fixed time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TypeVar
 
 
 DEADLINE_S = 60.0
-"""Ends a hang, for every wait in the tests. No fact depends on it: a busy machine may take most of it."""
+"""Ends a hang, for every wait in the tests. No test depends on its length: a busy machine may need most of it."""
 POLL_S = 0.02
-"""Between two looks, or three times as long as a look takes: who waits leaves the cores to who works."""
+"""The pause between two checks. A slow check pauses three times its own time, to leave the cores to other work."""
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""`ampmon` commands that start quickly: forked from a process that has imported what a server needs."""
+"""`ampmon` commands that start fast, because they are forked from a process with a server's imports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ampmon_server.cli import workers
 workers._spawn = multiprocessing.get_context("forkserver")
 workers._spawn.set_forkserver_preload({_IMPORTS})
 """
-"""Has `serve --workers` fork its workers from a process of its own: a ``before`` for `start`."""
+"""A ``before`` for `start`: makes `serve --workers` fork its workers from a separate process."""
 
 
 def start(
@@ -39,9 +39,9 @@ def start(
     before: str = "",
     preload: str = "",
 ) -> Script:
-    """Start `ampmon ARGUMENTS`, whose output and errors are appended to ``log``. It runs the code ``before`` first.
+    """Start `ampmon ARGUMENTS` after running the code ``before``. Output and errors are appended to ``log``.
 
-    ``preload`` names one more module that is imported before the fork.
+    ``preload`` names one more module to import before the fork.
     """
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY, 0o600)
     try:
@@ -61,5 +61,4 @@ def start(
 def completed(
     arguments: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> subprocess.CompletedProcess[str]:
-    """Run `ampmon ARGUMENTS` to its end."""
     return run("-c", _MAIN, *arguments, env=environment, check=False, preload=_PRELOAD)

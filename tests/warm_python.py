@@ -1,4 +1,4 @@
-"""A `python` for launchers such as torchrun: what it runs is forked from a process that has imported torch."""
+"""A `python` for launchers such as torchrun, which forks scripts from a process that has imported torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ with socket.socket(socket.AF_UNIX) as server:
 
 
 class WarmPython:
-    """``program``, in ``folder``, takes arguments as `Script` does, and -u before them, and ends as the script does."""
+    """``program`` in ``folder`` takes the arguments of `Script`, with an optional -u, and exits like the script."""
 
     def __init__(self, folder: Path) -> None:
         self.program = folder / "python"
@@ -38,7 +38,7 @@ class WarmPython:
         self._listener.listen()
 
     def serve(self, count: int) -> None:
-        """Run the next ``count`` scripts that the program is asked for, all at once, to their ends."""
+        """Run the next ``count`` scripts that ``program`` is called for, in parallel, to their ends."""
         with self._listener, contextlib.ExitStack() as stack:
             clients = [stack.enter_context(self._listener.accept()[0]) for _ in range(count)]
             running = [stack.enter_context(_started(client)) for client in clients]

@@ -1,4 +1,4 @@
-"""Who reports: ids of runs and attempts, ranks, what is known of this process. Loads no torch."""
+"""Identifies runs, attempts, ranks and this process. Loads no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The header of an attempt: options and surroundings of this process as the wire has them."""
+"""Builds the header of an attempt from the options and this process's environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ampmon.identity.redaction import REMOVED, redacted
 _VALUE_TEXT_MAX = 1000
 
 LEFT_OUT = "[left out]"
-"""In a config, the name under which it is said what of it was too large for the wire."""
+"""The config key that names the values too large for the wire."""
 _SAID_BYTES = 1024
 
 
@@ -34,12 +34,10 @@ def new_attempt(
     rank: int | None = None,
     world_size: int | None = None,
 ) -> wire.AttemptHeader:
-    """Describe this process as an attempt of run ``run_id``; rank and size are the launcher's where not given.
+    """Describe this process as an attempt of run ``run_id``. Rank and size default to the launcher's.
 
-    ``started`` are microseconds since the epoch: now, where not given.
-
-    Reads a few small files. What the options' config holds and the wire does not know goes as text; passwords and
-    tokens do not go at all.
+    ``started`` is in microseconds since the epoch, by default now. Reads a few small files. Config values that the wire
+    does not know become text. Passwords and tokens are removed.
     """
     own_rank, own_size = ids.rank_of_process()
     return wire.AttemptHeader(
@@ -63,7 +61,7 @@ def new_attempt(
 
 
 def owner() -> str:
-    """The name of the user whose process this is, or the user's number where there is no name."""
+    """The name of the user who runs this process, or the user's number if there is no name."""
     if sys.platform != "win32":
         import pwd
 
@@ -71,7 +69,7 @@ def owner() -> str:
             return pwd.getpwuid(os.getuid()).pw_name
     try:
         return getpass.getuser()
-    except Exception:  # which one depends on the platform and on Python's version
+    except Exception:  # its type depends on the platform and on Python's version
         return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
 
 
@@ -79,12 +77,12 @@ def _plain_config(config: Mapping[str, object]) -> dict[str, object]:
     plain = {_plain_text(key): _plain(value) for key, value in config.items()}
     try:
         return _cut({key: redacted(key, value) for key, value in plain.items()})
-    except RecursionError:  # what is nested so deep has never been seen whole
+    except RecursionError:  # nested too deep to be checked for secrets
         return dict.fromkeys(plain, REMOVED)
 
 
 def _cut(config: dict[str, object]) -> dict[str, object]:
-    """As many of its values, in order, as a server takes, and a word on the others."""
+    """Keep the values that fit into a server's limits, in order, and name the others."""
     kept: dict[str, object] = {}
     beyond = []
     bytes_left, nodes_left = wire.FREE_BYTES_MAX - _SAID_BYTES, wire.FREE_NODES_MAX - 2
@@ -105,7 +103,7 @@ def _plain(value: object) -> object:
     try:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_plain_text)
         msgspec.msgpack.encode(plain)
-    except Exception:  # objects may fail as they like when they are looked at
+    except Exception:  # objects may raise anything when inspected
         return _plain_text(value)
     return plain
 

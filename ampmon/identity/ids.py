@@ -1,4 +1,4 @@
-"""Ids that sort by time, ids that ranks derive alike, and the rank that the launcher gave this process."""
+"""Creates ids that sort by time or that ranks derive alike, and finds the rank that the launcher set."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _last = 0
 
 
 def uuid7() -> UUID:
-    """A UUIDv7 (RFC 9562): milliseconds since the epoch, then random bits. Greater than any before in this process."""
+    """A UUIDv7 (RFC 9562): milliseconds since the epoch, then random bits. Greater than all before in this process."""
     global _last
     with _lock:
         value = (time.time_ns() // 1_000_000) << 74 | secrets.randbits(74)
         if value <= _last:
-            # The step is random too: after a fork, parent and child go on from the same number.
+            # A random increment, because parent and child continue from the same number after a fork.
             value = _last + 1 + secrets.randbits(32)
         _last = value
     timestamp, random_a, random_b = value >> 74, value >> 62 & 0xFFF, value & (1 << 62) - 1
@@ -44,7 +44,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def rank_of_process(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """This process's rank and the number of ranks, as torchrun, Slurm's srun or MPI sets them; (0, 1) without them."""
+    """This process's rank and the number of ranks, as set by torchrun, srun or MPI. (0, 1) without them."""
     for rank_name, size_name in _rank_variables(environment):
         rank = _count(environment.get(rank_name))
         size = _count(environment.get(size_name))
@@ -55,7 +55,7 @@ def rank_of_process(environment: Mapping[str, str] = os.environ) -> tuple[int, i
 
 def _rank_variables(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     names = [("RANK", "WORLD_SIZE")]
-    # A batch script outside srun is one process, although Slurm gives it the number of tasks of the job.
+    # A batch script outside srun is one process, although Slurm sets the job's number of tasks.
     if "SLURM_STEP_ID" in environment:
         names += [("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), ("SLURM_PROCID", "SLURM_NTASKS")]
     return [*names, ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")]
@@ -64,9 +64,9 @@ def _rank_variables(environment: Mapping[str, str]) -> list[tuple[str, str]]:
 def shared_run_id(
     environment: Mapping[str, str] = os.environ, *, generation: int = 0
 ) -> UUID | None:
-    """A run id that every rank derives alike from its job step (a UUIDv8 by hash), or None where there is none.
+    """A run id that every rank derives alike from its job step (a UUIDv8 by hash), or None without one.
 
-    It stays the same when a job is requeued, so that the run goes on. ``generation`` numbers the runs of a process, the
+    It stays the same when a job is requeued, so the run continues. ``generation`` numbers the runs of a process, the
     same on all ranks.
     """
     job, step = environment.get("SLURM_JOB_ID"), environment.get("SLURM_STEP_ID")
@@ -80,10 +80,10 @@ def shared_run_id(
 def launched_run_id(
     *whose: str, environment: Mapping[str, str] = os.environ, generation: int = 0
 ) -> UUID | None:
-    """The run id of a launch that torchrun has an id for (a UUIDv8 by hash), or None where it has none.
+    """A run id derived from torchrun's id of the launch (a UUIDv8 by hash), or None without one.
 
-    It stays the same when a launcher restarts its workers, or is restarted itself. People copy such ids from each
-    other: ``whose`` says which of the runs of that id it is. Ranks may be given others, so one has to decide.
+    It stays the same when a launcher restarts its workers or is restarted. People copy launch ids from each other, so
+    ``whose`` tells the runs of one id apart. It may differ between ranks, so one rank must decide.
     """
     launch = environment.get("TORCHELASTIC_RUN_ID")
     if launch and launch != "none":

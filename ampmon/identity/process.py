@@ -1,4 +1,4 @@
-"""What identifies one process among all: pid, start time, boot and pid namespace. And whether it still lives."""
+"""Identifies a process by pid, start time, boot and pid namespace, and tells whether it is alive."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Fate: TypeAlias = Literal["alive", "gone", "unknown"]
 
 _PROC = Path("/proc")
 _FIRST_NAMESPACE = 0xEFFFFFFC
-"""The inode of the pid namespace that a Linux machine boots with (PROC_PID_INIT_INO)."""
+"""The inode of a Linux machine's initial pid namespace (PROC_PID_INIT_INO)."""
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """A process, so that another one can see later whether it is gone.
+    """A process, described so that another one can tell later whether it is gone.
 
     ``started`` is the kernel's start time in clock ticks after boot, ``namespace`` the pid namespace's inode. Both are
-    0, and ``boot_id`` empty, where the system does not give them (macOS, Windows).
+    0, and ``boot_id`` is empty, on systems without them (macOS, Windows).
     """
 
     pid: int
@@ -33,14 +33,14 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
     namespace: int
 
     def place(self) -> str:
-        """What `place` is where this process runs."""
+        """The `place` in which this process runs."""
         inner = self.namespace not in (0, _FIRST_NAMESPACE)
         return file_name(self.host) + (f"-{self.namespace}" if inner else "")
 
     def fate(self) -> Fate:
-        """Whether the process lives. Unknown from another machine or container, which is not to be taken for an end."""
+        """Whether the process is alive. "unknown" from another machine or container: it may still run."""
         if self.boot_id != boot_id():
-            # The same machine after a reboot; another one has another name.
+            # The same machine after a reboot. Another machine has another name.
             return "gone" if self.host == host() else "unknown"
         if self.namespace != _namespace() or (not self.boot_id and self.host != host()):
             return "unknown"
@@ -50,7 +50,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def this_process() -> ProcessIdentity:
-    """The calling process. Not kept: after a fork it is another one."""
+    """Describe the calling process. Not cached, because it changes with a fork."""
     pid = os.getpid()
     return ProcessIdentity(
         pid=pid,
@@ -71,12 +71,12 @@ def process_alive(pid: int, started: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # it exists, and is somebody else's
+        pass  # it exists, and belongs to another user
     return True
 
 
 def start_time(pid: int) -> int | None:
-    """When a running process began, in clock ticks after boot; None if there is none, it is a zombie, or not Linux."""
+    """When a process began, in clock ticks after boot. None if it is gone or a zombie, or not on Linux."""
     try:
         stat = _PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
         # The second field is the program's name in brackets, which may itself hold brackets and spaces.
@@ -87,7 +87,7 @@ def start_time(pid: int) -> int | None:
 
 
 def boot_id() -> str:
-    """What the kernel drew at boot; empty where the system has none."""
+    """The kernel's random id of this boot, or empty if the system has none."""
     try:
         return _PROC.joinpath("sys/kernel/random/boot_id").read_text("ascii").strip()[:64]
     except (OSError, ValueError):
@@ -95,17 +95,16 @@ def boot_id() -> str:
 
 
 def place() -> str:
-    """Names this machine, and the container on it: where processes know each other's fate. Fit for a file's name."""
+    """Name this machine and container, within which processes see each other's fate. Fit for a file name."""
     return this_process().place()
 
 
 def file_name(name: str) -> str:
-    """A host's name as a part of a file's, at most 64 characters."""
+    """A host's name as a part of a file name, at most 64 characters."""
     return re.sub(r"[^A-Za-z0-9.-]", "_", name)[:64]
 
 
 def host() -> str:
-    """This machine's name."""
     return "".join(c for c in socket.gethostname() if c.isprintable())[:256] or "unknown"
 
 

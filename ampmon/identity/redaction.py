@@ -1,4 +1,4 @@
-"""Takes passwords and tokens out of a run's configuration before it is written anywhere: by name, and by looks."""
+"""Removes passwords and tokens from a run's configuration before it is written, by name and by format."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import re
 
 REMOVED = "[removed]"
 
-# A whole word of the name: `api_key` and `apiKey`, and neither `keyboard` nor `passes`.
+# A whole word of the name: `api_key` and `apiKey`, but not `keyboard` or `passes`.
 _SECRET = re.compile(
     r"(?:^|[^a-z])(?:pass(?:word|wd|phrase|code)?|pwd|secrets?|api_?keys?|(?:access|secret|private|signing)_?keys?"
     r"|credentials?|authorization|connection_?string)(?![a-z])"
 )
-# A tokenizer's `eos_token` is one as well: these have to be long, and without a space.
+# A tokenizer's `eos_token` matches too, so these values must also be long and without a space.
 _PERHAPS = re.compile(r"(?:^|[^a-z])(?:tokens?|auth|cookies?|dsn|bearer|webhook)(?![a-z])")
 _LONG = re.compile(r"[!-~]{16,}")
 _BETWEEN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -38,7 +38,7 @@ _CALLED = (
     r"(?:pass(?:word|wd|phrase|code)|pwd(?![\"']?[=:][\"']?[/~.])|secrets?|api[_-]?keys?|credentials?|connection[_-]?string"
     r"|(?:account|sharedaccess|access|secret|private|signing)[_-]?keys?)"
 )
-# `--db-password x`, `MYSQL_PWD=x`, `AccountKey=x`, `"password": "x"`, and what signs an address.
+# `--db-password x`, `MYSQL_PWD=x`, `AccountKey=x`, `"password": "x"`, and URL signatures.
 _GIVEN = re.compile(
     rf"(--(?:[a-z0-9]{{1,32}}[_-]){{0,8}}{_CALLED}[ ]+(?![-]))(?:\"[^\"]+\"|'[^']+'|[^\s\"']+)"
     rf"|((?<![a-z]){_CALLED}=[\"']?)[^\s\"'&;,]+"
@@ -48,7 +48,7 @@ _GIVEN = re.compile(
 )
 _FLAG = re.compile(rf"--?(?:[a-z0-9]{{1,32}}[_-]){{0,8}}{_CALLED}", re.IGNORECASE | re.ASCII)
 _BASIC = re.compile(r"(?<=\bBasic )[A-Za-z0-9+/]{6,}={0,2}", re.ASCII)
-# 32 random bytes, as ampmon's own tokens and one-time codes are, and a session with its signature.
+# 32 random bytes, as in ampmon's tokens and one-time codes, and a session with its signature.
 _RANDOM = re.compile(r"(?<![\w+/=.-])[\w-]{43}(?![\w+/=-])", re.ASCII)
 _SESSION = re.compile(
     r"\b\d{10}(?:-[0-9a-f]{8,64})?\.(?:[\w-]{1,64}\.){0,2}[0-9a-f]{64}\b", re.ASCII
@@ -58,13 +58,13 @@ _WORD = re.compile(r"[a-z]{4,}")
 
 
 def redacted(name: str, value: object) -> object:
-    """The value of this name, plain data as a wire takes it, without what nobody is to read."""
+    """Return a value without its secrets. ``name`` is its key. The value must be plain data, as on the wire."""
     if isinstance(value, str):
         return REMOVED if _is_secret(name, value) else _without_secrets(value)
     if isinstance(value, bytes):
         return REMOVED.encode() if _is_secret(name, "x" * len(value)) else value
     if isinstance(value, dict):
-        above = "secret " if _SECRET.search(_words(name)) else ""  # then all that is in it
+        above = "secret " if _SECRET.search(_words(name)) else ""  # then everything inside is
         return {key: redacted(f"{above}{key}", each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [
@@ -82,7 +82,7 @@ def _without_secrets(text: str) -> str:
 
 
 def _is_random(text: str) -> bool:
-    """Whether cases and digits change as often as in random text, with few words. 3 in 1000 tokens look like names."""
+    """Whether case and digits change as often as in random text, with few words. Misses 3 in 1000 tokens."""
     words = sum(map(len, _WORD.findall(text)))
     return len(_CLASSES.findall(text)) >= 17 and sum(map(text.count, "_-")) <= 5 and words <= 18
 
@@ -96,7 +96,7 @@ def _is_login(text: str) -> bool:
 
 
 def _follows_flag(values: list[object] | tuple[object, ...], place: int) -> bool:
-    """Whether a text is the value of a command line's flag before it, as in `["--password", "x"]`."""
+    """Whether a text is the value of the command-line flag before it, as in `["--password", "x"]`."""
     value, before = values[place], values[place - 1] if place else None
     if not (isinstance(value, str) and isinstance(before, str)):
         return False

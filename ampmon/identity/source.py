@@ -1,4 +1,4 @@
-"""What code ran: the git commit of the script, read without running git, and versions of what is loaded already."""
+"""Finds the script's git commit, without running git, and the versions of loaded packages."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PARENTS_MAX = 32
 
 
 def git_commit(start: Path | None = None) -> str:
-    """The commit checked out where ``start`` lies (default: the script, else the working directory), or "".
+    """The commit checked out at ``start`` (default: the script, else the working directory), or "".
 
-    Reads a few small files; runs no program, and never raises.
+    Reads a few small files. Runs no program and never raises.
     """
     try:
         return _commit_of(start or _script_directory())
@@ -68,7 +68,7 @@ def _read(path: Path) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, ampmon, and of numpy, torch and CUDA if the process has loaded them. Loads nothing itself."""
+    """The versions of Python and ampmon, and of numpy, torch and CUDA if they are loaded. Loads nothing."""
     found = {"python": platform.python_version(), "ampmon": _installed_version()}
     for name in ("numpy", "torch"):
         if module := sys.modules.get(name):

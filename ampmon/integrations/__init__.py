@@ -1,1 +1,1 @@
-"""One file for each framework, which imports it only there."""
+"""Integrations with training frameworks. Each framework is imported only in its own module."""

@@ -14,13 +14,14 @@ from ampmon.integrations.trackers import log_metrics
 
 
 class AmpmonTracker(GeneralTracker):
-    """Records what `accelerator.log` is given, at its step, and the configuration of `init_trackers`.
+    """Records the values of `accelerator.log` at its step, and the configuration of `init_trackers`.
 
-    ``Accelerator(log_with=AmpmonTracker("my run"))``. Make it before the model is built: from then on each scaler of
-    the process is watched, as under `ampmon run`. ``run_id`` continues a run, whose next update is ``resume_step``.
-    With ``tracker=wandb`` what ampmon measures joins the rows of a tracker that stands behind this one in ``log_with``,
-    by `trackers.log_metrics`. `end_training()` ends the run and may wait up to five seconds; but for that, nothing here
-    raises, blocks or syncs.
+    ``Accelerator(log_with=AmpmonTracker("my run"))``. Create it before the model: from then on each scaler of the
+    process is watched, as under `ampmon run`. ``run_id`` continues a run, whose next update is ``resume_step``. With
+    ``tracker=wandb``, ampmon's values join the rows of a tracker that comes after this one in ``log_with``; see
+    `trackers.log_metrics`.
+
+    `end_training()` ends the run and may block for up to five seconds. Nothing else here raises, blocks or syncs.
     """
 
     name = "ampmon"
@@ -43,7 +44,7 @@ class AmpmonTracker(GeneralTracker):
 
     @property
     def tracker(self) -> Any:
-        """The run that is recorded, once it has begun."""
+        """The current run, or None before it begins."""
         return current_run.current()
 
     def start(self) -> None:

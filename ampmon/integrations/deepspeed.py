@@ -1,6 +1,6 @@
-"""DeepSpeed's own loss scaling, ZeRO 0 to 3: each call of its optimizer's `_update_scale` is an update of a stream.
+"""Records DeepSpeed's own loss scaling, ZeRO 0 to 3: an update is a call of its optimizer's `_update_scale`.
 
-Imports nothing of DeepSpeed: the engine brings it.
+Does not import DeepSpeed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ampmon.integrations.patching import feed_from
 def watch(engine: Any, *, name: str = "deepspeed") -> Feed:
     """Watch the loss scale of an engine of `deepspeed.initialize`: its scale and skips, not its gradients.
 
-    A second call for the same engine returns the stream that there is. Raises TypeError for an engine that scales no
-    loss, as in bf16 and fp32. May write to disk and start the sender process; from here on nothing of ampmon's raises,
-    syncs or blocks.
+    A second call for the same engine returns the existing stream. Raises TypeError for an engine that scales no loss,
+    as in bf16 and fp32. May write to disk and start the sender process. Afterwards ampmon never raises, syncs or
+    blocks.
     """
     optimizer = engine.optimizer
     scaler = _scaler(optimizer)
@@ -31,7 +31,7 @@ def watch(engine: Any, *, name: str = "deepspeed") -> Feed:
 
 
 def _scaler(optimizer: Any) -> Any:
-    """What holds the scale: in stage 0 a record of the optimizer, or the optimizer itself; else a loss scaler."""
+    """The object with the scale: in stage 0 a record of the optimizer or the optimizer itself, else a loss scaler."""
     for name in ("loss_scale_config", "loss_scaler"):
         if hasattr(held := getattr(optimizer, name, None), "cur_scale"):
             return held

@@ -13,17 +13,17 @@ from ampmon.integrations.trackers import log_metrics
 try:
     from lightning.pytorch.callbacks import Callback
     from lightning.pytorch.loggers.logger import Logger
-except ModuleNotFoundError:  # the same under its own name
+except ModuleNotFoundError:  # the same code, in a package of its own
     from pytorch_lightning.callbacks import Callback
     from pytorch_lightning.loggers.logger import Logger
 
 
 class AmpmonLogger(Logger):
-    """Records what `self.log` and `fabric.log` are given, at the framework's step.
+    """Records the values of `self.log` and `fabric.log` at the framework's step.
 
-    ``Trainer(logger=AmpmonLogger("my run"))``, ``Fabric(loggers=AmpmonLogger("my run"))``. Make it before model and
-    scaler: from then on each scaler of the process is watched, as under `ampmon run`. Never raises, blocks or syncs,
-    but for the end of a `Trainer.fit`, which may wait up to five seconds for the run's delivery.
+    ``Trainer(logger=AmpmonLogger("my run"))``, ``Fabric(loggers=AmpmonLogger("my run"))``. Create it before model and
+    scaler: from then on each scaler of the process is watched, as under `ampmon run`. The end of `Trainer.fit` may
+    block for up to five seconds, to deliver the run. Nothing else here raises, blocks or syncs.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -53,12 +53,12 @@ class AmpmonLogger(Logger):
 
 
 class AmpmonCallback(Callback):
-    """Watches the scaler of a Trainer, and records what `self.log` was given, each `log_every_n_steps`.
+    """Watches a Trainer's scaler, and records the values of `self.log` every `log_every_n_steps`.
 
-    ``Trainer(callbacks=[AmpmonCallback("my run")])``. A training that is resumed with `ckpt_path` goes on in its run.
-    Beside an `AmpmonLogger` it leaves the logged values to that. With ``tracker=wandb_logger.experiment`` what ampmon
-    measures joins the rows that the Trainer logs there, by `trackers.log_metrics`. The end of `fit` ends the run and
-    may wait up to five seconds for its delivery; but for that, nothing here raises, blocks or syncs.
+    ``Trainer(callbacks=[AmpmonCallback("my run")])``. A training resumed with `ckpt_path` continues its run. If there
+    is an `AmpmonLogger` too, only that records the logged values. With ``tracker=wandb_logger.experiment``, ampmon's
+    values join the rows that the Trainer logs there; see `trackers.log_metrics`. The end of `fit` ends the run and may
+    block for up to five seconds, to deliver it. Nothing else here raises, blocks or syncs.
     """
 
     def __init__(self, name: str | None = None, *, tracker: Any = None) -> None:

@@ -1,7 +1,6 @@
-"""Megatron-core's own loss scaling: each call of a `DynamicGradScaler.update(found_inf)` is an update of a stream.
+"""Records Megatron-core's own loss scaling: an update is a call of `DynamicGradScaler.update(found_inf)`.
 
-Gradients are looked at before the optimizer's `_unscale_main_grads_and_check_for_nan`. Imports nothing of Megatron: the
-optimizer brings it.
+Measures gradients before the optimizer's `_unscale_main_grads_and_check_for_nan`. Does not import Megatron.
 """
 
 from __future__ import annotations
@@ -26,15 +25,16 @@ _MODEL_TO_MAIN = (
     ("model_float16_groups", "shard_fp32_from_float16_groups"),
     ("model_fp32_groups", "shard_fp32_groups"),
 )
-"""The model's parameters, and those that the optimizer has in their places: whole ones, or this rank's shards."""
+"""Attributes with the model's parameters, and with what the optimizer holds instead: whole, or this rank's shards."""
 
 
 def watch(optimizer: Any, *, name: str = "megatron") -> list[Feed]:
-    """Watch the loss scales of an optimizer of `get_megatron_optimizer`, and its gradients while they are scaled.
+    """Watch an optimizer of `get_megatron_optimizer`: its loss scales, and its gradients while they are scaled.
 
-    A stream for each scaler; a chained optimizer has several, and steps only where none of them found an overflow. A
-    second call returns the streams that there are. Raises TypeError for an optimizer that scales no loss. Reads each
-    scaler's scale, which syncs once; may write to disk and start the sender process; from here on nothing of ampmon's
+    Returns a stream for each scaler. A chained optimizer has several, and steps only if none of them found an overflow.
+    A second call returns the existing streams. Raises TypeError for an optimizer that scales no loss.
+
+    Reads each scaler's scale, which syncs once. May write to disk and start the sender process. Afterwards ampmon never
     raises, syncs or blocks.
     """
     chained = getattr(optimizer, "chained_optimizers", None) or [optimizer]
@@ -61,12 +61,12 @@ def watch(optimizer: Any, *, name: str = "megatron") -> list[Feed]:
 
 
 def _watch_gradients(optimizer: Any, feed: Feed) -> None:
-    """Have the gradients looked at before they are unscaled. A stub has none."""
+    """Have the gradients measured before they are unscaled. Stub optimizers have none."""
     stock = getattr(optimizer, _UNSCALE, None)
     inner = getattr(optimizer, "optimizer", None)
     if stock is None or inner is None or feed.watches_gradients:
         return
-    # Gradients are reduced over the ranks that check them together: the others hold the same.
+    # Ranks that check gradients together hold different ones. All other ranks hold the same, after a reduction.
     group = (
         getattr(optimizer, "get_grad_stats_parallel_group", None)
         or optimizer.get_model_parallel_group
@@ -85,7 +85,7 @@ def _watch_gradients(optimizer: Any, feed: Feed) -> None:
 
 
 def _names(optimizer: Any) -> dict[int, str]:
-    """What the model calls the parameters that the optimizer has in place of the model's, by id."""
+    """The model's names for the parameters that the optimizer holds in place of the model's, by id."""
     known = built.names()
     return {id(main): known[id(each)] for each, main in _pairs(optimizer) if id(each) in known}
 

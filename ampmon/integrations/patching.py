@@ -1,4 +1,4 @@
-"""A stream fed by an instance's own method: called with whether gradients overflowed, it moves the scale."""
+"""Feeds a stream from an object's method, which takes whether gradients overflowed and moves the scale."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FEED = "_ampmon_feed"
 def feed_from(
     owner: Any, method: str, scale: Callable[[], Value], name: str, policy: Policy
 ) -> Feed:
-    """The stream that each call of the owner's method feeds from now on; the one there is where it does already.
+    """Return a stream that each call of the owner's method feeds from now on, or the existing stream.
 
-    ``scale`` gives the scale in force. The method returns and raises what it did: what it raises, as for want of a
-    lower scale, it raises at an overflow, whose step is skipped.
+    ``scale`` returns the current scale. The method still returns and raises as before. If it raises, for example
+    because the scale cannot fall further, gradients overflowed: the update is recorded, as skipped.
     """
     known = getattr(owner, _FEED, None)
     if isinstance(known, Feed):

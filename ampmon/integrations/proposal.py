@@ -1,4 +1,4 @@
-"""What a framework knows of the run that is to begin: its name, its configuration, and what it continues."""
+"""Passes on what a framework knows of the next run: its name, its configuration and what it continues."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ampmon.system import signals
 
 
 class Proposal:
-    """A run that begins with the framework's first scale or logged value, unless the script has begun one itself.
+    """A run that begins with the framework's first scale or logged value, unless the script has begun one.
 
-    None of its methods raises.
+    Its methods never raise.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Proposal:
         run_id: str | None = None,
         resume_step: int | None = None,
     ) -> None:
-        """Propose a run; ``run_id`` continues one, whose next update is ``resume_step``."""
+        """Propose a run. ``run_id`` continues a run, whose next update is ``resume_step``."""
         try:
             options = config.resolve(
                 name=name, config=settings, run_id=run_id, resume_step=resume_step
@@ -39,7 +39,7 @@ class Proposal:
             warn(f"ampmon: not recording as the framework says: {error}")
 
     def watch(self, scaler: Any, model: Any) -> None:
-        """Watch a scaler that nobody watches yet, nor is going to, as under `ampmon run`."""
+        """Watch a scaler, unless it is watched already or will be, as under `ampmon run`."""
         known = hasattr(type(scaler), "_ampmon_waits_as") or hasattr(
             type(scaler), "_ampmon_monitor"
         )
@@ -52,20 +52,20 @@ class Proposal:
             warn(f"ampmon: not watching the scaler of the framework: {error}")
 
     def end(self) -> None:
-        """Deliver and end the run, where the framework began it. May wait up to five seconds."""
+        """Deliver and end the run if the framework began it. May block for up to five seconds."""
         if self._taken:
             self._taken = False
             current_run.finish()
 
 
 def run_id() -> str | None:
-    """The id of the run, once it has one."""
+    """The id of the current run, or None until it has one."""
     run = current_run.current()
     return str(run.run_id) if run is not None and run.run_id is not None else None
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a framework's values that are numbers, or tensors of one element."""
+    """The values that are numbers or tensors of one element."""
     return {
         name: value
         for name, value in values.items()

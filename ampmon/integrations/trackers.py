@@ -1,4 +1,4 @@
-"""Trackers that are shaped as Weights & Biases is, such as trackio and SwanLab: ampmon's values beside your own."""
+"""Logs ampmon's values to trackers with the interface of Weights & Biases, such as trackio and SwanLab."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ampmon.system import signals
 
 
 def log_metrics(tracker: Any, step: int | None = None) -> None:
-    """Log `ampmon.metrics()` to a module or a run with a method `log(values, ...)`, as ``wandb`` or its run.
+    """Log `ampmon.metrics()` to a module or run with a method `log(values, ...)`, such as ``wandb``.
 
-    Where `log` takes ``commit``, the values join the row that you log next: a row of ampmon's own would make W&B drop
-    rows of yours. Else they are logged at ``step``. Never raises; what fails is warned of once.
+    If `log` takes ``commit``, the values join the row that you log next, because a row of ampmon's own would make W&B
+    drop rows of yours. Otherwise they are logged at ``step``. Never raises; warns once of a failure.
     """
     try:
         values = run.metrics()

@@ -1,4 +1,4 @@
-"""Hugging Face `Trainer`, and TRL's trainers, which are its subclasses: a `TrainerCallback`."""
+"""A `TrainerCallback` for Hugging Face's `Trainer` and its subclasses, such as TRL's trainers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class AmpmonCallback(TrainerCallback):
     """Records what the Trainer logs, at its own step, and names the run by `run_name`.
 
     ``Trainer(..., callbacks=[AmpmonCallback()])``. It watches the Trainer's scaler, with and without `ampmon run`. With
-    ``tracker=wandb`` what ampmon measures joins the rows that the Trainer logs there, by `trackers.log_metrics`. A
-    training that is resumed from a checkpoint goes on in its run. The end of `train()` ends the run and may wait up to
-    five seconds for its delivery; but for that, nothing here raises, blocks or syncs.
+    ``tracker=wandb``, ampmon's values join the rows that the Trainer logs there; see `trackers.log_metrics`. A training
+    resumed from a checkpoint continues its run. The end of `train()` ends the run and may block for up to five seconds,
+    to deliver it. Nothing else here raises, blocks or syncs.
     """
 
     def __init__(self, tracker: Any = None) -> None:
@@ -38,7 +38,7 @@ class AmpmonCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.run_id is None and (known := run_id()) is not None:
             self.run_id = known
-            # As the Trainer keeps the state of callbacks; without its base class, which a checkpoint must know already.
+            # The Trainer's format for callback states. Its base class fails on checkpoints without this callback.
             kept = {"args": {}, "attributes": {"run_id": known}}
             state.stateful_callbacks = {
                 **(state.stateful_callbacks or {}),

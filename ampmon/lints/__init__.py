@@ -1,4 +1,4 @@
-"""What is wrong with a training loop, seen from its scaler: reported once, by warning and event. Never raises."""
+"""Finds known mistakes in a training loop from its scaler's calls. Reports each once and never raises."""
 
 from ampmon.lints.linter import Linter
 from ampmon.lints.rates import Schedule

@@ -1,4 +1,4 @@
-"""Sees whether an optimizer's gradients are cleared before its step, or between the backward passes of one batch."""
+"""Detects gradients that are cleared before the optimizer steps, or between one batch's backward passes."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from ampmon.probe.ring import Readback
 
 
 class Clearing:
-    """Gradients that are zero may have been so all along: only then it also reads what the backward pass left."""
+    """After a step whose gradients are all zero, also reads what the backward pass leaves in one of them."""
 
     def __init__(self) -> None:
         self.wants = True
-        """Whether the gradients are to be measured before the next step."""
+        """Whether to measure the gradients before the next step."""
         self._left: Readback | None = None
-        """How many elements of one gradient were not zero after the first backward pass of an update."""
+        """The number of non-zero elements of one gradient after the first backward pass of an update."""
         self._sizes: Readback | None = None
-        """How large all gradients were at the step of the same update."""
+        """Norm and largest element of all gradients at the step of the same update."""
         self._suspect = False
-        """Whether all gradients were zero at a step."""
+        """Whether all gradients were zero at the last measured step."""
         self._emptied = 0
         self._lost = 0
-        """Updates in which a backward pass found nothing of the one before."""
+        """Updates in which the gradient was missing when a later backward pass began."""
         self._gone = False
         self._between: Readback | None = None
         self._betweens: list[Readback] = []
 
     def passed(self, gradient: torch.Tensor | None) -> None:
-        """The first backward pass of an update has ended."""
+        """Called after the first backward pass of an update."""
         if self._suspect and self.wants and gradient is not None:
             self._left = Readback(torch.count_nonzero(gradient))
 
     def emptied(self) -> None:
-        """The optimizer steps, and none of its parameters has a gradient."""
+        """Called when the optimizer steps and none of its parameters has a gradient."""
         self._emptied += 1
 
     def stepping(self, sizes: Readback | None) -> None:
-        """The optimizer steps, with gradients of these sizes that somebody wrote into; None if unknown."""
+        """Called when the optimizer steps after other code wrote into its gradients. ``sizes``: None if unknown."""
         self._sizes = sizes or self._sizes
 
     def gone(self) -> None:
-        """Another pass of the batch begins, and the gradient is missing."""
+        """Called when a later backward pass of the batch begins and the gradient is missing."""
         self._gone = True
 
     def begins(self, sizes: Readback | None) -> None:
-        """Another pass of the batch begins, with gradients of these sizes that somebody wrote into; None if unknown."""
+        """Called when a later pass begins after other code wrote into the gradients. ``sizes``: None if unknown."""
         self._between = sizes
 
     def updated(self, reporter: LintReporter, *, accumulates: bool) -> None:
-        """An update has ended; ``accumulates`` if its passes were to be added up."""
+        """Called after an update. ``accumulates``: whether its backward passes should add up."""
         self._judge_step(reporter)
         if accumulates:
             self._lost += self._gone

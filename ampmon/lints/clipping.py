@@ -1,4 +1,4 @@
-"""Sees whether scaled gradients are clipped: somebody writes into them, and they are of the same size each time."""
+"""Detects clipping of scaled gradients: other code writes into them, and their size is the same each time."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from ampmon.probe.ring import Readback
 
 _SAME = 1e-4
 _SMALL = 1e-2
-"""Who clips gradients divided by the scale does not clip them to less than this."""
+"""Code that takes the scale into account does not clip to less than this times the scale."""
 
 
 class Clipping:
-    """An overflow says nothing of clipping: only gradients that are finite count."""
+    """Compares the sizes of finite gradients only, because an overflow says nothing about clipping."""
 
     def __init__(self) -> None:
         self._pending: list[Readback] = []
         self._sizes: list[tuple[float, float]] = []
-        """The newest that are finite: norm and largest element."""
+        """Norm and largest element of the newest finite gradients."""
         self.is_written = False
-        """Whether somebody wrote into the gradients."""
+        """Whether other code wrote into the gradients."""
 
     @property
     def unsettled(self) -> bool:
-        """Whether somebody wrote into gradients of which too few were finite yet, as while a scale is searched."""
+        """Whether other code wrote into gradients, but too few were finite so far, as while the scale still falls."""
         return self.is_written and len(self._sizes) < ENOUGH
 
     def written(self, sizes: Readback | None) -> None:
-        """Somebody wrote into the scaled gradients, which now have this norm and largest element; None if unknown."""
+        """Called after other code wrote into the scaled gradients. ``sizes``: norm and largest element, or None."""
         if sizes is not None:
             self._pending.append(sizes)
             self.is_written = True
 
     def updated(self, scale: float, reporter: LintReporter) -> None:
-        """An update has ended; ``scale`` is the newest one known, or 0."""
+        """Called after an update. ``scale`` is the newest known one, or 0."""
         while self._pending and self._pending[0].ready():
             norm, peak = self._pending.pop(0).result().tolist()
             if 0 < norm < math.inf:

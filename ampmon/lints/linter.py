@@ -1,7 +1,7 @@
-"""Looks on at one scaler's loop for what is known to go wrong, and says it once.
+"""Watches one scaler's training loop for known mistakes and reports each once.
 
-Called by the monitor's hooks, on the training thread. Most of it looks only at the first updates; what goes on for ever
-are a few attributes. No sync, no patch of the user's objects, and nothing is kept alive.
+The monitor's hooks call it on the training thread. Most checks cover only the first updates; later only a few
+attributes are read. It never syncs, patches no user object and keeps none alive.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from ampmon.training.series import Stream
 P = ParamSpec("P")
 
 LOOKS = (3, 30)
-"""After so many skips in a row for NaN weights and states are looked at."""
+"""After this many consecutive skips due to NaN, weights and optimizer states are checked."""
 LOADED = (
     "`load_state_dict()` keeps the scale for the first `scale()`, through which the first loss after a resume goes as "
     "well. If it is the loading of the optimizer that steps here, load the scaler last."
 )
 UNSCALED = "Gradients that were made without `scale()` must not be divided by the scale."
 WAITING = 8
-"""Somebody may leave out a step whose gradients are too large; so many in a row are none."""
+"""A loop may leave out a step with large gradients, but not this many in a row."""
 UNSTEPPED_MAX = 1000
-"""Losses scaled without any step: no batch is accumulated from so many."""
+"""No batch accumulates this many losses without a step."""
 
 
 def harmless(
     look: Callable[Concatenate[Linter, P], None],
 ) -> Callable[Concatenate[Linter, P], None]:
-    """What goes wrong in it is reported, and the linter then looks on no more."""
+    """Wrap a method so that an error in it is reported and ends all checks."""
 
     @functools.wraps(look)
     def guard(linter: Linter, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -62,25 +62,23 @@ def harmless(
 
 @dataclass(slots=True)
 class _SeenOptimizer:
-    """What is known of an optimizer that the scaler steps."""
-
     optimizer: weakref.ref[torch.optim.Optimizer]
     passes: Passes | None
     shares: list[tuple[int, list[str]]]
-    """Other optimizers, by id, that hold some of the same parameters, and these."""
+    """Ids of other optimizers that hold some of the same parameters, with the names of these."""
     held: list[int]
-    """Its parameters, by id, when it was first stepped."""
+    """Ids of its parameters when it was first seen."""
     steps: Steps | None
     waiting: int = 0
-    """Updates in a row for which it was unscaled, and not stepped."""
+    """Consecutive updates for which it was unscaled but not stepped."""
     unscaled: bool = False
     rates: Rates = field(default_factory=Rates)
     weighed: bool = False
-    """Whether it was seen if its rate stands still under a scheduler."""
+    """Whether a frozen learning rate was checked for."""
 
 
 class Linter:
-    """Lints of one scaler. Nothing here raises: an error is reported, and then it looks on no more."""
+    """The checks of one scaler. Never raises: an error is reported and ends the checks."""
 
     def __init__(
         self,
@@ -94,46 +92,45 @@ class Linter:
         self._reporter: LintReporter | None = None
         self._seen: dict[int, _SeenOptimizer] = {}
         self.early = True
-        """Whether something is still to be seen of the first updates. Later only `stepping` and `updated` look."""
+        """Whether checks of the first updates remain. Later only `stepping` and `updated` check the loop."""
         self._sharded = False
         self._scaled = 0
         self._at_risk: set[str] = set()
-        """Fused SGDs whose first step is not written yet."""
+        """Names of fused SGDs whose first step is not written yet."""
         self.streak = 0
-        """Skips in a row for NaN."""
+        """Consecutive skips due to NaN."""
         self._suspect = False
         self._scale = 0.0
         self._moved = False
         self._idle = self._loaded = self._strayed = False
-        """Whether no loss was scaled since the scaler was made here or given a state; which; and if it stepped."""
+        """Whether no loss was scaled since the scaler was made or loaded; whether it was loaded; whether it updated."""
         self.schedule = Schedule(lambda: self._reporter)
         self._losses = Losses(self._begins, report)
         self._unpassed = 0
-        """Updates in a row with a scaled loss that was not passed backward."""
+        """Consecutive updates with a scaled loss that was not passed backward."""
         self._scaler: weakref.ref[Any] | None = None
         self._beginning: Beginning | None = None
 
     @property
     def looking(self) -> bool:
-        """Whether the next update is to be looked at."""
+        """Whether the next update must be checked."""
         return self.early or self._suspect or self.streak > 0
 
     def give_up(self, error: Exception) -> None:
-        """Look on no more."""
+        """Report an error and end all checks."""
         self._report("lint", error)
         self._reporter, self.early, self._suspect = None, False, False
 
     # -- called by the monitor, in this order --------------------------------------------------------
 
     def connect(self, stream: Stream | None, warn: Warn | None) -> None:
-        """Report what follows in this stream, or nothing where nothing is recorded."""
+        """Report to this stream from now on. Without one nothing is recorded, so nothing is reported."""
         self._reporter = (
             LintReporter(stream, warn) if stream is not None and warn is not None else None
         )
 
     @harmless
     def attached(self, scaler: Any, models: Models) -> None:
-        """The scaler is monitored from now on."""
         self._sharded = is_sharded_scaler(scaler)
         self._scaler, self._beginning = weakref.ref(scaler), beginning(scaler)
         if self._reporter is not None:
@@ -141,7 +138,7 @@ class Linter:
             self._weigh(self._reporter, [(parameter, name) for name, parameter in named])
 
     def begins(self, *, loaded: bool) -> None:
-        """The scaler was made, or ``loaded``: it has scaled no loss since."""
+        """Called when the scaler is created or, with ``loaded``, gets a state."""
         self._idle = self.early = True
         self._loaded, self._strayed = loaded, False
         if loaded:
@@ -149,7 +146,7 @@ class Linter:
 
     @harmless
     def scaling(self, outputs: Any) -> None:
-        """`scale()` is being called with the loss."""
+        """Called before `scale()`, with the loss."""
         strayed = self._idle and self._strayed
         self._idle = self._strayed = False
         if self._reporter is None:
@@ -170,18 +167,17 @@ class Linter:
 
     @harmless
     def scaled(self, outputs: Any) -> None:
-        """`scale()` has returned the scaled loss."""
+        """Called after `scale()`, with the scaled loss."""
         self._losses.scaled(outputs)
 
     def _begins(self) -> None:
-        """A backward pass begins in a scaled loss."""
         for seen in self._seen.values():
             if seen.passes is not None:
                 seen.passes.begins()
 
     @harmless
     def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
-        """The gradients of an optimizer are about to be unscaled, by `unscale_` or in `step`."""
+        """Called before an optimizer's gradients are unscaled: by `unscale_` if ``explicit``, else in `step`."""
         if self._reporter is not None:
             seen = self._of(optimizer, self._reporter)
             seen.unscaled |= explicit
@@ -189,7 +185,7 @@ class Linter:
                 seen.passes.unscaling(optimizer, explicit=explicit, reporter=self._reporter)
 
     def stepping(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
-        """`step()` is being called, for the first time in this iteration."""
+        """Called before an optimizer's first `step()` in an iteration."""
         seen = self._seen.get(id(optimizer))
         if self.early or seen is None or seen.optimizer() is not optimizer:
             self._step_early(optimizer, path)
@@ -201,13 +197,13 @@ class Linter:
 
     @harmless
     def has_stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        """`step()` has returned."""
+        """Called after `step()`."""
         seen = self._seen.get(id(optimizer)) if self.early else None
         if seen is not None and seen.steps is not None and seen.optimizer() is optimizer:
             seen.steps.stepped(optimizer)
 
     def stepped(self, optimizer: torch.optim.Optimizer, steps: int) -> None:
-        """So many steps were taken without `stepping`; the next one shows whether the rate differs by then."""
+        """Count steps taken without a call of `stepping`. Its next call shows whether the rate has changed."""
         seen = self._seen.get(id(optimizer))
         if seen is not None and seen.optimizer() is optimizer:
             seen.rates.steps += steps
@@ -220,7 +216,7 @@ class Linter:
         error: BaseException,
         optimizer: torch.optim.Optimizer | None,
     ) -> None:
-        """torch raised in one of the scaler's methods: say why where that is known."""
+        """Called when torch raised in a method of the scaler. Report the cause if it is known."""
         if (reporter := self._reporter) is None or not isinstance(error, AssertionError):
             return
         if has_no_scale(scaler):
@@ -241,34 +237,34 @@ class Linter:
                 )
 
     def stepped_again(self) -> None:
-        """`step()` or `unscale_()` was refused, for no `update()` was called since the last step."""
+        """Called when torch refused `step()` or `unscale_()` because no `update()` followed the last step."""
         if self._reporter is not None:
             self._reporter.say("no_update")
 
     def unscaled_again(self) -> None:
-        """`unscale_()` was refused, for it was called since the last update already."""
+        """Called when torch refused a second `unscale_()` in the same update."""
         if self._reporter is not None:
             self._reporter.say("unscale_in_accumulation")
 
     @harmless
     def moved(self) -> None:
-        """`update()` was called without a step."""
+        """Called after an `update()` without a step."""
         for seen in self._seen.values():
             if seen.passes is not None:
                 seen.passes.moved()
         self._wait(())
 
     def updated(self, steps: Collection[int]) -> bool:
-        """An update has ended in which the optimizers with these ids stepped. Whether a learning rate was moved."""
+        """Called after an update with the ids of the optimizers that stepped. Return whether a rate changed."""
         moved, self._moved = self._moved, False
-        self._strayed = True  # which matters if no loss was scaled before
+        self._strayed = True  # matters only if no loss was scaled before
         if self.early or self._suspect:
             self._look_back(steps)
         return moved
 
     @harmless
     def written(self, steps: Sequence[wire.OptimizerStep], skips: int, scale: float) -> None:
-        """What is known now of the next update: its steps, and the scale after it. May be called on another thread."""
+        """Called for each update in order, once its steps and scale are known. May run on another thread."""
         self._scale = scale
         if self._at_risk and self._reporter is not None:
             for step in steps:
@@ -281,7 +277,7 @@ class Linter:
             self.streak += 1
             self._suspect |= self.streak in LOOKS
 
-    # -- what it looks at ---------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------------
 
     @harmless
     def _look_back(self, steps: Collection[int]) -> None:
@@ -316,7 +312,7 @@ class Linter:
         self._losses.updated()
 
     def _wait(self, steps: Collection[int]) -> None:
-        """See which optimizers were unscaled for an update, and not stepped."""
+        """Count updates, up to a report, in which an optimizer was unscaled but not stepped."""
         for key, seen in self._seen.items():
             seen.waiting = seen.waiting + 1 if seen.unscaled and key not in steps else 0
             seen.unscaled = False
@@ -358,7 +354,7 @@ class Linter:
             reporter.say("scaler_made_anew", optimizer=self._names.name(optimizer))
         if begins_with_leftovers(optimizer):
             self._at_risk.add(self._names.name(optimizer))
-        # Who makes an optimizer anew at every step leaves none behind here.
+        # Scripts that create an optimizer for every step must not fill this dict.
         self._seen = {key: seen for key, seen in self._seen.items() if seen.optimizer() is not None}
         shares = []
         for key, seen in self._seen.items():
@@ -372,7 +368,7 @@ class Linter:
         return _SeenOptimizer(weakref.ref(optimizer), passes, shares, held, steps)
 
     def _weigh(self, reporter: LintReporter, parameters: list[tuple[torch.Tensor, str]]) -> None:
-        """Whether there are fp16 weights to be trained."""
+        """Report trainable fp16 weights."""
         fp16 = [
             name
             for parameter, name in parameters
@@ -386,7 +382,7 @@ class Linter:
             for other, names in seen.shares:
                 both = [stepped[each] for each in stepped if each in (other, key)]
                 optimizers = [optimizer for each in both if (optimizer := each.optimizer())]
-                if len(optimizers) == 2:  # and not one of them gone already
+                if len(optimizers) == 2:  # neither is freed
                     first, second = map(self._names.name, optimizers)
                     count = len(names)
                     reporter.say("shared_parameter", names, first=first, second=second, count=count)

@@ -1,4 +1,4 @@
-"""Which losses `scale()` returned, and whether a backward pass that began in one of them is running."""
+"""Marks the losses that `scale()` returned, and tells whether a backward pass of one is running."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from ampmon.probe.graphs import capturing
 
 _SCALED = "ampmon: scaled"
 _NEAR = 32
-"""Nodes of a loss's graph that are searched for an earlier `scale()`."""
+"""How many nodes of a loss's graph are searched for an earlier `scale()`."""
 
 
 class _Pass:
-    """A backward pass that began in a scaled loss. Only the pass keeps it, so that one that raises is over too."""
+    """A backward pass that began in a scaled loss. Only autograd keeps it, so it also ends if the pass raises."""
 
     def __init__(self, began: _Begin) -> None:
         self.began = began
         self.reached: set[int] = set()
-        """The places at which it was met."""
+        """The places that it has reached, as given to `Losses.reaching`."""
 
     def end(self) -> None:
         _running.discard(self)
 
 
 _running: weakref.WeakSet[_Pass] = weakref.WeakSet()
-"""Those of all scalers of the process: a pass may reach parameters that another scaler's optimizer holds."""
+"""Passes of all scalers in the process, because one may reach parameters of another scaler's optimizer."""
 
 
 class Losses:
@@ -41,23 +41,23 @@ class Losses:
         self._begins = begins
         self._report = report
         self.by_hand = False
-        """Whether something without a graph was scaled, as by those who multiply or pass on gradients themselves."""
+        """Whether a loss without a graph was scaled, as in loops that pass on gradients themselves."""
         self.count = self.begun = 0
-        """Losses scaled since the last update, and backward passes that began in one."""
+        """Losses scaled, and backward passes begun in one, since the last update."""
 
     def scaled(self, outputs: Any) -> None:
-        """`scale()` has returned."""
+        """Mark the losses that `scale()` returned."""
         for node in _heads(outputs):
             if node is None:
                 self.by_hand = True
             else:
                 self.count += 1
-                metadata: Any = node.metadata  # torch's own annotation takes it for a method
+                metadata: Any = node.metadata  # torch annotates it as a method
                 metadata[_SCALED] = True
                 node.register_prehook(_Begin(self))
 
     def began(self, began: _Begin) -> None:
-        """A backward pass has begun in a loss that this scaler scaled."""
+        """Called when a backward pass begins in a loss that this scaler scaled."""
         try:
             self.begun += 1
             begun = _Pass(began)
@@ -69,7 +69,7 @@ class Losses:
             self.by_hand = True
 
     def reaching(self, place: int) -> tuple[bool, bool]:
-        """Of the pass that is running: whether it began in a loss of this scaler, and one that has come here before."""
+        """Whether the running pass began in this scaler's loss, and whether that loss reached ``place`` before."""
         own = [each for each in _running if each.began.of(self)]
         new = [each for each in own if place not in each.reached]
         again = any(place in each.began.reached for each in new)
@@ -79,23 +79,22 @@ class Losses:
         return bool(own), again
 
     def updated(self) -> None:
-        """An update has ended: start the counts again."""
         self.count = self.begun = 0
 
     def bare(self) -> bool:
-        """Whether the backward pass that is running began in no scaled loss. A captured pass does not count."""
+        """Whether the running backward pass began in no scaled loss. False while a graph is captured."""
         return not (_running or self.by_hand or capturing())
 
 
 class _Begin:
-    """A hook that keeps nothing alive."""
+    """A hook on a scaled loss. Keeps nothing alive."""
 
     __slots__ = ("__weakref__", "_losses", "reached")
 
     def __init__(self, losses: Losses) -> None:
         self._losses = weakref.ref(losses)
         self.reached: set[int] = set()
-        """The places that a pass of this loss has reached."""
+        """The places that passes of this loss have reached."""
 
     def of(self, losses: Losses) -> bool:
         return self._losses() is losses
@@ -107,19 +106,19 @@ class _Begin:
 
 
 def scaled_before(outputs: Any) -> bool:
-    """Whether a loss that is about to be scaled was made from one that a scaler has scaled. Looks at nearby nodes."""
+    """Whether a loss was computed from one that is already scaled. Searches only nearby nodes."""
     return any(_SCALED in node.metadata for head in _heads(outputs) for node in _near(head))
 
 
 def _heads(outputs: Any) -> Iterator[Any]:
-    """The node that made each loss; None of one without a graph."""
+    """Yield the graph node of each loss, or None for a loss without a graph."""
     for each in outputs if isinstance(outputs, (list, tuple)) else (outputs,):
         yield each.grad_fn if isinstance(each, torch.Tensor) else None
 
 
 def _near(head: Any) -> Iterator[Any]:
     waiting = [head] if head is not None else []
-    for node in waiting:  # it grows
+    for node in waiting:  # grows meanwhile
         yield node
         if len(waiting) < _NEAR:
             waiting.extend(each for each, _ in node.next_functions if each is not None)

@@ -1,4 +1,4 @@
-"""Sees an optimizer that one new scaler after another steps."""
+"""Detects an optimizer that is stepped by one new scaler after another."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ampmon.lints.refusals import has_no_scale
 
 
 Beginning: TypeAlias = tuple[Any, Any]
-"""The scale and growth tracker that a scaler is to begin with, on the host."""
+"""A scaler's initial scale and growth tracker, on the host."""
 ENOUGH = 3
-"""One more scaler may begin a new phase of a training."""
+"""A second scaler may begin a new phase of training, a third is reported."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ _known: weakref.WeakKeyDictionary[torch.optim.Optimizer, _Known] = weakref.WeakK
 
 
 def beginning(scaler: Any) -> Beginning | None:
-    """What a scaler that has scaled nothing begins with; None for one that has. Reads no tensor."""
+    """Return what a scaler begins with, or None if it has scaled already. Reads no tensor."""
     if not has_no_scale(scaler):
         return None
     return scaler.__dict__.get("_init_scale"), scaler.__dict__.get("_init_growth_tracker")
@@ -37,9 +37,9 @@ def beginning(scaler: Any) -> Beginning | None:
 def made_anew(
     optimizer: torch.optim.Optimizer, scaler: weakref.ref[Any], begun: Beginning | None
 ) -> bool:
-    """Whether the scaler that steps the optimizer for the first time is the third that began in the same way.
+    """Whether this scaler is the third in a row to step the optimizer, all with the same beginning.
 
-    ``begun`` is None for one that was given a state, or has scaled before ampmon saw it.
+    ``begun`` is None if the scaler was given a state, or has scaled before ampmon saw it.
     """
     known = _known.get(optimizer)
     if begun is None or known is None or known.beginning != begun:

@@ -1,4 +1,4 @@
-"""What an optimizer is made of, as far as it can go wrong with a scaler."""
+"""Reads the parameters, state and class of optimizers."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import torch
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """The parameters of all its groups."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def state_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Mapping[str, Any]:
-    """What it keeps for a parameter. Nothing where it has no state, as fastai's callback."""
+    """Return the optimizer's state for a parameter. Some have no ``state`` at all, as fastai's callback."""
     state = getattr(optimizer, "state", None)
     return state.get(parameter, {}) if isinstance(state, Mapping) else {}
 
 
 def constructor_of(optimizer: torch.optim.Optimizer) -> str:
-    """Its class, as a script names it."""
+    """Its class as a script writes it, such as ``torch.optim.SGD``."""
     kind = type(optimizer)
     torchs = kind.__module__.startswith("torch.optim.")
     return f"{'torch.optim.' if torchs else ''}{kind.__name__}"
 
 
 def begins_with_leftovers(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether its first step makes a momentum buffer of memory that nobody cleared: fused SGD, before that step."""
+    """Whether its next step creates momentum buffers from uninitialised memory: fused SGD's first step does."""
     if not isinstance(optimizer, torch.optim.SGD):
         return False
     groups = [group for group in optimizer.param_groups if group["fused"] and group["momentum"]]

@@ -1,4 +1,4 @@
-"""Looks on at one gradient of an optimizer over its first updates: what is added to it, and who clears it."""
+"""Watches one gradient of an optimizer over its first updates: what is added to it, and when it is cleared."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ampmon.probe.ring import Readback
 
 
 UPDATES = 8
-"""For so many updates of an optimizer a hook looks on: a loop that is wrong is so from the beginning."""
+"""Updates for which the hook watches an optimizer. A faulty loop is faulty from the start."""
 MOST = 64
-"""For so many at most where clipping is unsettled."""
+"""The most updates while clipping is unsettled."""
 
 
 class Passes:
-    """The backward passes that reach one parameter, counted by a hook; its gradient's version shows what others do.
+    """Counts the backward passes that reach one parameter, with a hook, and sees other writes to its gradient.
 
-    Whatever writes into a tensor raises its version by one, and so does a backward pass that adds to it; unscaling does
-    not. Holds neither parameter nor gradient, but finds them again in the optimizer.
+    Each write into a tensor raises its version by one, and so does a backward pass that adds to it. Unscaling does not.
+    It holds neither parameter nor gradient, but finds them again through the optimizer.
     """
 
     def __init__(
@@ -44,22 +44,22 @@ class Passes:
         self._optimizer = weakref.ref(optimizer)
         self._known = id(parameter)
         self._losses, self._sure = losses, sure
-        """Whether all losses of the update that is running were seen when they were scaled."""
+        """Whether all losses of the current update were seen in `scale()`."""
         self._report = report
         self._clearing, self._clipping, self._turns = Clearing(), Clipping(), Turns(losses)
         self._updates = 0
         self._count = 0
         """Backward passes since the last update."""
         self._version: int | None = None
-        """The gradient's, when the newest of them had ended."""
+        """The gradient's version after the newest pass."""
         self._left: int | None = None
-        """The gradient's, when the last update ended."""
+        """The gradient's version after the last update."""
         self._moved: tuple[int, int] | None = None
-        """Passes and version when the scale was changed with gradients waiting."""
+        """Passes and version at an `update()` without a step, if there was a gradient."""
         self._scaled = 0
-        """Those of them that began in a loss that was scaled."""
+        """Passes of scaled losses since the last update."""
         self._bare: tuple[int, int] | None = None
-        """Passes and version after one that began in a loss that was not."""
+        """Passes and version after the newest pass of an unscaled loss."""
         self._unscaled: int | None = None
         """Passes of scaled losses when `unscale_` was called."""
         self._divided: tuple[int, int | None] | None = None
@@ -69,13 +69,13 @@ class Passes:
         self._whole = True
         """Whether the weights were the same in all passes."""
         self._place = 0
-        """Where the gradient was when the newest pass had ended."""
+        """The gradient's address after the newest pass."""
         self._scalings = 0
         """Losses scaled since the last update."""
         self._untouched = False
-        """Whether the first backward pass since then added to what the last update left."""
+        """Whether the first pass since the last update added to the gradient which that left."""
         self._kept = 0
-        """Updates in a row over which nobody cleared the gradient."""
+        """Consecutive updates over which the gradient was not cleared."""
         self._filled: Readback | None = None
         self.autocast = False
         self._autocasts = torch.amp.is_autocast_available(parameter.device.type)
@@ -84,11 +84,11 @@ class Passes:
 
     @property
     def over(self) -> bool:
-        """Whether enough was seen."""
+        """Whether the hook is removed."""
         return self._handle is None
 
     def passed(self, parameter: torch.Tensor) -> None:
-        """A backward pass has added to the gradient."""
+        """Called after a backward pass has added to the gradient."""
         try:
             self._count += 1
             self._version = _version(parameter)
@@ -114,7 +114,7 @@ class Passes:
             self._scaled += 1
 
     def begins(self) -> None:
-        """A backward pass begins in a scaled loss."""
+        """Called when a backward pass begins in a scaled loss."""
         if not self._count or self._unscaled is not None:
             return
         version, optimizer = _version(self._parameter()), self._optimizer()
@@ -124,7 +124,7 @@ class Passes:
             self._clearing.begins(self._measure(optimizer))
 
     def scaling(self) -> None:
-        """The loss is about to be scaled: what is in the gradient now was there before its backward pass."""
+        """Called before `scale()`, so what the gradient holds precedes this loss's backward pass."""
         self._scalings += 1
         if not self._count:
             left = self._left
@@ -137,7 +137,7 @@ class Passes:
     def unscaling(
         self, optimizer: torch.optim.Optimizer, *, explicit: bool, reporter: LintReporter
     ) -> None:
-        """The gradients are about to be unscaled, by `unscale_` or in `step`."""
+        """Called before the gradients are unscaled: by `unscale_` if ``explicit``, else in `step`."""
         version = _version(self._parameter())
         if explicit:
             self._unscaled = self._scaled
@@ -165,12 +165,12 @@ class Passes:
             self._clearing.stepping(self._measure(optimizer))
 
     def _only_added(self, since: tuple[int, int], version: int) -> bool:
-        """Whether only backward passes wrote into the gradient after so many passes and this version."""
+        """Whether only backward passes wrote into the gradient since these passes and this version."""
         count, at = since
         return version == at + self._count - count
 
     def _see_whether_kept(self, version: int, reporter: LintReporter) -> None:
-        # Where others write into it too, as DDP's reducer does, the first pass decides, if it is of this step's loss.
+        # If other code writes into it too, such as DDP's reducer, the first pass decides, if the step has one loss.
         added = self._left is not None and version == self._left + self._count
         kept = added or (self._scalings == 1 and self._untouched)
         self._kept = self._kept + 1 if kept else 0
@@ -180,7 +180,7 @@ class Passes:
             reporter.say("uncleared_gradients")
 
     def stepping(self, optimizer: torch.optim.Optimizer, reporter: LintReporter) -> None:
-        """`step()` is being called, after `unscale_()`."""
+        """Called before a `step()` that follows `unscale_()`."""
         self._turns.stepping()
         if self._unscaled is not None and self._scaled > self._unscaled:
             reporter.say("unscale_in_accumulation")
@@ -192,13 +192,13 @@ class Passes:
             self._clearing.stepping(_sizes(optimizer))
 
     def moved(self) -> None:
-        """`update()` was called without a step."""
+        """Called after an `update()` without a step."""
         version = _version(self._parameter())
         if self._count and version is not None:
             self._moved = (self._count, version)
 
     def updated(self, scale: float, reporter: LintReporter, *, alone: bool) -> None:
-        """An update has ended; ``scale`` is the newest one known, or 0, ``alone`` if the scaler has one optimizer."""
+        """Called after an update. ``scale`` is the newest known one, or 0. ``alone``: the scaler has one optimizer."""
         self._clipping.updated(scale, reporter)
         gradient = self._gradient()
         kept = gradient is None or gradient.data_ptr() == self._place
@@ -216,7 +216,6 @@ class Passes:
             self.close()
 
     def close(self) -> None:
-        """Remove the hook."""
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
@@ -234,7 +233,7 @@ class Passes:
         return parameter.grad if parameter is not None else None
 
     def _measure(self, optimizer: torch.optim.Optimizer) -> Readback | None:
-        """Somebody wrote into the scaled gradients: see how large they are now."""
+        """Measure scaled gradients that other code wrote into."""
         sizes = _sizes(optimizer)
         self._clipping.written(sizes)
         return sizes
@@ -247,7 +246,7 @@ def look_on(
     *,
     sure: bool,
 ) -> Passes | None:
-    """Begin to look on at an optimizer whose gradients autograd itself makes; None where another does, as in FSDP."""
+    """Watch an optimizer, or return None if autograd itself makes none of its gradients, as in FSDP."""
     for parameter in _candidates(optimizer):
         return Passes(optimizer, parameter, losses, report, sure=sure)
     return None
@@ -266,7 +265,7 @@ def _candidates(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 
 @torch.no_grad()
 def _sizes(optimizer: torch.optim.Optimizer) -> Readback | None:
-    """The norm of all gradients together, and their largest element."""
+    """Norm and largest magnitude of all gradients. None unless they are plain and share device and dtype."""
     tensors = [gradient for _, gradient in plain_gradients(optimizer, MEASURED) or []]
     if len({(tensor.device, tensor.dtype) for tensor in tensors}) != 1:
         return None
@@ -281,7 +280,7 @@ def _version(parameter: torch.Tensor | None) -> int | None:
 
 
 class _PassHook:
-    """A hook that holds neither the parameter nor what counts alive."""
+    """A hook that keeps neither the parameter nor the `Passes` alive."""
 
     __slots__ = ("_passes",)
 

@@ -1,4 +1,4 @@
-"""Looks once at weights and optimizer states for what is not finite. Only enqueued where it is on a device."""
+"""Checks weights and optimizer states once for inf and NaN. On a device the check is only enqueued."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NameOf = Callable[[torch.Tensor], str]
 
 @dataclass(slots=True)
 class PendingLook:
-    """Which of some tensors were finite, perhaps still on its way to the host."""
+    """Flags of finite tensors, which may still be on their way to the host."""
 
     reporter: LintReporter
     names: list[list[str]]
@@ -42,7 +42,7 @@ class PendingLook:
 def look(
     optimizers: Iterable[torch.optim.Optimizer], name_of: NameOf, reporter: LintReporter
 ) -> PendingLook:
-    """Begin to look at the weights and states of optimizers. One pass over them; waits for no device."""
+    """Start to check the optimizers' weights and states, in one pass. Does not wait for a device."""
     by_device: dict[torch.device, tuple[list[str], list[torch.Tensor]]] = {}
     for optimizer in optimizers:
         for name, tensor in _held(optimizer, name_of):
@@ -58,7 +58,7 @@ def _held(optimizer: torch.optim.Optimizer, name_of: NameOf) -> Iterator[tuple[s
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             name = name_of(parameter)
-            # Of a sharded tensor this rank's part: to ask for all of it would be a collective.
+            # Only this rank's part of a sharded tensor: reading all of it would be a collective.
             yield name, local_elements(parameter)
             for value in state_of(optimizer, parameter).values():
                 if isinstance(value, torch.Tensor) and value.is_floating_point():

@@ -1,4 +1,4 @@
-"""In which precision a loss was computed, read from what its graph says of itself. Touches no value."""
+"""Reads from a loss's graph in which precision it was computed. Reads no value."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ _NODES_MAX = 2000
 
 
 def computes_in(outputs: Any) -> torch.dtype | None:
-    """fp16 where any of a loss was computed in it, else bfloat16 where any was, else None.
+    """Return fp16 if any part of a loss was computed in it, else bfloat16 if any part was, else None.
 
-    Looks at the nodes nearest to the loss. What a compiler has joined into one node, or a generator of losses holds, is
-    not seen.
+    Searches the nodes nearest to the loss. Nodes that a compiler has merged, and a generator of losses, stay unseen.
     """
     first = outputs[0] if isinstance(outputs, (list, tuple)) and outputs else outputs
     node = getattr(first, "grad_fn", None) if isinstance(first, torch.Tensor) else None
     waiting = [node] if node is not None else []
     met: set[Any] = set(waiting)
     found: set[torch.dtype] = set()
-    for node in waiting:  # it grows
+    for node in waiting:  # grows meanwhile
         found.update(part.dtype for part in getattr(node, "_input_metadata", ()))
         if torch.float16 in found:
             return torch.float16

@@ -1,4 +1,4 @@
-"""Whether learning rates move with the updates, and whether they do when one was skipped."""
+"""Tracks whether learning rates change from update to update, and after a skip."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ampmon.lints.reporter import LintReporter
 
 FROZEN_AFTER = 1000
 ENOUGH = 8
-"""Skips after which the learning rate moved: those of a calibration, or at the end of an epoch, are fewer."""
+"""Rate changes after a skip that are reported. A calibration or an epoch's end causes fewer."""
 
 
 class Rates:
-    """The learning rate of one optimizer's first group, seen at each of its steps. Reads no tensor's value."""
+    """The learning rate of an optimizer's first group, checked at each step. Reads no tensor's value."""
 
     __slots__ = ("_last", "_moves", "steps")
 
@@ -26,7 +26,7 @@ class Rates:
         self.steps = 0
 
     def differ(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether it was changed since this was asked last."""
+        """Count a step. Return whether the rate has changed since the last one."""
         rate = optimizer.param_groups[0].get("lr")
         if type(rate) is not float and isinstance(rate, torch.Tensor):
             rate = id(rate), rate._version
@@ -38,12 +38,12 @@ class Rates:
         return self.steps > 1
 
     def frozen(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether a scheduler holds the optimizer and has left its rate alone."""
+        """Whether a scheduler holds the optimizer but has never changed its rate."""
         return self._moves == 1 and bool(getattr(optimizer.step, "_wrapped_by_lr_sched", False))
 
 
 class Schedule:
-    """Joins what the training thread sees of rates with which updates were skipped, as records come to be written."""
+    """Combines rate changes, seen on the training thread, with skips, known when records are written."""
 
     def __init__(self, reporter: Callable[[], LintReporter | None]) -> None:
         self._reporter = reporter
@@ -51,7 +51,7 @@ class Schedule:
         self._ahead = 0
 
     def written(self, moved: bool, skipped: bool) -> bool:
-        """The next update is written; ``moved``: a rate was changed before it. Whether that was after a skip."""
+        """Called with each update in order. Return whether a rate ``moved`` between a skip and this update."""
         scheduled = moved and self._skipped
         self._skipped = skipped
         if scheduled:

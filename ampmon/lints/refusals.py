@@ -1,4 +1,4 @@
-"""Why torch refuses a step: an optimizer without gradients, or a scaler without a scale. Reads no exception's text."""
+"""Explains why torch refuses a step: no gradients or no scale. Does not read the error's text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_WAY = (
 
 
 def has_no_scale(scaler: Any) -> bool:
-    """Whether `scale()` was never called: a scaler has no scale before, nor one that was only loaded."""
+    """Whether `scale()` was never called. Loading a state does not create the scale."""
     state = scaler.__dict__
     return "_scale" in state and state["_scale"] is None
 
@@ -34,10 +34,10 @@ def why_no_gradients(
     steps: int,
     constructor: str,
 ) -> tuple[str, str] | None:
-    """The likely reason and the code to write instead; None where some parameter has a gradient.
+    """Return the likely reason and the code to write instead, or None if some parameter has a gradient.
 
-    ``held`` are the parameters, by id, that the optimizer had when it was first stepped, ``of_model`` those that the
-    models have now, as far as they are known, ``steps`` how often it was stepped before, ``constructor`` what makes it.
+    ``held`` are ids of the optimizer's parameters when it was first seen, ``of_model`` those of the models now, if
+    known. ``steps`` counts earlier steps. ``constructor`` is code for the optimizer's class.
     """
     if any(parameter.grad is not None for parameter in parameters):
         return None

@@ -1,4 +1,4 @@
-"""Reports each lint once: as an event of its stream, and, where it is more than a notice, as a warning."""
+"""Reports each lint once, as an event of its stream and, unless it is a notice, as a warning."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ampmon.training.series import Deferred, Stream
 
 NAMED_MAX = 64
 ENOUGH = 3
-"""What is seen in so many updates in a row is no accident."""
+"""What happens in this many updates in a row is no accident."""
 
 Warn: TypeAlias = Callable[[str, str], None]
-"""Warns of a message, once for each key."""
+"""Takes a key and a message. Warns once for each key."""
 
 
 class LintReporter:
@@ -26,15 +26,15 @@ class LintReporter:
         self._reported: set[str] = set()
 
     def knows(self, rule: str) -> bool:
-        """Whether this was reported already."""
+        """Whether the lint was already reported."""
         return rule in self._reported
 
     def submit(self, look: Deferred) -> None:
-        """Hand in what can be said only when its values are on the host."""
+        """Submit a check that waits for values from a device."""
         self._stream.submit(look)
 
     def say(self, rule: str, parameters: Sequence[str] = (), **values: object) -> None:
-        """Report a lint, with the values for the places in its words, once."""
+        """Report a lint once. ``values`` fill the placeholders of its texts."""
         if rule in self._reported:
             return
         self._reported.add(rule)

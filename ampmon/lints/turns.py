@@ -1,4 +1,4 @@
-"""Sees whether a loss is passed backward twice, and whether a pass after the step leaves gradients for nothing."""
+"""Detects a loss that is passed backward twice, and a pass after the step whose gradients are lost."""
 
 from __future__ import annotations
 
@@ -7,38 +7,36 @@ from ampmon.lints.reporter import ENOUGH, LintReporter
 
 
 class Turns:
-    """The backward passes that reach one parameter, and the step, in their order within an update."""
+    """The order of one parameter's backward passes and the optimizer's step within an update."""
 
     def __init__(self, losses: Losses) -> None:
         self._losses = losses
         self._again = self._stepped = self._late = False
-        """Since the last update: whether a loss came a second time, the optimizer stepped, a pass came after that."""
+        """Since the last update: whether a loss came twice, the optimizer stepped, a pass followed the step."""
         self._dropped = False
-        """Whether such a pass ended the last update."""
+        """Whether a pass followed the step in the last update. False with several optimizers."""
         self._repeats = self._lost = 0
-        """Updates in a row with a loss that came twice, and with a late pass whose gradients somebody cleared."""
+        """Consecutive updates with a loss that came twice, and with a late pass whose gradients were cleared."""
 
     def passed(self) -> None:
-        """A backward pass has come."""
         own, again = self._losses.reaching(id(self))
         self._again |= again
         self._late |= self._stepped and own
 
     def stepping(self) -> None:
-        """The optimizer is about to step."""
         self._stepped = True
 
     def unscaling(self, reporter: LintReporter, *, kept: bool) -> None:
-        """The gradients are about to be unscaled; ``kept`` if they hold those that the last update left."""
+        """Called before gradients are unscaled. ``kept``: they still include what the last update left."""
         self._lost = self._lost + 1 if self._dropped and not kept else 0
         if self._lost >= ENOUGH:
             reporter.say("cleared_before_step")
 
     def updated(self, reporter: LintReporter, *, alone: bool) -> None:
-        """An update has ended; ``alone`` if the scaler has one optimizer."""
+        """Called after an update. ``alone``: the scaler has one optimizer."""
         self._repeats = self._repeats + 1 if self._again else 0
         if self._repeats == ENOUGH:
             reporter.say("backward_twice")
-        # Where there are several, the loss of one may reach another's parameters, which that clears.
+        # With several optimizers, the loss of one may reach another's parameters. The other clears those gradients.
         self._dropped = alone and self._late
         self._again = self._stepped = self._late = False

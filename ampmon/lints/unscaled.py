@@ -1,4 +1,4 @@
-"""A loss of fp16 that no scaler of ours scales."""
+"""Warns about an fp16 loss that no watched scaler scales."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_CALL = Call("ampmon.client.scaler.GradScaler", {})
 
 
 def say_unscaled(stream: Stream, warn: Warn, loss: Any, why: str, call: Call | None) -> bool:
-    """Whether the loss is computed in fp16, which is said with the ``call`` that makes an enabled scaler for it."""
+    """Return whether the loss is computed in fp16. If so, report it: the fix is ``call``, with the scaler enabled."""
     if computes_in(loss) is not torch.float16:
         return False
     first = loss[0] if isinstance(loss, (list, tuple)) else loss

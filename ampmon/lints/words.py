@@ -1,4 +1,4 @@
-"""What each lint says: one sentence with its numbers, what that means, and the code to write instead."""
+"""The texts of each lint: a title with its numbers, an explanation, and the code to write instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ampmon.wire import Severity
 
 @dataclass(frozen=True, slots=True)
 class Lint:
-    """Its texts have places for what is known only when it is said. ``stop``: training on is a waste."""
+    """Texts with placeholders for the values of a report. ``stop``: the run cannot recover."""
 
     severity: Severity
     title: str

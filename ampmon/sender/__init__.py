@@ -1,6 +1,6 @@
-"""The sender: a process per machine and data directory that takes what lies in spools to servers. Never loads torch.
+"""The sender: one process per machine and data directory that sends spools to servers. Never loads torch.
 
-A training process calls `ensure_running`, and reads of the sender no more than what it wrote down.
+A training process calls `ensure_running`, and otherwise only reads the files that the sender writes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = [
     "wait_until_sent",
 ]
 
-# In a training process, which may not have set up logging, nothing of this goes to stderr.
+# A training process may not have set up logging. Nothing from here goes to its stderr.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when asked for: it brings the HTTP client, which a training process does without.
+    # Imported on first use: it loads the HTTP client, which a training process does not need.
     if name in {"DrainReport", "drain"}:
         module = importlib.import_module("ampmon.sender.draining")
         return getattr(module, name)

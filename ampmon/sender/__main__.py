@@ -1,4 +1,4 @@
-"""`python -m ampmon.sender DIR`: the sender's process, from standard streams to signals."""
+"""`python -m ampmon.sender DIR`: election, logging and signals of the sender's process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NICENESS = 10
 
 
 def main(arguments: list[str]) -> int:
-    """Be the sender of a data directory until nothing is left to do. Exits at once where there is one."""
+    """Run the sender of a data directory until nothing is left to do. End at once if one already runs."""
     parser = argparse.ArgumentParser(
         prog="python -m ampmon.sender",
         description="Send what lies in the spools of a data directory.",
@@ -32,7 +32,8 @@ def main(arguments: list[str]) -> int:
     )
     options = parser.parse_args(arguments)
     if options.detach and hasattr(os, "fork") and os.fork():
-        # The one who started us waits for this, and then has no child: nobody's launcher takes the sender for its own.
+        # The caller waits for this process and has no other child, so no launcher takes the sender for a worker of its
+        # own.
         os._exit(0)
     return _serve(options.directory.absolute())
 
@@ -54,10 +55,9 @@ def _serve(directory: Path) -> int:
 
 
 def _stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and SIGINT set."""
     stop = threading.Event()
-    # A handler may run while this thread holds the event's lock, and would then wait for itself. A SimpleQueue is
-    # reentrant, so the handler puts, and another thread sets.
+    # A handler that runs while this thread holds the event's lock would deadlock. A SimpleQueue is reentrant, so the
+    # handler puts, and another thread sets the event.
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for name in ("SIGTERM", "SIGINT"):
         signal.signal(getattr(signal, name), lambda number, _: signals.put(number))

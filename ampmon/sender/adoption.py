@@ -1,4 +1,4 @@
-"""Which spools of a data directory a sender may take: its machine's own, and those that were given up."""
+"""Decides which spools a sender may take: those of its machine, and those that were given up."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from ampmon.spool import Cursor, Destination, claim, claimant_of, is_mine, segme
 
 
 class LeftAlone(Exception):
-    """A spool is somebody else's to send; the message says whose."""
+    """The spool is another process's to send. The message says whose."""
 
 
 def adopt(path: Path, destination: Destination) -> Path | None:
-    """Where the spool at ``path`` lies now that it is this process's to send; None where it is somebody else's.
+    """Return the path of a spool for this sender to send, after taking it over if needed. None if it is another's.
 
-    For the sender of this machine, of which there is one: what a process of the machine writes or wrote is its own, and
-    keeps its name. Raises OSError.
+    Only this machine's one sender calls it. Spools of the machine's own processes keep their name. Raises OSError.
     """
     claimant = claimant_of(path)
     if is_mine(path):
@@ -33,7 +32,7 @@ def adopt(path: Path, destination: Destination) -> Path | None:
 
 
 def _is_given_up(path: Path, process: ProcessIdentity) -> bool:
-    """Whether a spool was silent for long, and no sender works where its process is: that one stays with who lives."""
+    """Whether the spool was silent for long and no sender runs at its process's place, as one does for live writers."""
     status = path.parent.parent / "senders" / process.place() / "status"
     try:
         heard_s = time_at(path.parent) - status.stat().st_mtime
@@ -43,10 +42,9 @@ def _is_given_up(path: Path, process: ProcessIdentity) -> bool:
 
 
 def take(path: Path, destination: Destination, *, sender_at_work: bool) -> Path:
-    """Where the spool at ``path`` lies now that it may be sent once, by whoever was asked to.
+    """Take a spool over to send it once, unless its writer may still append. Return its path in either case.
 
-    It is taken over, but from a writer that lives or may live: there it keeps its name. Raises LeftAlone, saying why,
-    where somebody else sends it, and OSError.
+    Raises LeftAlone with the reason if another process sends it, and OSError.
     """
     claimant = claimant_of(path)
     if is_mine(path):
@@ -67,10 +65,7 @@ def take(path: Path, destination: Destination, *, sender_at_work: bool) -> Path:
 
 
 def orphans(directory: Path) -> dict[str, int]:
-    """The spools in a data directory that no living process sees to, and how much of each is to be sent, in bytes.
-
-    Reads little, and does not raise.
-    """
+    """Spools of a data directory that no living process sends, with their unsent bytes. Reads little; never raises."""
     try:
         return {
             path.name: Cursor.bytes_left(path) for path in spools(directory) if _is_orphan(path)

@@ -1,4 +1,4 @@
-"""Whether the writer of a spool may still append to it, asked now and then; judged by silence where nobody knows."""
+"""Whether a spool's writer may still append. If its process cannot be checked, silence decides."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ampmon.spool.tail import CLOSED
 
 ASK_EVERY_S = 0.5
 SILENT_S = 600.0
-"""A spool that does not change for so long is given up by whoever cannot be asked: its writer, or who took it over."""
+"""A spool unchanged for this long counts as given up if its writer or claimant cannot be checked."""
 LINGER_S = 60.0
-"""A living writer notices within so long that its spool was taken over: it looks each second, if through a cache."""
+"""Time in which a living writer notices a takeover of its spool. It checks every second, perhaps through a cache."""
 
 
 class Author:
@@ -38,10 +38,7 @@ class Author:
         self._over = False
 
     def is_over(self, *, asked_now: bool = False) -> bool:
-        """Whether no record follows, by an answer of up to `ASK_EVERY_S` ago unless it is ``asked_now``.
-
-        Does not raise: a spool that cannot be looked at is not over.
-        """
+        """Whether no record follows. Checks every `ASK_EVERY_S`, or if ``asked_now``. False for an unreadable spool."""
         now_s = self._clock()
         if not self._over and (asked_now or now_s - self._asked_s >= ASK_EVERY_S):
             self._asked_s = now_s
@@ -50,11 +47,11 @@ class Author:
         return self._over
 
     def is_alive(self) -> bool:
-        """Whether it was just seen running, with its spool open."""
+        """Whether the process was just seen running, with its spool open."""
         return self._fate == "alive" and not self._over
 
     def may_return(self) -> bool:
-        """Whether it is not known to be gone: it was only silent for long."""
+        """Whether the process cannot be checked, so it may only have been silent."""
         return self._fate == "unknown"
 
     def _ask(self) -> bool:
@@ -62,21 +59,21 @@ class Author:
         return self._fate == "gone" or is_closed(self._path) or self._is_given_up()
 
     def _is_given_up(self) -> bool:
-        """Whether it cannot be asked, was silent for long, and had the time to see that its spool was taken over."""
+        """Whether the writer cannot be checked, was silent for long, and had time to notice a takeover of its spool."""
         return (
             self._fate == "unknown"
             and self._clock() >= self._settled_s
             and claimant_of(self._path) is not None
-            # Whoever took it over says by this, too, that it still is at it.
+            # `time_at` also changes the spool, which shows others that the claimant is still at work.
             and time_at(self._path) - last_written(self._path) >= SILENT_S
         )
 
 
 def is_closed(path: Path) -> bool:
-    """Whether the writer of the spool at ``path`` said that no record follows. Raises OSError."""
+    """Whether the writer marked the spool at ``path`` as closed. Raises OSError."""
     return (path / CLOSED).exists()
 
 
 def is_silent(path: Path) -> bool:
-    """Whether nobody wrote, sent or took over anything of the spool at ``path`` for long. Raises OSError."""
+    """Whether the spool at ``path`` was not written, sent or taken over for `SILENT_S`. Raises OSError."""
     return time_at(path.parent) - last_changed(path) >= SILENT_S

@@ -1,4 +1,4 @@
-"""When to try again: later each time, and not all at the same moment. Knows nothing of what is tried."""
+"""Decides when to retry: after growing delays with a random part, so that clients do not retry together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FIRST_S = 1.0
 MAX_S = 30.0
 LOCAL_FIRST_S = 0.1
 LOCAL_MAX_S = 2.0
-"""A server on this machine is asked more often: it costs nothing, and somebody is waiting for the page."""
+"""A server on this machine is tried more often: it costs nothing, and somebody is waiting for the page."""
 _SPREAD = 4.0
 
 
@@ -27,7 +27,7 @@ class Backoff:
         self._until_s: float | None = None
 
     def failed(self, retry_after_s: float | None = None) -> None:
-        """Wait, and where the server asked for it longer by that, and then not together with all whom it asked."""
+        """Begin the next delay. ``retry_after_s`` adds to it, plus a random part to spread the server's clients."""
         delay_s = self._delay_s * random.uniform(0.5, 1.0)
         if retry_after_s is not None:
             delay_s += retry_after_s
@@ -40,5 +40,5 @@ class Backoff:
         self._until_s = None
 
     def remaining_s(self) -> float:
-        """Seconds until the next attempt may be made; 0 for now."""
+        """Seconds until the next attempt; 0 for now."""
         return 0.0 if self._until_s is None else max(0.0, self._until_s - self._clock())

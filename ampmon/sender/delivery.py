@@ -1,4 +1,4 @@
-"""One spool on its way to its server: batches, acknowledgements, and what is done about a record that is refused."""
+"""Delivers one spool to its server: batches, acknowledgements, and records that the server refuses."""
 
 from __future__ import annotations
 
@@ -35,10 +35,7 @@ Progress: TypeAlias = Literal["sent", "quiet", "done"]
 
 
 class SpoolDelivery:
-    """Delivers the spool at ``path``, whose writer is described by ``destination``.
-
-    ``sent`` counts records acknowledged.
-    """
+    """Delivers the spool at ``path``. ``destination`` describes its writer, ``sent`` counts acknowledged records."""
 
     def __init__(
         self,
@@ -71,15 +68,15 @@ class SpoolDelivery:
 
     @property
     def position(self) -> Position:
-        """All before it is acknowledged, or set aside."""
+        """Everything before it is acknowledged or set aside."""
         return self._settled.position
 
     def live(self, *, asked_now: bool = False) -> bool:
-        """Whether the writer may still append, as of half a second ago unless it is ``asked_now``."""
+        """Whether the writer may still append. Up to half a second out of date, unless ``asked_now``."""
         return not self._author.is_over(asked_now=asked_now)
 
     def series(self) -> tuple[UUID, int] | None:
-        """The run and rank that this is an attempt of, once that is known. Does not raise."""
+        """The run and rank of this attempt, or None if not known yet. Does not raise."""
         with contextlib.suppress(OSError, SpoolError):
             if self._attempt is not None or self._find_attempt(over=False):
                 assert self._attempt is not None
@@ -87,23 +84,23 @@ class SpoolDelivery:
         return None
 
     def sendable(self) -> bool:
-        """Whether it is known yet which run the records belong to."""
+        """Whether the run of the records is known yet."""
         return self._attempt is not None
 
     def waiting_bytes(self) -> int:
-        """How much is not acknowledged, as it lies on disk."""
+        """Bytes on disk that are not acknowledged."""
         return bytes_behind(self.path, self._settled.position)
 
     def limit(self, bytes_max: int) -> None:
-        """Send at most so many bytes of records at a time from now on. May be called from another thread."""
+        """Limit a batch to ``bytes_max`` bytes of records. May be called from another thread."""
         self._bytes_allowed = max(bytes_max, _BATCH_BYTES_MIN)
 
     def advance(self) -> Progress:
         """Send one batch, if there is something to send.
 
-        "done" once nothing is left to do and nobody writes: what was delivered is then gone from disk. Blocks for the
-        time of a few requests. Raises Unreachable, Refused where the headers or the sender itself are refused, and
-        OSError; what was not acknowledged is then sent again by a later call.
+        Return "done" once nothing is left and nobody writes. What was delivered is then deleted from disk. Blocks for a
+        few requests. Raises OSError, Unreachable, and Refused if the headers or the sender itself are refused. A later
+        call resends what was not acknowledged.
         """
         over = self._author.is_over()
         if self._attempt is None and not self._find_attempt(over):
@@ -120,7 +117,7 @@ class SpoolDelivery:
         return "sent"
 
     def _find_attempt(self, over: bool) -> bool:
-        """The attempt's header may stand far behind the first records: the ranks had to agree on their run."""
+        """Find the attempt's header. It may be far behind the first records: the ranks first agree on their run."""
         while (header := self._scout.headers.get("attempt")) is None:
             before = self._scout.position
             self._scout.read(bytes_max=_BATCH_BYTES_MIN, records_max=BATCH_RECORDS_MAX, over=over)
@@ -134,7 +131,7 @@ class SpoolDelivery:
         return True
 
     def _leave(self) -> Progress:
-        """Nobody knows any more which run it is of: it goes, unless it holds a record that somebody might miss."""
+        """Remove a spool whose run can no longer be known, unless it holds a record."""
         if not self._settled.keeps_records() and not self._holds_a_record():
             remove(self.path)
         return "done"
@@ -154,7 +151,7 @@ class SpoolDelivery:
         return "done"
 
     def _goes_on(self) -> bool:
-        """Whether a writer that was only silent has begun a spool anew."""
+        """Whether a writer that was only silent has begun a new spool."""
         assert self._attempt is not None, "nothing is concluded before the run is known"
         own = self.path.with_name(self._attempt.attempt_id.hex)
         return self._author.may_return() and own != self.path and own.exists()
@@ -166,7 +163,7 @@ class SpoolDelivery:
         return {key: payload for key, payload in headers.items() if self._known.get(key) != payload}
 
     def _deliver(self, entries: list[SpoolEntry]) -> None:
-        """Send records in order, in ever smaller parts where they are too large or refused."""
+        """Send records in order. Halve a refused part until the refused record is alone."""
         parts = [entries]
         proven = False
         while parts:
@@ -186,7 +183,7 @@ class SpoolDelivery:
                 self._settled.acknowledge(part)
 
     def _set_aside(self, entry: SpoolEntry, refused: Refused) -> None:
-        """Keep a record that is refused; of an update that is too large all but its samples is delivered."""
+        """Set a refused record aside. If it is an update that is too large, still deliver it without its samples."""
         with contextlib.suppress(Refused, msgspec.DecodeError):
             if refused.status == TOO_LARGE and (bare := _without_samples(entry)) is not None:
                 self._send([bare], headers=self._new_headers())
@@ -194,7 +191,7 @@ class SpoolDelivery:
         self._settled.set_aside(entry, str(refused))
 
     def _blame_a_record(self, refused: Refused, *, proven: bool) -> None:
-        """Raise Refused where no record is at fault: by its status, or as an empty batch of this attempt is too."""
+        """Raise Refused if no record is at fault: by its status, or because an empty batch is refused too."""
         if refused.status not in BLAMES_THE_BATCH:
             raise refused
         if proven:
@@ -236,7 +233,7 @@ class SpoolDelivery:
         try:
             ack = self._transport.send(wire.encode(batch), len(entries))
         except Unreachable:
-            # A slow line may be able to take less, and a server that comes back has many to serve.
+            # Restart small: a slow connection may manage less, and a recovered server has many clients to serve.
             self._bytes_at_once = _BATCH_BYTES_MIN
             raise
         self._bytes_at_once = min(2 * self._bytes_at_once, self._bytes_max)

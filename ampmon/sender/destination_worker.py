@@ -1,4 +1,4 @@
-"""All spools that go to one server, and its thread: a server that does not answer holds up no other."""
+"""Sends all spools of one server on one thread, so a server that does not answer holds up no other."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _log = logging.getLogger(__name__)
 
 
 class DestinationWorker:
-    """Takes turns at the spools of one destination. `add` may be called from another thread than `run`.
+    """Sends the spools of one destination in turns. `add` may be called from another thread than `run`.
 
-    ``gone`` is called with the name of a spool that was there no more, from the thread of `run`.
+    The thread of `run` calls ``gone`` with the name of each spool that somebody removed.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class DestinationWorker:
         self._rejected = self._corrupt = 0
 
     def limit(self, bytes_max: int) -> None:
-        """Send at most so many bytes of records at a time from now on."""
+        """Limit a batch to ``bytes_max`` bytes of records from now on."""
         self._bytes_max = bytes_max
         for delivery, _ in list(self._deliveries.values()):
             delivery.limit(bytes_max)
@@ -69,7 +69,7 @@ class DestinationWorker:
         self._deliveries[delivery.path.name] = (delivery, self._new_backoff())
 
     def run(self) -> None:
-        """Work until `stop`."""
+        """Send until `stop` is called. Blocks."""
         try:
             while not self._stop.is_set():
                 if not self._try_to_work():
@@ -85,15 +85,15 @@ class DestinationWorker:
             return self.work()
         except Exception:
             _log.exception("%s", self.url)
-            # And go on: without this thread nothing would be sent any more.
+            # Go on: without this thread nothing would be sent.
             time.sleep(BROKEN_PAUSE_S)
             return False
 
     def work(self) -> bool:
-        """Give every spool a turn; whether anything was sent. Blocks for the time of the requests; does not raise."""
+        """Give every spool a turn. Return whether anything was sent. Blocks for the requests; does not raise."""
         moved = False
         earlier: dict[tuple[UUID, int], list[SpoolDelivery]] = {}
-        # By name is by age: an attempt begins where the one before it ended, so the server must have all of that first.
+        # Names sort by age. An attempt begins where the previous one ended, so the server needs all of that one first.
         for name, (delivery, backoff) in sorted(self._deliveries.items()):
             if self._backoff.remaining_s() > 0:
                 return moved
@@ -101,7 +101,7 @@ class DestinationWorker:
                 continue
             series = delivery.series()
             before = earlier.setdefault(series, []) if series is not None else []
-            # Asked now: who resumes at once does so within the time for which an answer would stand.
+            # Check afresh: when a run resumes at once, the cached answer may still say that its last attempt lives.
             if any(not each.live(asked_now=True) for each in before):
                 continue
             moved |= self._turn(name, delivery, backoff)
@@ -116,13 +116,13 @@ class DestinationWorker:
             self._backoff.failed(error.retry_after_s)
             self._trouble(str(error))
         except Refused as error:
-            # Of the batch's frame, not of a record: every spool may have its own reason, but none is thrown away.
+            # The batch is refused, not a record. Each spool may have its own reason, and no record is dropped.
             backoff.failed()
             self._trouble(f"the server refuses: {error}")
         except Exception as error:
             if not delivery.path.exists():
                 self._went_well(name, delivery, backoff, "done")
-                # Last: what its writer makes anew under this name is added from another thread.
+                # Called last: from then on, another thread may add a new spool of this name.
                 self._gone(name)
                 return False
             backoff.failed()
@@ -154,14 +154,13 @@ class DestinationWorker:
             _log.warning("%s: %s", self.url, problem)
         self._problem = problem
 
-    # -- what others may ask, from any thread ---------------------------------------------------------------------
+    # -- status, callable from any thread ---------------------------------------------------------------------------
 
     @property
     def problem(self) -> str | None:
         return self._problem
 
     def is_idle(self) -> bool:
-        """Whether it has had no spool for long."""
         return not self._deliveries and self._clock() - self._idle_since_s >= IDLE_S
 
     def live(self) -> bool:
@@ -169,7 +168,7 @@ class DestinationWorker:
         return any(delivery.live() for delivery, _ in list(self._deliveries.values()))
 
     def waiting(self) -> bool:
-        """Whether anything could be sent."""
+        """Whether any spool has something to send, or can be concluded."""
         return any(
             delivery.sendable() and (delivery.waiting_bytes() > 0 or not delivery.live())
             for delivery, _ in list(self._deliveries.values())

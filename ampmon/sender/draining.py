@@ -1,4 +1,4 @@
-"""Sends what the spools hold, once, in the calling thread, and takes nothing over: for tests and tools."""
+"""Sends the contents of the spools once, in the calling thread, and takes nothing over. For tests and tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ampmon.transport import Transport
 
 @dataclass(slots=True)
 class DrainReport:
-    """What one pass over the spools came to. ``problems`` says in words why bytes were left, by spool."""
+    """The result of one pass over the spools. ``problems`` says, by spool, why bytes were left."""
 
     sent: int = 0
     rejected: int = 0
@@ -31,10 +31,10 @@ def drain(
     modes: tuple[str, ...] = ("online",),
     clock: Callable[[], float] = time.monotonic,
 ) -> DrainReport:
-    """Send everything that lies in the spools of ``directory`` now, or until a server does not take it.
+    """Send everything in the spools of ``directory`` now. A spool stops at its server's first failure.
 
-    Blocks. A sender at work beside it does no harm: a record that both send is stored once. Raises OSError where the
-    directory cannot be read or written; a server's failures are in the report.
+    Blocks. May run beside a sender: a record that both send is stored once. Raises OSError if the directory cannot be
+    read or written. Failures of a server are in the report.
     """
     report = DrainReport()
     for path in spools(directory):

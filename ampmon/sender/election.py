@@ -1,6 +1,6 @@
-"""Which process is the sender of a data directory here: the one that holds a lock, on a file of this machine's there.
+"""Elects the sender of a data directory on this machine: the process that holds the lock on a file there.
 
-Each machine that shares a directory has its own sender, and each container: only there is known which writers are gone.
+Each machine and container has its own sender, since only there can a process see which writers are gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.
 
 
 class Office:
-    """The right to be the sender, until `resign` or the end of the process."""
+    """The sender's lock, held until `resign` or the end of the process."""
 
     def __init__(self, path: Path, fd: int, lock_fd: int) -> None:
         self._path = path
@@ -34,7 +34,7 @@ class Office:
         self._lock_fd = lock_fd
 
     def is_held(self) -> bool:
-        """Whether it still is the right: not once the directory was deleted, where another may be made in its place."""
+        """Whether the lock file is still in place. Once it was deleted, another process may make and lock a new one."""
         try:
             return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
         except FileNotFoundError:
@@ -46,14 +46,14 @@ class Office:
 
 
 def home(directory: Path) -> Path:
-    """Where the sender of this machine keeps its files in a data directory."""
+    """The folder of this machine's sender in a data directory."""
     return directory / "senders" / place()
 
 
 def forget(directory: Path) -> None:
-    """Remove what senders elsewhere left a month ago: each container has a place of its own. Raises OSError.
+    """Remove folders of other senders unchanged for 30 days, since each container leaves one. Raises OSError.
 
-    One at work writes its status each second. Where one was only suspended, it finds its right gone, and ends.
+    A live sender writes its status every second. A suspended one finds its lock file gone, and ends.
     """
     folder = home(directory).parent
     now_s = time_at(folder)
@@ -64,7 +64,7 @@ def forget(directory: Path) -> None:
 
 
 def elect(directory: Path) -> Office | None:
-    """Become the sender of ``directory`` here, or None where another process is it. Raises OSError.
+    """Become the sender of ``directory`` here, or return None if another process is. Raises OSError.
 
     Tries for 0.1 s, since `is_held` takes the lock for a moment too.
     """
@@ -82,7 +82,7 @@ def elect(directory: Path) -> Office | None:
 
 
 def is_held(directory: Path) -> bool:
-    """Whether some process here is the sender of ``directory``. Raises OSError."""
+    """Whether a process here is the sender of ``directory``. Raises OSError."""
     path = home(directory) / "lock"
     try:
         fd = private.open_file(path, os.O_RDWR)
@@ -98,7 +98,7 @@ def is_held(directory: Path) -> bool:
 
 
 def _locked(fd: int, path: Path, *, shared: bool) -> int | None:
-    """The descriptor that holds the lock, ``fd`` where its file system has locks; None where another process has it."""
+    """The descriptor that holds the lock, or None if another process has it. A local file's if ``fd`` has no locks."""
     try:
         return fd if _lock(fd, shared=shared) else None
     except OSError as error:
@@ -112,7 +112,7 @@ def _locked(fd: int, path: Path, *, shared: bool) -> int | None:
 
 
 def _on_local_disk(path: Path) -> Path:
-    """A file that stands for ``path`` among this user's processes on this machine, the only ones it keeps apart."""
+    """The local lock file for ``path``. It only excludes other processes of this user on this machine."""
     folder = Path(tempfile.gettempdir()) / f"ampmon-{os.getuid() if hasattr(os, 'getuid') else 0}"
     private.directory(folder)
     return folder / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.lock"

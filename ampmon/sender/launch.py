@@ -1,4 +1,4 @@
-"""Sees to it that a sender runs: as a process that outlives this one or, where none can be started, as a thread."""
+"""Ensures that a sender runs: as a process that outlives this one, or as a thread if no process can be started."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _launched: list[subprocess.Popen[bytes]] = []
 
 
 def ensure_running(directory: Path) -> None:
-    """Start the sender of ``directory`` unless there is one. Never raises; takes microseconds while one runs.
+    """Start the sender of ``directory`` unless one runs. Never raises; takes microseconds while one runs.
 
-    Starting one blocks for as long as an interpreter needs to start, 2 s at most: not for the training thread.
+    Starting one blocks while an interpreter starts, up to 2 s. Do not call this on the training thread.
     """
     with contextlib.suppress(Exception), _lock:
         _ensure(directory)
@@ -68,7 +68,7 @@ def _start_process(directory: Path) -> bool:
 
 
 def stop_thread(directory: Path) -> None:
-    """End the sender of ``directory`` if it is a thread of this process, and wait for it."""
+    """Stop the sender of ``directory`` if it is a thread of this process, and wait for it."""
     with _lock:
         found = _threads.pop(directory, None)
     if found is not None:
@@ -87,7 +87,7 @@ def _start_thread(directory: Path) -> None:
 
 
 def _run_in_thread(directory: Path, stop: threading.Event) -> None:
-    # Loaded here: a training process does without the HTTP client as long as it can.
+    # Imported here, so a training process does not load the HTTP client unless it must.
     from ampmon.sender.loop import Loop, http_transports
 
     try:
@@ -106,7 +106,7 @@ def _run_in_thread(directory: Path, stop: threading.Event) -> None:
 def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.Lock()
-    # The child's copy of the lock would hold it for as long as the child lives.
+    # The child's copy of the descriptor would hold the lock for as long as the child lives.
     for office in _offices.values():
         office.resign()
     for state in (_starts, _threads, _offices):

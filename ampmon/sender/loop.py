@@ -1,4 +1,4 @@
-"""The sender's main loop: finds spools, hands each to the worker of its server, ends when nothing is left to do."""
+"""The sender's main loop: finds spools, hands each to its server's worker, and ends when nothing is left to do."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ TransportFor: TypeAlias = Callable[[Destination], Transport]
 
 
 def http_transports(directory: Path) -> TransportFor:
-    """HTTP to the destination's address, with its token or else the data directory's.
+    """Return a factory of HTTP transports. They use the destination's token, or else the data directory's.
 
-    Where nobody named that address, to the server that runs on the data directory, wherever it is by then.
+    A transport goes to the destination's address. If nobody named one, it follows the server of the data directory.
     """
 
     def to(destination: Destination) -> Transport:
@@ -54,7 +54,7 @@ def http_transports(directory: Path) -> TransportFor:
 
 
 class Loop:
-    """Serves the data directory ``directory`` until `run` finds nothing more to do."""
+    """Sends the spools of ``directory`` until `run` finds nothing more to do."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class Loop:
         self._quiet_since_s = clock()
 
     def run(self, stop: threading.Event, elected: Callable[[], bool] = lambda: True) -> None:
-        """Send until ``stop`` is set, or nothing is left: no writer lives, and nothing could be sent for a while.
+        """Send until ``stop`` is set or nothing is left: no writer lives, and nothing could be sent for a while.
 
-        Ends too when it is no longer ``elected``, and then leaves everything as it is.
+        Also end once ``elected`` returns False, and then leave all files in place.
         """
         private.make(home(self._directory))
         with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ class Loop:
                     if self._report() and self._nothing_to_do():
                         break
                 except OSError:
-                    # The workers go on with what they have.
+                    # The workers continue with what they have.
                     _log.exception("the data directory cannot be used")
                     stop.wait(_LOOK_EVERY_S)
         finally:
@@ -105,7 +105,7 @@ class Loop:
                     clear_status(self._directory)
 
     def _look_for_spools(self) -> None:
-        """Hand spools that are new to their workers. Cheap while there are none."""
+        """Hand new spools to their workers. Cheap while there are none."""
         now_s = self._clock()
         changed_ns = _modified_ns(self._directory / "spool")
         if changed_ns == self._spool_changed_ns and now_s - self._looked_s < _LOOK_EVERY_S:
@@ -119,7 +119,7 @@ class Loop:
         destination = Destination.read(path)
         if destination is None:
             if not segments(path) and is_silent(path):
-                remove(path)  # what a sender has left that was killed while it did so
+                remove(path)  # left by a sender that was killed while removing it
             self._not_ours_until_s[path.name] = self._clock() + _LOOK_EVERY_S
             return
         if destination.mode != "online":
@@ -155,12 +155,12 @@ class Loop:
         return self._workers[key]
 
     def _share_memory(self) -> None:
-        """It does not grow with the number of servers: each thread holds a batch, and copies of it."""
+        """Split one memory budget among the workers, since each holds a batch and copies of it."""
         for worker in self._workers.values():
             worker.limit(BATCH_BYTES_MAX // len(self._workers))
 
     def _let_go(self) -> None:
-        """End the workers that have had nothing to do for long. Only this thread gives them any."""
+        """Stop idle workers. Only this thread gives them spools, so none can arrive meanwhile."""
         idle = [key for key, worker in self._workers.items() if worker.is_idle()]
         for key in idle:
             self._workers.pop(key).stop()
@@ -169,7 +169,7 @@ class Loop:
             self._share_memory()
 
     def _report(self) -> bool:
-        """Write the status each second, and at once when a server's changes; whether it was time."""
+        """Write the status every second, and at once if a server's problem changes. Return whether it was written."""
         now_s = self._clock()
         problems = {worker.url: worker.problem for worker in self._workers.values()}
         if now_s - self._reported_s < _REPORT_EVERY_S and problems == self._problems:
@@ -183,7 +183,7 @@ class Loop:
         return True
 
     def _nothing_to_do(self) -> bool:
-        """Whether it has been quiet for so long that the sender may go: the next one finds what is left."""
+        """Whether it was quiet long enough for the sender to exit. The next sender finds what is left."""
         workers = list(self._workers.values())
         waiting = [worker for worker in workers if worker.waiting()]
         if any(worker.live() for worker in workers) or any(

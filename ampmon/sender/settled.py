@@ -1,4 +1,4 @@
-"""What of a spool needs no more sending: moves the cursor, sets refused records aside, and frees the disk behind it."""
+"""Moves a spool's cursor past settled records, sets refused ones aside, and frees the disk space behind the cursor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Settled:
-    """The cursor of the spool at ``path``, and what follows from its moving."""
+    """Keeps the cursor of the spool at ``path``, and frees the disk space behind it."""
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self.cursor = Cursor.read(path)
@@ -36,19 +36,19 @@ class Settled:
         return self.cursor.position
 
     def acknowledge(self, entries: list[SpoolEntry]) -> None:
-        """Records that the server has. Raises OSError."""
+        """Move past records that the server has stored. Raises OSError."""
         if entries:
             finished = self.cursor.finished or any(_is_finish(entry.payload) for entry in entries)
             corrupt = self.cursor.corrupt + sum(entry.corrupt for entry in entries)
             self._move(entries[-1].end, finished=finished, corrupt=corrupt)
 
     def pass_by(self, chunk: Chunk) -> None:
-        """A chunk is dealt with to its end, headers and damage included. Raises OSError."""
+        """Move past a chunk, headers and damage included. Raises OSError."""
         if chunk.end != self.position or chunk.corrupt:
             self._move(chunk.end, corrupt=self.cursor.corrupt + chunk.corrupt)
 
     def set_aside(self, entry: SpoolEntry, reason: str) -> None:
-        """Keep a record that the server refuses, with its reason, where it holds up nothing. Raises OSError."""
+        """Move past a refused record, and keep it with the reason in the file `rejected`. Raises OSError."""
         line = msgspec.json.encode(
             {"time": time.time_ns() // 1000, "reason": reason, "record": entry.payload}
         )
@@ -61,11 +61,11 @@ class Settled:
         self._move(entry.end, rejected=cursor.rejected + 1, corrupt=cursor.corrupt + entry.corrupt)
 
     def keeps_records(self) -> bool:
-        """Whether refused records lie in the spool. Asked of the disk: their count may be lost with the cursor."""
+        """Whether refused records lie in the spool. Checks the disk, since their count may be lost with the cursor."""
         return (self._path / _REJECTED).exists()
 
     def remove(self) -> None:
-        """The spool is delivered: free its disk, but for what was set aside. Raises OSError."""
+        """Free the disk space of a delivered spool, except for records set aside. Raises OSError."""
         if not self.keeps_records():
             remove(self._path)
             return
@@ -84,7 +84,7 @@ class Settled:
         try:
             cursor.write(self._path, durable=durable)
         except OSError:
-            # On a full disk it is all the more important to go on. An old cursor costs a resend, which is ignored.
+            # Go on: on a full disk, delivery frees space. An old cursor only costs a resend, which is ignored.
             _log.exception("the cursor of %s cannot be written", self._path)
         if durable:
             self._durable_s = now_s
@@ -93,7 +93,7 @@ class Settled:
 
 
 def _is_finish(payload: bytes) -> bool:
-    """Whether a record is the attempt's own last word. Large ones are not, and need not be decoded to know."""
+    """Whether a record is the attempt's own finish event. Large records cannot be, and are not decoded."""
     if len(payload) > _FINISH_BYTES_MAX or b"finish" not in payload:
         return False
     try:

@@ -1,4 +1,4 @@
-"""What the sender says about itself: the file `status` among its own in the data directory, a few hundred bytes."""
+"""The sender's status: the file `status`, a few hundred bytes, in the sender's folder of the data directory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ampmon.system import private
 
 _NAME = "status"
 STALE_AFTER_S = 10.0
-"""The sender rewrites its status every second: one this old is of a sender that is gone."""
+"""The sender rewrites its status every second. An older one is left over from a sender that is gone."""
 
 
 class DestinationStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How it stands with one server. Times are microseconds since the epoch.
+    """The state of one server. Times are microseconds since the epoch.
 
-    ``since`` is when the server last took a batch or, failing that, when it was first asked. ``problem`` says why
-    records wait, None where they do not.
+    ``since`` is when the server last took a batch or, before that, when it was first tried. ``problem`` says why
+    records wait, or None.
     """
 
     url: str
@@ -36,26 +36,26 @@ class DestinationStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SenderStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sender last wrote, ``updated`` microseconds after the epoch."""
+    """The sender's last status. ``updated`` is microseconds since the epoch."""
 
     pid: int
     updated: int
     destinations: tuple[DestinationStatus, ...]
 
     def problem(self, url: str) -> str | None:
-        """Why records for the server at ``url`` wait, or None where nothing is known to be wrong."""
+        """Why records for the server at ``url`` wait, or None if no problem is known."""
         for destination in self.destinations:
             if destination.url == url and destination.problem is not None:
                 return destination.problem
         return None
 
     def write(self, directory: Path) -> None:
-        """Put it in the place of the one before. Raises OSError."""
+        """Replace the last status. Raises OSError."""
         private.replace(home(directory) / _NAME, msgspec.json.encode(self), durable=False)
 
 
 def status(directory: Path) -> SenderStatus | None:
-    """What this machine's sender of ``directory`` last wrote; None where there is none or it is older than 10 s.
+    """The last status of this machine's sender of ``directory``, or None if there is none or it is older than 10 s.
 
     Reads one small file; never raises.
     """
@@ -68,5 +68,4 @@ def status(directory: Path) -> SenderStatus | None:
 
 
 def clear_status(directory: Path) -> None:
-    """Leave none behind: nobody is at work any more."""
     (home(directory) / _NAME).unlink(missing_ok=True)

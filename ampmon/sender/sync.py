@@ -1,4 +1,4 @@
-"""Sends spools on request, each taken over from whoever is gone, and reports progress. Knows no terminal."""
+"""Sends spools once on request, taking over those whose process is gone, and reports progress. Needs no terminal."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from ampmon.transport import Transport
 
 
 LINGER_S = 2.0
-"""A writer that lives looks each second where its spool is: after so long it has seen that it was taken over."""
+"""Time in which a living writer notices a takeover of its spool. It checks every second."""
 TRIES = 6
-"""So often in a row a server is asked, within some three seconds, before its spools are left for another time."""
+"""Attempts in a row, over about 3 s, before a server's spools are left for another time."""
 _POLL_S = 0.1
 
 
 @dataclass(slots=True)
 class SpoolOutcome:
-    """What became of one spool: ``records`` were sent, ``rejected`` refused and set aside.
+    """The outcome of one spool: ``records`` were sent, ``rejected`` were refused and set aside.
 
-    ``left_bytes`` are not sent, as they lie on disk, and ``problem`` says why. ``kept`` says why a spool stays from
-    which all was sent that was there. ``url`` is where it is to be sent, as it says itself.
+    ``left_bytes`` on disk are not sent, and ``problem`` says why. ``kept`` says why a fully sent spool stays on disk.
+    ``url`` is the server that the spool names.
     """
 
     path: Path
@@ -51,10 +51,7 @@ class SpoolOutcome:
 
 
 def spools_at(directory: Path) -> list[Path] | None:
-    """The spools of a data directory, or in a folder of spools, or the one that ``directory`` itself is.
-
-    None where it is nothing of these. Raises OSError.
-    """
+    """The spools of a data directory, a folder of spools or a single spool. None for anything else. Raises OSError."""
     if attempt_id_of(directory) is not None and directory.is_dir():
         return [directory]
     if (directory / "spool").is_dir():
@@ -63,7 +60,7 @@ def spools_at(directory: Path) -> list[Path] | None:
 
 
 class Sync:
-    """Sends the spools ``paths`` once. ``on_batch`` is called after every batch."""
+    """Sends the spools ``paths`` once. Calls ``on_batch`` after every batch."""
 
     def __init__(
         self,
@@ -79,24 +76,23 @@ class Sync:
         self._clock = clock
         self._taken_s = clock()
         self._away: dict[tuple[str, str | None], str] = {}
-        """What is wrong with a server, or with a token for it."""
+        """By URL and token, why a server is not tried again."""
         self.bytes = self.left_bytes
-        """What there was to send at the beginning, as it lies on disk."""
+        """Bytes on disk that were to be sent at the start."""
 
     @property
     def left_bytes(self) -> int:
-        """What there is still to send, given up or not."""
+        """Bytes not sent yet, including those given up."""
         return sum(outcome.left_bytes for outcome in self._outcomes)
 
     @property
     def records(self) -> int:
-        """What was sent so far."""
         return sum(outcome.records for outcome in self._outcomes)
 
     def run(self) -> Iterator[SpoolOutcome]:
-        """Send, and yield each spool once it is dealt with, but for those that there was nothing to do about.
+        """Send each spool, then yield its outcome if it had something to send or a problem.
 
-        Blocks for the time of the requests. What was acknowledged stays so, wherever this is interrupted.
+        Blocks for the requests. If this is interrupted, what was acknowledged stays acknowledged.
         """
         found = [(outcome, self._take(outcome)) for outcome in self._outcomes]
         self._taken_s = self._clock()
@@ -108,12 +104,12 @@ class Sync:
                 yield outcome
 
     def _take(self, outcome: SpoolOutcome) -> Destination | None:
-        """Take a spool over; whose it is, where it can be sent now."""
+        """Take a spool over. Return its destination, or None if it cannot be sent now."""
         path = outcome.path
         destination = Destination.read(path)
         try:
             if not path.exists() or not segments(path):
-                outcome.left_bytes = 0  # sent by somebody else, or long ago
+                outcome.left_bytes = 0  # already sent
                 return None
             if destination is None:
                 outcome.problem = "its server is unknown: the file `destination` is missing"
@@ -151,7 +147,7 @@ class Sync:
             transport.close()
 
     def _deliver(self, delivery: SpoolDelivery, outcome: SpoolOutcome) -> bool:
-        """Whether all was sent that was there at the beginning: a process that lives may write for ever."""
+        """Send what a spool holds now, since a live process may write forever. Return whether all of it was sent."""
         end = end_of(delivery.path)
         backoff, tries = Backoff(self._clock, first_s=LOCAL_FIRST_S), 0
         before = delivery.rejected, delivery.corrupt
@@ -179,9 +175,9 @@ class Sync:
         return delivery.position >= end
 
     def _is_enough(self, delivery: SpoolDelivery, progress: str, end: Position) -> bool:
-        """Whether nothing more is to be waited for, or all before ``end`` is sent of what somebody goes on writing.
+        """Whether to stop: nothing is left, or everything before ``end`` is sent and the writer goes on.
 
-        A moment more is worth it of one that was silent for long, and was just taken over.
+        Waits up to 4 s after a spool was taken over from a writer that was only silent.
         """
         live = delivery.live()
         if live and is_mine(delivery.path) and self._clock() - self._taken_s < 2 * LINGER_S:

@@ -1,4 +1,4 @@
-"""Waiting, at the end of a run, until the sender has delivered it: reads what the sender writes down, and no more."""
+"""Waits at the end of a run until the sender has delivered it, judging by the files that the sender writes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LOOK_AFTER_S = 1.0
 
 
 def wait_until_sent(directory: Path, attempt_id: UUID, deadline_s: float) -> bool:
-    """Whether everything recorded of the attempt was acknowledged within ``deadline_s`` seconds.
+    """Wait until all records of the attempt are acknowledged. Return whether they were within ``deadline_s`` seconds.
 
-    Blocks until it is, and no longer than that; not at all where the sender says that the server does not take it. What
-    is left by then stays on disk, and the sender goes on.
+    Blocks for no longer, and returns at once if the sender reports a problem with the server. What is left stays on
+    disk, and the sender goes on.
     """
     destination = Destination.read(attempt_directory(directory, attempt_id))
     now_s = time.monotonic()
@@ -40,5 +40,5 @@ def wait_until_sent(directory: Path, attempt_id: UUID, deadline_s: float) -> boo
 def _is_sent(directory: Path, attempt_id: UUID) -> bool:
     paths = spools_of(directory, attempt_id)
     sent = all(Cursor.bytes_left(path) == 0 for path in paths)
-    # One that was taken over meanwhile is not gone: it has another name.
+    # A spool that was taken over meanwhile is not gone: it has another name.
     return sent and set(spools_of(directory, attempt_id)) <= set(paths)

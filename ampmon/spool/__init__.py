@@ -1,4 +1,4 @@
-"""The spool: records of one process, on local disk until a server has them. Knows nothing of networks or of records."""
+"""The spool: one process's records on local disk, until a server has them. Knows no networks and no record contents."""
 
 from __future__ import annotations
 

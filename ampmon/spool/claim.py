@@ -1,4 +1,4 @@
-"""Taking over a spool: it is renamed to name who sends it from now on. One rename, so of several only one gets it."""
+"""Takes over a spool by adding its new sender to its name. One atomic rename, so only one process gets it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOBODY_KNOWN = ProcessIdentity(pid=0, started=0, boot_id="?", host="?", namespa
 
 
 def claimant_of(path: Path) -> ProcessIdentity | None:
-    """Who took over the spool at ``path``; None where nobody did. One that a name does not give is of unknown fate."""
+    """The process that took over the spool at ``path``, or None. An unreadable name gives one of unknown fate."""
     _, taken, name = path.name.partition(layout.TAKEN)
     if not taken:
         return None
@@ -34,19 +34,19 @@ def is_mine(path: Path) -> bool:
 
 
 def claim(path: Path) -> Path | None:
-    """Take over the spool at ``path``: where it lies now, or None where somebody else was quicker.
+    """Take over the spool at ``path``. Return its new path, or None if another process was quicker.
 
-    What its writer has open it keeps appending to. Raises OSError where nobody can take it over.
+    The writer goes on appending to the segment that it has open. Raises OSError.
     """
     attempt_id = layout.attempt_id_of(path)
     assert attempt_id is not None, f"{path} is a spool"
     taken = path.with_name(f"{attempt_id.hex}{layout.TAKEN}{_name(this_process())}")
     try:
-        # That it is taken is a change, for whoever waits until nothing changes any more.
+        # A takeover counts as a change for processes that wait until the spool is silent.
         os.utime(path)
         path.rename(taken)
     except FileNotFoundError:
-        # A file server that answers a repeated request says so too, of a rename that was done.
+        # A file server may report this for a repeated request, although the rename was done.
         return taken if taken.exists() else None
     return taken
 

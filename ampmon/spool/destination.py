@@ -1,4 +1,4 @@
-"""Where a spool is to be sent and whose it is: the file `destination` in it, readable by its owner only."""
+"""Where a spool is sent, and who writes it: the file `destination` in it, readable only by its owner."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NAME = "destination"
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the records go, and the process that writes them.
+    """The server of the records, and the process that writes them.
 
-    ``token`` is the one given explicitly; None leaves it to the data directory's token file. Where nobody ``named`` the
-    address, the server that runs on the data directory by then comes before it.
+    ``token`` is the one given explicitly; None means the data directory's token file. Unless somebody ``named`` the
+    address, the server that runs on the data directory takes precedence.
     """
 
     url: str
@@ -30,7 +30,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, options: RunOptions) -> Destination:
-        """The destination of the calling process's records."""
+        """Return the destination of the calling process's records."""
         return cls(
             url=options.url,
             mode="offline" if options.mode == "offline" else "online",
@@ -41,14 +41,14 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, path: Path) -> Destination | None:
-        """The destination of the spool at ``path``; None where there is none yet, or none that can be read."""
+        """Return the destination of the spool at ``path``, or None if none can be read, for example not yet."""
         try:
             return msgspec.json.decode((path / _NAME).read_bytes(), type=cls)
         except (OSError, msgspec.DecodeError):
             return None
 
     def write(self, path: Path) -> None:
-        """Put it into the spool at ``path``. Raises OSError."""
+        """Replace the destination of the spool at ``path``. Raises OSError."""
         private.replace(path / _NAME, msgspec.json.encode(self), durable=False)
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""One frame of a segment: how it is written, and how a damaged segment is read without ever taking it for another.
+"""Encodes the frames of a segment, and reads damaged segments without mistaking other bytes for a frame.
 
 A frame is ``magic | version | kind | key length | payload length | CRC-32 | key | payload``, little-endian. The CRC
-covers everything else and starts from the segment's salt and the frame's offset, so bytes of a frame that lie anywhere
-but where they were written (inside a payload, in another spool) are not a frame.
+covers everything else and starts from the segment's salt and the frame's offset. So bytes of a frame elsewhere (in a
+payload, in another spool) are not a frame.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from uuid import UUID
 
 
-# 0xC1 is the one byte that msgpack never begins a value with.
+# 0xC1 is the only byte that begins no msgpack value.
 MAGIC = b"\xc1AMP"
 VERSION = 1
 RECORD: Literal[0] = 0
@@ -31,7 +31,7 @@ HEAD_BYTES = _PREFIX.size + _CRC.size
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that was read: ``end`` is the file offset just behind it."""
+    """A frame as read. ``end`` is the file offset just after it."""
 
     kind: Kind
     key: str
@@ -47,12 +47,12 @@ class Damage:
 
 
 def salt_of(attempt_id: UUID, segment: int) -> int:
-    """What the CRCs of a segment start from."""
+    """The value from which the CRCs of a segment start."""
     return zlib.crc32(segment.to_bytes(8, "little"), zlib.crc32(attempt_id.bytes))
 
 
 def encode(kind: Kind, payload: bytes, key: bytes = b"", *, salt: int, offset: int) -> bytes:
-    """The bytes of a frame that is to lie at file offset ``offset``. Raises ValueError where it is too long."""
+    """Return the bytes of a frame for file offset ``offset``. Raises ValueError if the payload is too long."""
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise ValueError(f"a frame holds at most {PAYLOAD_BYTES_MAX} bytes, not {len(payload)}")
     prefix = _PREFIX.pack(MAGIC, VERSION, kind, len(key), len(payload))
@@ -61,10 +61,10 @@ def encode(kind: Kind, payload: bytes, key: bytes = b"", *, salt: int, offset: i
 
 
 def scan(buffer: bytes, *, salt: int, offset: int, complete: bool) -> Iterator[Frame | Damage]:
-    """The frames of ``buffer``, whose first byte lies at file offset ``offset``, in order, and the damage between them.
+    """Yield the frames and damaged places of ``buffer``, whose first byte is at file offset ``offset``, in order.
 
-    Bytes at the end that are no frame yet are left alone, for more may be on its way, unless the segment is
-    ``complete``; then they are damage.
+    Bytes at the end that are not yet a frame are left alone, since more may follow. If the segment is ``complete``,
+    they are damage.
     """
     at = 0
     while at < len(buffer):

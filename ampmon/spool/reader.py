@@ -1,4 +1,4 @@
-"""The reading end of a spool, in the sender: records in order from the cursor on, and the headers they build on."""
+"""Reads a spool in the sender: records in order from the cursor on, and the headers they build on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MARGIN_BYTES = 2**16  # for the heads of frames
 
 @dataclass(frozen=True, slots=True)
 class SpoolEntry:
-    """A record as it was written, and the place just behind it. ``corrupt`` counts the damage just before it."""
+    """A record as written, and the position just after it. ``corrupt`` counts damaged places just before it."""
 
     payload: bytes
     end: Position
@@ -28,7 +28,7 @@ class SpoolEntry:
 
 @dataclass(slots=True)
 class Chunk:
-    """Records that follow each other. ``corrupt`` counts places behind the last of them where bytes were no frame."""
+    """Consecutive records. ``corrupt`` counts places after the last of them where bytes were no frame."""
 
     end: Position
     entries: list[SpoolEntry] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Chunk:
 class SpoolReader:
     """Reads the spool at ``path`` while another process appends to it. Keeps no file open.
 
-    ``headers`` holds the newest payload of each key up to the place that was read.
+    ``headers`` holds the newest payload of each key up to the position read.
     """
 
     def __init__(self, path: Path, position: Position) -> None:
@@ -59,18 +59,17 @@ class SpoolReader:
         return self._position
 
     def seek(self, position: Position) -> None:
-        """Go back to a place where an entry or a chunk ended."""
+        """Go back to the end of an entry or a chunk."""
         self._position = position
 
     def closed(self) -> bool:
-        """Whether the writer said that no record follows."""
         return (self.path / CLOSED).exists()
 
     def read(self, *, bytes_max: int, records_max: int, over: bool) -> Chunk:
-        """The records that follow, of one segment at most, and move behind them.
+        """Return the next records, of one segment at most, and move past them.
 
-        A record longer than ``bytes_max`` comes alone. ``over`` says that nobody appends any more: bytes at the end
-        that are no frame are then damage, not one that is still being written. Raises OSError.
+        A record longer than ``bytes_max`` comes alone. ``over`` says that nobody appends any more. Bytes at the end
+        that are no frame are then damage, not a frame that is still being written. Raises OSError.
         """
         following = self._following(over)
         complete = over or following is not None
@@ -84,7 +83,7 @@ class SpoolReader:
         number = self._position.segment
         if self._size(number + 1) is not None:
             return number + 1
-        # One that is missing between others is looked past once nobody appends: until then this is asked too often.
+        # A missing segment is skipped only once nobody appends: until then, this runs too often to list the folder.
         if self._size(number) is not None and not over:
             return None
         return next((n for n in layout.segments(self.path) if n > number), None)
@@ -93,7 +92,7 @@ class SpoolReader:
         return (self._size(self._position.segment) or 0) - self._position.offset
 
     def _size(self, number: int) -> int | None:
-        # A string, not a Path: this is what the sender does fifty times a second while nothing happens.
+        # A string, not a Path: an idle sender does this 50 times a second.
         try:
             return os.stat(f"{self._root}{os.sep}{layout.segment_name(number)}").st_size
         except FileNotFoundError:
@@ -143,7 +142,7 @@ class SpoolReader:
                     start = piece.end
                 if last or not buffer:
                     return
-                limit = at_once if start > before else limit * 2  # a frame longer than that
+                limit = at_once if start > before else limit * 2  # a frame is longer than that
 
     def _recall_headers(self) -> None:
         position = self._position

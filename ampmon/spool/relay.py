@@ -1,4 +1,4 @@
-"""The way to a disk that is slow, far away or refuses: through memory, and a thread that writes what waits there."""
+"""Writes to a disk that is slow, remote or refuses, through memory and a background thread."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Callable
 
 
 POLL_S = 0.02
-"""How often the thread looks: a killed process loses what came since."""
+"""How often the thread writes. A killed process loses what came since."""
 RING_BYTES = 2 * 2**20
-"""What may wait in memory at ease. At most twice that does."""
+"""Bytes that may wait before room counts as full. At most twice as many ever wait."""
 SLOW_S = 0.005
-"""A write that takes longer is slow."""
+"""A write that takes this long is slow."""
 _ENTRY_BYTES = 300
-"""What an entry takes beside its payload."""
+"""Memory that an entry takes beside its payload."""
 _RETRY_MIN_S, _RETRY_MAX_S = 0.1, 1.0
 _STUCK_S = 1.0
 
 
 class Relay:
-    """Does writes in the order in which they are put in, on a daemon thread, each again and again until it succeeds.
+    """Performs writes in order on a daemon thread, retrying each until it succeeds.
 
-    One thread at a time may `put`, which makes no system call while the thread runs. ``quick`` is how many writes in a
-    row were neither slow nor refused, ``problem`` what the last one was refused for, None where it was not. ``clock``
+    One thread at a time may `put`, which makes no system call while the thread runs. ``quick`` counts the latest writes
+    in a row that were neither slow nor refused. ``problem`` says why the last one was refused, or is None. ``clock``
     times them, in seconds.
     """
 
@@ -33,30 +33,29 @@ class Relay:
         self.quick = 0
         self.problem: str | None = None
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        # Each of the two is moved by one thread only.
+        # Only one thread changes each of the two.
         self._came_bytes = self._went_bytes = 0
         self._began_s: float | None = None
-        """When the write that is being done began."""
+        """When the write in progress began."""
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
     def used(self) -> int:
-        """The bytes that wait in memory."""
+        """Bytes waiting in memory."""
         return self._came_bytes - self._went_bytes
 
     @property
     def waiting(self) -> int:
-        """How many writes are not done."""
         return len(self._waiting)
 
     def stuck(self) -> bool:
-        """Whether a write that was begun a while ago has not returned."""
+        """Whether a write began over `_STUCK_S` ago and has not returned."""
         began_s = self._began_s
         return began_s is not None and self._clock() - began_s >= _STUCK_S
 
     def put(self, write: Callable[[], None], size: int) -> bool:
-        """Have ``write``, which holds a payload of ``size`` bytes, done soon; False where memory is full."""
+        """Queue ``write``, which holds a payload of ``size`` bytes. Return False if memory is full."""
         size += _ENTRY_BYTES
         if self.used + size > 2 * RING_BYTES:
             return False
@@ -67,13 +66,13 @@ class Relay:
         return True
 
     def rest(self) -> None:
-        """End the thread: all is written, and what follows goes another way until the next `put`."""
+        """End the thread, once all is written. The next `put` starts another."""
         self.quick = 0
         self._thread = None
         self._wake.set()
 
     def finish(self, deadline: float) -> int:
-        """Write what waits, until ``deadline``, a time of time.monotonic(); how many are left then. Blocks."""
+        """Write what waits until ``deadline``, a time.monotonic() value. Return how many writes are left. Blocks."""
         while self._waiting and time.monotonic() < deadline:
             if self._thread is None and self._write_next():
                 continue
@@ -88,7 +87,7 @@ class Relay:
         self._thread = thread
         try:
             thread.start()
-        except RuntimeError:  # at the interpreter's exit, or there are too many: `finish` writes
+        except RuntimeError:  # at the interpreter's exit, or too many threads: `finish` writes
             self._thread = None
 
     def _run(self) -> None:
@@ -122,5 +121,5 @@ class Relay:
 
 
 def words(error: Exception) -> str:
-    """What the system says of a failure, without its number."""
+    """The system's message for an error, without its number."""
     return getattr(error, "strerror", None) or str(error)

@@ -1,4 +1,4 @@
-"""How far a spool is delivered: the file `cursor` in it. Losing it costs a resend, which the server ignores."""
+"""The cursor of a spool: the file `cursor` in it. Losing it costs a resend, which the server ignores."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NAME = "cursor"
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything before it was acknowledged, or set aside and counted.
+    """How far a spool is delivered: everything before is acknowledged, or set aside and counted.
 
-    ``corrupt`` counts places where bytes were no frame, ``rejected`` records that the server refused. ``finished`` says
-    that the attempt's own last word was among what was delivered.
+    ``corrupt`` counts places where bytes were no frame, ``rejected`` counts records that the server refused.
+    ``finished`` says that the attempt's own finish event was delivered.
     """
 
     segment: int
@@ -33,7 +33,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, path: Path) -> Cursor:
-        """The cursor of the spool at ``path``; at its very beginning where there is none that can be read."""
+        """Return the cursor of the spool at ``path``, or one at its beginning if none can be read."""
         try:
             return msgspec.json.decode((path / _NAME).read_bytes(), type=cls)
         except (OSError, msgspec.DecodeError):
@@ -41,9 +41,9 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def bytes_left(cls, path: Path) -> int:
-        """How much of the spool at ``path`` lies behind its cursor, in bytes; 0 where it is gone."""
+        """Bytes of the spool at ``path`` after its cursor; 0 if the spool is gone."""
         return layout.bytes_behind(path, cls.read(path).position)
 
     def write(self, path: Path, *, durable: bool) -> None:
-        """Replace the cursor at once; ``durable`` waits for the disk. Raises OSError."""
+        """Replace the cursor atomically. With ``durable``, wait for the disk. Raises OSError."""
         private.replace(path / _NAME, msgspec.json.encode(self), durable=durable)

@@ -1,4 +1,4 @@
-"""The end of a spool: makes its segments, appends frames to the newest, and notices when the directory is gone."""
+"""The end of a spool: creates segments, appends frames to the newest, and notices if the directory is removed."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ _OPEN_FLAGS = (
 class SpoolTail:
     """Appends frames to the spool at ``path``.
 
-    One thread at a time may `write`; `sync` and `look` may run beside it in another. Raises OSError at construction
-    where the directory cannot be written. ``remade`` is how often the spool was made anew because somebody
-    had removed it.
+    One thread at a time may `write`; `sync` and `look` may run beside it in another. Raises OSError at construction if
+    the directory cannot be written. ``remade`` counts how often the spool was recreated after somebody removed it.
     """
 
     def __init__(
@@ -44,23 +43,23 @@ class SpoolTail:
         self._destination = destination
         self._segment_bytes = segment_bytes
         self.headers: dict[str, bytes] = {}
-        """The newest of each key: what every later segment begins with."""
+        """The newest payload of each key. Every later segment begins with them."""
         self._retired: deque[int] = deque()
         self._sync_lock = threading.Lock()
         self._gone = False
         self._named = False
-        """Whether a segment took its name since the last `sync`."""
+        """Whether a segment got its name since the last `sync`."""
         self._rotate_at = 0
-        """The offset from which on a frame goes to the next segment."""
+        """The offset from which on frames go to the next segment."""
         self._end: int | None = None
-        """Where the newest segment ends, if that is certain."""
+        """Where the newest segment ends, or None if that is uncertain."""
         self._make_directory()
         self._file = self._new_segment(0)
 
     def write(self, payload: bytes, key: str = "") -> None:
-        """Append a record, or the header of a key, whole or, where the disk refuses it, nothing of it.
+        """Append a record, or the header of a key. If the disk refuses it, append no part of it.
 
-        Waits for nothing but the system calls. Raises OSError, and ValueError for a payload that no frame holds.
+        Waits only for system calls. Raises OSError, and ValueError for a payload too long for a frame.
         """
         fd, number, salt = self._file
         offset = self._size(fd) if self._end is None else self._end
@@ -73,19 +72,19 @@ class SpoolTail:
             data = frame.encode(frame.HEADER, payload, key.encode(), salt=salt, offset=offset)
         else:
             data = frame.encode(frame.RECORD, payload, salt=salt, offset=offset)
-        # An exception of a signal handler may fall between a write and its bookkeeping: the system is asked then.
+        # A signal handler may raise between the write and its bookkeeping. Then the system is asked for the end.
         self._end = None
         try:
             written = os.write(fd, data)
             if written < len(data):
                 self._write_rest(fd, data[written:], offset)
         except OSError:
-            self._rotate_at = 0  # it is not certain what this segment holds at its end, or takes
+            self._rotate_at = 0  # go to a new segment: the end of this one is uncertain
             raise
         self._end = offset + len(data)
 
     def look(self) -> int:
-        """The bytes that lie in the spool. Where somebody removed it, the next frame makes it anew. Blocks."""
+        """Return the bytes in the spool. If somebody removed it, the next frame recreates it. Blocks."""
         _, number, _ = tail = self._file
         try:
             there = os.stat(layout.segment_path(self.path, number))
@@ -93,14 +92,14 @@ class SpoolTail:
         except (FileNotFoundError, NotADirectoryError):
             gone = True
         except OSError:
-            gone = False  # not known
+            gone = False  # unknown
         if gone and tail is self._file:
             self._gone = True
             self._rotate_at = 0
         return layout.bytes_behind(self.path, layout.Position(0, 0))
 
     def sync(self) -> None:
-        """Have the disk keep what was appended so far, and the names by which it is found. Blocks."""
+        """Sync appended frames, and the names of their files, to disk. Blocks."""
         with self._sync_lock:
             if self._named:
                 self._named = False
@@ -115,7 +114,7 @@ class SpoolTail:
                 os.close(fd)
 
     def close(self) -> None:
-        """No frame follows: sync, and mark the spool as closed for the sender. Blocks."""
+        """Sync, and mark the spool as closed for the sender. No frame may follow. Blocks."""
         fd = self._let_go()
         if fd == _NO_FD:
             return
@@ -125,7 +124,7 @@ class SpoolTail:
             private.replace(self.path / CLOSED, b"", durable=False)
 
     def abandon(self) -> None:
-        """Let go without a trace in the file: for the child of a fork, whose parent goes on writing."""
+        """Close files without a trace in the spool: for the child of a fork, whose parent goes on writing."""
         self._sync_lock = threading.Lock()
         for fd in (self._let_go(), *self._retired):
             if fd != _NO_FD:
@@ -146,7 +145,7 @@ class SpoolTail:
         return os.lseek(fd, 0, os.SEEK_END)
 
     def _write_rest(self, fd: int, rest: bytes, start: int) -> None:
-        """A disk that is full takes a part: ask it for the rest, and take back the part where it says no."""
+        """Write the rest after a partial write, as on a full disk. If that fails, truncate the file to ``start``."""
         try:
             while rest:
                 rest = rest[os.write(fd, rest) :]
@@ -156,7 +155,7 @@ class SpoolTail:
             raise
 
     def _rotate(self, fd: int, number: int, offset: int) -> bool:
-        """Go on in a new segment. Where none can be made the old one just grows, if it is still there."""
+        """Start a new segment. If that fails, go on with the old one, if it is still there."""
         self._end = None
         try:
             if self._gone:
@@ -170,7 +169,7 @@ class SpoolTail:
             return False
         self.remade += self._gone
         self._gone = False
-        # Closed by the next sync, which knows that nobody else still syncs it.
+        # The next sync closes it, once no other sync uses it.
         self._retired.append(fd)
         if len(self._retired) > _RETIRED_MAX:
             with contextlib.suppress(IndexError):
@@ -178,10 +177,10 @@ class SpoolTail:
         return True
 
     def _make_directory(self) -> None:
-        if self.path.is_dir():  # of which only the files were removed
+        if self.path.is_dir():  # only its files were removed
             self._destination.write(self.path)
             return
-        # It takes its name with the destination in it, so that a sender never meets it half made.
+        # Renamed once it holds the destination, so a sender never finds it half made.
         unborn = self.path.with_name(f".{self.path.name}")
         private.make(unborn)
         self._destination.write(unborn)
@@ -189,7 +188,7 @@ class SpoolTail:
 
     def _new_segment(self, number: int) -> tuple[int, int, int]:
         path = layout.segment_path(self.path, number)
-        # Under its own name only once it has its headers: from then on the reader takes the last one for complete.
+        # Renamed once it holds its headers: from then on, the reader takes the previous segment for complete.
         unborn = path.with_suffix(".new")
         unborn.unlink(missing_ok=True)
         fd = os.open(unborn, _OPEN_FLAGS, private.FILE_MODE)

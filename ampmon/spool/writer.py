@@ -1,6 +1,6 @@
-"""The writing end of a spool, in the training process: one `os.write` for a record, no waiting for a disk.
+"""Writes a spool in the training process: one `os.write` per record, without waiting for the disk.
 
-Where the disk is slow, refuses, or is shared by machines, records go through memory and a thread of its own instead.
+If the disk is slow, refuses, or is shared by machines, records go through memory and a background thread instead.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class SpoolWriter:
     """Appends the records of one attempt to ``directory/spool/<attempt id>/``.
 
     One thread at a time may append; `sync` and `look` may run beside it in another. Raises SpoolError at construction
-    where the directory cannot be written, and never afterwards: ``failed`` counts what could not be kept. ``clock``
-    times the writes, in seconds.
+    if the directory cannot be written, and never afterwards: ``failed`` counts lost records. ``clock`` times the
+    writes, in seconds.
     """
 
     def __init__(
@@ -52,18 +52,18 @@ class SpoolWriter:
         self.path = layout.attempt_directory(directory, attempt_id)
         self.failed = 0
         self.interrupted: Exception | None = None
-        """What a signal handler raised in an append: for the caller to raise, once the record is counted."""
+        """What a signal handler raised in an append. The caller raises it once the record is counted."""
         self._quota_bytes = quota_bytes
         self._stored = 0.0
-        """How much of the quota lay on the disk at the last look."""
+        """Share of the quota that was on disk at the last `look`."""
         self._closed = False
         self._clock = clock
         self._relay = Relay(clock)
         self._relayed: str | None = None
-        """Why records go through memory; None where they do not."""
+        """Why records go through memory, or None if they do not."""
         self._for_good = False
         self._waited_s = 0.0
-        """What slow appends have taken lately of the thread that appends."""
+        """Seconds that slow appends took lately on the thread that appends."""
         self._quick_enough = _QUICK_FIRST
         try:
             private.directory(directory, "spool")
@@ -78,7 +78,7 @@ class SpoolWriter:
             self._relayed = f"the data directory is on {kind}, a file system that machines share"
             self._for_good = True
 
-    # -- what it shows ----------------------------------------------------------------------------------------------
+    # -- status -----------------------------------------------------------------------------------------------------
 
     @property
     def kept(self) -> Literal["disk", "memory"]:
@@ -92,38 +92,37 @@ class SpoolWriter:
 
     @property
     def window_ms(self) -> int:
-        """What of the newest records a killed process may lose, while the disk takes what it is given."""
+        """Milliseconds of newest records that a killed process may lose, while the disk accepts writes."""
         return 0 if self._relayed is None else _WINDOW_MS
 
     @property
     def waiting(self) -> int:
-        """How many records are in memory only."""
+        """Number of records in memory only."""
         return self._relay.waiting
 
     @property
     def trouble(self) -> str | None:
-        """Why the disk does not take what waits in memory; None where it does."""
+        """Why the disk does not take the records in memory, or None if it does."""
         return self._relay.problem or ("it hangs" if self._relay.stuck() else None)
 
     @property
     def fullness(self) -> float:
-        """How much of the room is used, on the disk, as of the last `look`, or in memory: 1 is all of it."""
+        """Share of the room used, on disk as of the last `look`, or in memory. 1 is full."""
         if self._relayed is None:
             return self._stored
         return max(self._stored, self._relay.used / RING_BYTES)
 
     @property
     def remade(self) -> int:
-        """How often somebody removed the spool, and it was made anew."""
+        """How often the spool was recreated after somebody removed it."""
         return self._tail.remade
 
     # -- appending --------------------------------------------------------------------------------------------------
 
     def append(self, payload: bytes, *, key: str = "") -> bool:
-        """Write one record; it is on disk, though not yet synced, or `kept` in memory on return. False, and counted,
-        where it is neither.
+        """Write one record. On return it is in its file, though not yet synced, or `kept` in memory.
 
-        Waits for nothing but the system call. A ``key`` makes it a `header`.
+        If it is neither, count it and return False. Waits only for the system call. A ``key`` makes it a `header`.
         """
         if self._relayed is not None and not self._quick_again():
             return self._pass_on(payload, key)
@@ -143,9 +142,9 @@ class SpoolWriter:
         return True
 
     def header(self, key: str, payload: bytes) -> bool:
-        """Write what records build on: ``key`` is "attempt" or a stream's name, and the newest of a key holds.
+        """Write a header for later records. ``key`` is "attempt" or a stream's name, and the newest of a key counts.
 
-        It begins every later segment too. Returns as `append` does.
+        Every later segment begins with it too. Returns as `append` does.
         """
         self._tail.headers[key] = payload
         return self.append(payload, key=key)
@@ -157,7 +156,7 @@ class SpoolWriter:
             self._relayed = f"writing a record took {took_s * 1000:.0f} ms"
 
     def _pass_on(self, payload: bytes, key: str) -> bool:
-        # A header is held for later segments in any case.
+        # The payload of a header takes no room: it is held for later segments anyway.
         write, size = partial(self._tail.write, payload, key), 0 if key else len(payload)
         return (not self._closed and self._relay.put(write, size)) or self._fail()
 
@@ -166,7 +165,7 @@ class SpoolWriter:
         return False
 
     def _quick_again(self) -> bool:
-        """Go straight to the disk again once it took enough in a row, each time more than the last."""
+        """Return to the disk after enough quick writes in a row, twice as many each time."""
         relay = self._relay
         if self._for_good or relay.quick < self._quick_enough or relay.waiting:
             return False
@@ -176,24 +175,22 @@ class SpoolWriter:
         self._quick_enough = min(2 * self._quick_enough, _QUICK_MAX)
         return True
 
-    # -- beside it --------------------------------------------------------------------------------------------------
+    # -- maintenance ------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """See how much lies in the spool, and whether somebody removed it: then it is made anew.
-
-        Blocks: not for the training thread. Never raises.
-        """
+        """Measure the spool, and have a removed one recreated. Never raises. Blocks: not for the training thread."""
         with contextlib.suppress(OSError):
             self._stored = self._tail.look() / self._quota_bytes
 
     def sync(self) -> None:
-        """Have the disk keep what was appended so far, power cut or not. Blocks: not for the training thread."""
+        """Sync appended records to disk, to survive a power cut. Blocks: not for the training thread."""
         self._tail.sync()
 
     def close(self, deadline_s: float = 5.0) -> None:
-        """No record follows: sync, and have the sender remove the spool once it is delivered.
+        """Sync, and let the sender remove the spool once it is delivered. No record may follow.
 
-        Blocks while the disk does, but on what waits in memory ``deadline_s`` seconds at most; what is left is counted.
+        Blocks while the disk does, but waits at most ``deadline_s`` seconds for records in memory. ``failed`` counts
+        those left then.
         """
         if self._closed:
             return
@@ -204,7 +201,7 @@ class SpoolWriter:
             self._tail.close()
 
     def abandon(self) -> None:
-        """Let go without a trace in the file: for the child of a fork, whose parent goes on writing."""
+        """Let go without a trace in the spool: for the child of a fork, whose parent goes on writing."""
         self._closed = True
         self._relay = Relay(self._clock)
         self._tail.abandon()

@@ -1,8 +1,8 @@
-"""Waits for torch's GradScaler in a Python that `ampmon run` started, and has ampmon watch each scaler that scales.
+"""Waits for torch's GradScaler in a Python under `ampmon run`, and has ampmon watch each scaler that scales.
 
-This folder is first on PYTHONPATH, so every Python below `ampmon run` runs this file, whether it trains or not. It
-imports neither torch nor ampmon, and of the standard library only what Python has loaded by then. A failure is one line
-on stderr, and the script runs as it would without ampmon.
+This folder is first on PYTHONPATH, so every Python under `ampmon run` runs this file, whether it trains or not. It
+imports neither torch nor ampmon, and of the standard library only modules that Python has already loaded. After a
+failure it prints one line to stderr, and the script runs as it would without ampmon.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ import os
 import sys
 
 
-TYPE_CHECKING = False  # typing's own would have to be imported
+TYPE_CHECKING = False  # avoids importing typing
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
 MODULES_MAX = 100_000
-"""Modules beyond these give no names to parameters."""
+"""Parameters of modules beyond this number get no names."""
 SCALER, MODULE = "torch.amp.grad_scaler", "torch.nn.modules.module"
 
 built: dict[int, Any] = {}
-"""Weak references to the modules that were given parameters or children, by id."""
+"""Weak references, by id, to the modules that registered parameters or children."""
 sees_modules: list[bool] = []
-"""Not empty from when on modules come into `built`."""
+"""Not empty once modules are added to `built`."""
 _made = {"scalers": 0, "enabled": 0, "refused": 0, "used": 0}
-"""How many scalers were made; of them enabled; not, though nobody said so; and used."""
+"""Numbers of scalers: made, enabled, disabled by torch although not asked to be, and used."""
 _restored: set[int] = set()
-"""Scalers, by id, that were given a state before they scaled."""
+"""Ids of scalers that were given a state before they scaled."""
 _waiting_classes: dict[type, type] = {}
 _said: list[str] = []
 _installed: list[bool] = []
 
 
 def say_once(words: str) -> None:
-    """Say one line on stderr, and no second one in this process."""
+    """Print one line to stderr, and no second one in this process."""
     if not _said and sys.stderr is not None:
         _said.append(words)
         try:  # noqa: SIM105 - contextlib would have to be imported
@@ -69,13 +69,13 @@ def install() -> None:
 
 
 class Finder:
-    """An import hook that calls ``work`` with a module once it is loaded, and goes when all have come."""
+    """An import hook that calls the function in ``work`` for each module once loaded, and goes after the last."""
 
     def __init__(self, work: dict[str, Callable[[Any], None]]) -> None:
         self._work = work
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """What the other finders find, with a loader that calls us once the module is loaded."""
+        """Return what the other finders find, with a loader that calls us once the module is loaded."""
         if name not in self._work:
             return None
         for finder in sys.meta_path:
@@ -113,7 +113,7 @@ def _attempt(work: Callable[[Any], None], given: Any) -> None:
 
 
 def _patch_scaler(module: Any) -> None:
-    """Have each scaler wait for its first call, however it is made: copies and unpickled ones run no `__init__`."""
+    """Make each scaler wait for its first call, copies and unpickled ones too, which run no `__init__`."""
     import atexit
     import functools
     import inspect
@@ -137,8 +137,8 @@ def _patch_scaler(module: Any) -> None:
 
     pairs: Any = ((__init__, init), (__setstate__, setstate))
     for wrapper, stock in pairs:
-        # getfullargspec ignores __wrapped__. A file of this name is passed over where a warning of torch's points at
-        # its caller's line, as are the frames of an import.
+        # getfullargspec ignores __wrapped__. When a warning of torch's points at its caller's line, Python skips frames
+        # of a file with this name, as it does those of an import.
         wrapper.__signature__ = inspect.signature(stock)
         wrapper.__code__ = wrapper.__code__.replace(
             co_filename="<ampmon run, like importlib._bootstrap>"
@@ -148,7 +148,7 @@ def _patch_scaler(module: Any) -> None:
 
 
 def _wait(scaler: Any) -> None:
-    """Give a scaler that is enabled a class with which its first call has it watched."""
+    """Give an enabled scaler a class whose first call has it watched."""
     kind = type(scaler)
     _made["scalers"] += 1
     if not scaler.__dict__.get("_enabled"):
@@ -167,7 +167,7 @@ def _waiting_class(kind: Any) -> type:
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             if hasattr(type(self), "_ampmon_waits_as"):
                 before(self)
-            # Whoever holds the method from before the first call has that of the monitored class from then on.
+            # A method bound before the first call goes to the monitored class afterwards.
             target = kind if hasattr(type(self), "_ampmon_waits_as") else type(self)
             return getattr(target, name)(self, *args, **kwargs)
 
@@ -181,7 +181,7 @@ def _waiting_class(kind: Any) -> type:
         _restored.add(id(self))
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
-        # As the class that it was made as, by a function that every Python has.
+        # Pickles as the original class, through a function that every Python has.
         return copyreg._reconstructor, (kind, object, None), self.__getstate__()  # type: ignore[attr-defined]
 
     members = {name: passing_on(name, begin) for name in ("scale", "unscale_", "step")}
@@ -208,7 +208,7 @@ def _watch(scaler: Any) -> None:
 
 
 def see_modules(module: Any) -> None:
-    """Remember each nn.Module that is built, for the names of its parameters. Hooks of forward would cost each call."""
+    """Remember each nn.Module that is built, for its parameters' names. Forward hooks would slow each call."""
     if not sees_modules:
         module.register_module_parameter_registration_hook(see_module)
         module.register_module_module_registration_hook(see_module)
@@ -216,7 +216,6 @@ def see_modules(module: Any) -> None:
 
 
 def see_module(module: Any, *_: Any) -> None:
-    """Remember this one."""
     import weakref
 
     try:
@@ -230,8 +229,8 @@ def see_module(module: Any, *_: Any) -> None:
 
 
 def _conclude(_: Any) -> None:
-    """Say why nothing was watched, on rank 0 of a training that ended well."""
-    used = _made["used"] or "ampmon.client.scaler" in sys.modules  # the script's own
+    """Say why nothing was watched, on rank 0 of a training that did not crash."""
+    used = _made["used"] or "ampmon.client.scaler" in sys.modules  # the script imports it itself
     crashed = getattr(sys, "last_value", None) is not None
     ranks = [os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")]
     first = next(filter(None, ranks), "0") == "0"
@@ -240,7 +239,7 @@ def _conclude(_: Any) -> None:
 
 
 def _trains() -> bool:
-    """Whether this process made an optimizer, as no launcher does: torch has hooked the step of its class then."""
+    """Whether this process made an optimizer, as no launcher does: torch then hooks its class's `step`."""
     torch: Any = sys.modules["torch"]
     kinds = [torch.optim.Optimizer]
     while kinds:

@@ -1,6 +1,6 @@
-"""The first `sitecustomize` that Python finds below `ampmon run`. It then runs the one that it stands before.
+"""The first `sitecustomize` that Python finds under `ampmon run`. It then runs the one that it hides.
 
-Any Python may come by, however old, so this file is in words that all of them know.
+Any Python may run this file, however old, so it uses only syntax that all of them parse.
 """
 
 import os

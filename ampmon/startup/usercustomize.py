@@ -1,4 +1,4 @@
-"""The same as `sitecustomize` here, where another one stands before that and runs no other, as OpenTelemetry's does."""
+"""Runs `sitecustomize` here if another one comes before it and runs no other, as OpenTelemetry's does."""
 
 import os
 

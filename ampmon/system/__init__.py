@@ -1,1 +1,1 @@
-"""What ampmon needs of the system: interpreters, file systems, private files, signals, terminals."""
+"""Access to the system: interpreters, file systems, private files, signals, terminals."""

@@ -1,4 +1,4 @@
-"""The command that installs what is missing, from where ampmon itself was installed."""
+"""Builds the command that installs what is missing, from where ampmon itself was installed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgspec
 
 
 class _Origin(msgspec.Struct):
-    """What pip writes beside a distribution that was named by its address; ``dir_info`` is there for a folder."""
+    """What pip records of a distribution installed from a URL. ``dir_info`` is set for a folder."""
 
     url: str
     dir_info: dict[str, object] | None = None
 
 
 def install(extra: str) -> str:
-    """ "pip install 'ampmon[torch]'", or with the folder of the clone that ampmon was installed from."""
+    """Return "pip install 'ampmon[torch]'", or the same with the folder of the clone that ampmon came from."""
     place = "ampmon"
     with suppress(PackageNotFoundError, OSError, msgspec.DecodeError):
         written = distribution("ampmon").read_text("direct_url.json")

@@ -1,7 +1,7 @@
-"""How ampmon starts Python: a module of its own, which finds the standard library before anything else.
+"""Starts Python on a module of ampmon's, with the standard library first on its path.
 
-`python -m` looks into the working directory first, and PYTHONPATH comes before the standard library. A file `queue.py`
-of a project, or one that somebody planted in a shared directory, would run in place of Python's own.
+`python -m` searches the working directory first, and PYTHONPATH before the standard library. A project's `queue.py`, or
+one that somebody planted in a shared directory, would run in place of Python's own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 ROOT = os.path.abspath(os.sep)
-"""A working directory that keeps no file system busy, and in which only an administrator puts files."""
+"""A working directory that keeps no file system busy, and where only an administrator can put files."""
 
 _RUN = (
     "import runpy, sys; sys.path[:] = {path!r}; "
@@ -24,15 +24,15 @@ _RUN = (
 
 
 def available() -> bool:
-    """Whether the executable is Python: where that is embedded, it is the program around it, and would start again."""
+    """Whether sys.executable is Python. If Python is embedded, it is the host program, which would start again."""
     return bool(sys.executable) and Path(sys.executable).name.lower().startswith(("python", "pypy"))
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """The command that runs ``module``, of a package that is loaded here, as a program.
+    """Return the command that runs ``module``, of a package that is loaded here, as a program.
 
-    It searches where this process does, so that it also finds packages in unusual places. ``-I`` ignores PYTHONPATH,
-    the user's site and the working directory, on Python 3.10 too, which has no ``-P``.
+    It searches this process's path, so it also finds packages in unusual places. ``-I`` ignores PYTHONPATH, the user's
+    site and the working directory, on Python 3.10 too, which has no ``-P``.
     """
     run = _RUN.format(path=_search_path(module.partition(".")[0]))
     return [sys.executable, "-I", "-c", run, module, *arguments]
@@ -40,9 +40,9 @@ def command(module: str, *arguments: str) -> list[str]:
 
 @contextmanager
 def at_root() -> Iterator[str]:
-    """Make `ROOT` the working directory for a moment, in which multiprocessing may spawn; gives the one before.
+    """Make `ROOT` the working directory while multiprocessing spawns a process. Yield the previous one.
 
-    A spawned child imports from its working directory first, and cannot be given a command of ours.
+    A spawned child imports from its working directory first, and we cannot choose its command.
     """
     before = os.getcwd()
     os.chdir(ROOT)
@@ -59,6 +59,6 @@ def _search_path(package: str) -> list[str]:
     first = [archive, library, library / "lib-dynload"]
     first.append(Path(str(sys.modules[package].__file__)).absolute().parents[1])
     installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    # A relative entry is wherever the process happens to be.
+    # Relative entries depend on the working directory.
     rest = [place for place in map(str, sys.path) if os.path.isabs(place)]
     return list(dict.fromkeys([*map(str, first), *installed, *rest]))

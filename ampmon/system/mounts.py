@@ -1,4 +1,4 @@
-"""What kind of file system a path lies on. Reads what the system says of its mounts, and touches no file there."""
+"""Finds the kind of file system that a path is on, in the system's list of mounts. Opens no file there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 MOUNTS = Path("/proc/self/mountinfo")
-"""Where Linux lists them; elsewhere nothing is known."""
+"""Linux's list of mounts. Other systems have none."""
 
 _SHARED = re.compile(
     r"acfs|afs|beegfs|ceph|cifs|coda|davfs|glusterfs|gpfs|lustre|ncpfs|nfs4?|orangefs|panfs|pvfs2|smb3|smbfs|wekafs"
@@ -17,9 +17,9 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
-    """The kind of file system, such as ``nfs4``, where ``path`` or its nearest folder is shared by machines; else None.
+    """The kind of ``path``'s file system, such as ``nfs4``, if machines share it. ``path`` need not exist.
 
-    None too where the system does not say. Asks nothing of a server that is away, and so does not wait for it.
+    None for any other file system, or if the system does not say.
     """
     try:
         listed = (mounts or MOUNTS).read_text(errors="surrogateescape").splitlines()
@@ -36,7 +36,7 @@ def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
 
 
 def _mount(line: str) -> tuple[Path, str] | None:
-    """Where a line's file system is mounted, and its kind; optional fields end at a lone hyphen."""
+    """A line's mount point and kind of file system. Optional fields end at a lone hyphen."""
     before, separator, after = line.partition(" - ")
     fields, rest = before.split(" "), after.split(" ")
     if not separator or len(fields) < 5:

@@ -1,4 +1,4 @@
-"""Text of others, as a terminal may show it: without control characters, and of bounded length."""
+"""Makes other people's text safe for a terminal: no control characters, and bounded length."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from ampmon.wire import Finding
 
 
 LINE_MAX, TEXT_MAX = 1000, 4096
-"""Characters of a title, and of an explanation or a fix."""
+"""Maximum characters of a title, and of an explanation or a fix."""
 RULE = re.compile(r"[a-z0-9_]{1,64}")
-"""What a rule may be called: it is a file's name in the manual, and a key of warnings."""
+"""Valid names of rules, which are file names in the manual and keys of warnings."""
 _NAME_MAX, _NAMES_MAX = 256, 64
 
 
 def plain(words: str, most: int | None = None, *, lines: bool = False) -> str:
-    """At most so many characters, with blanks for what a terminal would obey. With ``lines`` line breaks stay."""
+    """Cut to ``most`` characters, and replace what a terminal would obey by blanks. ``lines`` keeps line breaks."""
     kept = words if most is None or len(words) <= most else f"{words[: most - 1]}…"
     kept = kept.replace("\t", "    ") if lines else kept
     return "".join(c if _is_shown(c) or (lines and c == "\n") else " " for c in kept)
 
 
 def _is_shown(character: str) -> bool:
-    """Whether a terminal prints it, or leaves the room of a space, and obeys nothing."""
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
 def plain_finding(finding: Finding) -> Finding:
-    """The same finding in plain text. Some of its words came with a run, or from a server that may be anybody's."""
+    """Return the finding in plain text. Some of its text came with a run, or from a server that may be anybody's."""
     evidence = [
         (plain(name, _NAME_MAX), plain(value, _NAME_MAX) if isinstance(value, str) else value)
         for name, value in finding.evidence.items()

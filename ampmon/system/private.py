@@ -1,4 +1,4 @@
-"""Directories and files that only their owner may write: made, opened, and refused where others may have planted them.
+"""Makes and opens files and directories that only their owner may write. Refuses any that others may have planted.
 
 Root counts as an owner too, since nothing is safe from it.
 """
@@ -24,7 +24,7 @@ class NotPrivate(OSError):
 
 
 def directory(path: Path, *below: str, uid: int | None = None) -> Path:
-    """The folder ``below`` in a directory of ``uid``'s, by default this process's user's; makes what is missing.
+    """Return the folder ``below`` in a directory of user ``uid``, by default this process's. Make what is missing.
 
     ``path`` itself may be a link, folders in it may not. Raises NotPrivate, and OSError.
     """
@@ -38,16 +38,16 @@ def directory(path: Path, *below: str, uid: int | None = None) -> Path:
 
 
 def make(path: Path) -> None:
-    """Make a directory that only its owner may look into, and its parents where they are missing. Raises OSError."""
+    """Make a directory that only its owner may access, and any missing parents. Raises OSError."""
     if not path.is_dir():
         make(path.parent)
         path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
 
 
 def open_file(path: Path, flags: int, *, uid: int | None = None) -> int:
-    """A descriptor of a file that only its owner writes. Follows no link. Raises NotPrivate, and OSError."""
+    """Open a file that only its owner may write; return its fd. Follows no link. Raises NotPrivate and OSError."""
     try:
-        # A pipe that somebody planted would be waited for.
+        # Opening a pipe that somebody planted would block.
         fd = os.open(path, flags | _FLAGS | getattr(os, "O_NONBLOCK", 0), FILE_MODE)
     except OSError as error:
         if error.errno == errno.ELOOP:
@@ -62,13 +62,13 @@ def open_file(path: Path, flags: int, *, uid: int | None = None) -> int:
 
 
 def read(path: Path, *, uid: int | None = None) -> bytes:
-    """What a file holds that only its owner writes. Raises as `open_file` does."""
+    """Read a file that only its owner may write. Raises as `open_file` does."""
     with open(open_file(path, os.O_RDONLY, uid=uid), "rb") as file:
         return file.read()
 
 
 def replace(path: Path, content: bytes, *, durable: bool) -> None:
-    """Put ``content`` in the place of a file at once: a reader finds the old one or the new one, whole."""
+    """Replace a file atomically: a reader finds all of the old content or all of the new. ``durable`` syncs it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, FILE_MODE)
@@ -85,7 +85,6 @@ def replace(path: Path, content: bytes, *, durable: bool) -> None:
 
 
 def _check(status: os.stat_result, path: Path, uid: int | None) -> None:
-    """Raises NotPrivate."""
     if os.name != "posix":
         return
     uid = os.geteuid() if uid is None else uid
@@ -101,7 +100,7 @@ def _check(status: os.stat_result, path: Path, uid: int | None) -> None:
 
 
 def _is_own_group(gid: int, uid: int) -> bool:
-    """Whether a group is one user's alone: most Linux systems give each one, and let it write what the user makes."""
+    """Whether a group has no other user. Most Linux systems give each user one, which may write the user's files."""
     import grp
     import pwd
 

@@ -1,6 +1,6 @@
-"""Separates an error of the code at hand from what a signal handler of the user's raised in the midst of it.
+"""Tells errors of our own code from exceptions that the user's signal handlers raise while it runs.
 
-What is said never to raise raises no error of its own; what a handler raises goes on to whoever trains.
+Code that never raises drops its own errors, but passes a handler's exception on to the training script.
 """
 
 from __future__ import annotations
@@ -14,16 +14,13 @@ from typing import Any
 
 
 def let_through(error: Exception) -> None:
-    """Raise an error again that a signal handler raised, as for a preemption or a time limit: it is for who trains.
-
-    For where an error is about to be dropped.
-    """
+    """Raise ``error`` again if a signal handler raised it, as for a preemption. Call this before you drop an error."""
     if is_of_handler(error):
         raise error
 
 
 def is_of_handler(error: Exception) -> bool:
-    """Whether a signal handler raised it. Looks through the frames that it came by."""
+    """Whether a signal handler raised it, by the frames of its traceback."""
     handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
     passed = error.__traceback__
     while passed is not None:
@@ -35,7 +32,7 @@ def is_of_handler(error: Exception) -> bool:
 
 
 def _code(handler: Any) -> CodeType | None:
-    """What runs where this is called, if that is Python; None for no handler."""
+    """The Python code that runs when a handler is called; None if there is none."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     if not callable(handler):
@@ -47,7 +44,7 @@ def _code(handler: Any) -> CodeType | None:
 
 
 def _called_by_signal(frame: FrameType) -> bool:
-    """Whether a function was given a number and its own caller's frame: a handler, though another is in its place."""
+    """Whether a function was given a number and its caller's frame: a handler, even if another has replaced it."""
     code = frame.f_code
     given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
     if code.co_flags & inspect.CO_VARARGS:

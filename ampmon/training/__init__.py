@@ -1,1 +1,1 @@
-"""What is known of the training that is watched: its parameters, its calls, and what came of them."""
+"""Facts about the watched training: its parameters, its calls, and the outcome of each update."""

@@ -1,4 +1,4 @@
-"""Names of parameters from the modules of this process, where nobody gave a model."""
+"""Names parameters by the modules of this process, if no model was given."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ WRAPPERS = (
     "_checkpoint_wrapped_module.",
     "_forward_module.",  # Lightning Fabric's
 )
-"""What DataParallel and DDP, torch.compile, FSDP and activation checkpointing put into a parameter's name."""
+"""Parts that DataParallel, DDP, torch.compile, FSDP and activation checkpointing add to parameter names."""
 
 
 def strip_wrappers(name: str) -> str:
-    """A parameter's name as the model's author wrote it."""
+    """Return a parameter's name as the model's author wrote it."""
     for wrapper in WRAPPERS[1:]:
         name = name.replace(wrapper, "")
     while name.startswith(WRAPPERS[0]):
@@ -36,7 +36,7 @@ def strip_wrappers(name: str) -> str:
 
 
 def startup() -> ModuleType:
-    """The one module of that name, which is not on the path of imports."""
+    """Return the module `ampmon_startup`, loaded once from `STARTUP`, which is not on the import path."""
     name = "ampmon_startup"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, STARTUP / f"{name}.py")
@@ -48,9 +48,9 @@ def startup() -> ModuleType:
 
 
 def see_modules() -> None:
-    """Let `names` know each module that is alive now or built later; not needed under `ampmon run`.
+    """Make `names` cover every module that exists now or is built later. Not needed under `ampmon run`.
 
-    Looks once through all objects of the process. Never raises, syncs nothing.
+    Searches all objects of the process once. Never raises or syncs.
     """
     try:
         seen = startup()
@@ -61,43 +61,42 @@ def see_modules() -> None:
         seen.see_modules(torch.nn.modules.module)
         for each in living_modules():
             seen.see_module(each)
-    except Exception as error:  # whatever else lives there: a name is not worth a training
+    except Exception as error:  # objects may do anything; a name must not stop training
         signals.let_through(error)
 
 
 def living_modules() -> list[Any]:
-    """Each nn.Module of the process, by a look at every object.
+    """Return each nn.Module of the process, found by a search of all objects.
 
-    In this thread: another would stop this one as long, by the interpreter's lock, and might be the last to hold an
-    object, which is then destroyed there.
+    Runs on the calling thread. Another one would hold the interpreter's lock as long, and might be the last to hold an
+    object, which would then be destroyed there.
     """
     import torch
 
     kinds = _subclasses(torch.nn.Module)
-    # isinstance would ask objects that stand for others.
+    # isinstance would call into proxy objects.
     return [each for each in gc.get_objects() if type(each) in kinds]
 
 
 def names() -> dict[int, str]:
-    """What the models of this process call their parameters, by id.
+    """Return the names that the models of this process give their parameters, by id.
 
-    A model is a module that no other one contains. Where several are trained, the class of each stands before its
-    names. A parameter that two models name differently has no name. Knows the modules since `see_modules` or
-    `ampmon run`. Never raises.
+    A model is a module that no other one contains. If several are trained, names begin with the model's class. A
+    parameter of two models has no name. Covers modules that `see_modules` or `ampmon run` has seen. Never raises.
     """
     found: dict[int, str | None] = {}
     try:
         for prefix, model in models():
             for identity, name in _own(model, prefix).items():
                 found[identity] = None if identity in found else name
-    except Exception as error:  # a module may be anything, and a name is not worth a training
+    except Exception as error:  # modules may do anything; a name must not stop training
         signals.let_through(error)
         return {}
     return {identity: name for identity, name in found.items() if name is not None}
 
 
 def models() -> list[tuple[str, Any]]:
-    """The models of this process, as `names` knows them, each with what stands before the names in it."""
+    """Return the models of this process, each with the prefix of its names. See `names`."""
     found = _models(startup().built)
     trained = [model for model in found if model.training] or found
     counts: Counter[str] = Counter()
@@ -132,7 +131,7 @@ def _subclasses(kind: type) -> set[type]:
 
 
 def _models(built: dict[int, weakref.ref[Any]]) -> list[Any]:
-    """The modules that nothing contains, of those with something to train."""
+    """The modules that no other one contains and that have something to train."""
     living = [module for reference in list(built.values()) if (module := reference()) is not None]
     inner = {id(child) for module in living for child in module._modules.values()}
     return [
@@ -143,7 +142,7 @@ def _models(built: dict[int, weakref.ref[Any]]) -> list[Any]:
 
 
 def _kind(model: Any) -> str:
-    """The class of the model in its wrappers."""
+    """The model's class, inside its wrappers."""
     for wrapper in WRAPPERS:
         inner = model._modules.get(wrapper[:-1])
         if inner is not None and len(model._modules) == 1:

@@ -1,4 +1,4 @@
-"""The call that makes a scaler, as code: the script's own, with only what a fix changes."""
+"""Writes the call that creates a scaler as code: the script's own, changed only where a fix needs it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ STOCK: Mapping[str, str] = {
     "enabled": "True",
     "process_group": "None",
 }
-"""The arguments of torch's scalers and their defaults, in the order in which they are written."""
+"""Arguments of torch's scalers with their defaults, in the order in which they are written."""
 RULES = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
-"""Those by which a scaler moves its scale."""
+"""The arguments that decide how a scaler changes its scale."""
 OURS = ("model", "name", "monitor", "on_finding")
 _PLACES = {name: place for place, name in enumerate((*STOCK, *OURS))}
 _NUMBER = re.compile(r"(2\.0\*\*)?(-?[\d.]+(?:e[+-]?\d+)?)")
@@ -37,10 +37,10 @@ _SPELLED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How a script makes its scaler.
+    """A script's call that creates its scaler.
 
-    ``kind`` is the class with its module; one without is taken for torch's. ``arguments`` are those that differ from
-    the defaults, by name, as code. ``watched``: with `ampmon.watch(...)` around it.
+    ``kind`` is the class with its module; without one it is taken for torch's. ``arguments`` are those that differ from
+    the defaults, by name, as code. ``watched``: the call is inside `ampmon.watch(...)`.
     """
 
     kind: str
@@ -48,7 +48,6 @@ class Call:
     watched: bool = False
 
     def to_wire(self) -> wire.ScalerCall:
-        """What a stream's header says of it."""
         return wire.ScalerCall(arguments=dict(self.arguments), watched=self.watched)
 
     def code(
@@ -57,7 +56,7 @@ class Call:
         note: str = "",
         running: Mapping[str, str] | None = None,
     ) -> str:
-        """The line with ``changes`` made, and a comment that names each of them and ends in ``note``."""
+        """Return the line with ``changes`` made, and a comment that names each one and ends with ``note``."""
         given, marks = self.changed(changes or {}, running or {})
         comment = "; ".join(filter(None, (*marks, note)))
         return f"scaler = {self._made(given)}{'  # ' if comment else ''}{comment}"
@@ -65,15 +64,15 @@ class Call:
     def changed(
         self, changes: Mapping[str, str], running: Mapping[str, str]
     ) -> tuple[dict[str, str], list[str]]:
-        """The arguments with ``changes`` made, and a few words on each that is another than before.
+        """Return the arguments with ``changes`` made, and a few words on each that differs.
 
-        ``running`` are values that the scaler has now, where its state or a setter may have replaced the script's.
+        ``running`` are the scaler's current values, if its state or a setter may have replaced the script's.
         """
         given, marks = dict(self.arguments), []
         for name, value in changes.items():
             was = given.get(name, STOCK.get(name))
             if name == "model" and was is not None:
-                continue  # the script has its own name for it
+                continue  # the script has its own name for the model
             given[name] = _joined(was, value) if name == "monitor" and was is not None else value
             now = running.get(name, given[name])
             if was is None:
@@ -99,7 +98,7 @@ class Call:
 
 
 def arguments(code: str) -> tuple[str, dict[str, str]]:
-    """Of "A(b=c)": the name A, and the keyword arguments as code. Raises SyntaxError or ValueError for other code."""
+    """Split "A(b=c)" into the name A and its keyword arguments as code. Raises SyntaxError or ValueError."""
     call = ast.parse(code, mode="eval").body
     if not isinstance(call, ast.Call):
         raise ValueError(code)
@@ -112,12 +111,12 @@ def arguments(code: str) -> tuple[str, dict[str, str]]:
 
 
 def stock_arguments(given: Mapping[str, str]) -> str:
-    """Those that torch's scalers take, as they are written in a call."""
+    """Write the arguments that torch's scalers take, as in a call."""
     return ", ".join(_written(given, STOCK))
 
 
 def number(code: str) -> float | None:
-    """The value of a number such as "0.5" or "2.0**24", None where it is none."""
+    """Return the value of code such as "0.5" or "2.0**24", or None if it is no number."""
     found = _NUMBER.fullmatch(code)
     if found is None:
         return None
@@ -130,7 +129,7 @@ def _written(given: Mapping[str, str], names: Mapping[str, str] | tuple[str, ...
 
 
 def _joined(was: str, changed: str) -> str:
-    """A Config with what another one sets as well."""
+    """Merge the settings of two Config calls. Those of ``changed`` win."""
     try:
         kind, own = arguments(was)
         _, more = arguments(changed)

@@ -1,4 +1,4 @@
-"""Notes how a script made its scaler, so that a fix can be the script's own call. Reads no tensor."""
+"""Finds the call that created a scaler, so that a fix can edit the script's own call. Reads no tensor."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ampmon.training.call import RULES, STOCK, Call, arguments
 
 
 LENGTH_MAX = 256
-"""Characters of one argument; a longer one is left out."""
+"""The most characters of one argument. Longer ones are left out."""
 _NAMES = re.compile(r"[\w.,\[\] ]+")
 
 
 def class_name(scaler: Any) -> str:
-    """The class that the scaler was made as, not the one put in its place to watch it."""
+    """The class that the scaler was created as, not the subclass that watches it."""
     cls = type(scaler).__dict__.get("_ampmon_base", type(scaler))
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def call_of(scaler: Any, *, watched: bool, **given: Any) -> Call | None:
-    """The call that made the scaler: torch's arguments read from it, ours as ``given``. None where that fails."""
+    """The call that created the scaler, or None on failure. Reads torch's arguments from it; ``given`` are ours."""
     try:
         return Call(class_name(scaler), _arguments(scaler, given), watched)
     except Exception as error:
@@ -43,7 +43,7 @@ def _arguments(scaler: Any, given: dict[str, Any]) -> dict[str, str]:
     device = str(getattr(scaler, "_device", "cuda"))
     codes = {"device": json.dumps(device)}
     codes |= {name: _number(getattr(scaler, f"_{name}", None)) for name in RULES}
-    # torch disables a scaler for CUDA by itself where there is none.
+    # torch itself disables a CUDA scaler if there is no CUDA.
     asked = scaler.is_enabled() or (device == "cuda" and not torch.cuda.is_available())
     codes["enabled"] = str(given.pop("enabled", asked))
     group = scaler.__dict__.get("process_group")
@@ -75,14 +75,14 @@ def _code(name: str, value: Any, written: Mapping[str, str]) -> str:
             if getattr(value, field.name) != getattr(default, field.name)
         ]
         return f"ampmon.Config({', '.join(settings)})"
-    code = written.get(name, "")  # other than names, it may hold a secret
+    code = written.get(name, "")  # code other than a name may hold a secret
     return code if _NAMES.fullmatch(code) else name
 
 
 def _written() -> Mapping[str, str]:
-    """The keyword arguments of the script's call, as its source has them; empty where that is not at hand.
+    """The keyword arguments of the script's call as its source has them. Empty if that is unavailable.
 
-    The frame's variables are not read: before Python 3.13 that keeps them alive until their function returns.
+    Does not read the frame's variables: before Python 3.13 that keeps them alive until their function returns.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("ampmon."):

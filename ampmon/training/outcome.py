@@ -1,6 +1,6 @@
 """Reads a scaler's state around `update()`, without waiting for the device, and says why the scale moved.
 
-Knows the private members of torch's scalers, and does with the public ones where a vendor's subclass lacks them.
+Uses private members of torch's scalers, or public ones if a vendor's subclass lacks those.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ampmon.probe.ring import Readback
 
 
 DEAD_SCALE = 2.0**-128
-"""From here down ``1/scale`` is not finite in fp32, and unscaling destroys finite gradients."""
+"""At or below this scale, ``1/scale`` is not finite in fp32: unscaling destroys finite gradients."""
 
 DYING_SCALE = 2.0**-64
-"""Below it gradients are looked at before they are unscaled: not far below, unscaling makes inf of what is finite."""
+"""Below this scale, gradients are checked before unscaling: a little lower, that turns finite ones into inf."""
 
 Flags: TypeAlias = Collection[torch.Tensor]
-"""The found_inf tensors of one optimizer, one for each device that its gradients are on."""
+"""The found_inf tensors of one optimizer, one for each device of its gradients."""
 
 _UNSCALED = OptState.UNSCALED
 
 
 class Reading:
-    """Scale, growth tracker, and for each optimizer asked about whether it found what is not finite, at one moment."""
+    """Scale and growth tracker at one moment, and whether each requested optimizer found inf or NaN."""
 
     __slots__ = ("found", "growth_tracker", "scale")
 
@@ -40,18 +40,16 @@ class Reading:
         self.found = found
 
     def ready(self) -> bool:
-        """Whether the values are on the host: they are."""
         return True
 
     def result(self) -> Reading:
-        """The values."""
         return self
 
 
 class ReadingOnDevice:
-    """The same, on its way to the host: from each device that has a part of it, in one copy.
+    """A `Reading` on its way to the host, in one copy from each device that has a part of it.
 
-    ``found`` are the found_inf tensors of each optimizer asked about. All have one element.
+    ``found`` are the found_inf tensors of each requested optimizer. All tensors have one element.
     """
 
     __slots__ = ("_copies", "_devices", "_flags", "_read")
@@ -59,14 +57,14 @@ class ReadingOnDevice:
     def __init__(
         self, scale: torch.Tensor, growth_tracker: torch.Tensor, found: list[Flags]
     ) -> None:
-        # The growth tracker counts beyond what fp32 holds exactly: of its int32 the bits travel.
+        # fp32 cannot hold every growth tracker exactly, so the bits of its int32 are copied.
         tracker = growth_tracker.to(torch.int32).view(torch.float32)
         values = [scale, tracker, *(flag for flags in found for flag in flags)]
         parts: dict[torch.device, list[torch.Tensor]] = {}
         for value in values:
             float32 = value if value.dtype is torch.float32 else value.to(torch.float32)
             parts.setdefault(value.device, []).append(float32.reshape(1))
-        # What is on the host already is copied too: `update()` writes into these tensors.
+        # Tensors on the host are copied too, because `update()` writes into them.
         self._copies = {
             device: Readback(first, behind=others) for device, (first, *others) in parts.items()
         }
@@ -79,7 +77,7 @@ class ReadingOnDevice:
         return self._read is not None or all(copy.ready() for copy in self._copies.values())
 
     def result(self) -> Reading:
-        """The values. Waits for them where they are not there yet."""
+        """Return the values. Waits until they are on the host."""
         if self._read is None:
             self._read = self._arrived()
         return self._read
@@ -96,10 +94,10 @@ class ReadingOnDevice:
 
 
 class ReadingBetween:
-    """The state before an update as one reading after the last update and one after this one give it.
+    """The state before an update, from the reading after the last update and the one after this update.
 
-    That is right where nothing was written into the scaler's tensors between the two updates, and `update()` writes
-    into no found_inf tensor: where there is one alone. ``flag`` is that one.
+    This is right if nothing else wrote into the scaler's tensors in between, and ``flag`` is the only found_inf tensor:
+    `update()` writes into them only if there are several.
     """
 
     __slots__ = ("_flag", "_last", "_now")
@@ -110,7 +108,7 @@ class ReadingBetween:
         self._now: ReadingOnDevice | None = None
 
     def ended(self, scale: torch.Tensor, growth_tracker: torch.Tensor) -> ReadingOnDevice:
-        """The reading after the update, with what it found. Waits for nothing."""
+        """Return the reading after the update, with ``flag``. Does not wait."""
         self._now = ReadingOnDevice(scale, growth_tracker, [(self._flag,)])
         return self._now
 
@@ -119,7 +117,7 @@ class ReadingBetween:
         return self._last.ready() and self._now is not None and self._now.ready()
 
     def result(self) -> Reading:
-        """The values. Waits for them where they are not there yet."""
+        """Return the values. Waits until they are on the host."""
         assert self._now is not None
         last = self._last.result()
         return Reading(last.scale, last.growth_tracker, self._now.result().found)
@@ -129,9 +127,9 @@ AnyReading: TypeAlias = Reading | ReadingOnDevice | ReadingBetween
 
 
 def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
-    """The scaler's state now, with what it found for the optimizers with these ids.
+    """Read the scaler's state, with what it found for the optimizers with these ids.
 
-    Copies, for `update()` adds into the found_inf tensors in place. Waits for no device.
+    Copies it, because `update()` adds into the found_inf tensors in place. Does not wait for a device.
     """
     state = scaler.__dict__
     scale, tracker = state.get("_scale"), state.get("_growth_tracker")
@@ -142,7 +140,7 @@ def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
     found: list[Flags] = []
     values: list[bool] = []
     for optimizer in optimizers:
-        # The scaler's dict makes an entry for whoever asks: look without asking.
+        # Indexing the scaler's defaultdict would add an entry.
         known = optimizer in states
         flags = states[optimizer]["found_inf_per_device"].values() if known else ()
         found.append(flags)
@@ -157,7 +155,7 @@ def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
 
 
 def only_flag(scaler: Any, optimizers: Collection[int]) -> torch.Tensor | None:
-    """The one found_inf tensor there is, that of the one optimizer with this id; None where it is not the only one."""
+    """Return the only found_inf tensor, if it belongs to the only optimizer with one of these ids, else None."""
     flags = [
         (optimizer, flag)
         for optimizer, state in scaler.__dict__.get("_per_optimizer_states", {}).items()
@@ -168,7 +166,7 @@ def only_flag(scaler: Any, optimizers: Collection[int]) -> torch.Tensor | None:
 
 
 def maker(watched: type, method: str) -> str:
-    """The module whose method a monitored scaler's class has below ours: torch's, or a vendor's or user's own."""
+    """Return the module that defines a watched class's method below ampmon's: torch, a vendor's or the user's."""
     ways = [vars(cls)[method] for cls in watched.__mro__ if method in vars(cls)]
     makers = [getattr(way, "__module__", "") for way in ways]
     package = __name__.partition(".")[0]
@@ -177,7 +175,7 @@ def maker(watched: type, method: str) -> str:
 
 
 def step_path(scaler: Any, optimizer: torch.optim.Optimizer) -> wire.StepPath:
-    """The route that a `step()` being called will take."""
+    """Return the path that the current call of `step()` will take."""
     states = scaler.__dict__.get("_per_optimizer_states", ())
     if id(optimizer) in states and states[id(optimizer)]["stage"] is _UNSCALED:
         return "unscaled"
@@ -185,7 +183,7 @@ def step_path(scaler: Any, optimizer: torch.optim.Optimizer) -> wire.StepPath:
 
 
 def why(before: Reading, after: Reading, manual: bool, growth_interval: int) -> wire.UpdateEvent:
-    """Why the scale moved, or did not, between two readings around an `update()` that went by these rules."""
+    """Return why the scale moved, or did not, between the readings before and after an `update()`."""
     if not after.scale > DEAD_SCALE:  # NaN is dead too
         return "dead"
     if manual:
@@ -199,15 +197,15 @@ def why(before: Reading, after: Reading, manual: bool, growth_interval: int) -> 
 
 
 def keeps_found(scaler: Any) -> bool:
-    """Whether the scaler keeps what each optimizer found: where a vendor's does not, a back-off is all there is."""
+    """Whether the scaler keeps each optimizer's found_inf. If a vendor's does not, only backoffs show skips."""
     return "_per_optimizer_states" in scaler.__dict__
 
 
 def is_invertible(inv_scale: float) -> bool:
-    """Whether unscaling by this factor leaves what fp16 can hold finite, and what is not finite as it is."""
+    """Whether unscaling by this factor keeps finite fp16 values finite, and inf and NaN as they are."""
     return 0.0 < inv_scale < 2.0**100
 
 
 def is_sharded_scaler(scaler: Any) -> bool:
-    """Whether this is FSDP's ShardedGradScaler or a subclass, without importing it."""
+    """Whether this is FSDP's ShardedGradScaler or a subclass. Does not import it."""
     return any(cls.__name__ == "ShardedGradScaler" for cls in type(scaler).__mro__)

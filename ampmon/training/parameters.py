@@ -1,4 +1,4 @@
-"""Names and numbers parameters: what a record calls 3 is one entry of the stream's header. Keeps none alive."""
+"""Names parameters, and gives each the index by which records refer to it. Keeps none alive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Models: TypeAlias = (
 )
 
 PARAMETERS_MAX = 100_000
-"""Parameters that a stream can name; those beyond are not measured."""
+"""The most parameters that a stream can name. Others are not measured."""
 
 
 _Kind: TypeAlias = tuple[str | None, tuple[int, ...], str]
@@ -32,7 +32,7 @@ _Kind: TypeAlias = tuple[str | None, tuple[int, ...], str]
 
 @dataclass(slots=True)
 class _Holder:
-    """An optimizer, and what it held when it was last looked through: ids and shapes."""
+    """An optimizer, with its group sizes and its parameters' ids and shapes at the last check."""
 
     optimizer: weakref.ref[torch.optim.Optimizer]
     sizes: list[int]
@@ -40,14 +40,13 @@ class _Holder:
 
 
 class ParameterRegistry:
-    """The parameters of one stream, in the order they were met; the list only grows.
+    """The parameters of one stream, in the order they were met. The list only grows.
 
-    A name comes from the model where one is given, or from ``names``, which gives them by id; else from the optimizer's
-    ``param_names`` (there when it was built from ``named_parameters()``), else from the models of the process, else it
-    is made of the index and the shape.
+    A name comes from the first source that has one: the given model, ``names`` (by id), the optimizer's ``param_names``
+    (if it was built from ``named_parameters()``), the models of the process, index and shape.
 
-    A parameter is known by its id while a living optimizer holds it. There is no weak reference to it, for torch swaps
-    no tensor that has one, as `Module.to` and `load_state_dict` do.
+    A parameter is known by its id while a living optimizer holds it. A weak reference would keep torch from swapping
+    the tensor, as `Module.to` and `load_state_dict` do.
     """
 
     def __init__(self, models: Models, names: Callable[[], Mapping[int, str]] = dict) -> None:
@@ -63,14 +62,14 @@ class ParameterRegistry:
         self._places: dict[int, int] = {}
         self._kinds: list[_Kind] = []
         self._free: dict[_Kind, list[int]] = {}
-        """Places whose parameter no optimizer holds any more, each list a heap."""
+        """Places whose parameter no optimizer holds any more. Each list is a heap."""
         self._taken: set[str] = set()
         self.parameters: list[wire.Parameter] = []
 
     def meet(self, optimizer: torch.optim.Optimizer, *, again: bool = False) -> bool:
-        """Take in the parameters of an optimizer. Whether there were new ones.
+        """Register an optimizer's parameters. Return whether there are new ones.
 
-        Looks only at the sizes of its groups where it has met it before, unless it is to look ``again``.
+        For a known optimizer, checks only whether the sizes of its groups have changed, unless ``again``.
         """
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         holder = self._holders.get(id(optimizer))
@@ -90,7 +89,7 @@ class ParameterRegistry:
         if met:
             known = self._names()
             names = {id(each): known.get(id(each)) or name for each, name in met}
-            # All modules of the process are walked only where a name is missing.
+            # Walk all modules of the process only if a name is missing.
             others = {} if all(names.values()) else built.names()
             kinds = {
                 id(each): _kind(each, names[id(each)] or others.get(id(each))) for each, _ in met
@@ -116,11 +115,11 @@ class ParameterRegistry:
         return list(found.items())
 
     def of_models(self) -> set[int]:
-        """The ids of the parameters that the known models hold now; empty where no model is known."""
+        """The ids of the parameters that the known models hold now. Empty if no model is known."""
         return set(self._names() or built.names())
 
     def index(self, parameter: torch.Tensor) -> int | None:
-        """The place in the header of a parameter that a living optimizer holds, or None if it was never met."""
+        """The place in the header of a parameter that a living optimizer holds, or None if it is unknown."""
         return self._places.get(id(parameter))
 
     def _misses(self, parameter: torch.Tensor) -> bool:
@@ -129,9 +128,9 @@ class ParameterRegistry:
         return parameter.requires_grad or parameter.grad is not None
 
     def _release(self, optimizer: torch.optim.Optimizer, kinds: Mapping[int, _Kind]) -> None:
-        """Free what no optimizer holds any more, when one turns out to hold parameters of these kinds, by id.
+        """Free the places that no optimizer holds any more. ``kinds``, by id, are those of the given optimizer.
 
-        An id that is known may be another parameter's by now: then its name or its shape is another.
+        A known id may belong to another parameter by now. Then its name or shape differs.
         """
         self._holders = {
             key: holder
@@ -145,7 +144,7 @@ class ParameterRegistry:
                 heapq.heappush(self._free.setdefault(kind, []), self._places.pop(identity))
 
     def _add(self, parameter: torch.Tensor, kind: _Kind) -> None:
-        # Who makes parameters anew at every step, as in the search for a latent, goes on where the last one was.
+        # A script may create a parameter for every step, such as a latent to optimise. It reuses the last one's place.
         if free := self._free.get(kind):
             self._places[id(parameter)] = heapq.heappop(free)
         elif len(self.parameters) < PARAMETERS_MAX:
@@ -168,7 +167,7 @@ class ParameterRegistry:
         return name
 
     def _names(self) -> dict[int, str]:
-        """What the models call their parameters now, by id."""
+        """The current names in the given models, by id."""
         names = {**self._given()}
         for prefix, path, reference in self._modules:
             module = reference()
@@ -180,7 +179,7 @@ class ParameterRegistry:
 
 
 def _held(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, str | None]]:
-    """What an optimizer holds, each with the name that it was given there."""
+    """Yield an optimizer's parameters, each with the name that the optimizer has for it."""
     for group in optimizer.param_groups:
         names = group.get("param_names") or repeat(None)
         yield from zip(group["params"], names, strict=False)
@@ -188,14 +187,14 @@ def _held(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, str 
 
 def _kind(parameter: torch.Tensor, name: str | None) -> _Kind:
     gradient = parameter.grad
-    # The gradient is what is measured, but a sparse one has as many rows as the batch had.
+    # The gradient is what is measured, but the rows of a sparse one depend on the batch.
     measured = parameter if gradient is None or gradient.is_sparse else gradient
     shape = tuple(local_elements(measured).shape)
     return name, shape, str(measured.dtype).removeprefix("torch.")
 
 
 def named_models(models: Models) -> list[tuple[str, torch.nn.Module]]:
-    """The models given, each with what stands before the names in it: nothing where there is one alone."""
+    """Return the given models, each with the prefix of its names: empty for a single model without a key."""
     if models is None:
         return []
     if isinstance(models, torch.nn.Module):
@@ -212,27 +211,27 @@ class _Met:
     name: str
     turns: int = 0
     after: _Met | None = None
-    """The one whose turn came next."""
+    """The optimizer that had the next turn."""
 
 
 class OptimizerNames:
-    """Names optimizers by class, numbered where there are several; one made anew is another, whatever its address."""
+    """Names optimizers by class and number, and counts their turns. A new one at a reused address is another."""
 
     def __init__(self) -> None:
         self._met: dict[int, _Met] = {}
         self._counts: dict[str, int] = {}
         self._last: _Met | None = None
-        """The optimizer whose turn was asked for last."""
+        """The optimizer with the newest turn."""
 
     def living(self, optimizer: int) -> torch.optim.Optimizer | None:
-        """The optimizer with this id, if it was met and lives."""
+        """The optimizer with this id, if it is known and alive."""
         return self._met[optimizer].optimizer() if optimizer in self._met else None
 
     def name(self, optimizer: torch.optim.Optimizer) -> str:
         return self._meet(optimizer).name
 
     def turn(self, optimizer: torch.optim.Optimizer) -> int:
-        """How often this was asked of the optimizer before, or since `restart`."""
+        """Count a turn of the optimizer. Return how many it had before, since the last `restart`."""
         met = self._meet(optimizer)
         if self._last is not None:
             self._last.after = met
@@ -241,25 +240,24 @@ class OptimizerNames:
         return met.turns - 1
 
     def last(self) -> torch.optim.Optimizer | None:
-        """The optimizer whose turn was asked for last, if it lives."""
+        """The optimizer with the newest turn, if it is alive."""
         return self._last.optimizer() if self._last is not None else None
 
     def coming(self) -> int:
-        """What `turn` will give for the optimizer of which it was asked last."""
+        """What `turn` will return next for the `last` optimizer."""
         return self._last.turns if self._last is not None else 0
 
     def expected(self) -> int:
-        """What `turn` will give if the next optimizer is the one that came next the last time."""
+        """What `turn` will return next if optimizers take turns in the same order as before."""
         after = self._last.after if self._last is not None else None
         return after.turns if after is not None and after.optimizer() else self.coming()
 
     def turned(self, turns: int) -> None:
-        """That optimizer had so many turns that nobody asked for."""
+        """Add turns of the `last` optimizer for which `turn` was not called."""
         if self._last is not None:
             self._last.turns += turns
 
     def restart(self) -> None:
-        """Count turns anew."""
         for met in self._met.values():
             met.turns = 0
 

@@ -1,4 +1,4 @@
-"""A series of records from one source, in order: those whose values are still on the device wait for their turn."""
+"""Writes the records of one source in order. Records with values still on a device wait for them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Sink(Protocol):
         """Number a record of this stream and write it."""
 
     def later(self, work: Callable[[], None]) -> None:
-        """Do work off the calling thread, behind what was handed in before."""
+        """Do work on another thread, after all earlier work."""
 
     def idle(self) -> bool:
-        """Whether all that was handed in is done."""
+        """Whether all work passed to `later` is done."""
 
 
 class Deferred(Protocol):
-    """A record some of whose values may still be on their way from the device."""
+    """A record with values that may still be on their way from a device."""
 
     @property
     def brief(self) -> bool:
-        """Whether writing it takes no longer than it takes to wake a thread that would."""
+        """Whether writing it takes no longer than waking a thread to do so."""
 
     def ready(self) -> bool:
         """Whether `write` would not wait."""
@@ -43,7 +43,7 @@ class Deferred(Protocol):
 
 
 class Stream:
-    """Where one series of records comes from: a scaler of this process, or, with an empty name, the process itself."""
+    """The source of a series of records: a scaler of this process or, with an empty name, the process itself."""
 
     def __init__(self, sink: Sink, name: str) -> None:
         self.name = name
@@ -51,20 +51,19 @@ class Stream:
         self.ordinal = 0
         """Ordinal of the next update."""
         self.updating = False
-        """Whether the next update has begun: `scale()` was called since the last one."""
+        """Whether `scale()` was called since the last update."""
         self.seq = 0
         self._waiting: deque[Deferred] = deque()
 
     @property
     def idle(self) -> bool:
-        """Whether no record waits."""
         return not self._waiting and self._sink.idle()
 
     def submit(self, record: Deferred) -> None:
-        """Write a record as soon as its values are on the host, behind those submitted before it. Does not wait.
+        """Write a record once its values are on the host, after those submitted before it. Does not wait.
 
-        One that is on the host already, as from a CPU, is written when this returns. Others are looked for at each
-        call, and written by it where they are brief, else by another thread.
+        If they are there already, as on a CPU, it is written before this returns. Each later call checks the waiting
+        records: it writes ready ones that are brief, and leaves others to another thread.
         """
         if self.idle and record.ready():
             record.write()
@@ -73,13 +72,13 @@ class Stream:
             self.drain()
 
     def end_update(self, record: Deferred) -> None:
-        """Submit the record of an update, which has ended: the next one has the next ordinal."""
+        """Submit an update's record and begin the next update."""
         self.ordinal += 1
         self.updating = False
         self.submit(record)
 
     def drain(self) -> None:
-        """Have the waiting records that are ready written, in order."""
+        """Write the waiting records that are ready, in order, on this thread or another."""
         while self._waiting and self._waiting[0].ready():
             record = self._waiting.popleft()
             if record.brief and self._sink.idle():
@@ -88,9 +87,9 @@ class Stream:
                 self._sink.later(record.write)
 
     def close(self, deadline: float, *, clock: Callable[[], float] = time.monotonic) -> int:
-        """Write the waiting records until ``deadline``, a time of ``clock``; how many could not be.
+        """Write the waiting records until ``deadline``, a time of ``clock``. Return how many were lost.
 
-        Polls, for a device that hangs is not to be waited for: the process could then never end. Does not raise.
+        Polls, because with a device that hangs the process could otherwise never end. Does not raise.
         """
         lost = 0
         while self._waiting:
@@ -111,7 +110,7 @@ class Stream:
         return lost
 
     def put(self, record: Callable[..., wire.Record], **fields: Any) -> None:
-        """Write a record with the next seq. A seq is spent even where the record cannot be kept: a hole is a loss."""
+        """Write a record with the next seq. Even a record that cannot be kept uses one: a hole is a loss."""
         self._sink.write(self, record, fields)
 
     def event(self, kind: str, *, ordinal: int | None = None, **detail: Any) -> None:
@@ -119,7 +118,7 @@ class Stream:
         self.put(wire.Event, kind=kind, ordinal=ordinal, detail=detail)
 
     def restart(self) -> Collection[Deferred]:
-        """Begin again as a stream of another attempt; returns the records that waited, for who must keep them alive."""
+        """Begin again as a stream of another attempt. Return the waiting records: the caller keeps them alive."""
         self.ordinal = self.seq = 0
         waiting, self._waiting = self._waiting, deque()
         return waiting

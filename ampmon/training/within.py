@@ -1,4 +1,4 @@
-"""Which training framework calls, by the modules on the stack. Imports none of them."""
+"""Finds the calling training framework by the modules on the stack. Imports none."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _FRAMEWORKS = (
     ("lightning_fabric", "lightning.Fabric"),
     ("accelerate", "accelerate.Accelerator"),
 )
-"""Modules, and the class that holds the settings. A later one may be called by an earlier one."""
+"""Modules, each with the class that holds the settings. Earlier ones may call later ones."""
 _FRAMES_MAX = 500
 
 
 def framework() -> str:
-    """The framework whose code is on the stack, such as "transformers.Trainer", or "". Looks at names of modules."""
+    """Return the framework on the stack, such as "transformers.Trainer", or "". Reads only module names."""
     modules = set()
     frame = sys._getframe()
     for _ in range(_FRAMES_MAX):

@@ -1,4 +1,4 @@
-"""How a batch reaches a server: the `Transport` seam, and HTTP. Knows answers, not what becomes of a batch."""
+"""Sends batches to a server: the `Transport` protocol, and HTTP. Callers decide what becomes of a batch."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from ampmon.transport.proof import ProvenConnection
 
 
 CONNECT_TIMEOUT_S = 5.0
-"""To connect, and for each piece of the server's proof."""
+"""Timeout to connect, and for each piece of the server's proof."""
 READ_TIMEOUT_S = 30.0
-"""For sending a batch, and between two pieces of an answer."""
+"""Timeout to send a batch, and between two pieces of an answer."""
 TOTAL_TIMEOUT_S = 90.0
-"""For a request altogether."""
+"""Timeout for a whole request."""
 INGEST_PATH = "/api/v1/ingest"
 TOO_LARGE = 413
 BLAMES_THE_BATCH = frozenset({400, 409, TOO_LARGE, 422})
-"""Statuses of a server that has read the batch. Others come from a gateway, or where no ampmon server is."""
+"""Statuses from a server that has read the batch. Others come from a gateway or another program."""
 _COMPRESSED_FROM_BYTES = 512
-# Of 5000 updates, or 45 samples of 148 parameters, gzip's level 1 leaves 6 and 9 % at 100-150 MB/s, and is unpacked at
-# 350-480; zstd's leaves 4 and 5 % at 320-1450 MB/s, and is unpacked at 1000-3700.
+# 5000 updates, and 45 samples of 148 parameters: gzip's level 1 shrinks them to 6 and 9 % at 100-150 MB/s and unpacks
+# at 350-480 MB/s. zstd shrinks them to 4 and 5 % at 320-1450 MB/s and unpacks at 1000-3700 MB/s.
 _LEVEL = 1
 _ANSWER_BYTES_MAX = 2**20
 _RETRY_AFTER_MAX_S = 300.0
@@ -51,26 +51,26 @@ NO_TOKEN = "there is no token, so nothing was sent: a server on this data direct
 
 
 class Transport(Protocol):
-    """Something that takes an encoded batch and answers after it is stored."""
+    """Delivers an encoded batch, and answers once it is stored."""
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
         """Deliver ``batch``, which holds ``records`` records. Blocks, within time limits.
 
-        Raises Unreachable where trying again may help, HeaderMissing where the server lacks headers, and Refused where
-        the batch itself is at fault: with status 413 (`TOO_LARGE`) a smaller one may pass.
+        Raises Unreachable if a retry may help, HeaderMissing if the server lacks headers, and Refused if the batch
+        itself is at fault. After status 413 (`TOO_LARGE`), a smaller batch may pass.
         """
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 class HttpTransport:
     """Posts batches to an ampmon server at ``url``.
 
-    The token is ``token``, or else what ``token_file``, of a data directory, holds at each attempt: the server makes
-    that file when it first starts, which may be later. Nothing is sent without one, nor before the server has shown a
-    TLS certificate that is trusted or, over plain http, that it knows the token. Follows no redirect, and puts the
-    token nowhere but in the request's header.
+    The token is ``token``, or else the content of ``token_file``, read at each attempt: the server creates that file
+    when it first starts, which may be later. Nothing is sent without a token. Nothing is sent before the server has
+    shown a trusted TLS certificate or, over plain http, proven that it knows the token. Follows no redirect, and puts
+    the token only into the request's header.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class HttpTransport:
         if len(batch) >= _COMPRESSED_FROM_BYTES:
             headers["Content-Encoding"] = self._encoding
             batch = self._compress(batch)
-        # The cause is not kept: exceptions of the HTTP client may quote what was sent.
+        # Drop the cause: exceptions of the HTTP client may quote what was sent.
         try:
             status, answer, retry_after = self._line.post(batch, headers, token)
         except _LOST as error:
@@ -114,7 +114,7 @@ class HttpTransport:
             except private.NotPrivate as error:
                 raise Unreachable(f"no token is sent: {error.strerror}") from None
             except OSError:
-                token = None  # the server has not made it yet, or is of another user
+                token = None  # the server has not made it yet, or runs as another user
             except ValueError:
                 token = "\n"
         if not token:
@@ -125,7 +125,7 @@ class HttpTransport:
 
 
 class FollowingTransport:
-    """Posts batches to wherever ``find`` says that the server is now, on a line that `to` gives for an address."""
+    """Posts batches to the server's current URL, as ``find`` returns it, through a transport from ``to``."""
 
     def __init__(self, find: Callable[[], str], to: Callable[[str], Transport]) -> None:
         self._find = find
@@ -145,7 +145,7 @@ class FollowingTransport:
 
 
 class _KeptConnection:
-    """One connection to a server, kept between requests, and made anew where the server has closed it meanwhile."""
+    """One connection to a server, kept between requests, and reopened if the server has closed it."""
 
     def __init__(self, url: str, read_timeout_s: float, total_timeout_s: float) -> None:
         self._url = url
@@ -157,9 +157,9 @@ class _KeptConnection:
     def post(
         self, body: bytes, headers: dict[str, str], token: str
     ) -> tuple[int, bytes, str | None]:
-        """The answer: its status, what it says, and its Retry-After. Raises what is in `_LOST`, and Unreachable."""
+        """Return the answer's status, body and Retry-After. Raises the errors of `_LOST`, and Unreachable."""
         overdue = threading.Event()
-        # Timeouts of a socket are of each read: a server that sends a byte a second would be waited for for ever.
+        # A socket's timeout is for each read: a server that sends a byte a second would block forever.
         watch = threading.Timer(self._total_timeout_s, self._cut, (overdue,))
         watch.daemon = True
         watch.start()
@@ -188,14 +188,14 @@ class _KeptConnection:
         sock = getattr(self._connection, "sock", None)
         if sock is not None:
             with contextlib.suppress(OSError):
-                # Not the method of a TLS socket, which would take apart what another thread is reading from.
+                # Not the TLS socket's own shutdown: it would tear down what another thread is reading from.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def _post(
         self, body: bytes, headers: dict[str, str], token: str
     ) -> tuple[int, bytes, str | None]:
         connected = self._connection is not None and self._connection.is_connected
-        kept = connected and token == self._token  # to another one nothing is proven yet
+        kept = connected and token == self._token  # for another token, nothing is proven yet
         if not kept:
             self._connect(token)
         try:
@@ -203,7 +203,7 @@ class _KeptConnection:
         except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
             if not kept:
                 raise
-        # It closed what it had kept just as this was sent: that says nothing of how it is.
+        # The server closed an idle connection just as this was sent. That is no failure: try a new one.
         self._connect(token)
         return self._exchange(body, headers)
 
@@ -227,18 +227,18 @@ class _KeptConnection:
         assert connection is not None, "connected before"
         path = (urllib3.util.parse_url(self._url).path or "") + INGEST_PATH
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            # Whoever refuses a body may say so, and close, before having read all of it.
+            # A server that refuses a body may answer and close before it has read all of it.
             connection.request("POST", path, body, headers, preload_content=False)
         response = connection.getresponse()
         answer = response.read(_ANSWER_BYTES_MAX, decode_content=False)
-        # What is left of an oversized answer would stand before the next one on this connection.
+        # The rest of an oversized answer would precede the next answer on this connection.
         if response.read(1, decode_content=False):
             self.close()
         return response.status, answer, response.headers.get("Retry-After")
 
 
 def _compression() -> tuple[str, Callable[[bytes], bytes]]:
-    """zstd where its package is, as it is beside the server; gzip, which Python brings along, where it is not."""
+    """zstd if its package is installed, as it is beside the server; else gzip, which comes with Python."""
     try:
         import zstandard
     except ImportError:
@@ -255,7 +255,7 @@ def _acknowledgement(answer: bytes) -> wire.Ack:
     try:
         return msgspec.json.decode(answer, type=wire.Ack)
     except msgspec.DecodeError:
-        # Somebody else's server on this port must not make records vanish.
+        # Another program on this port must not make records vanish.
         raise Unreachable("the answer is not that of an ampmon server") from None
 
 
@@ -269,7 +269,7 @@ def _failure(status: int, answer: bytes, retry_after: str | None) -> Exception:
 
 
 def _detail(answer: bytes) -> str:
-    """What a problem document says, in one printable line."""
+    """The message of a problem document, in one printable line."""
     try:
         problem = msgspec.json.decode(answer, type=dict[str, object])
     except msgspec.DecodeError:
@@ -279,7 +279,7 @@ def _detail(answer: bytes) -> str:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """A Retry-After header, seconds or a date, as seconds from now."""
+    """Seconds from now until a Retry-After header, which holds seconds or a date."""
     if retry_after is None:
         return None
     try:
@@ -293,7 +293,7 @@ def _seconds(retry_after: str | None) -> float | None:
 
 
 def _reason(error: Exception) -> str:
-    """An exception in words of ours, for its own may quote headers."""
+    """Describe an exception in our own words, since its message may quote headers."""
     if isinstance(error, urllib3.exceptions.NameResolutionError):
         return "the host's name is not known"
     if isinstance(error, urllib3.exceptions.NewConnectionError):

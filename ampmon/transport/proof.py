@@ -1,9 +1,9 @@
-"""Before a token goes over plain http the server proves that it knows it: whoever else has its port learns nothing.
+"""Makes a server prove that it knows a token before plain http carries it: an impostor on its port learns nothing.
 
-On each new connection, before anything else, a client sends a nonce, the public id of its token, and the address
-that it is connected to; the server answers with an HMAC over these under the token's SHA-256, which is all that it
-stores. It does so only for addresses that are its own: a stranger on another port cannot have it answer in its place.
-Over https the certificate is the proof.
+On each new connection, the client first sends a nonce, the public id of its token, and the address that it is connected
+to. The server answers with an HMAC over nonce and address. The key is the token's SHA-256, which is all that the server
+stores. It only answers for its own addresses, so a program on another port cannot relay its answer. Over https the
+certificate is the proof.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WRONG_PROOF = (
 
 
 def digest_of(token: str) -> bytes:
-    """What a server stores of a token, a one-time code or a session."""
+    """What a server stores of a token, a one-time code or a session: its SHA-256."""
     return hashlib.sha256(token.encode(errors="replace")).digest()
 
 
@@ -51,16 +51,13 @@ def id_of(digest: bytes) -> str:
 
 
 def proof(digest: bytes, nonce: str, address: str) -> str:
-    """What shows to whoever chose ``nonce`` that the token with this digest is known at ``address``."""
+    """The proof for the client that chose ``nonce``: the server at ``address`` knows the token with this digest."""
     message = "\0".join((_PURPOSE, nonce, address))
     return hmac.new(digest, message.encode(), hashlib.sha256).hexdigest()
 
 
 class ProvenConnection(HTTPConnection):
-    """A connection to whoever knows ``token``: until that is proven, nothing is sent but what the proof takes.
-
-    ``base`` is the path under which the server is shown.
-    """
+    """Sends only the challenge until the server has proven that it knows ``token``. ``base`` is its URL's path."""
 
     def __init__(
         self, host: str, port: int | None = None, *, token: str, base: str = "", **more: Any
@@ -70,7 +67,7 @@ class ProvenConnection(HTTPConnection):
         self._base = base
 
     def connect(self) -> None:
-        """Blocks. Raises Unreachable where the proof does not come, in words for whoever has to act."""
+        """Connect and verify the proof. Blocks. Raises Unreachable if it is missing or wrong, and says what to do."""
         super().connect()
         try:
             self._challenge()
@@ -97,14 +94,14 @@ class ProvenConnection(HTTPConnection):
             raise Unreachable(WRONG_PROOF)
 
     def _address(self) -> str:
-        """Where this connection leads: a name may mean several places on this machine, one of them a stranger's."""
+        """The server's address: by IP on loopback, where one name may lead to several programs; else by name."""
         host, port = self.sock.getpeername()[:2]
         if not ipaddress.ip_address(host.partition("%")[0]).is_loopback:
             host = self.host.lower()
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def _asked(self, query: dict[str, str]) -> tuple[int, bytes]:
-        """The answer, read from the socket itself: a request may be under way, and this is to come before it."""
+        """Return status and body of an answer, read from the bare socket: `connect` may run within a request."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         head = (
             f"GET {self._base}{PROOF_PATH}?{urlencode(query)} HTTP/1.1\r\n"
@@ -116,14 +113,14 @@ class ProvenConnection(HTTPConnection):
             answer.begin()
             body = answer.read(_ANSWER_BYTES_MAX)
             if answer.read(1) or (answer.will_close and answer.status == 200):
-                raise Unreachable(NO_PROOF)  # what is left would stand before the next answer
+                raise Unreachable(NO_PROOF)  # the rest would precede the next answer
         finally:
-            answer.close()  # it holds on to the socket
+            answer.close()  # it holds a reference to the socket
         return answer.status, body
 
 
 class ProvenPool(HTTPConnectionPool):
-    """Connections of that kind to one server, made as they are needed: give it their ``token`` and ``base``."""
+    """A pool of ProvenConnections to one server. Pass it their ``token`` and ``base``."""
 
     ConnectionCls = ProvenConnection
 

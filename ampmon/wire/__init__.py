@@ -1,9 +1,9 @@
-"""The records on the wire: what a training process writes to its spool and a server stores. No torch, no I/O.
+"""Defines the records that a training process writes to its spool and a server stores. No torch, no I/O.
 
-A spool holds headers and records in the order they happened; a `Batch` carries a run of them to the server. Each
-record has a ``seq`` in its stream, gapless within an attempt, so a hole is a loss. Times are microseconds since the
-Unix epoch, durations microseconds on the monotonic clock. Unknown fields are ignored, so a newer client can talk to
-an older server of the same schema version.
+A spool holds headers and records in the order they happened. A `Batch` carries some of them to the server. Each record
+has a ``seq`` in its stream, gapless within an attempt, so a hole is a loss. Times are microseconds since the Unix
+epoch, durations microseconds on the monotonic clock. Unknown fields are ignored, so a newer client can talk to an older
+server of the same schema version.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ SCHEMA_VERSION = 1
 # Steps and counts pass through JSON and JavaScript, which are exact up to here.
 COUNT_MAX = 2**53 - 1
 SCALARS_MAX, SCALAR_NAMES_MAX = 1024, 10_000
-"""So many values at once, and so many names in a stream: each has cells of its own, all read to be listed."""
+"""The most values in a record, and names in a stream. Listing the names reads all their cells."""
 
 FREE_BYTES_MAX, FREE_NODES_MAX = 2**20, 100_000
-"""Of `config` and of an event's `detail`: bytes as they are encoded, and values that are decoded from them."""
+"""Limits of `config` and of an event's `detail`: encoded bytes, and decoded values."""
 BASELINE = "baseline"
 """The tag of a run that others are compared with."""
 HEADERS_MAX, RECORDS_MAX = 1024, 100_000
-"""Of a batch. A process has so many streams at most, less one, as it sends all headers at once."""
+"""Limits of a batch. A process has fewer streams than headers, because it sends all headers at once."""
 
 # Control characters (C0, DEL, C1), line and paragraph separators, bidirectional overrides.
 _UNPRINTABLE = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-# Spaces, format characters and blank letters: printable, with nothing to be seen.
+# Spaces, format characters and blank letters: printable but invisible.
 _BLANK = (
     r" \xa0\u00ad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u202f\u205f-\u2065\u206a-\u206f"
     r"\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
 )
 PRINTABLE = rf"\A[^{_UNPRINTABLE}]*\Z"
-# The same, with a character to be seen. It has no look-ahead: programs that read the pattern can write such text.
+# The same, with a visible character. It has no look-ahead, so that programs can generate text from it.
 VISIBLE = rf"\A[{_BLANK}]*[^{_UNPRINTABLE}{_BLANK}][^{_UNPRINTABLE}]*\Z"
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
@@ -62,7 +62,7 @@ Severity: TypeAlias = Literal["notice", "warning", "critical"]
 class AttemptHeader(
     msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="attempt"
 ):
-    """Who reports: one process start on one rank, and the run that it belongs to.
+    """One process start on one rank, and the run that it belongs to.
 
     ``resume_step`` is the step of the attempt's first update, or None to continue where the last attempt ended.
     """
@@ -86,27 +86,27 @@ class AttemptHeader(
 
 
 class Parameter(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One parameter of a stream: its index in the header is how records refer to it."""
+    """One parameter of a stream. Records refer to it by its index in the header."""
 
     name: Name
-    shape: Annotated[tuple[Count, ...], msgspec.Meta(max_length=64)]  # as many as torch has
+    shape: Annotated[tuple[Count, ...], msgspec.Meta(max_length=64)]  # torch's limit
     dtype: Name
 
     @property
     def numel(self) -> int:
-        """How many elements; of more than `COUNT_MAX`, some number beyond it."""
+        """The number of elements. If it exceeds `COUNT_MAX`, some number above that."""
         product = int(0 not in self.shape)
         for size in self.shape:
             product *= size
-            if product > COUNT_MAX:  # the whole product of many sizes may take hours
+            if product > COUNT_MAX:  # the full product of many sizes may take hours
                 break
         return product
 
 
 class Module(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One module of the stream's model: its index in the header is how records refer to it.
+    """One module of the stream's model. Records refer to it by its index in the header.
 
-    ``left_out`` says why it and what is in it are not measured, where they are not.
+    ``left_out`` says why it and its submodules are not measured, if they are not.
     """
 
     name: Name
@@ -115,9 +115,9 @@ class Module(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class ScalerCall(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """The script's call that made a scaler: its arguments besides defaults, by name, as code.
+    """The script's call that created a scaler: its arguments other than defaults, by name, as code.
 
-    ``watched`` says that `ampmon.watch(...)` is around it.
+    ``watched``: the call is inside `ampmon.watch(...)`.
     """
 
     arguments: Annotated[dict[Name, Name], msgspec.Meta(max_length=64)] = {}
@@ -127,12 +127,12 @@ class ScalerCall(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
 class StreamHeader(
     msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="stream"
 ):
-    """One scaler of the attempt. Sent again when parameters or modules join; the lists only ever grow at their end.
+    """One scaler of the attempt. Sent again with new parameters or modules, which join at the lists' ends.
 
-    ``shape`` of a parameter is that of the local gradient: the shard, where gradients are sharded.
-    ``sample`` is the number of elements looked at per tensor, or None where every element is. ``budget`` is the share
-    of the training time that the monitor keeps to, or None where it samples at a fixed interval.
-    ``call`` is how the script made the scaler, None where that is not known.
+    A parameter's ``shape`` is that of the local gradient: the shard, if gradients are sharded. ``sample`` is the number
+    of elements measured per tensor, or None if all are. ``budget`` is the share of training time that the monitor may
+    take, or None if it samples at a fixed interval. ``call`` is how the script created the scaler, or None if that is
+    unknown.
     """
 
     stream: Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=PRINTABLE)]
@@ -152,7 +152,7 @@ class StreamHeader(
 
 
 class Culprit(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A parameter whose gradient was not finite: how many elements were inf and NaN; None where not counted."""
+    """A parameter whose gradient was not finite. ``inf`` and ``nan`` count elements; None if not counted."""
 
     parameter: Count
     inf: Count | None
@@ -160,11 +160,11 @@ class Culprit(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class OptimizerStep(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What became of one optimizer's `step` in an update.
+    """The outcome of one optimizer's `step` in an update.
 
-    ``culprits`` stand in backward order, the first to overflow first; ``culprit_order`` says whether that order was
+    ``culprits`` are in backward order, the first to overflow first. ``culprit_order`` says whether that order was
     learned from the backward pass or assumed to be the reverse of the parameters'. The list may be cut short:
-    ``culprit_parameters`` is how many parameters there were.
+    ``culprit_parameters`` is the full number.
     """
 
     optimizer: Name
@@ -178,12 +178,12 @@ class OptimizerStep(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
 class Gradients(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Statistics of the scaled gradients of n parameters, as little-endian arrays.
 
-    ``parameters`` are indices into the stream's header. ``looked`` is how many elements were looked at; they fall into
-    not finite (``inf`` + ``nan``), ``zeros`` and the histogram's 64 bins. ``on_grid`` of them equal their own fp16
-    rounding. ``amax`` and ``sum_squares`` may be infinite or NaN; of a sample they are of what was looked at.
+    ``parameters`` are indices into the stream's header. ``looked`` counts the measured elements. They are not finite
+    (``inf`` + ``nan``), ``zeros``, or in the histogram's 64 bins. ``on_grid`` of them equal their own fp16 rounding.
+    ``amax`` and ``sum_squares`` may be infinite or NaN, and cover only the measured elements.
 
-    ``run_squares`` says how a sample's runs of 16 elements differ: the sum over the runs of the square of how many
-    elements of each are zero, below fp16's grid, and subnormal. 0 where every element was looked at, or not known.
+    ``run_squares`` says how the runs of 16 elements in a sample differ. Three sums over the runs: the squared number of
+    a run's elements that are zero, below fp16's grid, and subnormal. 0 if every element was measured, or unknown.
     """
 
     parameters: bytes  # <i4 [n]
@@ -199,12 +199,12 @@ class Gradients(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
 
 
 class Activations(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What went through n modules in one update: what they put out, and the fp16 gradients that came back to it.
+    """What passed through n modules in one update: their outputs, and the fp16 gradients that came back.
 
-    ``gradients`` are statistics of those gradients, still scaled, all micro-batches together; its ``parameters`` are
-    indices into the header's modules, in the order in which the forward pass left them. ``elements`` is how many
-    elements the gradients had, none where no fp16 gradient came back. ``forward`` is the largest magnitude that was put
-    out, infinite or NaN too. Older clients send the same of what `scale()` was given as ``loss``.
+    ``gradients`` are statistics of those gradients, still scaled, of all micro-batches together. Its ``parameters`` are
+    indices into the header's modules, in the order in which the forward pass left them. ``elements`` counts the
+    gradients' elements, 0 if no fp16 gradient came back. ``forward`` is the largest magnitude of the outputs, maybe
+    infinite or NaN. Older clients send the same for the input of `scale()` as ``loss``.
     """
 
     gradients: Gradients
@@ -216,19 +216,18 @@ class Activations(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
 class Update(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="update"):
     """One `scaler.update()` after at least one `scaler.step()`.
 
-    ``ordinal`` counts the stream's updates in this attempt from 0, so where no seq is missing no ordinal is; the server
-    adds the attempt's origin to get the step. ``scale`` was in force during the iteration, ``scale_after`` is the one
-    update() left. ``duration`` is the time since the previous update, None for the first; ``cost`` is what the monitor
-    itself took of it on the training thread, and on devices of this and earlier updates, as far as that is known. A
-    sampled update has ``interval``, the updates between samples from then on, and whether even that is
-    ``over_budget``. ``fresh`` is said of a stream's first update, where the scaler was made in this process and has
-    been given no state since. ``scheduled`` is said of the update after one that was skipped, where the learning rate
-    was changed in between.
+    ``ordinal`` counts the stream's updates in this attempt from 0, so if no seq is missing, no ordinal is. The server
+    adds the attempt's origin to get the step. ``scale`` was in force during the iteration; ``scale_after`` is the one
+    update() left. ``duration`` is the time since the previous update, None for the first. ``cost`` is the monitor's
+    part of it on the training thread, and on devices for this and earlier updates, as far as known. A sampled update
+    has ``interval``, the updates between samples from then on; ``over_budget`` says that even this exceeds the budget.
+    ``fresh`` marks a stream's first update, if the scaler was created in this process and was given no state since.
+    ``scheduled`` marks the update after a skipped one, if the learning rate changed in between.
 
-    Of a skipped update, ``loss`` says whether all that `scale()` was given was finite, and if so, whether a product
-    with the scale ``overflowed``. Where the loss was not finite and the modules were watched, ``origin`` says where
-    that began: in the model's ``input``; ``forward`` in ``origin_module``, the first whose output was not finite though
-    its input was; or in the ``loss``, computed of finite outputs.
+    In a skipped update, ``loss`` says whether all inputs of `scale()` were finite and, if so, whether a product with
+    the scale ``overflowed``. If the loss was not finite and modules were watched, ``origin`` says where that began: in
+    the model's ``input``; in the ``forward`` of ``origin_module``, the first module whose input was finite and whose
+    output was not; or in the ``loss``, computed from finite outputs.
     """
 
     stream: StreamName
@@ -255,9 +254,9 @@ class Update(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="event"):
-    """What happened beside the updates: init, finish, state_loaded, manual_set, disabled, error, dropped, ...
+    """An event other than an update: init, finish, state_loaded, manual_set, disabled, error, dropped, ...
 
-    ``ordinal`` is the update it came before, where there is one. The kind `resume` is the server's own.
+    ``ordinal`` is the update that it came before, if any. Only the server writes the kind `resume`.
     """
 
     stream: StreamName
@@ -271,7 +270,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
 class Scalars(
     msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="scalars"
 ):
-    """What `ampmon.log` was given for an update. A value that JSON cannot hold is null, with its kind beside it."""
+    """The values given to `ampmon.log` for an update. One that JSON cannot hold is null, with its kind beside it."""
 
     stream: StreamName
     seq: Count
@@ -287,17 +286,17 @@ Record: TypeAlias = Update | Event | Scalars
 
 
 def without_samples(record: Header | Record) -> Update | None:
-    """An update as it is kept where there is no room for its samples; None of a record that has none."""
+    """Return an update without its samples, for want of room, or None for a record that has none."""
     if isinstance(record, Update) and (record.gradients or record.activations):
         return msgspec.structs.replace(record, gradients=None, activations=None)
     return None
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What one request carries: records of one attempt, and the headers that the server may not have yet.
+    """One request: records of one attempt, and the headers that the server may not have yet.
 
-    ``ended`` is the sender's word on a process that is gone without having said so itself; ``alive`` on one that it
-    has just seen running, with its spool open.
+    ``ended``: the sender found that the process is gone, without an event that says so. ``alive``: it has just seen the
+    process running, with its spool open.
     """
 
     schema_version: int
@@ -310,7 +309,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
 
 
 class RawBatch(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A `Batch` whose headers and records are still encoded: a sender leaves them so, a server decodes each."""
+    """A `Batch` with headers and records still encoded. The server decodes them one by one."""
 
     schema_version: int
     run_id: UUID
@@ -324,13 +323,13 @@ class RawBatch(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
 class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What is wrong with a run, why, and what to change.
 
-    ``rule`` names its page in docs/findings/. ``title`` is one sentence with its numbers, ``explanation`` says what
-    that means to somebody who has not met it, ``fix`` is the code to write instead, empty where there is none. It
-    holds from ``first_step`` to ``last_step``, both included, where it is of certain steps. ``parameters`` are those
-    it is about, the worst first, or modules. ``evidence`` are the numbers that it was concluded from, ``figure`` the
-    chart that shows it. ``stop`` says that training on is a waste: what is trained is destroyed, or stands still.
-    ``setting`` are the scaler's rules that the fix changes, by name. ``second`` says why the fix is an alternative: a
-    run has one recommendation, the fix of the first finding that has one and no ``second``.
+    ``rule`` names its page in docs/findings/. ``title`` is one sentence with its numbers. ``explanation`` says what
+    that means to a newcomer. ``fix`` is the code to write instead, or empty. A finding about certain steps holds from
+    ``first_step`` to ``last_step``, both included. ``parameters`` are the affected parameters or modules, the worst
+    first. ``evidence`` are the numbers behind it; ``figure`` is the chart that shows it. ``stop`` says that the run
+    cannot recover: what it trains is destroyed or stands still. ``setting`` are the scaler's rules that the fix
+    changes, by name. ``second`` says why the fix is an alternative. A run has one recommendation: the fix of the first
+    finding that has a fix and no ``second``.
     """
 
     rule: str
@@ -350,11 +349,11 @@ class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """The server's answer after commit: the last seq it holds of each stream in the batch, and the run's version.
+    """The server's answer after commit: the last seq it has of each stream in the batch, and the run's version.
 
-    ``findings`` are what it last found wrong with the run, the worst first, each a `Finding` in plain data, for one of
-    a newer server may be otherwise; None where it has not looked. ``request`` is when somebody last asked for a
-    measurement that has not been made yet.
+    ``findings`` are the run's newest findings, the worst first, or None if there was no diagnosis yet. Each is a
+    `Finding` as plain data, because a newer server's may differ. ``request`` is the time of the newest request for a
+    measurement that is still to be made.
     """
 
     acked: dict[str, int]
@@ -368,18 +367,18 @@ _frame_decoder = msgspec.msgpack.Decoder(AttemptHeader | StreamHeader | Update |
 
 
 def encode(message: Header | Record | Batch | RawBatch) -> bytes:
-    """Msgpack bytes of a header, a record or a batch."""
+    """Return the msgpack bytes of a header, a record or a batch."""
     return _encoder.encode(message)
 
 
 def decode(payload: bytes) -> Header | Record:
-    """The header or record that `encode` wrote. Raises msgspec.ValidationError, which names the field."""
+    """Return the header or record that `encode` wrote. Raises msgspec.ValidationError, which names the field."""
     message: Header | Record = _frame_decoder.decode(payload)
     return message
 
 
 def nodes(value: object) -> int:
-    """How many values there are in plain data, itself included; counts no further than just beyond `FREE_NODES_MAX`."""
+    """Count the values in plain data, itself included. Stops just beyond `FREE_NODES_MAX`."""
     count, rest = 0, [value]
     while rest and count <= FREE_NODES_MAX:
         each = rest.pop()

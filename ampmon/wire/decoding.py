@@ -1,8 +1,8 @@
-"""Decodes a request body into a batch, at a cost that is bounded before anything is built. No torch, no I/O.
+"""Decodes a request body into a batch, at a cost that is limited before anything is built. No torch, no I/O.
 
 A few bytes may stand for a large object: an empty list is one byte of msgpack and 64 of memory. So headers and records
-are taken out of the body still encoded, and built one at a time, until they are as many nodes as a batch may have.
-Unknown fields are skipped, and never built.
+are taken out still encoded, and built one at a time until the batch has its limit of nodes. Unknown fields are skipped
+and never built.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ampmon import wire
 T = TypeVar("T")
 
 NODES_MAX = 4_000_000
-"""Of a batch: parameters, modules, culprits, scalars and what is in them, and the values in free-form fields."""
+"""The most nodes of a batch: parameters, modules, culprits and scalars with contents, and free-form values."""
 
 _FREE: Mapping[type, str] = {wire.AttemptHeader: "config", wire.Event: "detail"}
 
 
 class UnsupportedVersion(ValueError):
-    """The batch's schema version is not one that this ampmon reads; says which side to upgrade."""
+    """The batch's schema version is not supported. The message says which side to upgrade."""
 
 
 class TooLarge(ValueError):
-    """The batch would be too large once it is decoded. ``field`` is the path to what is."""
+    """The batch would be too large once it is decoded. ``field`` is the path to the large part."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -57,10 +57,11 @@ _MSGPACK, _JSON = _decoders(msgspec.msgpack), _decoders(msgspec.json)
 
 
 def decode_batch(body: bytes, *, json: bool = False) -> wire.Batch:
-    """A whole request body.
+    """Decode a whole request body.
 
-    Raises `UnsupportedVersion`, `TooLarge`, msgspec.ValidationError naming the field, or msgspec.DecodeError for bytes
-    that are neither. An unsupported version is reported before any other error: the rest need not fit this schema.
+    Raises `UnsupportedVersion`, `TooLarge`, msgspec.ValidationError with the field's name, or msgspec.DecodeError for
+    bytes that cannot be decoded. Reports an unsupported version before any other error, because the rest need not fit
+    this schema.
     """
     version, encoded, free, header, record = _JSON if json else _MSGPACK
     if json and sum(map(body.count, (b",", b"[", b"{"))) > NODES_MAX:
@@ -100,7 +101,7 @@ class _Budget:
         self._nodes = 0
 
     def built(self, encoded: Iterable[msgspec.Raw], decoder: _Decoder[T], name: str) -> Iterable[T]:
-        """The headers or records of a batch, one by one. Raises TooLarge, ValidationError."""
+        """Yield the headers or records of a batch. Raises TooLarge and ValidationError."""
         for place, raw in enumerate(encoded):
             try:
                 if len(raw) > wire.FREE_BYTES_MAX:
@@ -126,13 +127,13 @@ class _Budget:
 
 
 def _placed(words: str, where: str) -> str:
-    """What is wrong with a header or a record, with the path to it from the batch."""
+    """Extend the path in the message of a ValidationError to start at the batch."""
     what, _, path = words.rpartition(" - at `")
     return f"{what or words} - at `" + (path if what else "$`").replace("$", f"$.{where}", 1)
 
 
 def _nodes(message: Any) -> int:
-    """How many objects a header or a record holds beside its own fields."""
+    """Count the objects in a header or record, other than its own fields."""
     kind = type(message)
     if kind is wire.Update:
         nodes = 4 * len(message.optimizers)

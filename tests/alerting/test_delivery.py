@@ -1,4 +1,4 @@
-"""Messages really leave through Apprise, to receivers that take them, refuse, redirect, hang, or are out of bounds."""
+"""Delivery through Apprise to receivers that accept, refuse, redirect, hang or are not allowed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def sent(*targets: Target, allow_private: bool = True) -> list[DeliveryOutcome]:
-    """How each target is served, all at the same time."""
+    """Deliver to all targets at once and return each outcome."""
 
     async def deliveries() -> list[DeliveryOutcome]:
         each = (
@@ -39,11 +39,11 @@ def sent(*targets: Target, allow_private: bool = True) -> list[DeliveryOutcome]:
 
 
 def children() -> list[int]:
-    """The processes that this one has started to deliver a message."""
+    """The processes that this one started to deliver a message."""
     own = str(os.getpid()).encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended just now
+        with contextlib.suppress(OSError):  # it has just ended
             parent = (folder / "stat").read_bytes().rpartition(b")")[2].split()[1]
             if (
                 parent == own
@@ -54,7 +54,7 @@ def children() -> list[int]:
 
 
 def test_a_redirect_is_not_followed_and_a_refusal_is_told(receiver: Receiver) -> None:
-    """Who sends elsewhere is told of as such, and nobody is asked there; who answers 500 took nothing, and says so."""
+    """A redirect is reported and not followed, and a 500 is reported as a refusal."""
     receiver.answer, receiver.location = 307, f"http://{receiver.place}/inner"
     with receiving() as other:
         other.answer = 500
@@ -68,7 +68,7 @@ def test_a_redirect_is_not_followed_and_a_refusal_is_told(receiver: Receiver) ->
 def test_a_receiver_that_hangs_is_given_up(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process whose receiver has not answered by the deadline is ended."""
+    """The process is ended if the receiver has not answered by the deadline."""
     let_go = threading.Event()
     pids: list[int] = []
 
@@ -80,7 +80,7 @@ def test_a_receiver_that_hangs_is_given_up(
         def hang() -> None:
             pids.extend(children())
             passed[0] = DEADLINE_S
-            loop.call_soon_threadsafe(lambda: None)  # the loop looks at its clock again
+            loop.call_soon_threadsafe(lambda: None)  # the loop reads its clock again
             let_go.wait(waiting.DEADLINE_S)
 
         receiver.answer = hang
@@ -95,7 +95,7 @@ def test_a_receiver_that_hangs_is_given_up(
 
 
 def test_a_private_address_is_not_connected_to(receiver: Receiver) -> None:
-    """Where it is not allowed nobody is asked, though it is a name that resolves to this machine."""
+    """Without allow_private, no connection is made to a name that resolves to this machine."""
     target = Target(name="own", url=f"json://localhost:{receiver.server_port}/own")
     assert sent(target, allow_private=False) == [DeliveryOutcome("private")]
     assert receiver.paths == []
@@ -133,12 +133,12 @@ def test_a_private_address_is_not_connected_to(receiver: Receiver) -> None:
     ],
 )
 def test_which_addresses_are_public(address: object, public: bool) -> None:
-    """Those of the Internet are; of one's own network, of this machine, and in newer clothes, none is."""
+    """Only addresses on the Internet are public, also if written as mapped or translated IPv6."""
     assert is_public(address) is public
 
 
 def test_no_program_is_run() -> None:
-    """Whatever a plugin tries, it starts nothing; and the guard lets pass what is none of its business."""
+    """The guard forbids starting a program and permits connections and files."""
     audit = guarding([], allow_private=True)
     for event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"):
         with pytest.raises(PermissionError):
@@ -150,7 +150,7 @@ def test_no_program_is_run() -> None:
 def test_targets_are_tried(
     receiver: Receiver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`ampmon alerts test` says of each target whether it took the message, and ends with 1 where one did not."""
+    """`ampmon alerts test` reports for each target whether the message was sent, and exits with 1 on a failure."""
     text = f"""
 allow_private = true
 [[targets]]
@@ -172,7 +172,7 @@ url = "json://user:hunter2@127.0.0.1:9/x"
 
 
 def test_every_trouble_has_words() -> None:
-    """What can go wrong is told in a sentence of its own, without a hole in it."""
+    """Every failure has its own complete message."""
     told = [words(each, None) for each in TROUBLES]
     assert len(set(told)) == len(TROUBLES)
     assert not any("{" in each for each in told)

@@ -1,4 +1,4 @@
-"""The states of an alert, whatever comes: what is told follows from what was found, and is never much."""
+"""The state machine of an alert: which notifications follow from the findings, and how many."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PATIENCE = Patience(
 )
 FOUND = st.sampled_from([None, "notice", "warning", "critical"])
 LOOKS = st.lists(st.tuples(FOUND, st.integers(0, 20 * MINUTE), st.booleans()), max_size=60)
-"""What is found, how much later, and whether it is muted."""
+"""(severity found, microseconds since the previous observation, muted)."""
 
 
 def walked(
     looks, patience=PATIENCE, start=1_000 * MINUTE
 ) -> list[tuple[int, Alert | None, AlertStep]]:
-    """Each look's time, what stood before it, and what came of it."""
+    """For each observation: its time, the alert before it and the step it caused."""
     alert, now, steps = None, start, []
     for found, later, muted in looks:
         now += later
@@ -33,7 +33,7 @@ def walked(
 
 @given(LOOKS)
 def test_what_fires_is_told_once(looks) -> None:
-    """Between two tellings that it fires is one that it is over, unless it got worse; what ends was told before."""
+    """A firing alert is not sent again until it is over, unless it gets worse. Only an alert that was sent resolves."""
     firing = None
     for _, _, made in walked(looks):
         if made.event == "firing":
@@ -43,14 +43,14 @@ def test_what_fires_is_told_once(looks) -> None:
         elif made.event == "resolved":
             assert firing is not None
         if made.alert is None or made.alert.state == "resolved":
-            firing = None  # told, unless it is muted
+            firing = None  # sent, unless muted
         elif made.event is not None:
             firing = made.alert.severity
 
 
 @given(LOOKS)
 def test_whoever_may_be_told_knows_how_bad_it_is(looks) -> None:
-    """What fires after a look that is not muted was told at the severity that it has."""
+    """After an observation without mute, a firing alert has been sent with its current severity."""
     told = None
     for (*_, muted), (_, _, made) in zip(looks, walked(looks), strict=True):
         if made.event is not None:
@@ -61,7 +61,7 @@ def test_whoever_may_be_told_knows_how_bad_it_is(looks) -> None:
 
 @given(LOOKS)
 def test_nothing_is_told_while_it_cools_down(looks) -> None:
-    """After its end an alert does not fire before the cool-down is up, nor before it has been there for long enough."""
+    """An alert fires only after its finding has lasted long enough, and only after the cool-down of its last end."""
     ended = None
     for now, before, made in walked(looks):
         fires = made.alert is not None and made.alert.fired == now and made.alert.state == "firing"
@@ -74,7 +74,7 @@ def test_nothing_is_told_while_it_cools_down(looks) -> None:
 
 @given(st.lists(st.tuples(FOUND, st.integers(0, MINUTE), st.just(False)), max_size=300))
 def test_what_flaps_is_told_a_few_times_an_hour(looks) -> None:
-    """However a finding comes and goes, within a cool-down it fires once, gets worse twice and ends twice at most."""
+    """A flapping finding sends at most five notifications within a cool-down."""
     told = [now for now, _, made in walked(looks) if made.event]
     for first in told:
         assert sum(first <= each < first + PATIENCE.cool_down for each in told) <= 5
@@ -82,7 +82,7 @@ def test_what_flaps_is_told_a_few_times_an_hour(looks) -> None:
 
 @given(LOOKS)
 def test_what_went_away_tells_nobody(looks) -> None:
-    """What was pending and went away was never told, and is forgotten unless it had fired before."""
+    """A pending alert that goes away sends nothing, and is deleted only if it never fired."""
     for _, before, made in walked(looks):
         if before is not None and before.state == "pending" and made.alert != before:
             if made.alert is None or made.alert.state == "resolved":
@@ -93,14 +93,14 @@ def test_what_went_away_tells_nobody(looks) -> None:
 
 @given(LOOKS, st.integers(1, 10**15))
 def test_only_differences_of_times_count(looks, later) -> None:
-    """The same looks at another time of day tell the same."""
+    """The same observations at another time send the same notifications."""
     one, other = walked(looks), walked(looks, start=1_000 * MINUTE + later)
     assert [made.event for *_, made in one] == [made.event for *_, made in other]
 
 
 @given(LOOKS, st.integers(0, 10**13))
 def test_a_clock_that_goes_back_tells_nothing_more(looks, back) -> None:
-    """A look with an earlier time than the last tells nothing that the same look at the last one's time would not."""
+    """An observation with an earlier time sends nothing that it would not send at the last time."""
     steps = walked(looks)
     if steps and steps[-1][2].alert is not None:
         now, _, made = steps[-1]
@@ -112,7 +112,7 @@ def test_a_clock_that_goes_back_tells_nothing_more(looks, back) -> None:
 
 @given(LOOKS)
 def test_what_is_pending_says_when_to_look_again(looks) -> None:
-    """A look at that time finds it firing, and one before does not."""
+    """A pending alert fires at its due time and not before."""
     for now, _, made in walked(looks):
         if made.alert is None or made.alert.state != "pending":
             assert made.due is None
@@ -124,7 +124,7 @@ def test_what_is_pending_says_when_to_look_again(looks) -> None:
 
 
 def test_what_is_muted_is_told_when_it_is_not_any_more() -> None:
-    """An alert that fired unheard is told at the next look after the mute, and its end only to who heard of it."""
+    """An alert that fired while muted is sent at the first observation after the mute, or never if it ends before."""
     (_, _, fired), (_, _, heard) = walked([("critical", 0, True), ("critical", MINUTE, False)])
     (_, _, muted), (_, _, over) = walked([("critical", 0, True), (None, MINUTE, False)])
 
@@ -133,7 +133,7 @@ def test_what_is_muted_is_told_when_it_is_not_any_more() -> None:
 
 
 def test_what_got_worse_while_muted_is_told_when_it_is_not_any_more() -> None:
-    """Who heard of a warning that became critical while it was muted hears that then, and of its end in any case."""
+    """An alert that got worse while muted is sent as worse after the mute, and its end is sent too."""
     looks = [("warning", 0, False), ("warning", 2 * MINUTE, False), ("critical", MINUTE, True)]
     *_, (_, _, worse), (_, _, heard), (_, _, again) = walked([*looks, *[("warning", 1, False)] * 2])
     *_, (_, _, over) = walked([*looks, (None, MINUTE, False)])
@@ -143,7 +143,7 @@ def test_what_got_worse_while_muted_is_told_when_it_is_not_any_more() -> None:
 
 
 def test_what_gets_worse_is_nobodys_again() -> None:
-    """An acknowledgement holds as long as the alert fires and is no worse."""
+    """An acknowledgement holds until the alert gets worse."""
     alert = Alert(
         state="firing",
         severity="warning",

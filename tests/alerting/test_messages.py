@@ -1,4 +1,4 @@
-"""What a message says: whose run, what, where, and a link to it; and names in it that command nobody."""
+"""The text of a message, and the removal of markup and mentions from names in it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ URL = "https://ampmon.example.org"
 
 
 def test_a_message_names_all_that_matters() -> None:
-    """Run, owner, finding, culprit, first silent rank, steps and a link to the page at that window."""
+    """A message names the run, its owner, the finding, the culprit, the first silent rank, the steps and a link."""
     told = message(SUBJECT, Found.of(FINDING), ALERT, "firing", URL)
 
     assert told.title == "ampmon warning: run-7: No record for 5 min"
@@ -46,7 +46,7 @@ def test_a_message_names_all_that_matters() -> None:
 
 
 def test_the_end_and_what_is_worse_are_told_as_such() -> None:
-    """The end says from when to when it was; without an address of the page the run's id stands in its place."""
+    """A message about the end has both times, and without a public URL it has the run's id."""
     over = replace(ALERT, state="resolved", resolved=ALERT.since + 600_000_000)
     end = message(SUBJECT, Found(title="gone"), over, "resolved", None)
     worse = message(SUBJECT, Found(title="bad"), replace(ALERT, severity="critical"), "worse", URL)
@@ -68,14 +68,14 @@ def test_the_end_and_what_is_worse_are_told_as_such() -> None:
     ],
 )
 def test_names_command_nobody(given: str, told: str) -> None:
-    """No new line, mention, markup, direction or escape of a name gets into a message, and none is endless."""
+    """Names in a message lose newlines, mentions, markup, text direction and escapes, and are cut to 300 characters."""
     assert plain(given) == told
     subject = Subject("id", given, given, given)
     assert "\n" not in message(subject, Found(title=given), ALERT, "firing", None).title
 
 
 def test_many_are_told_together() -> None:
-    """One message says how many were held back, and names the first of them."""
+    """A combined message has the number of held-back alerts and names the first ten."""
     told = together([f"alert {number}" for number in range(13)], 5, URL)
 
     assert told.title == "ampmon: 13 alerts were held back"

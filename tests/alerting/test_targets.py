@@ -1,4 +1,4 @@
-"""Whom alerts go to: what a file may name, and why it is refused where it may not."""
+"""The alerts file: its targets and policy, and the reasons for rejecting it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refusal(path: Path, **more: str) -> str:
 
 
 def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
-    """Targets, their least severity and projects, and a policy of which only a part is given."""
+    """A file defines targets with their lowest severity and projects, and may set only parts of the policy."""
     alerts = read(written(tmp_path / "alerts.toml", FILE))
     names = [
         [target.name for target in alerts.wanting(*of)]
@@ -54,7 +54,7 @@ def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
     assert (alerts.policy.hourly, alerts.policy.cool_down_s) == (5, 900)
     assert alerts.policy.patience.after["warning"] == 30_000_000
     assert "hunter2" not in repr(alerts)
-    assert pickle.loads(pickle.dumps(alerts)) == alerts  # as worker processes are told of it
+    assert pickle.loads(pickle.dumps(alerts)) == alerts  # as worker processes receive it
     assert (
         read(tmp_path / "alerts.toml", "http://localhost:8267").public_url
         == "http://localhost:8267"
@@ -78,7 +78,7 @@ def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_file_is_told(
     tmp_path: Path, changed: str, to: str, told: str
 ) -> None:
-    """One line names the file, the place and the reason, and no password."""
+    """An error is one line with the file, the place and the reason, without a password."""
     path = written(tmp_path / "alerts.toml", FILE.replace(changed, to))
 
     assert told in refusal(path)
@@ -87,7 +87,7 @@ def test_what_is_wrong_with_a_file_is_told(
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
 def test_a_secret_that_root_gave_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of root's that a server's group may read is a mounted secret: it is taken, unless more may."""
+    """A root-owned file that the group may only read is accepted; one with more permissions is rejected."""
     if os.geteuid() != 0:
         pytest.skip("only root makes files of root's")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -98,7 +98,7 @@ def test_a_secret_that_root_gave_is_read(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
 def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
-    """It holds passwords, so it is its owner's alone; the line says how to mend that."""
+    """A file that others may read is rejected with the chmod command that fixes it."""
     for mode in (0o640, 0o604, 0o644, 0o660):
         path = written(tmp_path / "alerts.toml", FILE, mode)
         assert f"chmod 600 {path}" in refusal(path)
@@ -137,18 +137,18 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_reads_runs_or_speaks_in_the_clear_is_refused(url: str) -> None:
-    """Kinds of targets that stay on this machine, run programs, read addresses or do without TLS, and such options."""
+    """Targets that read files, run programs or do without TLS are rejected, and so are such options."""
     with pytest.raises(BadTarget):
         check(Target(name="bad", url=url), allow_private=False)
 
 
 def test_what_is_allowed_is_there() -> None:
-    """Apprise knows each kind of URL that is let through, and each is encrypted unless it is for one's own network."""
+    """Apprise supports every allowed scheme, and the encrypted ones are encrypted."""
     from apprise.manager_plugins import NotificationManager
 
     secure, plain = set(), set()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some of its plugins load what is deprecated
+        warnings.simplefilter("ignore")  # some plugins load deprecated modules
         plugins = list(NotificationManager().plugins(False))
     for plugin in plugins:
         for kinds, of in ((secure, plugin.secure_protocol), (plain, plugin.protocol)):

@@ -1,4 +1,4 @@
-"""How large code may grow, and what each piece of it says about itself: read from the source, nothing is imported."""
+"""Size limits for code and required docstrings, read from the source without importing it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FUNCTION_LINES_MEDIAN_MAX = 10
 MODULES_MAX = 25
 ROOT_MODULES_MAX = 6
 SAME_NAME = {"AmpmonCallback"}
-"""Each framework's users import their own, by the name that they would guess."""
+"""Users of each framework import its own class by the name they would guess."""
 VAGUE = {"utils", "util", "helpers", "manager", "common", "base", "misc"}
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -40,7 +40,7 @@ def code() -> list[Path]:
 
 
 def functions(path: Path) -> Iterator[Function]:
-    """All that are defined by statements, wherever they stand."""
+    """All functions defined by statements, at any depth."""
     waiting: list[ast.AST] = [ast.parse(path.read_text())]
     while waiting:
         node = waiting.pop()
@@ -48,11 +48,11 @@ def functions(path: Path) -> Iterator[Function]:
             yield node
         for part in ("body", "orelse", "finalbody", "handlers", "cases"):
             below = getattr(node, part, ())
-            waiting += below if isinstance(below, list) else ()  # of a lambda it is an expression
+            waiting += below if isinstance(below, list) else ()  # a lambda's body is an expression
 
 
 def function_lines(paths: list[Path]) -> list[Measured]:
-    """Each function's length from its ``def`` to its end, docstring included, decorators not."""
+    """Each function's length from its ``def`` to its end, with docstring and without decorators."""
     return [
         Measured(f"{path.name}:{node.lineno} {node.name}", (node.end_lineno or 0) - node.lineno + 1)
         for path in paths
@@ -69,7 +69,7 @@ def over(measured: list[Measured], limit: int) -> list[Measured]:
 
 
 def crowded(root: Path = ROOT) -> list[str]:
-    """Packages with more modules than they may have."""
+    """Packages with too many modules."""
     roots = {root / "ampmon", root / "server" / "ampmon_server"}
     modules = sources("ampmon/**/*.py", "server/ampmon_server/**/*.py", root=root)
     counts = Counter(path.parent for path in modules)
@@ -81,7 +81,7 @@ def crowded(root: Path = ROOT) -> list[str]:
 
 
 def class_names(paths: list[Path]) -> Counter[str]:
-    """How many classes have each name."""
+    """The number of classes with each name."""
     return Counter(
         name for path in paths for name in re.findall(r"^ *class (\w+)", path.read_text(), re.M)
     )
@@ -101,7 +101,7 @@ def test_files_stay_short() -> None:
 
 
 def test_functions_stay_short() -> None:
-    """No function has more than 50 lines, and half of them have at most 10."""
+    """No function has more than 50 lines, and the median is at most 10."""
     measured = function_lines(code())
 
     assert over(measured, FUNCTION_LINES_MAX) == []
@@ -109,33 +109,33 @@ def test_functions_stay_short() -> None:
 
 
 def test_packages_stay_small() -> None:
-    """A package has at most 25 modules, and the two at the root at most six."""
+    """A package has at most 25 modules, and a root package at most six."""
     assert crowded() == []
 
 
 def test_no_two_classes_share_a_name() -> None:
-    """Each class of the product has a name of its own."""
+    """No two classes of the product have the same name, except SAME_NAME."""
     counts = class_names(sources("ampmon/**/*.py", "server/**/*.py"))
 
     assert {name for name, count in counts.items() if count > 1} <= SAME_NAME
 
 
 def test_every_module_says_what_it_is() -> None:
-    """Each module of the product begins with a docstring."""
+    """Every module of the product begins with a docstring."""
     texts = {path: path.read_text() for path in code()}
 
     assert [path for path, text in texts.items() if text and not text.startswith('"""')] == []
 
 
 def test_no_module_has_a_vague_name() -> None:
-    """A module is named after what it owns."""
+    """No module or package has a vague name, such as utils."""
     named = {path.stem for path in code()} | {path.parent.name for path in code()}
 
     assert named & VAGUE == set()
 
 
 def test_nothing_is_left_to_do() -> None:
-    """No source file holds a note about work that was put off."""
+    """No source file has a TODO, FIXME, XXX or HACK note."""
     files = [*code(), *sources("web/**/*.js", "web/*.css", "tests/**/*.py", "tests/**/*.js")]
     note = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
     here = Path(__file__)
@@ -148,7 +148,7 @@ def test_nothing_is_left_to_do() -> None:
 
 
 def test_every_test_states_its_fact(request: pytest.FixtureRequest) -> None:
-    """Each test function has a docstring that states what it proves."""
+    """Every test function has a docstring."""
     collected = [item for item in request.session.items if isinstance(item, pytest.Function)]
     assert [item.nodeid for item in collected if not item.function.__doc__] == []
     suites = sources("tests/**/*_suite.py", "campaigns/**/test_*.py")  # not collected with the rest
@@ -157,7 +157,7 @@ def test_every_test_states_its_fact(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def overgrown(tmp_path: Path) -> Path:
-    """A file that breaks each of the budgets by one line."""
+    """A file that exceeds each limit by one line."""
     path = tmp_path / "test_overgrown.py"
     path.write_text(
         "def test_long():\n"
@@ -168,7 +168,7 @@ def overgrown(tmp_path: Path) -> Path:
 
 
 def test_the_budgets_can_be_broken(overgrown: Path) -> None:
-    """What is too long, a test without a docstring, a crowded package and two classes of one name are reported."""
+    """Long files and functions, undocumented tests, crowded packages and duplicate class names are reported."""
     package = overgrown.parent / "ampmon"
     package.mkdir()
     for number in range(ROOT_MODULES_MAX + 1):

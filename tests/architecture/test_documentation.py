@@ -1,4 +1,4 @@
-"""The documentation under test: it names everything a user can name, its code runs, and its links lead somewhere."""
+"""The documentation: it names everything public, its code runs, and its links work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAGES = sorted(
     ]
 )
 ERRORS = "errors.md"
-"""Its blocks are parts of a training: `tests/errors/test_index.py` runs them in one."""
+"""Its code blocks are parts of one training, which `tests/errors/test_index.py` runs."""
 REFERENCE = re.sub(
     r"^::: (\S+)$",
     r"`\1`",
@@ -43,14 +43,14 @@ REFERENCE = re.sub(
     ),
     flags=re.MULTILINE,
 )
-"""The pages of the reference; the names whose docstrings are put in are there as code."""
+"""The reference pages, with each generated name as inline code."""
 SOURCES = sorted([*ROOT.glob("ampmon/**/*.py"), *ROOT.glob("server/**/*.py")])
 NAMED_TEST = re.compile(r"`((?:tests|campaigns)/[\w/]+\.py)::(\w+)`")
 DOES_NOT_WAIT = re.compile(r"\b(syncs?|blocks?|blocking|waits?)\b", re.IGNORECASE)
 
 
 def missing(names: Collection[str], page: str = REFERENCE) -> set[str]:
-    """Those of ``names`` that ``page`` does not show as code."""
+    """The names that the page does not show as code."""
     return {
         name
         for name in names
@@ -60,13 +60,13 @@ def missing(names: Collection[str], page: str = REFERENCE) -> set[str]:
 
 @cache
 def functions_of(path: str) -> frozenset[str]:
-    """The names of a file's functions; none where it is not there."""
+    """The function names in a file, empty if the file does not exist."""
     file = ROOT / path
     return frozenset(re.findall(r"^def (\w+)\(", file.read_text(), re.M) if file.is_file() else ())
 
 
 def not_there(page: str) -> list[str]:
-    """The tests that a page names and nobody wrote."""
+    """The tests that a page names and that do not exist."""
     return [
         f"{path}::{name}"
         for path, name in NAMED_TEST.findall(page)
@@ -82,7 +82,7 @@ def environment_variables() -> set[str]:
 
 @cache
 def command_line() -> frozenset[str]:
-    """The flags and subcommands that the command line's parsers are given."""
+    """The flags and subcommands of the command line."""
     words: set[str] = set()
     for path in ROOT.glob("server/ampmon_server/**/*.py"):
         text = path.read_text()
@@ -97,7 +97,7 @@ def command_line() -> frozenset[str]:
 
 
 def routes(directory: Path) -> set[str]:
-    """Each method and path that the server answers."""
+    """Each method and path of the server."""
     app = create_app(Settings(data_directory=directory))
     walked = [route for route in app.routes if isinstance(route, Route)]
     assert len(walked) == len(app.routes)
@@ -117,7 +117,7 @@ def code_blocks(language: str) -> Iterator[tuple[str, str]]:
 
 
 def test_every_public_name_exists_and_is_documented() -> None:
-    """`ampmon.__all__` holds names that exist, in order, and the reference explains each."""
+    """Every name in `ampmon.__all__` exists, is listed once, and is in the reference."""
     public = [name for name in ampmon.__all__ if not name.startswith("_")]
 
     assert all(hasattr(ampmon, name) for name in ampmon.__all__)
@@ -129,12 +129,12 @@ def test_every_public_name_exists_and_is_documented() -> None:
     "name", ["GradScaler", "watch", "init", "log", "metrics", "stream", "finish"]
 )
 def test_every_public_call_says_whether_it_waits(name: str) -> None:
-    """The docstring of a call that a training loop makes says whether it syncs the device or blocks."""
+    """The docstring of every call in a training loop says whether it syncs the device or blocks."""
     assert DOES_NOT_WAIT.search(getattr(ampmon, name).__doc__ or "")
 
 
 def test_every_environment_variable_is_documented() -> None:
-    """Each AMPMON_* variable that the code names is in the reference, and the reference names no other."""
+    """The reference has exactly the AMPMON_* variables that the code names."""
     named = environment_variables()
 
     assert missing(named) == set()
@@ -142,31 +142,31 @@ def test_every_environment_variable_is_documented() -> None:
 
 
 def test_every_command_and_flag_is_documented() -> None:
-    """Each subcommand and each flag of the command line is in the reference."""
+    """The reference has every subcommand and flag."""
     assert "ampmon serve" in command_line()
     assert missing(command_line()) == set()
 
 
 def test_every_route_is_documented(tmp_path: Path) -> None:
-    """Each method and path that the server answers is in the reference."""
+    """The reference has every method and path of the server."""
     known = routes(tmp_path)
     assert "POST /api/v1/ingest" in known
     assert missing(known) == set()
 
 
 def test_every_figure_and_event_is_documented() -> None:
-    """Each figure, and each way an update can move the scale, is in the reference."""
+    """The reference has every figure and every event of an update."""
     assert missing({*FIGURES, *get_args(wire.UpdateEvent)}) == set()
 
 
 @pytest.mark.parametrize("name", reference.PAGES)
 def test_the_generated_reference_is_up_to_date(name: str) -> None:
-    """The pages of the command line and of the API are what `make docs` makes of the parsers and of OpenAPI."""
+    """The pages on the command line and the API equal the output of `make docs`."""
     assert (ROOT / "docs" / name).read_text() == reference.page(name)
 
 
 def test_the_gallery_is_what_its_command_shows() -> None:
-    """The page of the gallery is what `make gallery` writes: ten exhibits, each with the page of its finding."""
+    """The gallery page equals the output of `make gallery`, with ten different findings."""
     page = (ROOT / "docs" / "gallery.md").read_text()
 
     assert page == exhibits.page()
@@ -174,7 +174,7 @@ def test_the_gallery_is_what_its_command_shows() -> None:
 
 
 def test_the_search_for_what_is_missing_can_fail() -> None:
-    """A name that a page lacks, or has only as a part of a longer one, is reported."""
+    """A name that a page lacks, or has only within a longer name, is reported as missing."""
     assert missing({"--port"}, "`--portable` and --port") == {"--port"}
     assert missing({"--port"}, "`ampmon serve --port 80`") == set()
 
@@ -183,13 +183,13 @@ def test_the_search_for_what_is_missing_can_fail() -> None:
     ("page", "block"), [each for each in code_blocks("python") if each[0] != ERRORS]
 )
 def test_python_blocks_run(page: str, block: str) -> None:
-    """Each block of Python in the documentation runs as it stands, in a process of its own."""
+    """Every Python block in the documentation runs in a process of its own."""
     scripts.run("-c", block)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Each relative link and picture of a page is a file of the project, and has the heading that is named."""
+    """Every relative link leads to an existing file and heading."""
     targets = re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text())
 
     assert [target for target, _ in targets if not (page.parent / target).exists()] == []
@@ -201,7 +201,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What its headings can be linked by: as GitHub makes it, and the names whose docstrings are put in."""
+    """The anchors of a page: GitHub's for each heading, and the names of generated entries."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     generated = set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
@@ -211,13 +211,13 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_a_link_to_no_heading_would_be_found() -> None:
-    """A heading has its words in small letters, without signs, for its anchor; what is in a block of code has none."""
+    """A heading has GitHub's anchor: lower case, without punctuation."""
     assert "data-directory" in anchors(ROOT / "docs" / "environment.md")
     assert "the-data-directory" not in anchors(ROOT / "docs" / "environment.md")
 
 
 def test_every_promise_is_held_by_tests() -> None:
-    """Each promise about data names at least one test, and each test that it names is there."""
+    """Every promise about data names at least one test, and every test named exists."""
     page = (ROOT / "docs" / "promises.md").read_text().partition("## What is not promised")[0]
     promises = [text for text in page.split("\n\n") if text.startswith("**")]
 
@@ -227,7 +227,7 @@ def test_every_promise_is_held_by_tests() -> None:
 
 
 def test_every_case_of_attack_and_failure_is_told_once() -> None:
-    """Each has its number, and names tests that are there, or says plainly that it is not yet proven."""
+    """Every numbered case in docs/security.md names existing tests or says that it is not yet proven."""
     page = (ROOT / "docs" / "security.md").read_text()
     cases = re.findall(r"^\| (\d+) \| .* \|$", page, re.MULTILINE)
     rows = [line for line in page.splitlines() if re.match(r"\| \d", line)]
@@ -241,7 +241,7 @@ def test_every_case_of_attack_and_failure_is_told_once() -> None:
 
 
 def test_a_test_that_is_not_there_is_noticed() -> None:
-    """A name in no file, and a file that is not there, are told."""
+    """A test or test file that does not exist is reported."""
     file = "tests/architecture/test_documentation.py"
     gone = [f"{file}::test_nothing", "tests/test_nowhere.py::test_a"]
 
@@ -270,7 +270,7 @@ print(monitor.updates if monitor else "not watched")
 
 
 def apply(diff: str, script: str) -> str:
-    """``script`` with each removed line of ``diff`` replaced by the added line below it."""
+    """Replace each removed line of the diff in the script by the added line below it."""
     lines = [line for line in diff.splitlines() if line[:1] in "+-"]
     for removed, added in zip(lines[::2], lines[1::2], strict=True):
         assert (removed[0], added[0]) == ("-", "+")
@@ -280,7 +280,7 @@ def apply(diff: str, script: str) -> str:
 
 
 def test_the_one_changed_line_of_the_readme_is_enough(data_directory: Path) -> None:
-    """README's diff, applied to a training script that knows nothing of ampmon, records each of its updates."""
+    """The README's diff makes a stock training script record each of its updates."""
     diffs = [block for page, block in code_blocks("diff") if page == "README.md"]
     programs = (STOCK_TRAINING, apply(diffs[0], STOCK_TRAINING))
     printed = [scripts.run("-c", program).stdout.strip() for program in programs]

@@ -1,4 +1,4 @@
-"""What is loaded by what: a trainer loads no web service, a dashboard host needs no torch. Seen in fresh processes."""
+"""Imports, checked in fresh processes: a trainer loads no web service, and a server host no torch."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ REPORT = "\nimport json, sys\nprint(json.dumps([*sys.modules]))"
 
 @cache
 def in_a_trainer() -> frozenset[str]:
-    """The modules that a process has loaded which imported torch, and then ampmon's scaler."""
+    """The modules loaded in a process after it imports torch and ampmon's scaler."""
     program = "import torch\nimport ampmon; ampmon.GradScaler" + REPORT
     return frozenset(json.loads(scripts.run("-c", program).stdout.splitlines()[-1]))
 
 
 @cache
 def on_a_host_without_torch() -> frozenset[str]:
-    """The modules that a fresh interpreter has loaded which imported all that runs there."""
+    """The modules loaded in a fresh interpreter after it imports everything that runs without torch."""
     program = f"import {', '.join(WITHOUT_TORCH)}" + REPORT
     answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
@@ -50,16 +50,16 @@ def on_a_host_without_torch() -> frozenset[str]:
 
 
 def test_the_scaler_loads_no_service() -> None:
-    """Importing ampmon and touching its scaler loads none of what the server is made of."""
+    """Importing ampmon and its scaler loads no package of the server."""
     assert {*SERVICE} & in_a_trainer() == set()
 
 
 def test_what_a_host_without_torch_runs_loads_no_torch() -> None:
-    """The wire, the sender, the server and the command line, imported together, load no torch."""
+    """The wire, the sender, the server and the command line load no torch."""
     assert "torch" not in on_a_host_without_torch()
 
 
 def test_the_check_can_fail() -> None:
-    """A module that is loaded is reported as loaded: the tests above do not pass by looking away."""
+    """A loaded module is reported, so the checks above can fail."""
     assert "torch" in in_a_trainer()
     assert {*WITHOUT_TORCH, "fastapi"} <= on_a_host_without_torch()

@@ -1,4 +1,4 @@
-"""The pages that users read are plain English: short sentences and short words, measured as Flesch's reading ease."""
+"""The pages for users are plain English, measured by sentence length and Flesch reading ease."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Prose(NamedTuple):
     sentences: list[str]
     """The sentences of paragraphs and lists."""
     cells: list[str]
-    """The sentences of tables: held to a length, but not part of the reading ease."""
+    """The sentences of tables: limited in length, but not part of the reading ease."""
 
 
 def prose(page: str) -> Prose:
-    """The sentences of a Markdown page, without blocks of code, headings and addresses; inline code is one word."""
+    """The sentences of a Markdown page without code blocks, headings and URLs. Inline code is one word."""
     text = re.sub(r"^( *)```.*?^\1```", "", page, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^#.*$|^\s*\|[-:| ]+\|$", "\n", text, flags=re.MULTILINE)
     text = re.sub(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])", r"\1", text)
@@ -66,7 +66,7 @@ def pronunciations() -> dict[str, list[list[str]]]:
 
 @cache
 def syllables(word: str) -> int:
-    """Those of the word's usual pronunciation; of a word that no dictionary knows, one more than its hyphens."""
+    """The syllables of the word's first pronunciation, or one more than its hyphenation points if it is unknown."""
     spoken = pronunciations().get(word.lower())
     if spoken:
         return sum(sound[-1].isdigit() for sound in spoken[0])
@@ -74,7 +74,7 @@ def syllables(word: str) -> int:
 
 
 def reading_ease(sentences: list[str]) -> float:
-    """Flesch's score: 100 is very easy, 60 to 70 plain English, below 30 for academics."""
+    """Flesch's score: 100 is very easy, 60 to 70 is plain English, below 30 is academic."""
     words = [word for each in sentences for word in WORD.findall(each)]
     spoken = sum(syllables(word) for word in words)
     return 206.835 - 1.015 * len(words) / len(sentences) - 84.6 * spoken / len(words)
@@ -91,7 +91,7 @@ def pages() -> list[str]:
 
 @pytest.mark.parametrize("name", pages())
 def test_pages_are_easy_to_read(name: str) -> None:
-    """A page has a reading ease of at least 50 and no sentence of more than 35 words."""
+    """A page has a reading ease of at least 50 and no sentence over 35 words."""
     sentences, cells = prose((ROOT / name).read_text())
 
     assert too_long(sentences + cells) == []
@@ -99,7 +99,7 @@ def test_pages_are_easy_to_read(name: str) -> None:
 
 
 def user_pages() -> list[str]:
-    """The pages of the site but those for contributors, without what is generated in them."""
+    """The pages of the site except those for contributors, without generated parts."""
     sections = yaml.load((ROOT / "mkdocs.yml").read_text(), yaml.BaseLoader)["nav"]
     users = [section for section in sections if "Contributing" not in section]
     names = re.findall(r"'([\w/-]+\.md)'", str(users))
@@ -107,12 +107,12 @@ def user_pages() -> list[str]:
 
 
 def words(page: str) -> int:
-    """Those of the prose and tables of a page; inline code is one word, a picture's none."""
+    """The words in the prose and tables of a page. Inline code counts as one word, a picture as none."""
     return sum(len(WORD.findall(each)) for part in prose(PICTURE.sub("", page)) for each in part)
 
 
 def test_users_have_little_to_read() -> None:
-    """The pages for users have at most 25 000 words, without code and what is generated."""
+    """The pages for users have at most 25,000 words, without code and generated parts."""
     total = sum(map(words, user_pages()))
     print(f"{total} words for users")
 
@@ -121,7 +121,7 @@ def test_users_have_little_to_read() -> None:
 
 
 def test_words_are_counted() -> None:
-    """Prose, list items and cells count; headings, code and pictures do not."""
+    """Prose, list items and cells count as words; headings, code blocks and pictures do not."""
     assert (
         words(
             "# No\n\n![no](no.png)\n\nOne `two`.\n\n- three\n\n| four |\n| --- |\n\n```\nno\n```\n"

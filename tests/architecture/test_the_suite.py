@@ -1,4 +1,4 @@
-"""What the suite says of itself: tests that were skipped, and what each folder costs."""
+"""What the suite reports about itself: skipped tests and the cost of each folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_of_another_kind(): pass
 
 
 def run(folder: Path, other: bool, *arguments: str) -> tuple[int, list[str]]:
-    """The exit code of pytest for SUITE in ``folder``, and the lines that it printed."""
+    """Run pytest on SUITE in the folder and return the exit code and the printed lines."""
     file = folder / "test_it.py"
     file.write_text(SUITE.format(other=other))
     command = ["-m", "pytest", "-q", "-p", "skips", "-p", "no:schemathesis", "-c", os.devnull]
@@ -41,7 +41,7 @@ def run(folder: Path, other: bool, *arguments: str) -> tuple[int, list[str]]:
 
 
 def test_the_last_lines_say_what_was_skipped_and_how_to_install_it(tmp_path: Path) -> None:
-    """A missing program is counted with the command that installs it; a missing GPU and other reasons are not."""
+    """The last lines count tests skipped for a missing program, with the command that installs it, and no others."""
     code, printed = run(tmp_path, True)
 
     assert code == 0
@@ -52,7 +52,7 @@ def test_the_last_lines_say_what_was_skipped_and_how_to_install_it(tmp_path: Pat
 
 
 def test_a_complete_run_fails_if_it_skips_a_test_that_needs_no_gpu(tmp_path: Path) -> None:
-    """With --complete a skipped test is named and fails the run, unless it needs a GPU."""
+    """With --complete, a skipped test is named and fails the run, unless it needs a GPU."""
     code, printed = run(tmp_path, True, "--complete")
     only_gpu, _ = run(tmp_path, False, "--complete", "-k", "not nginx")
 
@@ -63,7 +63,7 @@ def test_a_complete_run_fails_if_it_skips_a_test_that_needs_no_gpu(tmp_path: Pat
 
 
 def test_a_folder_over_its_budget_is_named() -> None:
-    """More seconds than a folder's budget, and a folder without one, are over; the table marks them."""
+    """A folder over its budget, or without one, is reported and marked in the table."""
     spent = {"web/test_a.py": 3.0, "web/test_b.py": 1.0, "new/test_c.py": 0.1}
     under = {"web/test_a.py": 3.0}
     assert costs.over(spent, {"web": 3}) == ["web", "new"]
@@ -73,7 +73,7 @@ def test_a_folder_over_its_budget_is_named() -> None:
 
 
 def test_the_time_of_child_processes_counts() -> None:
-    """What a child spends is in the cost while it runs and once it has ended."""
+    """The CPU time of a child process counts while it runs and after it ended."""
     spin = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\nsys.stdin.read()"
     before = costs.spent_s()
     with subprocess.Popen(
@@ -82,6 +82,6 @@ def test_the_time_of_child_processes_counts() -> None:
         assert child.stdout is not None
         child.stdout.readline()
         running = costs.spent_s() - before
-    # Each of the kernel's counters is cut to hundredths of a second.
+    # Each kernel counter is truncated to hundredths of a second.
     assert running >= 0.25
     assert costs.spent_s() - before >= 0.25

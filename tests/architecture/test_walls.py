@@ -1,4 +1,4 @@
-"""The walls of docs/architecture.md, as import-linter checks them, and proof that they would be seen to fall."""
+"""The import contracts of docs/architecture.md hold, and import-linter detects violations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
-    """import-linter's verdict on the tree under ``root``, with that tree's own contracts."""
+    """Run import-linter on the tree under ``root`` with its own contracts."""
     return subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
         cwd=root,
@@ -61,12 +61,12 @@ PLANTED = [
     ),
     ("ampmon_server.stray", "", "The service imports only from lower floors"),
 ]
-"""A module, what it is made to import, and the contract that this breaks."""
+"""(module, import added to it, contract that this breaks)."""
 
 
 @pytest.fixture(scope="module")
 def violations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """For each contract, what import-linter says of a copy of the product in which everything is PLANTED."""
+    """import-linter's lines for each contract, for a copy of the product with everything in PLANTED."""
     root = tmp_path_factory.mktemp("planted")
     shutil.copy(ROOT / "pyproject.toml", root)
     for tree in ("ampmon", "server/ampmon_server"):
@@ -88,7 +88,7 @@ def violations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]
 def test_a_planted_violation_breaks_its_contract(
     violations: dict[str, list[str]], module: str, imported: str, contract: str
 ) -> None:
-    """An import across a wall, and a module on no floor, are named under the contract that they break."""
+    """An import across a wall, and a module on no floor, are reported under the contract they break."""
     told = rf"- +{module} -> {imported} \(l\.\d+\)" if imported else f"- {module}"
 
     assert [line for line in violations[contract] if re.fullmatch(told, line)]

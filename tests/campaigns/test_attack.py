@@ -1,4 +1,4 @@
-"""The attack at its smallest: a few of each kind, against one server that holds and one that believes an attacker."""
+"""The attack campaign at its smallest, against a server that withstands it and one that trusts an attacker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NTH = 150
 
 
 def test_a_server_that_holds_lets_nothing_through(tmp_path: Path) -> None:
-    """Over TLS no ambiguous body, forged header, spelling, old version or code used twice gets through."""
+    """Over TLS, no ambiguous body, forged header, path spelling, old TLS version or reused code gets through."""
     authority, tally = Authority(tmp_path), Tally()
     with serving(certified(_settings(tmp_path / "data"), authority)) as served:
         wire = Wire(served.port, ca=authority.file)
@@ -38,7 +38,7 @@ def test_a_server_that_holds_lets_nothing_through(tmp_path: Path) -> None:
 
 
 def test_a_server_that_believes_an_attacker_is_noticed(tmp_path: Path) -> None:
-    """If the attacker's address is named as the proxy's, identities that get through are counted and named."""
+    """If the attacker's address is configured as the proxy's, accepted identities are counted and named."""
     tally = Tally()
     settings = _settings(tmp_path / "data")
     believing = replace(settings, behind_proxy=("127.0.0.0/30",), user_header=forged.USER_HEADER)

@@ -1,4 +1,4 @@
-"""One benchmark at its smallest, and a bar that does not hold. `make test-campaigns` tries all of them."""
+"""One benchmark at its smallest, and one that misses its bar. `make test-campaigns` runs all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.paired import Ratio
 def test_a_benchmark_measures_and_a_bar_that_does_not_hold_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three tools look at real gradients, one of them not installed; a ratio above its bar does not hold."""
+    """Tools are measured on the same gradients, a missing one is noted, and a ratio above its bar does not hold."""
     monkeypatch.setattr(peers, "version", lambda peer: None)
     names = (peers_gradients.CONTROL, "ampmon, default", "wandb.watch")
     tools = {name: peers_gradients.TOOLS[name] for name in names}
@@ -31,7 +31,7 @@ def test_a_benchmark_measures_and_a_bar_that_does_not_hold_is_reported(
 
 
 def test_a_result_is_the_same_bytes_each_time_and_never_large(tmp_path: Path) -> None:
-    """Figures come back as they were written, from the same bytes; too many of them are an error and write nothing."""
+    """The same figures give the same bytes and can be read back. Figures over the size limit raise an error."""
     figures = {"rows": [{"what": "ampmon", "ratio": 1.25}]}
     for name in "ab":
         report.write(tmp_path / name, "# Result\n", figures)

@@ -1,4 +1,4 @@
-"""Rounds of tests beside busy loops, at their smallest. `make busy` runs the suite so."""
+"""Rounds of tests beside busy loops, at their smallest. `make busy` runs the whole suite so."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_wrong():
 def test_a_failing_test_is_listed_and_a_round_without_tests_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two tests beside a busy loop the wrong one is named; a round in which nothing ran has not passed."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # it starts more quickly without
+    """A failing test is named with its number of rounds, and a round that ran no test has not passed."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # it starts faster without
     file, report = tmp_path / "test_two.py", tmp_path / "junit.xml"
     file.write_text(TESTS)
     command = [

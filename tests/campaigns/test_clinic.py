@@ -1,4 +1,4 @@
-"""The clinic at its smallest: two patients, of which one is a report of the gallery."""
+"""The clinic at its smallest: two patients, one of them from the gallery."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from campaigns.gallery.reports import make
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """It keeps who was trained."""
+    """A session, which keeps trained patients."""
     with closing(Session(tmp_path_factory.mktemp("clinic"))) as session:
         yield session
 
 
 def test_patients_are_judged_and_cured(session: Session) -> None:
-    """A sick training is diagnosed, given one change and cured by it; wrong verdicts are told."""
+    """A sick training is diagnosed and cured by one change, and swapped verdicts are wrong."""
     sick, healthy = find("growth too eager"), find("typical")
     patients = [sick, healthy]
     verdicts = session.cure(patients, session.run(patients))
@@ -46,7 +46,7 @@ def test_patients_are_judged_and_cured(session: Session) -> None:
 def test_a_report_of_the_gallery_is_written_with_its_pictures(
     session: Session, tmp_path: Path
 ) -> None:
-    """Its charts are drawn in both themes and it leads back; it is not written if it shows another finding."""
+    """A report links back and has pictures in both themes; it is not written if its first finding is another one."""
     (exhibit,) = (each for each in EXHIBITS if each.patient == "growth too eager")
     with pytest.raises(ValueError, match="the first finding is sawtooth, not skip_rate"):
         make([replace(exhibit, rule="skip_rate")], session, tmp_path, "0")

@@ -1,4 +1,4 @@
-"""The fault matrix at its smallest: a few cells of each part, and one planted bug. `make faults` runs all of it."""
+"""The fault matrix at its smallest: a few cells and one planted bug. `make faults` runs all of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLANTED = "server/request/double (stores whatever comes)"
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parts are forked from a warm process")
 def test_faults_lose_nothing_and_a_planted_bug_is_found() -> None:
-    """A full disk and a lost connection leave nothing wrong; a server that stores records twice is found."""
+    """A full disk and a lost connection cause no error, and a server that stores records twice is found."""
     options = ["--json", "--jobs", "1", "--call", "2", "--only", *SOUND, PLANTED]
     ran = scripts.run("-c", PROGRAM, *options, check=False)
     cells: dict[str, list[dict[str, Any]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""The machinery that trains with other frameworks, on a script that needs none of them."""
+"""The code that trains with other frameworks, on a script that needs none of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from serving import free_port
 def test_a_script_is_watched_and_its_weights_are_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run has all its updates and skips, by a count without ampmon; other weights than its own are told apart."""
+    """The recording has all updates, its skips match a count without ampmon, and differing weights are named."""
     monkeypatch.setattr(frameworks, "PYTHON", Path(sys.executable))
     for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_PORT": free_port()}.items():
         monkeypatch.setenv(name, str(value))

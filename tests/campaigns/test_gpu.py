@@ -1,4 +1,4 @@
-"""`make gpu` without a GPU: what its stages report, and results put together.
+"""`make gpu` without a GPU: the reports of its stages, and combined results.
 
 `campaigns/benchmarks/test_gpu_stages.py` runs the stages at a tiny size, and a suite that ends its process.
 """
@@ -30,18 +30,18 @@ HERE = {"gpu": "NVIDIA Ten", "driver": "1", "torch": "2.99", "triton": "3.99"}
 
 
 def said(file: Path) -> dict[str, dict[str, Any]]:
-    """The bars that a stage has spoken of, by name."""
+    """The bars that a stage reported, by name."""
     return {bar["bar"]: bar for bar in read_results(file)["bars"]}
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> StageResults:
-    """What a stage writes to its file, which is `results` in the test's folder."""
+    """The results of a stage, written to the file `results` in the test's folder."""
     return StageResults(tmp_path / "results")
 
 
 def test_what_a_tally_says() -> None:
-    """A figure above 0 is a bar that failed; a suite that was cut off has passed nothing; a later error counts."""
+    """Figures are kept, a test with a later error failed, and tests without a result were not run."""
     lines = ['{"collected": 3}', '{"test": "a", "state": "started"}']
     lines += ['{"test": "a", "state": "passed", "figures": {"wrong": 2}}']
     lines += ['{"test": "a", "state": "failed", "why": "E  at its end", "figures": {}}']
@@ -53,7 +53,7 @@ def test_what_a_tally_says() -> None:
 
 
 def test_a_suite_that_cannot_start_has_failed(tmp_path: Path, results: StageResults) -> None:
-    """A file that is not there, or that cannot be imported, is a failure with pytest's own words."""
+    """A suite whose file is missing fails with pytest's own message."""
     suites.run(Suite("holds", (str(tmp_path / "nowhere.py"),)), results, "cpu", 60.0)
     assert said(tmp_path / "results")["holds"]["state"] == FAILED
     assert "nowhere.py" in read_results(tmp_path / "results")["failures"][0]["why"]
@@ -62,7 +62,7 @@ def test_a_suite_that_cannot_start_has_failed(tmp_path: Path, results: StageResu
 def test_a_bar_of_the_kernels_is_held_to_the_worst_data(
     tmp_path: Path, results: StageResults
 ) -> None:
-    """Of random values and those within one binade the higher ratio decides; a bar within the noise has not passed."""
+    """The worst data decide whether a bar passed, and a ratio within the noise of its bar fails."""
     row = {"what": gpu_kernels.STATISTICS, "dtype": "float32", "low": 1, "high": 2, "bar": 1.1}
     good = {**row, "data": "random", "ratio": 1.01, "holds": "yes"}
     unsure = {**row, "data": "one binade", "ratio": 1.09, "holds": "not told apart"}
@@ -74,7 +74,7 @@ def test_a_bar_of_the_kernels_is_held_to_the_worst_data(
 
 
 def test_spills_are_counted_of_loops_only(tmp_path: Path, results: StageResults) -> None:
-    """A variant that does not compile is named; spills count where people train, once all such loops are known."""
+    """Spills count only in ordinary loops and once all loops are known. A variant that does not compile fails a bar."""
     loops = [code.made("no_gpu", 0)]
     assert loops[0]["seconds"] is None
     assert loops[0]["note"]
@@ -95,7 +95,7 @@ def test_spills_are_counted_of_loops_only(tmp_path: Path, results: StageResults)
 
 
 def test_a_stage_that_fails_costs_itself_only(tmp_path: Path) -> None:
-    """A mistake in a stage is its exit code with its last words."""
+    """A stage that raises ends with its exit code and last message."""
     failing = command.stage_command("nonsense", tmp_path / "results", "cpu", 60.0)
     failed = command.run_stage(failing, tmp_path / "log", 60.0, lambda seconds: None)
     assert failed.state == "ended with exit code 1"
@@ -113,7 +113,7 @@ time.sleep(1000)
 def test_a_stage_that_hangs_is_ended_with_what_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One over its time is cut off; when nobody looks on any more, the processes that it started end too."""
+    """A stage over its time limit is cut off. If the command is interrupted, the stage's child processes end."""
     monkeypatch.setattr(command, "LOOK_S", 0.02)
     hanging, log = [sys.executable, "-c", HANGING], tmp_path / "log"
     outcome = command.run_stage(hanging, log, 0.0, lambda seconds: None)
@@ -130,7 +130,7 @@ def test_a_stage_that_hangs_is_ended_with_what_it_started(
 
 
 def of_stage(stage: str, holds: bool) -> dict[str, Any]:
-    """What a stage says whose bars all hold, or none."""
+    """The report of a stage whose bars all hold, or all fail."""
     state = PASSED if holds else FAILED
     bars = [
         {"bar": bar, "limit": 1, "value": 1, "state": state, "note": ""}
@@ -145,7 +145,7 @@ def of_stage(stage: str, holds: bool) -> dict[str, Any]:
 
 
 def begun(commit: str) -> Result:
-    """A result of a machine that is known, and nothing else."""
+    """A result that knows its machine and nothing else."""
     result = Result(commit)
     facts = {"facts": HERE, "bars": [], "tables": {}, "failures": []}
     result.hear(FACTS, facts, "done", 1.0)
@@ -153,7 +153,7 @@ def begun(commit: str) -> Result:
 
 
 def test_a_later_run_goes_on_with_the_result_of_the_same_code(tmp_path: Path) -> None:
-    """Stages that are not run anew are those of the file; of another commit's file nothing is taken."""
+    """A result of the same commit keeps the stages that are not run again; one of another commit is ignored."""
     first = begun("abc")
     first.hear("waits", of_stage("waits", True), "done", 3.0)
     first.hear("streams", of_stage("streams", False), "cut off", 9.0)
@@ -174,7 +174,7 @@ def test_a_later_run_goes_on_with_the_result_of_the_same_code(tmp_path: Path) ->
 
 
 def test_stages_fit_into_ten_minutes() -> None:
-    """The longest of the stages that run at once and the limits of all others add up to the whole."""
+    """The limits of all stages add up to at most ten minutes, and their bars have distinct names."""
     stages = [stage for name, stage in STAGES.items() if name != FACTS]
     at_once = max(stage.limit_s for stage in stages if not stage.alone)
     assert at_once + sum(stage.limit_s for stage in stages if stage.alone) <= TOTAL_S == 600
@@ -187,7 +187,7 @@ def test_stages_fit_into_ten_minutes() -> None:
 
 
 class OnAGpu:
-    """Runs stages as on a GPU, in no time: some fail, and one is cut off with half of its words said."""
+    """Runs stages as on a GPU, in no time. One stage can fail, and one can be cut off after its first bar."""
 
     def __init__(self, failing: str = "", slow: str = "") -> None:
         self.ran: list[str] = []
@@ -211,7 +211,7 @@ class OnAGpu:
 
 
 def call(folder: Path, stages: OnAGpu, *words: str) -> int:
-    """One call of `make gpu` on that GPU; its exit code."""
+    """Call `make gpu` on that GPU and return the exit code."""
     arguments = command.parsed([*words, "--results", str(folder), "--commit", "abc"])
     run = command.Run(arguments, folder, stages)
     assert run.start()
@@ -222,7 +222,7 @@ def call(folder: Path, stages: OnAGpu, *words: str) -> int:
 def test_calls_on_a_gpu_complete_a_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A bar that failed is the exit code; one stage alone, and what is resumed, keep the result of the others."""
+    """A failed bar sets the exit code, and later calls run single or missing stages and keep the other results."""
     first = OnAGpu(failing="streams", slow="waits")
     assert call(tmp_path, first) == 1
     alone = [name for name, stage in STAGES.items() if stage.alone]
@@ -253,14 +253,14 @@ NONE_YET = "no result of `make gpu` yet"
 
 
 def unproven(page: str, claims: list[str]) -> list[str]:
-    """What a page says of results that are not there, or other than they say; and what it leaves out."""
+    """The claims on a page that no result supports, and the claims that it lacks."""
     claimed = re.findall(r"^- (.* bars passed.*)$", page, re.MULTILINE)
     said = {*claimed, *([NONE_YET] if NONE_YET in page else [])}
     return sorted(said ^ set(claims or [NONE_YET]))
 
 
 def test_cuda_is_claimed_for_what_a_result_shows() -> None:
-    """The page of platforms says of CUDA what each committed result says, word for word, or that there is none."""
+    """The claims for CUDA in docs/platforms.md are exactly those of the committed results, or that there are none."""
     files = sorted((ROOT / "benchmarks" / "results").glob("*-gpu.json.gz"))
     stored = [file.with_name(file.name.removesuffix(".json.gz")) for file in files]
     assert unproven(PLATFORMS, [claim(report.read(path)) for path in stored]) == []
@@ -272,21 +272,21 @@ def test_cuda_is_claimed_for_what_a_result_shows() -> None:
 
 
 def test_the_page_of_platforms_has_each_stage() -> None:
-    """Its table has each stage with its limit."""
+    """The table in docs/platforms.md has every stage with its time limit."""
     rows = re.findall(r"^\| `(\w+)` \| (\d+) s \|", PLATFORMS, re.MULTILINE)
     stages = [(name, stage.limit_s) for name, stage in STAGES.items() if name != FACTS]
     assert [(name, int(limit)) for name, limit in rows] == stages
 
 
 def test_what_is_missing_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a package that the stages need nothing is run, and the packages are named."""
+    """`missing` names the packages that the stages need and that are not installed."""
     assert command.missing() == []
     monkeypatch.setattr(command, "NEEDED", {"torch": "torch", "no_such_module": "its-package"})
     assert command.missing() == ["its-package"]
 
 
 def test_make_gpu_says_that_there_is_no_gpu(tmp_path: Path) -> None:
-    """Without one a stage that needs it is reported as not run, no result is written, and the exit code is 0."""
+    """Without a GPU, stages that need one are reported as not run, no result is written, and the exit code is 0."""
     words = ["-m", "benchmarks.gpu", "training", "memory", "--results", str(tmp_path / "results")]
     environment = {"PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""}
     done = scripts.run(*words, cwd=ROOT, env=environment)

@@ -1,4 +1,4 @@
-"""The state machine of campaigns/faults at its smallest; `MACHINE_EXAMPLES=2000` tries more, others each time."""
+"""The state machine of campaigns/faults at its smallest. `MACHINE_EXAMPLES=2000` runs more, with random seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(backend: type[InMemory | Real], examples: int, steps: int) -> None:
         settings=settings(
             max_examples=EXAMPLES or examples,
             stateful_step_count=steps,
-            # To find the shortest way to a failure takes minutes.
+            # Shrinking a failure takes minutes.
             phases=[Phase.generate, *([Phase.shrink] if EXAMPLES else [])],
             derandomize=not EXAMPLES,
             database=None,
@@ -41,13 +41,13 @@ def run(backend: type[InMemory | Real], examples: int, steps: int) -> None:
 def test_all_that_was_recorded_is_stored_once(
     backend: type[InMemory | Real], examples: int, steps: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever befalls spool, sender, network and server: what is acknowledged is stored, and in the end all is."""
+    """After any faults of spool, sender, network and server, acknowledged records are stored, and finally all are."""
     caplog.set_level(logging.CRITICAL, "ampmon.sender")
     run(backend, examples, steps)
 
 
 class Rash(InMemory):
-    """A server that acknowledges before it has stored, and then fails to."""
+    """A server that acknowledges before it stores, and then fails to store."""
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
         try:
@@ -58,7 +58,7 @@ class Rash(InMemory):
 
 
 def test_server_that_acknowledges_too_early_is_found(caplog: pytest.LogCaptureFixture) -> None:
-    """The machine can fail: it sees a server that says that it has stored what it has not."""
+    """The machine detects a server that acknowledges records it did not store."""
     caplog.set_level(logging.CRITICAL, "ampmon.sender")
     with pytest.raises(AssertionError):
         run(Rash, 15, 40)

@@ -1,4 +1,4 @@
-"""One picture of one view, a page that reports an error, and a recording. `make screenshots` makes all."""
+"""One screenshot, a page that reports an error, and a recording. `make screenshots` makes all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_view_is_pictured_and_an_error_on_the_page_is_reported(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A phone's picture of the list of runs is a PNG of that width; an error in the console is reported."""
+    """A screenshot is a PNG of the phone's width, and an error in the console is reported."""
     server = new_server()
     PostedRun(server).updates(3)
     photographer = Photographer(browser, server, {})
@@ -56,10 +56,10 @@ FRAMES_OF = """async data => {
 
 
 def test_a_browser_plays_a_recording(browser: Browser, tmp_path: Path) -> None:
-    """Chromium plays both frames of a recording of its own page; those of docs/img take at most 2 MB each."""
+    """Chromium plays both frames of a recording, and those in docs/img have at most 2 MB each."""
     (tmp_path / "page.html").write_text("<h1>0</h1>")
     with browser.new_page(viewport={"width": 640, "height": 480}) as page:
-        page.goto((tmp_path / "page.html").as_uri())  # a decoder is there in secure contexts only
+        page.goto((tmp_path / "page.html").as_uri())  # a decoder needs a secure context
         frames = [frame(page)]
         page.evaluate("document.body.textContent = 1")
         frames.append(frame(page))
@@ -71,7 +71,7 @@ def test_a_browser_plays_a_recording(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_the_limits_of_the_number_line_are_those_of_fp16() -> None:
-    """The number line ends at torch's smallest, smallest normal and largest fp16 number."""
+    """The limits of the number line are fp16's smallest, smallest normal and largest number."""
     of = torch.finfo(torch.float16)
 
     assert list(LIMITS) == [of.smallest_normal * of.eps, of.smallest_normal, of.max]

@@ -1,4 +1,4 @@
-"""The check of the simulator at its smallest: one task and two policies. `make simulate-check` trains all of them."""
+"""The check of the simulator at its smallest: one task and two policies. `make simulate-check` runs all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ POLICIES = ("growth_interval=20", "fixed at 2^9")
 
 
 def test_a_real_training_is_in_the_band_and_a_wrong_number_is_not(tmp_path: Path) -> None:
-    """What two other policies skip of a real training is in the simulated band; 50 skips more are outside it."""
+    """The skips of a real training under other policies are within the known ranges, and 50 more are not."""
     history = record("noise", UPDATES, tmp_path, {"growth_interval": 25})
     real = {name: rerun("noise", SETTINGS[name], UPDATES) for name in POLICIES}
 

@@ -1,4 +1,4 @@
-"""The soak at its smallest: each role is killed twice, and then records are taken away and doubled."""
+"""The soak at its smallest: each process is killed twice, then records are removed and duplicated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIVES = Lives(trainer=(0.0, 0.2), sender=(0.0, 0.2), server=(0.0, 0.2), early=0.
 
 
 def test_kills_lose_and_double_nothing_and_a_lost_record_is_found(tmp_path: Path) -> None:
-    """After kills and lost acknowledgements each record is stored once; one lost, doubled or changed is counted."""
+    """After kills and lost acknowledgements every record is stored once; a lost, doubled or changed one is counted."""
     plan = Plan(kills=KILLS, limit_s=math.inf, lanes=1, exact=True, lives=LIVES)
     with contextlib.closing(
         Nursery("campaigns.soak.trainer:warm", "campaigns.soak.service:warm")
@@ -36,13 +36,13 @@ def test_kills_lose_and_double_nothing_and_a_lost_record_is_found(tmp_path: Path
 
     assert _spoiled(one, "lose an update").lost == 1
     assert _spoiled(one, "lose a loss").lost == 1
-    # A record that was in flight when its trainer was killed counts as doubled too, once another stands after it.
+    # A record in flight when its trainer was killed also counts as doubled if a later one follows.
     assert _spoiled(one, "double an update").doubled in {1, 2}
     assert any("differ" in words for words in _spoiled(one, "change an update").problems)
 
 
 def _spoiled(one: Round, how: str) -> Count:
-    """What the comparison counts once a record is lost, is there twice, or has another scale."""
+    """The comparison's count after a record was removed, duplicated or changed."""
     with create_engine(one.database_url).connect() as connection:
         paged = scalars.PAGES if how == "lose a loss" else updates.PAGES
         page = connection.execute(select(paged.table)).first()

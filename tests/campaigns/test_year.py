@@ -1,4 +1,4 @@
-"""The year at its smallest: two of its runs through real ingest, and accounts that do not add up."""
+"""The year campaign at its smallest: two runs through real ingest, and totals that do not match."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SCALE, SEED = 0.0001, 3
 
 
 def test_a_year_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each update of a year that is pruned once is stored or was thinned, and the totals are exact."""
+    """Each update of a year is stored or was thinned, and the totals match."""
     monkeypatch.setattr(campaign, "MONTH_ENDS", (365,))
     monkeypatch.setattr(campaign, "LOOKED_AT", ())
     monkeypatch.setattr(senders, "PROCESSES", 1)
-    monkeypatch.setenv("BENCHMARK_CLOCK", "")  # restored afterwards
+    monkeypatch.setenv("BENCHMARK_CLOCK", "")  # restored at the end
     year = Campaign(tmp_path, SCALE, SEED, look_s=0.0)
 
     found = year.run(Real(PARAMETERS, [statistics()]), lambda: None)
@@ -51,7 +51,7 @@ def test_a_year_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_does_not_add_up_is_told(
     tmp_path: Path, held: int, summary: dict[str, Any], problem: str | None
 ) -> None:
-    """Of 60 updates 40 were thinned: a row less, another total and a run not listed are problems."""
+    """A missing row, a wrong total and an unlisted run are problems."""
     (run,) = population(1 / RUNS, SEED)
     run = replace(run, updates=60, ranks=1, fate="finished")
     file = tmp_path / "ampmon.db"

@@ -1,4 +1,4 @@
-"""Where the loss of a run leaves its baseline's band."""
+"""Where the loss of a run departs from its baseline's band."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIGMA = 0.05
 
 
 def _noise(seed: np.random.Generator, n: int, kind: str) -> np.ndarray:
-    """Noise of variance 1: normal, with heavy tails, or of which half passes on to the next step."""
+    """Noise of variance 1: normal, heavy-tailed, or with a correlation of 0.5 between neighbours."""
     if kind == "heavy":
         return np.asarray(seed.standard_t(3, n) / np.sqrt(3))
     noise = seed.normal(size=n)
@@ -36,7 +36,7 @@ def _noise(seed: np.random.Generator, n: int, kind: str) -> np.ndarray:
 def _loss(
     seed: np.random.Generator, n: int, kind: str = "normal", sigma: float = SIGMA
 ) -> np.ndarray:
-    """A loss that falls steeply, then slowly, with noise in proportion."""
+    """A loss that falls steeply, then slowly, with proportional noise."""
     step = np.arange(n)
     fall = 0.5 + 3 * np.exp(-8 * step / n) + 2 * np.exp(-50 * step / n)
     return np.asarray(fall * (1 + sigma * _noise(seed, n, kind)))
@@ -53,7 +53,7 @@ def _cells(values: np.ndarray, every: int = 1) -> Cells:
 def test_runs_that_differ_in_noise_alone_are_rarely_told_apart(
     kind: str, n: int, sigma: float
 ) -> None:
-    """Of forty pairs of runs with other seeds, at most one leaves the band."""
+    """Of 40 pairs of runs that differ only in their seed, at most one departs."""
     seed = np.random.default_rng(n)
     left = sum(
         isinstance(
@@ -71,7 +71,7 @@ def test_runs_that_differ_in_noise_alone_are_rarely_told_apart(
 @pytest.mark.parametrize(("factor", "side"), [(1.25, "above"), (0.75, "below")])
 @pytest.mark.parametrize("span", [1, 16])
 def test_a_loss_that_moves_leaves_the_band_there(factor: float, side: str, span: int) -> None:
-    """Five deviations from the middle on are found within a window of the place, whether values are held or cells."""
+    """A shift of five deviations is found within one smoothing window, from single values or cells."""
     seed = np.random.default_rng(1)
     n = 250 * span
     baseline, run = (_loss(seed, n, sigma=SIGMA * np.sqrt(span)) for _ in "br")
@@ -86,7 +86,7 @@ def test_a_loss_that_moves_leaves_the_band_there(factor: float, side: str, span:
 
 
 def test_a_loss_that_is_not_finite_is_above_the_band() -> None:
-    """It leaves about where it is NaN for good; single values that are not finite are no departure."""
+    """A loss departs above the band where it stays NaN; single infinite values are no departure."""
     seed = np.random.default_rng(2)
     baseline, run = _loss(seed, 250), _loss(seed, 250)
     run[[20, 90]] = np.inf
@@ -95,11 +95,11 @@ def test_a_loss_that_is_not_finite_is_above_the_band() -> None:
     found = departure(_cells(baseline), _cells(run))
     assert isinstance(found, Departure)
     assert (found.side, abs(found.step - 150) <= SMOOTH // 2) == ("above", True)
-    assert departure(_cells(run), _cells(baseline)) == 149  # a baseline that is lost says nothing
+    assert departure(_cells(run), _cells(baseline)) == 149  # a diverged baseline cannot be compared
 
 
 def test_a_loss_that_explodes_leaves_where_it_begins_to() -> None:
-    """Its own noise, which grows with it, does not widen the band."""
+    """The growing noise of an exploding loss does not widen the band."""
     seed = np.random.default_rng(5)
     baseline, run = _loss(seed, 250), _loss(seed, 250)
     run[150:] *= np.exp(0.2 * np.arange(100))
@@ -109,7 +109,7 @@ def test_a_loss_that_explodes_leaves_where_it_begins_to() -> None:
 
 
 def test_runs_of_other_lengths_and_intervals_are_compared_where_both_are() -> None:
-    """A run that logs every tenth step and ends halfway is compared to there; too few values tell nothing."""
+    """Runs are compared over the steps that both have, at any logging interval; too few values give None."""
     seed = np.random.default_rng(3)
     baseline = _loss(seed, 2000)
     rarely = _loss(seed, 2000)[: 10 * 100 : 10]
@@ -119,7 +119,7 @@ def test_runs_of_other_lengths_and_intervals_are_compared_where_both_are() -> No
 
 
 def test_the_band_holds_the_baseline() -> None:
-    """Of the columns, at most as many as the run asked for, nearly all lie within two deviations."""
+    """The band has at most COLUMNS cells and contains over 90 % of the baseline's values."""
     cells = _cells(_loss(np.random.default_rng(4), 2000))
     found = band(cells)
     assert found is not None

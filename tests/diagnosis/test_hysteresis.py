@@ -1,4 +1,4 @@
-"""Scalers of other frameworks let some overflows pass before they lower the scale: that is no fault of theirs."""
+"""Diagnosis of scalers with hysteresis, which tolerate some overflows before they lower the scale."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TORCH = ScalePolicy(init_scale=2.0**24, growth_interval=50)
 
 
 def moved(fits: float, updates: int, policy: ScalePolicy, hysteresis: int):
-    """A scaler of this policy whose gradients fit at this scale at most, and whose machine has this hysteresis."""
+    """A scaler with this policy and hysteresis, whose gradients overflow above the scale ``fits``."""
     machine = Hysteresis(policy.init_scale, policy.growth_interval, 1.0, hysteresis, raises=False)
     before, after, skipped = [], [], []
     for _ in range(updates):
@@ -34,7 +34,7 @@ def moved(fits: float, updates: int, policy: ScalePolicy, hysteresis: int):
 
 
 def test_what_a_scaler_says_of_its_hysteresis_is_read():
-    """Rules that torch's scaler has not stand behind its type; without them they are torch's."""
+    """A policy reads `hysteresis` and `min_scale` from the scaler's type, with torch's behaviour as the default."""
     assert (MEGATRON.hysteresis, MEGATRON.min_scale) == (2, 1.0)
     assert (TORCH.hysteresis, TORCH.min_scale) == (1, 0.0)
     odd = ScalePolicy(scaler_type="x(hysteresis=2, min_scale=1e-05)")
@@ -42,7 +42,7 @@ def test_what_a_scaler_says_of_its_hysteresis_is_read():
 
 
 def test_the_search_for_the_first_scale_may_begin_with_a_held_one():
-    """Megatron's first overflow leaves the scale as it is: the search goes on all the same, and is a notice."""
+    """Megatron's warm-up is a notice although the first overflow leaves the scale unchanged."""
     (finding,) = found(case(moved(2.0**10, 40, MEGATRON, 2)))
     assert (finding.rule, finding.severity) == ("calibration", "notice")
     assert finding.evidence["skipped"] == 15
@@ -51,7 +51,7 @@ def test_the_search_for_the_first_scale_may_begin_with_a_held_one():
 
 
 def test_a_sawtooth_takes_two_skips_a_try():
-    """Where each growth costs two skips, all of them are lost to trying, and none makes a floor."""
+    """With a hysteresis of 2, a sawtooth counts both skips of each growth, and its fix is Megatron's flag."""
     megatron, torch = (moved(2.0**24, 1000, policy, 2) for policy in (MEGATRON, TORCH))
     (finding,) = found(case(megatron))
     assert finding.rule == "sawtooth"
@@ -61,7 +61,7 @@ def test_a_sawtooth_takes_two_skips_a_try():
 
 
 def test_skips_that_a_hysteresis_lets_pass_make_no_floor():
-    """Three overflows in each of which the scale stays are a floor of torch's scaler, and the rule of another."""
+    """Three overflows that leave the scale unchanged are a floor for torch's scaler, but not with enough hysteresis."""
     before = after = [64.0] * 100
     skipped = [step in {30, 50, 70} for step in range(100)]
     cells = cells_of(before, after, ["steady"] * 100, skipped)
@@ -73,7 +73,7 @@ def test_skips_that_a_hysteresis_lets_pass_make_no_floor():
 
 
 def test_a_real_floor_is_found_under_a_hysteresis():
-    """At the least scale overflows leave it where it is, more of them than the hysteresis lets pass."""
+    """Megatron's scaler at its minimum scale is on a floor: critical, without a fix."""
     finding, *_ = found(case(moved(0.5, 300, MEGATRON, 2)))
     assert (finding.rule, finding.severity) == ("scale_floor", "critical")
     assert "no loss scale helps" in finding.explanation
@@ -81,7 +81,7 @@ def test_a_real_floor_is_found_under_a_hysteresis():
 
 
 def test_a_scale_with_a_least_one_never_dies():
-    """Nobody is told how many skips are left until the weights are destroyed."""
+    """`skips_to_death` is None for a scaler with a minimum scale."""
     assert skips_to_death(4.0, MEGATRON) is None
     assert skips_to_death(4.0, TORCH) == 130
 
@@ -94,7 +94,7 @@ def test_a_scale_with_a_least_one_never_dies():
     ],
 )
 def test_a_fix_is_a_setting_of_the_framework_s(scaler_type: str, fix: str):
-    """DeepSpeed's users are told what to write in its configuration, others nothing that they cannot write."""
+    """A fix is DeepSpeed's configuration for DeepSpeed, and empty for an unknown scaler."""
     policy = ScalePolicy(
         scaler_type=scaler_type, device="none", init_scale=2.0**24, growth_interval=50
     )

@@ -1,4 +1,4 @@
-"""A fix is written as the script writes it: torch's scaler stays torch's, a framework has its own settings."""
+"""Fixes are written in the script's own terms: torch's scaler, or the framework's settings."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ WAS = "growth_interval was 50"
     ],
 )
 def test_a_fix_is_a_setting_of_whoever_made_the_scaler(scaler: str, code: str, fix: str) -> None:
-    """What the stream's header says of the scaler's maker decides in whose settings a fix is written."""
+    """A fix is written in the settings of the framework that created the scaler."""
     assert in_settings_of(ScalePolicy(scaler_type=scaler, growth_interval=50), code) == fix
 
 
@@ -90,7 +90,7 @@ def test_a_fix_is_a_setting_of_whoever_made_the_scaler(scaler: str, code: str, f
     "code", [scheduler_ahead.FIX, LINTS["scheduler_on_skip"].fix], ids=["rule", "lint"]
 )
 def test_lightning_s_scheduler_waits_by_its_module_s_hooks(code: str) -> None:
-    """Lightning#5558 and #21339: Lightning steps the scheduler itself, so the fix overrides methods of the module."""
+    """Lightning steps the scheduler itself, so the fix overrides the module's hooks (Lightning#5558, #21339)."""
     fix = in_settings_of(ScalePolicy(scaler_type=LIGHTNING), code)
     assert fix.startswith("# in your LightningModule\ndef optimizer_step(self, *args, **kwargs):\n")
     assert "scheduler.step()" not in fix
@@ -99,20 +99,20 @@ def test_lightning_s_scheduler_waits_by_its_module_s_hooks(code: str) -> None:
 
 @pytest.mark.parametrize("scaler", [TRAINER, ACCELERATE, LIGHTNING, FABRIC])
 def test_what_only_ampmon_measures_is_asked_of_the_scaler_that_there_is(scaler: str) -> None:
-    """Activations are sampled by watching the framework's own scaler, not by another one in its place."""
+    """The fix that samples activations watches the framework's own scaler instead of replacing it."""
     fix = in_settings_of(ScalePolicy(scaler_type=scaler), collapse_forecast.FIX)
     assert "GradScaler" not in fix
     assert "scaler, model=model, monitor=ampmon.Config(activations=1))" in fix
 
 
 def test_a_scaler_on_a_cpu_keeps_its_device() -> None:
-    """The setting names the device where it is not CUDA, which is what torch takes without."""
+    """The fix for a scaler on a CPU names the device."""
     cpu = ScalePolicy(scaler_type=TRAINER, device="cpu")
     assert 'torch.amp.GradScaler("cpu", growth_interval=2000)' in in_settings_of(cpu, sawtooth.FIX)
 
 
 def test_autocast_in_a_fix_is_on_the_scaler_s_device() -> None:
-    """Autocast for CUDA would do nothing on a CPU; on CUDA it stays."""
+    """The bf16 fix names the CPU in `torch.autocast` for a CPU scaler, and is unchanged for CUDA."""
     cpu = ScalePolicy(scaler_type=OWN, device="cpu")
     assert 'torch.autocast("cpu", dtype=torch.bfloat16)' in in_settings_of(cpu, bf16.FIX)
     cuda = in_settings_of(ScalePolicy(scaler_type=OWN, device="cuda:1"), bf16.FIX)
@@ -120,7 +120,7 @@ def test_autocast_in_a_fix_is_on_the_scaler_s_device() -> None:
 
 
 def test_an_older_client_says_its_device_and_rules() -> None:
-    """Without the call in the header, a fix keeps the device and each rule that is not torch's default."""
+    """Without the recorded call, a fix keeps the device and every setting that differs from torch's default."""
     policy = ScalePolicy(scaler_type=TORCH, device="cpu", init_scale=1024.0, growth_interval=50)
     assert in_settings_of(policy, sawtooth.FIX) == (
         f'scaler = torch.amp.GradScaler("cpu", init_scale=1024, growth_interval=2000)  # {WAS}'
@@ -176,5 +176,5 @@ GIVEN = {"device": '"cpu"', "model": "net", "monitor": "ampmon.Config(every=10)"
     ],
 )
 def test_a_fix_is_the_script_s_own_call(policy: ScalePolicy, code: str, fix: str) -> None:
-    """Every argument that the script gave stays as it was, and a comment names what changes."""
+    """A fix keeps the script's own arguments and names the changed ones in a comment."""
     assert in_settings_of(policy, code) == fix

@@ -1,4 +1,4 @@
-"""Skips that a growth of the scale caused, and skips of single batches at a scale that had not grown."""
+"""Skips caused by growth of the scale, and skips of outlier batches at a steady scale."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ NEVER = ScalePolicy(growth_interval=10**9)
 
 
 def every_90th(step, scale):
-    """A batch that overflows at any scale of the run."""
+    """One batch in 90 overflows at any scale."""
     return step % 90 == 89
 
 
 def outliers(updates: int = 500, overflows=every_90th, **fields) -> ScalerCase:
-    """A run whose scale never grows."""
+    """A run of outlier batches. By default the scale never grows."""
     return trained(overflows, updates, **{"policy": NEVER, "cause": "unknown", **fields})
 
 
 def losses(updates: int, *, heavy=lambda step: False, together: int = 16, late: int = 0) -> Cells:
-    """A loss that falls from 2.3 and is 4096 times too large in heavy updates, in cells of some updates.
+    """A loss that falls from 2.3 and is 4096 times larger in heavy updates, ``together`` updates per cell.
 
-    It is logged ``late`` updates too early.
+    Each value is logged ``late`` updates too early.
     """
     step = np.arange(updates)
     rows = np.zeros(updates, scalars.ROWS)
@@ -58,14 +58,14 @@ def losses(updates: int, *, heavy=lambda step: False, together: int = 16, late: 
 
 
 def skip_rate(run: ScalerCase, **logged: Cells) -> Finding:
-    """Its one finding of that rule."""
+    """The only `skip_rate` finding of the run."""
     (finding,) = [each for each in found(case(run, logged=logged)) if each.rule == "skip_rate"]
     return finding
 
 
 @pytest.mark.parametrize("interval", [10, 50, 200, 500])
 def test_skips_of_a_scale_that_grew_too_far_follow_the_growth(interval):
-    """Where only the larger scale overflows, in every other update, most skips come soon after a growth."""
+    """If only the larger scale overflows, in half of the updates, over 60 % of the skips follow a growth."""
     draws = np.random.default_rng(0).random(20_000)
     policy = ScalePolicy(growth_interval=interval)
     cells = cells_of(*torch_scaler(lambda s, x: x > 2.0**16 and draws[s] < 0.5, 20_000, policy))
@@ -74,14 +74,14 @@ def test_skips_of_a_scale_that_grew_too_far_follow_the_growth(interval):
 
 @pytest.mark.parametrize("interval", [10, 50, 200, 10**9])
 def test_skips_of_outliers_do_not_follow_growth(interval):
-    """Batches that overflow at any scale skip at other times than soon after a growth, whatever the interval."""
+    """Skips of batches that overflow at any scale never follow a growth, at any interval."""
     policy = ScalePolicy(growth_interval=interval)
     cells = cells_of(*torch_scaler(lambda s, x: s % 700 == 699, 20_000, policy))
     assert not follows_growth(cells, policy)[cells["skipped"] > 0].any()
 
 
 def test_a_growth_that_was_taken_back_is_not_blamed_again():
-    """Of two skips in a row after a growth the first follows it; the second is at the scale from before."""
+    """Of two skips in a row after a growth, only the first follows the growth."""
     cells = cells_of(
         np.array([8.0, 16.0, 8.0, 4.0]),
         np.array([16.0, 8.0, 4.0, 4.0]),
@@ -92,7 +92,7 @@ def test_a_growth_that_was_taken_back_is_not_blamed_again():
 
 
 def test_a_scale_that_was_set_by_hand_did_not_grow():
-    """After a manual scale a skip is not blamed on the growth before it."""
+    """A skip after a manually set scale does not follow the growth before it."""
     cells = cells_of(
         np.array([8.0, 16.0, 2.0**20]),
         np.array([16.0, 2.0**20, 2.0**19]),
@@ -104,7 +104,7 @@ def test_a_scale_that_was_set_by_hand_did_not_grow():
 
 @pytest.mark.parametrize("interval", [0, 30, 2000, 10**9])
 def test_a_larger_interval_is_not_advised_where_no_growth_caused_the_skips(interval):
-    """Without a growth before the skips the title says so, and the fix leaves growth_interval alone."""
+    """For skips at a steady scale, the title says so and the fix does not change growth_interval."""
     finding = skip_rate(outliers(policy=ScalePolicy(init_scale=2.0**60, growth_interval=interval)))
     assert "all 5 at a steady scale, every 90 steps" in finding.title
     assert "growth_interval" not in finding.fix
@@ -115,7 +115,7 @@ def test_a_larger_interval_is_not_advised_where_no_growth_caused_the_skips(inter
 @pytest.mark.parametrize("together", [1, 16, 250])
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_loss_that_is_too_large_at_the_skips_is_limited(together, late):
-    """A logged loss 4096 times the usual one, before or after scale(), is the cause: the fix limits it."""
+    """A logged loss far above the usual at the skips is named, and the fix limits it."""
     loss = losses(500, heavy=lambda step: every_90th(step, 0), together=together, late=late)
     finding = skip_rate(outliers(), **{"train/loss": loss})
     assert "At 5 of them the logged train/loss was" in finding.explanation
@@ -128,7 +128,7 @@ def test_a_loss_that_is_too_large_at_the_skips_is_limited(together, late):
     ("first", "ratio", "of_the_burst"), [(80, 8e5, True), (80, None, False), (120, 8e5, False)]
 )
 def test_what_a_burst_of_outliers_leaves_behind_is_not_told_apart(rule, first, ratio, of_the_burst):
-    """The loss or the scale that a burst took with it is its symptom: not one that came later, or without outliers."""
+    """A divergence or low scale that a burst of outliers caused is not a finding of its own."""
     burst = Finding(
         rule="consecutive_skips",
         severity="critical",
@@ -147,26 +147,26 @@ def test_what_a_burst_of_outliers_leaves_behind_is_not_told_apart(rule, first, r
 
 
 def test_an_ordinary_loss_is_not_limited():
-    """A loss that was logged at the skips and is like the others leads to the modules instead."""
+    """If the logged loss was ordinary at the skips, the finding says so and the fix samples activations."""
     finding = skip_rate(outliers(), loss=losses(500))
     assert "The logged loss was ordinary" in finding.explanation
     assert "activations=1" in finding.fix
 
 
 def test_a_loss_that_was_not_logged_at_the_skips_says_nothing():
-    """Of a loss logged every tenth update, none of them skipped, nobody knows what it was at the skips."""
+    """A loss that was not logged at the skipped updates is not called ordinary."""
     loss = losses(500, together=1)[::10]
     finding = skip_rate(outliers(), loss=loss)
     assert "ordinary" not in finding.explanation
 
 
 def test_without_a_logged_loss_the_first_step_is_to_log_it():
-    """The fix is a call that makes the comparison possible."""
+    """Without a logged loss, the fix begins with a call to `ampmon.log`."""
     assert skip_rate(outliers()).fix.startswith("ampmon.log(")
 
 
 def test_a_scale_that_let_the_same_batches_through_is_advised():
-    """Outliers that overflow above 2^12 only: once that is known, the fix begins there, does not grow, and clips."""
+    """If the outliers fit at a lower scale, the fix fixes the scale there and clips."""
     run = outliers(300, lambda step, scale: step % 30 == 29 and scale > 2.0**12)
     fix = skip_rate(run).fix
     assert "init_scale=4096, growth_interval=1000000000" in fix
@@ -174,26 +174,26 @@ def test_a_scale_that_let_the_same_batches_through_is_advised():
 
 
 def test_a_scale_at_which_too_few_batches_were_tried_is_not_advised():
-    """A scale that has lasted for less than three gaps of the skips is not known to fit."""
+    """A lower scale that was tested on too few outliers is not recommended."""
     run = outliers(200, lambda step, scale: step % 30 == 29 and scale > 2.0**12)
     assert "init_scale" not in skip_rate(run).fix
 
 
 def test_a_scale_that_was_tried_only_between_outliers_is_not_advised():
-    """After each skip the scale grows again before the next outlier: the smaller scale was never tried on one."""
+    """A lower scale that no outlier was tested at is not recommended."""
     run = trained(every_90th, 1500, policy=ScalePolicy(growth_interval=50), cause="unknown")
     assert "init_scale" not in skip_rate(run).fix
 
 
 def test_every_kth_batch_is_no_sawtooth():
-    """A loader's outliers of which each is preceded by a growth, long before, are not blamed on trying."""
+    """A periodic outlier is a skip rate with its period, and not a sawtooth."""
     run = trained(every_90th, 1500, policy=ScalePolicy(growth_interval=50), cause="unknown")
     assert "every 90 steps" in skip_rate(run).title
     assert "sawtooth" not in [each.rule for each in found(run)]
 
 
 def test_weights_that_a_burst_of_outliers_damaged_are_blamed_on_it():
-    """An overflow on the way forward right after skips in a row is their consequence if their loss was an outlier."""
+    """A forward overflow right after consecutive skips is their result if the loss was an outlier at these skips."""
     run = trained(lambda step, scale: 100 <= step < 110 or step >= 113, 200, cause="inf")
     rows = (
         replace(row, loss="finite" if row.step < 110 else "not_finite", origin=origin)
@@ -209,12 +209,12 @@ def test_weights_that_a_burst_of_outliers_damaged_are_blamed_on_it():
 
 
 def climbing(step, scale):
-    """Gradients become smaller: each larger scale is tried a little too early."""
+    """Gradients shrink over time, so each growth comes a little too early."""
     return scale > 2.0 ** (16 + 3 * (step // 250))
 
 
 def test_skips_after_growths_are_cured_by_a_larger_interval():
-    """Where each skip follows a growth, torch's own interval is advised."""
+    """If each skip follows a growth, the fix is torch's default growth_interval."""
     finding = skip_rate(
         trained(climbing, 1000, policy=ScalePolicy(growth_interval=50), cause="unknown")
     )
@@ -223,7 +223,7 @@ def test_skips_after_growths_are_cured_by_a_larger_interval():
 
 
 def test_each_kind_of_skip_that_is_a_finding_alone_has_its_fix():
-    """Outliers and too many tries at once are answered by a limit and by a larger interval."""
+    """For outliers and growth skips together, the fix limits the loss and raises growth_interval."""
 
     def overflows(step, scale):
         return climbing(step, scale) or step % 60 == 59
@@ -236,7 +236,7 @@ def test_each_kind_of_skip_that_is_a_finding_alone_has_its_fix():
 
 
 def tried_and_spiked() -> ScalerCase:
-    """Every 10 updates a scale at which three batches in ten overflow, and every 41st at any: all in the same layer."""
+    """Growth every 10 updates to a scale that 30 % of batches overflow, and an outlier every 41; all in one layer."""
     draws = np.random.default_rng(0).random(1000)
     run = trained(
         lambda step, scale: step % 41 == 40 or (scale > 2.0**16 and draws[step] < 0.3),
@@ -247,12 +247,12 @@ def tried_and_spiked() -> ScalerCase:
 
 
 def test_later_tries_and_outliers_are_told_apart_and_cured_by_one_code():
-    """With outliers in the loss beside a sawtooth, the layer is not to blame: a limit and a larger interval are."""
+    """Outliers in the loss beside growth skips are one finding, with a limit and a larger interval but no sampling."""
     run = tried_and_spiked()
     heavy = losses(1000, heavy=lambda step: step % 41 == 40, together=1)
     (finding,) = found(case(run, logged={"loss": heavy}))
     assert finding.rule == "skip_rate"
-    # 24 outliers, and one that comes when a growth has just been taken back.
+    # 24 outliers, and one skip whose growth had just been undone
     assert finding.evidence["skipped"] - finding.evidence["after_growth"] == 25
     assert "torch.where(size > 4 * usual" in finding.fix
     assert "growth_interval=2000" in finding.fix
@@ -260,7 +260,7 @@ def test_later_tries_and_outliers_are_told_apart_and_cured_by_one_code():
 
 
 def test_a_fix_for_two_causes_makes_one_scaler():
-    """Where the way to the cause and a larger interval are advised at once, the scaler is made once with both."""
+    """A fix that samples activations and raises growth_interval creates one scaler with both settings."""
 
     def overflows(step, scale):
         return climbing(step, scale) or step % 60 == 59
@@ -273,7 +273,7 @@ def test_a_fix_for_two_causes_makes_one_scaler():
 
 
 def test_a_layer_that_overflows_first_is_told():
-    """Of skips in which single layers overflowed, the one that led most is named; else that it was all of them."""
+    """The finding names the parameter that overflowed first most often, or says that every parameter overflowed."""
     run = outliers(cause="inf")
     assert "Every parameter overflowed in 5 of 5" in skip_rate(run).explanation
     rows = [
@@ -285,7 +285,7 @@ def test_a_layer_that_overflows_first_is_told():
 
 
 def test_the_gradient_norm_around_skips_is_compared():
-    """Samples near the skips that are like the others mean a calm training, larger ones do not."""
+    """The gradient norm near the skips is compared with the median of the other samples."""
     near = [step for step in range(5, 500, 10) if step % 90 in {75, 85, 5}]
     far = [step for step in range(5, 500, 10) if step not in near]
     calm = outliers(samples=samples_of(sorted(near + far), {0: 1.0}))
@@ -295,7 +295,7 @@ def test_the_gradient_norm_around_skips_is_compared():
 
 
 def test_the_second_scaler_is_not_compared_with_the_loss():
-    """Logged values have the steps of the first scaler, so those of another are not compared."""
+    """Logged values use the first scaler's steps, so they are not compared with another scaler's skips."""
     loss = losses(500, heavy=lambda step: every_90th(step, 0))
     healthy = trained(lambda step, scale: False, 500)
     run = case(healthy, outliers(name="second", number=1), logged={"loss": loss})
@@ -305,19 +305,19 @@ def test_the_second_scaler_is_not_compared_with_the_loss():
 
 @given(st.integers(2, 1000), st.lists(st.integers(1, 5), min_size=3, max_size=30))
 def test_a_period_is_found_whatever_batches_are_missing(period, gaps):
-    """Skips at multiples of a period, in order, have a period that it divides."""
+    """A period found in gapped skips is a multiple of the true period."""
     steps = np.cumsum(gaps) * period
     assert (period_of(np.append(0, steps)) or 0) % period == 0
 
 
 def test_two_equal_gaps_are_no_period():
-    """Three skips may be equally far apart by chance."""
+    """Three equidistant skips have no period, four have one."""
     assert period_of(np.array([10, 50, 90])) is None
     assert period_of(np.array([10, 50, 90, 130])) == 40
 
 
 def test_irregular_skips_have_no_period():
-    """Of random skips in one update of 40 fewer than one run in fifty seems to have a period."""
+    """Of 200 runs with random skips in one update of 40, fewer than four have a period."""
     draws = np.random.default_rng(3)
     runs = [np.flatnonzero(draws.random(1000) < 1 / 40) for _ in range(200)]
     assert sum(period_of(steps) is not None for steps in runs) < 4

@@ -1,4 +1,4 @@
-"""Rules of the run as a whole: how it ended, what was lost, what its process said, ranks and resumes."""
+"""Run-level rules: the end of the run, lost records, lints, ranks and resumes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _healthy():
 
 
 def test_a_crash_is_critical_and_an_interruption_is_not():
-    """A process that died is critical, with its exception where it raised one; Ctrl-C is a notice."""
+    """A crash is critical and names its exception; a KeyboardInterrupt is a notice."""
     killed = found(case(_healthy(), status="crashed"))
     raised = found(case(_healthy(), status="crashed", events=(event("exception", type="OSError"),)))
     broken = (event("exception", type="KeyboardInterrupt"),)
@@ -31,13 +31,13 @@ def test_a_crash_is_critical_and_an_interruption_is_not():
 
 @pytest.mark.parametrize(("quiet_s", "expected"), [(59, []), (61, ["silent"])])
 def test_silence_begins_after_a_minute(quiet_s, expected):
-    """A silent run is a warning once nothing was heard of it for 60 s."""
+    """A silent run gets a warning 60 s after its last record."""
     run = case(_healthy(), status="silent")
     assert rules_of(replace(run, now=run.last_time + quiet_s * 1_000_000)) == expected
 
 
 def test_the_rank_that_stopped_first_is_named():
-    """Of ranks that stopped at different steps the first is named; where all stopped at the same, none is."""
+    """The finding names the rank that stopped first, and no rank if all stopped at the same step."""
     cells = _healthy().recent
     for other, told in ((cells, None), (cells[:-5], 3)):
         run = case(scaler(cells, ranks={0: cells, 3: other}), status="silent")
@@ -47,7 +47,7 @@ def test_the_rank_that_stopped_first_is_named():
 
 
 def test_long_updates_are_given_their_time():
-    """Where an update takes a minute, ten of them are waited for."""
+    """With updates of one minute, a run counts as silent only after ten updates."""
     run = replace(case(_healthy(), status="silent"), update_us=60e6)
     assert rules_of(replace(run, now=run.last_time + 500_000_000)) == []
     assert rules_of(replace(run, now=run.last_time + 700_000_000)) == ["silent"]
@@ -55,7 +55,7 @@ def test_long_updates_are_given_their_time():
 
 @pytest.mark.parametrize("field", ["lost", "dropped", "rivals"])
 def test_one_lost_record_is_a_warning(field):
-    """One record lost or dropped, or one process that writes over another, is a warning."""
+    """One lost or dropped record, or one rival process, is a warning."""
     (finding,) = found(case(_healthy(), **{field: 1}))
     assert (finding.rule, finding.severity) == ("telemetry_gaps", "warning")
     assert finding.title.startswith("1 ")
@@ -65,13 +65,13 @@ def test_one_lost_record_is_a_warning(field):
     ("scheduled", "severity"), [(0, None), (4, "notice"), (5, "warning"), (12, "warning")]
 )
 def test_a_scheduler_that_runs_ahead_is_found(scheduled, severity):
-    """A few steps ahead are a notice, five that are 1 % of the updates a warning."""
+    """A scheduler ahead by fewer than five steps is a notice, by five or more a warning."""
     findings = found(case(_healthy(), scheduled=scheduled))
     assert [each.severity for each in findings] == ([severity] if severity else [])
 
 
 def test_a_lint_is_passed_on_word_for_word():
-    """What the training process said is a finding in its own words, once, of the newest attempt alone."""
+    """A lint of the newest attempt is one finding with the lint's own words."""
     words = {"rule": "fused_sgd", "severity": "warning", "title": "A", "explanation": "B"}
     old = event("lint", **words, fix="old", parameters=[])
     new = replace(event("lint", **words, fix="C", parameters=["head.weight"], stop=True), attempt=1)
@@ -87,7 +87,7 @@ def test_a_lint_is_passed_on_word_for_word():
 
 
 def test_words_of_a_run_are_plain_and_short():
-    """Escapes of a terminal in an event are blanks in the finding, long words end, and an odd rule is none."""
+    """Control characters are removed from lints and exceptions, long text is cut, and invalid rules are ignored."""
     evil = "a\x1b]0;owned\x07b" + "c" * 10_000
     words = {"severity": "warning", "title": evil, "explanation": evil, "fix": evil}
     told = case(_healthy(), events=(event("lint", rule="fused_sgd", parameters=[evil], **words),))
@@ -102,7 +102,7 @@ def test_words_of_a_run_are_plain_and_short():
 
 
 def test_only_lints_that_stop_a_run_stop_it():
-    """A lint stops a run if its rule is one that does, whatever the event says."""
+    """Only lints that stop a run set `stop`, whatever the event says."""
     words = {
         "severity": "critical",
         "title": "A",
@@ -120,7 +120,7 @@ def test_only_lints_that_stop_a_run_stop_it():
 
 
 def test_of_two_lints_the_first_told_is_the_cause():
-    """Events come newest first; of equal severity the lint that was told first is the first finding."""
+    """Of lints of equal severity, the one reported first comes first."""
     words = {"severity": "critical", "title": "", "explanation": "", "fix": "", "parameters": []}
     told = [event("lint", rule=rule, **words) for rule in ("fused_sgd", "poisoned_state")]
     findings = found(case(_healthy(), events=tuple(reversed(told))))
@@ -129,7 +129,7 @@ def test_of_two_lints_the_first_told_is_the_cause():
 
 @pytest.mark.parametrize("later", ["poisoned_state", "dead_scale"])
 def test_a_loop_that_destroys_weights_is_named_before_them(later):
-    """What `unscale_` in the middle of a batch led to stands behind it, which is then as bad, and stops like it."""
+    """A lint for `unscale_` during accumulation replaces lints that it causes, with their severity and stop."""
     words = {"title": "", "explanation": "", "fix": "", "parameters": []}
     told = [
         event("lint", rule="unscale_in_accumulation", severity="warning", **words),
@@ -144,7 +144,7 @@ def test_a_loop_that_destroys_weights_is_named_before_them(later):
 
 
 def test_ranks_that_disagree_stop_the_run():
-    """A step that one rank skips and another does not is critical: average gradients, or ask all ranks if sharded."""
+    """A step that only some ranks skip is critical. The fix averages gradients or, if sharded, asks all ranks."""
     same = cells_of(*torch_scaler(lambda step, scale: False, 300))
     other = cells_of(*torch_scaler(lambda step, scale: step == 200, 300))
     assert rules_of(scaler(same, ranks={0: same, 1: same})) == []
@@ -161,7 +161,7 @@ def test_ranks_that_disagree_stop_the_run():
 
 
 def test_an_optimizer_that_parts_ranks_is_named_before_them():
-    """A fused optimizer under a sharded scaler is the cause of ranks that disagree, and as critical."""
+    """A fused optimizer under a sharded scaler replaces the finding of disagreeing ranks, and is critical too."""
     same = cells_of(*torch_scaler(lambda step, scale: False, 300))
     other = cells_of(*torch_scaler(lambda step, scale: step == 200, 300))
     told = event("lint", rule="sharded_fused", severity="warning", title="", explanation="", fix="")
@@ -170,7 +170,7 @@ def test_an_optimizer_that_parts_ranks_is_named_before_them():
 
 
 def test_a_forgotten_scale_explains_the_search_after_it():
-    """A resume without the scaler's state is a warning, and the skips of the new search are its doing."""
+    """A resume without the scaler's state is one finding, which explains the skips after it."""
     run = trained(lambda step, scale: 500 <= step < 512, 600, cause="unknown")
     forgotten = (Forgotten(500, START, 1024.0, 65536.0),)
     findings = found(replace(run, forgotten=forgotten))
@@ -179,7 +179,7 @@ def test_a_forgotten_scale_explains_the_search_after_it():
 
 
 def test_effective_training_is_said_in_one_sentence():
-    """Updates, samples and scheduler steps that counted are told against those that were run."""
+    """The summary counts the updates and samples that took effect, and how far the scheduler is ahead."""
     run = case(_healthy(), updates=1000, skipped=59, scheduled=12)
     training = effective(replace(run, config={"batch_size": 32}, ranks=2))
     assert (training.counted, training.samples, training.samples_counted) == (941, 64000, 60224)
@@ -190,7 +190,7 @@ def test_effective_training_is_said_in_one_sentence():
 
 
 def test_updates_of_several_scalers_are_no_batches():
-    """Two scalers may take the same batches: samples are not told of them. One that has no update is none."""
+    """With several scalers, samples are not counted. A scaler without updates is ignored."""
     one, other = _healthy(), scaler(_healthy().recent, name="D", number=1)
     idle = scaler(_healthy().recent[:0], name="E", number=2)
     both = effective(case(one, other, skipped=6, config={"batch_size": 8}))
@@ -200,7 +200,7 @@ def test_updates_of_several_scalers_are_no_batches():
 
 
 def test_a_crash_before_the_first_update_has_its_lint_for_a_cause():
-    """What the process was told before it died without an update explains it; once it had trained it does not."""
+    """A lint before a crash without updates is the finding; after updates the crash is."""
     words = {"severity": "warning", "title": "A", "explanation": "B", "fix": "C"}
     told = (event("lint", rule="fp16_parameters", **words), event("exception", type="ValueError"))
     (finding,) = found(case(status="crashed", events=told))
@@ -209,7 +209,7 @@ def test_a_crash_before_the_first_update_has_its_lint_for_a_cause():
 
 
 def test_a_crash_at_once_after_a_lint_has_it_for_a_cause():
-    """What the process was told after its last update explains its end; what it was told earlier does not."""
+    """A lint after the last update explains a crash; an earlier one does not."""
     words = {"rule": "no_gradients", "severity": "critical", "title": "", "explanation": ""}
     healthy = _healthy()
     last = int(healthy.recent["last"][-1])
@@ -232,7 +232,7 @@ def test_a_crash_at_once_after_a_lint_has_it_for_a_cause():
     ],
 )
 def test_seconds_begin_at_one(update_us, told):
-    """An update's duration is told in seconds from one on, with two digits below ten, and in ms before that."""
+    """A duration is shown in seconds from 1 s on, with two digits below 10 s, and in ms below 1 s."""
     run = case(_healthy(), status="silent", update_us=update_us)
     (finding,) = found(replace(run, now=run.last_time + 10**12))
     assert finding.title.endswith(f"; a step took {told}")

@@ -1,4 +1,4 @@
-"""The one recommendation of a run: which fix it is, what a replay says for it, and why the others are second."""
+"""The choice of the one recommended fix of a run, and the evidence from a replay."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from made_cases import found, trained
 
 
 def finding(rule: str, fix: str, severity: Severity = "warning", **fields) -> Finding:
-    """A finding of the scaler of `trained`."""
+    """A finding of the scaler that `trained` returns."""
     words = {"title": rule, "explanation": "Why.", "scaler": "default"}
     return Finding(rule=rule, severity=severity, fix=fix, **{**words, **fields})
 
 
 def eager(interval: int = 20):
-    """A run that overflows at 2^17, which it tries after every ``interval`` updates."""
+    """A run that overflows at 2**17 and tries that scale every ``interval`` updates."""
     policy = ScalePolicy(growth_interval=interval)
     return trained(lambda step, scale: scale >= 2.0**17, 600, policy=policy)
 
 
 def test_the_first_fix_is_recommended_and_the_others_are_second():
-    """A finding without a fix recommends nothing; later ones say whether the recommended one is worse or a cause."""
+    """The first fix is the recommendation. Every other fix says why it is an alternative."""
     given_ = [
         finding("crashed", "", "critical"),
         finding("first", "a", "critical"),
@@ -40,13 +40,13 @@ def test_the_first_fix_is_recommended_and_the_others_are_second():
 
 
 def test_the_same_fix_is_said_once():
-    """Of findings with the same code the first keeps it."""
+    """Only the first of several findings with the same fix keeps it."""
     fixes = [each.fix for each in recommend([finding(each, "a") for each in "xyz"], [])]
     assert fixes == ["a", "", ""]
 
 
 def test_a_replay_is_evidence_for_a_setting():
-    """The explanation of a recommended setting ends in what a replay of the newest updates says of it."""
+    """The explanation of a recommended setting ends with the result of its replay."""
     (only,) = recommend([finding("sawtooth", "a", setting={"growth_interval": 2000.0})], [eager()])
     assert only.second == ""
     assert only.explanation.startswith("Why. Replayed with this setting, the newest 600 steps: ")
@@ -54,7 +54,7 @@ def test_a_replay_is_evidence_for_a_setting():
 
 
 def test_a_setting_that_gains_nothing_is_not_recommended():
-    """Batches that overflow at any scale do so under any interval: the next finding's fix is the recommendation."""
+    """A setting that gains nothing in a replay becomes an alternative, and the next fix is recommended."""
     run = trained(
         lambda step, scale: step % 200 == 199, 600, policy=ScalePolicy(growth_interval=10**9)
     )
@@ -68,7 +68,7 @@ def test_a_setting_that_gains_nothing_is_not_recommended():
 
 
 def test_only_the_setting_of_the_scaler_that_is_looked_at_is_recommended():
-    """Of another scaler the code is known, and nothing of it is a setting to show."""
+    """The recommendation for another scaler has the code but no setting."""
     findings = found(eager())
     assert Recommended.of(findings, "default").setting == {"growth_interval": 2000.0}
     other = Recommended.of(findings, "second")
@@ -77,7 +77,7 @@ def test_only_the_setting_of_the_scaler_that_is_looked_at_is_recommended():
 
 
 def test_a_fix_that_does_more_than_set_a_scale_is_not_replayed():
-    """Where the code also changes the loop, a replay of the setting alone would say nothing of it."""
+    """A fix that also changes the training loop is not replayed."""
     dead = trained(lambda step, scale: True, 200)
     (first, *_) = [each for each in found(dead) if each.fix]
     assert "Replayed" not in first.explanation

@@ -1,4 +1,4 @@
-"""What holds of every rule, whatever the run."""
+"""Properties of every rule, for any run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SOME = settings()
 
 @st.composite
 def any_cases(draw: st.DrawFn) -> Case:
-    """Any run: none or many scalers, scales that are dead, infinite or NaN, holes, samples and skips anywhere."""
+    """Any run: up to two scalers, dead or non-finite scales, gaps, samples and skips anywhere."""
     scalers = [_any_scaler(draw) for _ in range(draw(st.integers(0, 2)))]
     seed = np.random.default_rng(draw(st.integers(0, 2**32)))
     counts = ("updates", "skipped", "scheduled", "lost", "dropped", "errors", "rivals", "attempts")
@@ -83,7 +83,7 @@ def _any_scaler(draw: st.DrawFn) -> ScalerCase:
         list(seed.random(n) < draw(st.sampled_from([0.0, 0.05, 0.5, 1.0]))),
         first=draw(st.sampled_from([0, 7, 2**31])),
     )
-    if draw(st.booleans()) and n:  # rows are pruned, or lost
+    if draw(st.booleans()) and n:  # pruned or lost rows
         cells = update_cells.LAYOUT.merge(cells, starts_of(cells["first"] // 16))
     cells = cells[seed.random(len(cells)) < draw(st.sampled_from([1.0, 0.8]))]
     steps = cells["first"]
@@ -152,12 +152,12 @@ def _steps(case: Case) -> tuple[float, float]:
 @SOME
 @given(any_cases())
 def test_no_rule_raises_and_all_it_says_can_be_read(case: Case):
-    """Of any run whatever, findings have a title with a number, a known figure and steps of the run."""
+    """No rule raises; every finding has a known severity and figure, an explanation and steps of the run."""
     first, last = _steps(case)
     judged = diagnose(case, Thresholds())
     assert judged.failed == {}
     for finding in judged.findings:
-        if finding.rule == "fused_sgd":  # a lint: the training process's own words
+        if finding.rule == "fused_sgd":  # a lint has the training process's own words
             continue
         assert finding.severity in RANKS
         assert any(sign.isdigit() for sign in finding.title) or finding.rule in {"crashed", "bf16"}
@@ -173,7 +173,7 @@ def test_no_rule_raises_and_all_it_says_can_be_read(case: Case):
 @SOME
 @given(any_cases())
 def test_whatever_the_run_at_most_one_fix_is_recommended(case: Case):
-    """Every fix but one says why it is second, and no two findings have the same."""
+    """At most one fix is recommended, and no two findings have the same fix."""
     fixes = [(each.fix, each.second) for each in found(case) if each.fix]
     assert sum(not second for _, second in fixes) <= 1
     assert len({fix for fix, _ in fixes}) == len(fixes)
@@ -182,7 +182,7 @@ def test_whatever_the_run_at_most_one_fix_is_recommended(case: Case):
 @SOME
 @given(any_cases(), st.sampled_from([f.name for f in fields(Thresholds)]))
 def test_higher_thresholds_find_no_more(case: Case, name: str):
-    """With every level of a threshold raised, nothing is as a whole judged worse than before."""
+    """Raising the levels of a threshold never makes the diagnosis more severe."""
     default = Thresholds()
     levels = getattr(default, name)
     if not isinstance(levels, Levels):
@@ -198,7 +198,7 @@ def _rank(severity: str | None) -> int:
 
 
 def test_the_worst_comes_first():
-    """Findings are in order of severity, and the verdict is the first of them."""
+    """Findings are sorted by severity, and the verdict is the title of the first."""
     assert found(Case(run_id="0", now=0)) == []
     assert diagnose(Case(run_id="0", now=0), Thresholds()).verdict == "healthy"
     run = Case(run_id="0", now=0, status="crashed", lost=3)
@@ -208,7 +208,7 @@ def test_the_worst_comes_first():
 
 
 def test_every_rule_has_its_page():
-    """Each rule's file has a page in docs/findings of the same name, and the index names it."""
+    """Every rule has a page of its name in docs/findings, listed in the index."""
     index = (PAGES / "README.md").read_text(encoding="utf-8")
     for rule in RULES:
         name = rule.__module__.rpartition(".")[2]
@@ -223,7 +223,7 @@ WORDS = {"three": "3", "four": "4", "eight": "8", "ten": "10"}
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
 def test_a_page_gives_the_thresholds_that_its_finding_goes_by(page: Path):
-    """Its table has those that its rule reads and its text names, with their numbers; the text says the same ones."""
+    """The table on a page has the thresholds its rule reads or its text names, with the same values as the code."""
     text = page.read_text(encoding="utf-8")
     told = dict(ROW.findall(text))
     known = {each.name: getattr(Thresholds(), each.name) for each in fields(Thresholds)}
@@ -241,7 +241,7 @@ def test_a_page_gives_the_thresholds_that_its_finding_goes_by(page: Path):
 
 
 def test_every_threshold_is_on_a_page():
-    """Who wants to change one finds its name and its number at the finding."""
+    """Every threshold is in the table of a page."""
     told = {name for page in PAGES.glob("*.md") for name, _ in ROW.findall(page.read_text("utf-8"))}
     assert {each.name for each in fields(Thresholds)} <= told
 

@@ -1,4 +1,4 @@
-"""Rules of the scale itself: dead, falling, low, on a floor, at its cap, stuck."""
+"""Rules for the scale: dead, falling, low, on a floor, capped, stuck."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from made_cases import cells_of, found, rules_of, scaler, torch_scaler, trained
 
 
 def test_144_skips_from_65536_are_death():
-    """After 143 skips in a row from 65536 the scale lives, with one skip left; after 144 it is dead."""
+    """After 143 skips in a row from 65536 one skip is left; after 144 the scale is dead."""
     alive = found(trained(lambda step, scale: True, 143, cause="unknown"))[0]
     dead = found(trained(lambda step, scale: True, 144, cause="unknown"))[0]
     assert alive.rule == "collapse_forecast"
@@ -26,7 +26,7 @@ def test_144_skips_from_65536_are_death():
 def test_an_overflow_on_the_way_forward_is_named_before_the_scale_that_it_kills(
     updates, consequence, every
 ):
-    """The cause is the headline; what it did to the scale is the second sentence, and a dead one's fix stays."""
+    """A forward overflow comes before the scale it kills, and says so; the checkpoint fix for a dead scale is kept."""
     run = trained(lambda step, scale: True, updates)
     rows = tuple(
         replace(row, origin="forward", origin_module="norm") if not row.step % every else row
@@ -41,7 +41,7 @@ def test_an_overflow_on_the_way_forward_is_named_before_the_scale_that_it_kills(
 
 
 def test_nan_in_the_input_is_named_before_the_scale_that_it_kills():
-    """What the input holds is the headline, what it did to the scale the second sentence, and both fixes are there."""
+    """NaN in the input is the first finding. Its text says that the scale is dead, and its fix covers both."""
     run = trained(lambda step, scale: step >= 50, 250, cause="nan")
     rows = (replace(row, origin="input", loss="not_finite") for row in run.skips)
     first, *others = found(replace(run, skips=tuple(rows)))
@@ -53,7 +53,7 @@ def test_nan_in_the_input_is_named_before_the_scale_that_it_kills():
 
 
 def test_a_scale_that_died_of_something_else_stands_first():
-    """A few overflows on the way forward, before the fall or after the death, did not kill the scale."""
+    """Forward overflows before the fall or after the death do not replace the dead scale as the first finding."""
     run = trained(lambda step, scale: step >= 100 or step in {20, 30}, 400)
     rows = tuple(
         replace(row, origin="forward" if row.step < 100 or row.step > 300 else "backward")
@@ -65,7 +65,7 @@ def test_a_scale_that_died_of_something_else_stands_first():
 
 @pytest.mark.parametrize(("left", "expected"), [(31, True), (32, False)])
 def test_the_forecast_begins_below_32_skips(left, expected):
-    """31 more skips to a dead scale are critical, 32 are not."""
+    """The forecast is critical with 31 skips left and absent with 32."""
     run = trained(lambda step, scale: True, 144 - left, cause="unknown")
     findings = [each for each in found(run) if each.rule == "collapse_forecast"]
     assert bool(findings) == expected
@@ -73,7 +73,7 @@ def test_the_forecast_begins_below_32_skips(left, expected):
 
 
 def test_a_scale_that_was_dead_is_remembered():
-    """A scale that was set anew after it had died is a warning: the weights may be destroyed."""
+    """A dead scale that was reset is a warning at the step of its death, and does not stop the run."""
     before, after, events, skipped = torch_scaler(lambda step, scale: step < 150, 150)
     fresh = np.full(RECENT, 65536.0)
     cells = cells_of(
@@ -88,7 +88,7 @@ def test_a_scale_that_was_dead_is_remembered():
 
 @pytest.mark.parametrize("since", [0, RECENT])
 def test_a_scale_that_died_again_is_dead_since_then(since):
-    """A scale that was set anew, trained with and died again is dead since its second death, however long ago."""
+    """A scale that was reset and died again counts as dead since its second death."""
     once = torch_scaler(lambda step, scale: True, 150)
     again = torch_scaler(lambda step, scale: step >= 1500, 1650 + since)
     before, after, events, skipped = (
@@ -104,7 +104,7 @@ def test_a_scale_that_died_again_is_dead_since_then(since):
 
 @pytest.mark.parametrize(("ceiling", "expected"), [(1.0, False), (0.5, True)])
 def test_a_scale_below_1_is_a_warning(ceiling, expected):
-    """A scale of 1 is none, one of 0.5 is a warning."""
+    """A scale of 0.5 is a warning, a scale of 1 is not."""
     findings = found(trained(lambda step, scale: scale > ceiling, 600))
     assert any(each.severity == "warning" for each in findings) == expected
     assert ("low_scale" in [each.rule for each in findings]) == expected
@@ -112,7 +112,7 @@ def test_a_scale_below_1_is_a_warning(ceiling, expected):
 
 @pytest.mark.parametrize(("init_scale", "first"), [(65536.0, 16), (0.5, 0)])
 def test_a_scale_below_1_is_so_since_it_passed_1(init_scale, first):
-    """All updates below 1 are counted, also those before the newest that are given one by one."""
+    """The finding counts every update below 1, including those only in merged cells."""
     policy = ScalePolicy(init_scale=init_scale, growth_interval=10**6)
     run = trained(lambda step, scale: scale > 0.5, 9000, policy=policy)
     (finding,) = [each for each in found(run) if each.rule == "low_scale"]
@@ -122,13 +122,13 @@ def test_a_scale_below_1_is_so_since_it_passed_1(init_scale, first):
 
 
 def test_a_search_that_passes_1_is_no_skip_rate():
-    """The skips of a search that ends below 1 are the scale's, which is the finding."""
+    """Skips of a warm-up that ends below 1 belong to `low_scale`, and not to `skip_rate`."""
     run = trained(lambda step, scale: scale > 2.0**-18, 240, cause="unknown")
     assert [each for each in rules_of(run) if each != "calibration"] == ["low_scale"]
 
 
 def test_a_scale_held_by_hand_is_a_floor():
-    """update(2**20) at every step, at which every third batch overflows, is a floor that explains the skips."""
+    """A scale set to 2**20 at every step, where a third of the batches overflow, is a floor that explains the skips."""
     n = 300
     same = np.full(n, 2.0**20)
     cells = cells_of(same, same, ["manual_set"] * n, [step % 3 == 0 for step in range(n)])
@@ -139,13 +139,13 @@ def test_a_scale_held_by_hand_is_a_floor():
 
 
 def test_a_static_scale_that_fits_is_healthy():
-    """update(x) at every step without a skip is nobody's fault."""
+    """A static scale without skips is healthy."""
     same = np.full(3000, 1024.0)
     assert found(scaler(cells_of(same, same, ["manual_set"] * 3000, [False] * 3000))) == []
 
 
 def test_a_scale_put_back_up_is_a_floor():
-    """Skips after each of which somebody sets the scale back up are a floor, and no search for a scale."""
+    """Skips after which the scale is restored each time are a floor, and not a warm-up."""
     n = 100
     same = np.full(n, 2.0**16)
     cells = cells_of(same, same / 2, ["backoff"] * n, [True] * n)
@@ -155,7 +155,7 @@ def test_a_scale_put_back_up_is_a_floor():
 
 
 def test_two_skips_on_a_floor_are_too_few():
-    """A floor takes three skips that leave the scale where it is."""
+    """Three skips that leave the scale unchanged are a floor, two are not."""
     same = np.full(600, 1.0)
     for times, expected in ((2, False), (3, True)):
         skips = [step >= 300 and step < 300 + times for step in range(600)]
@@ -164,7 +164,7 @@ def test_two_skips_on_a_floor_are_too_few():
 
 
 def test_a_capped_scale_is_a_notice():
-    """Growths that lead nowhere are a notice."""
+    """Growth of a scale at its cap is a notice."""
     policy = ScalePolicy(init_scale=2.0**126, growth_interval=20)
     findings = found(trained(lambda step, scale: False, 100, policy=policy))
     assert [(each.rule, each.severity) for each in findings] == [("scale_cap", "notice")]
@@ -173,7 +173,7 @@ def test_a_capped_scale_is_a_notice():
 
 @pytest.mark.parametrize(("updates", "expected"), [(280, False), (330, True)])
 def test_a_scale_that_does_not_grow_is_stuck(updates, expected):
-    """Three growth intervals without a skip or a growth are a warning."""
+    """Three growth intervals without skip or growth are a warning, 2.8 are not."""
     same = np.full(updates, 1024.0)
     cells = cells_of(same, same, ["steady"] * updates, [False] * updates)
     policy = ScalePolicy(growth_interval=100, init_scale=1024.0)
@@ -191,7 +191,7 @@ def test_a_scale_that_does_not_grow_is_stuck(updates, expected):
     ],
 )
 def test_a_growth_tracker_past_its_interval_is_stuck_for_good(tracker, said):
-    """What counts past the interval never grows, and is told how it would; a longer one is not told of at once."""
+    """A growth tracker far beyond the interval is found, and the fix sets it. Just beyond it nothing is found."""
     same = np.full(331, 1024.0)
     cells = cells_of(same, same, ["steady"] * 331, [False] * 331)
     policy = ScalePolicy(growth_interval=100, init_scale=1024.0)
@@ -202,7 +202,7 @@ def test_a_growth_tracker_past_its_interval_is_stuck_for_good(tracker, said):
 
 
 def test_a_tracker_past_its_interval_is_told_however_coarse_the_cells():
-    """Where the newest cell of the whole run has a growth in it too, the tracker says what is so since."""
+    """A growth tracker beyond the interval is found even if the newest cell also contains a growth."""
     run = trained(lambda step, scale: False, 1000, policy=ScalePolicy(growth_interval=500))
     past = replace(run, policy=ScalePolicy(growth_interval=200), growth_tracker=499)
     coarse = replace(past, updates=LAYOUT.merge(run.updates, np.array([0])))
@@ -213,7 +213,7 @@ def test_a_tracker_past_its_interval_is_told_however_coarse_the_cells():
 
 
 def test_growths_that_are_taken_back_are_no_growths():
-    """A scale that somebody puts back after each growth is stuck."""
+    """A scale that is restored after each growth is stuck."""
     same = np.full(200, 1024.0)
     events = ["grow" if step % 20 == 19 else "steady" for step in range(200)]
     after = np.where(np.array(events) == "grow", 2048.0, 1024.0)
@@ -223,7 +223,7 @@ def test_growths_that_are_taken_back_are_no_growths():
 
 
 def test_a_growth_interval_without_end_is_not_stuck():
-    """A scale that was never meant to grow is not stuck."""
+    """A scaler whose growth_interval is practically infinite is not stuck."""
     same = np.full(3000, 1024.0)
     cells = cells_of(same, same, ["steady"] * 3000, [False] * 3000)
     assert found(scaler(cells, policy=ScalePolicy(growth_interval=2**53 - 1))) == []

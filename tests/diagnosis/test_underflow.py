@@ -1,4 +1,4 @@
-"""Rules of gradients that are too small: overall, of a parameter, and where growing would help."""
+"""Rules for gradients that are too small: overall, in one parameter, and where growth would help."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ STEPS = list(range(100, 300, 20))
 
 
 def _never_grows(subnormal, *, exponent=-16, top=-5, **fields):
-    """A scale of 65536 that has been there all along, with such a share of subnormal values."""
+    """A constant scale of 65536 with this share of subnormal values."""
     samples = samples_of(STEPS, {exponent: subnormal, top: 1 - subnormal}, **fields)
     return trained(lambda step, scale: False, 300, samples=samples)
 
 
 def _tight(subnormal, **fields):
-    """The same where nothing is left to grow: the largest value is just below fp16's largest."""
+    """The same, but without room to grow: the largest value is just below fp16's maximum."""
     return _never_grows(subnormal, **{"top": 15, **fields})
 
 
@@ -42,13 +42,13 @@ def _tight(subnormal, **fields):
     [(0.049, None), (0.051, "warning"), (0.49, "warning"), (0.51, "critical")],
 )
 def test_subnormal_has_its_levels(share, severity):
-    """5 % and 50 % of all values make a warning and a critical finding, where no growth would cure it."""
+    """If growth would not help, subnormal shares of 5 % are a warning and of 50 % critical."""
     findings = [each for each in found(_tight(share)) if each.rule == "subnormal"]
     assert [each.severity for each in findings] == ([severity] if severity else [])
 
 
 def test_bf16_is_advised_where_no_scale_fits():
-    """With no room above and too many small values below, bf16 is a notice beside the underflow."""
+    """If no scale fits, bf16 is a notice beside the underflow."""
     first, second = found(_tight(0.2))
     assert (first.rule, second.rule, second.severity) == ("subnormal", "bf16", "notice")
     assert "bfloat16" in first.fix
@@ -56,20 +56,20 @@ def test_bf16_is_advised_where_no_scale_fits():
 
 
 def test_a_sampled_share_is_judged_by_its_lower_bound():
-    """6 % of a small sample may be less than 5 %, and are no warning."""
+    """A sampled share is judged by its lower bound: 6 % in a small sample is no warning."""
     assert "subnormal" in rules_of(_tight(0.06))
     assert rules_of(_tight(0.06, elements=10**7, looked=320)) == []
 
 
 def test_two_samples_say_nothing():
-    """What two samples tell is not enough."""
+    """Two samples are too few for a finding."""
     run = _tight(0.9)
     few = samples_of(STEPS[:2], {-16: 0.9, 15: 0.1})
     assert rules_of(replace(run, samples=few)) == []
 
 
 def test_underflow_that_growth_would_cure_is_slow_growth():
-    """Where a larger scale fits and the next growth is far away, the finding has the interval that would do."""
+    """If a larger scale fits but the next growth is far away, the fix is a shorter growth_interval."""
     (finding,) = found(_never_grows(0.3))
     assert (finding.rule, finding.severity) == ("slow_growth", "warning")
     assert "2 doublings too small" in finding.title
@@ -77,7 +77,7 @@ def test_underflow_that_growth_would_cure_is_slow_growth():
 
 
 def test_a_scale_that_climbs_in_time_is_let_climb():
-    """Where the scale will have grown within 500 updates there is nothing to say but the underflow of now."""
+    """Underflow that growth cures within 500 updates is not a finding."""
     policy = ScalePolicy(init_scale=1.0, growth_interval=50)
     samples = samples_of(STEPS[-4:], {-16: 0.3, -5: 0.7}, scale=64.0)
     run = trained(lambda step, scale: False, 300, policy=policy, samples=samples)
@@ -97,7 +97,7 @@ def test_a_scale_that_climbs_in_time_is_let_climb():
     ],
 )
 def test_updates_that_the_growth_tracker_counted_are_over(tracker, exponent, told):
-    """Of the way to a larger scale what the tracker has counted is left out; past the interval torch never grows."""
+    """The updates that the growth tracker counted shorten the wait; a tracker beyond the interval never grows."""
     samples = samples_of(STEPS, {exponent: 0.3, -5: 0.7}, scale=64.0)
     run = trained(
         lambda step, scale: False,
@@ -112,7 +112,7 @@ def test_updates_that_the_growth_tracker_counted_are_over(tracker, exponent, tol
 
 
 def test_a_growth_interval_of_0_never_grows():
-    """A scaler whose growth_interval is 0 does not climb: underflow is a finding, with an interval that grows."""
+    """With a growth_interval of 0, underflow is `slow_growth` and the fix is an interval."""
     policy = ScalePolicy(init_scale=64.0, growth_interval=0)
     samples = samples_of(STEPS[-4:], {-16: 0.3, -5: 0.7}, scale=64.0)
     (finding,) = found(trained(lambda step, scale: False, 300, policy=policy, samples=samples))
@@ -123,7 +123,7 @@ def test_a_growth_interval_of_0_never_grows():
 
 
 def test_a_scale_set_by_hand_is_not_told_to_grow():
-    """Underflow at a static scale names the scale that would cure it, and update() without new_scale."""
+    """The fix for underflow at a static scale is a larger init_scale and update() without new_scale."""
     n = 300
     same = np.full(n, 8.0)
     samples = samples_of(STEPS, {-18: 0.7, -9: 0.3}, scale=8.0)
@@ -135,7 +135,7 @@ def test_a_scale_set_by_hand_is_not_told_to_grow():
 
 
 def test_a_larger_scale_that_overflowed_is_no_room():
-    """Skips at twice the scale say that it cannot grow, whatever the largest value seen."""
+    """Skips at twice the scale show that it cannot grow, so bf16 is the notice."""
     samples = samples_of(STEPS, {-16: 0.3, -5: 0.7}, scale=2.0**15)
     run = trained(lambda step, scale: scale > 2.0**15, 300, samples=samples)
     first, second = found(run)[:2]
@@ -148,7 +148,7 @@ def test_a_larger_scale_that_overflowed_is_no_room():
     ("origin", "rules"), [("forward", ["slow_growth"]), (None, ["subnormal", "bf16"])]
 )
 def test_an_overflow_on_the_way_forward_is_no_ceiling(origin, rules):
-    """A skip that began forward at twice the scale forbids none, for no scale helps it; another skip does."""
+    """A forward overflow at twice the scale does not limit growth; another skip does."""
     samples = samples_of([900, 920, 940], {-16: 0.4, -5: 0.6}, scale=16.0)
     policy = ScalePolicy(init_scale=32.0, growth_interval=10**6)
     run = trained(lambda step, scale: step == 500, 1000, policy=policy, samples=samples)
@@ -158,14 +158,14 @@ def test_an_overflow_on_the_way_forward_is_no_ceiling(origin, rules):
 
 
 def test_what_no_scale_fits_is_said_before_what_overflowed():
-    """Where the gradients span more than fp16's normal numbers, skips at a larger scale are no news."""
+    """If the gradients span more than fp16's normal range, the bf16 notice says that, and not what overflowed."""
     samples = samples_of(STEPS, {-16: 0.3, 14: 0.7}, scale=2.0**15)
     run = trained(lambda step, scale: scale > 2.0**15, 300, samples=samples)
     assert "span 31 powers of two" in found(run)[1].title
 
 
 def _after_bad_batches(held):
-    """A scale of 65536, with samples of it where it ``held``, that 13 overflows in a row have brought to 8 for good."""
+    """A scale of 65536 that 13 overflows in a row lower to 8 for good, with samples at 65536 if ``held``."""
     parts = [samples_of([4, 8, 12], {-3: 0.3, 8: 0.7}, scale=65536.0)] if held else []
     parts.append(samples_of(STEPS, {-16: 0.3, -5: 0.7}, scale=8.0))
     policy = ScalePolicy(growth_interval=10**5)
@@ -175,14 +175,14 @@ def _after_bad_batches(held):
 
 @pytest.mark.parametrize(("held", "rule"), [(True, "slow_growth"), (False, "subnormal")])
 def test_overflows_far_below_a_scale_that_held_are_no_ceiling(held, rule):
-    """Bad batches overflow at any scale: where larger gradients had got through, it is the scale that is too low."""
+    """Overflows far below a scale that held do not limit growth."""
     underflow = [each for each in found(_after_bad_batches(held)) if each.figure == "underflow"]
     assert [each.rule for each in underflow] == [rule]
     assert ("2 doublings too small" in underflow[0].title) == held
 
 
 def test_the_cost_grows_with_the_underflow():
-    """The error of the gradient that is told is larger where the values are smaller."""
+    """The estimated gradient error is larger if the values are smaller."""
     mild, bad = (found(_never_grows(0.9, top=top))[0] for top in (0, -12))
     assert "no larger than that of rounding to fp16" in mild.explanation
     assert "Estimated relative gradient error" in bad.explanation
@@ -190,7 +190,7 @@ def test_the_cost_grows_with_the_underflow():
 
 @pytest.mark.parametrize(("share", "expected"), [(0.48, False), (0.52, True)])
 def test_one_subnormal_parameter_is_named(share, expected):
-    """Half of a parameter's values make a warning that names it, where the others are well."""
+    """A parameter with over half of its values subnormal is named if the others are fine."""
     parameters = parameters_of({"a.weight": share, "b.weight": 0.01, "c.weight": 0.0})
     run = trained(lambda step, scale: False, 300, parameters=parameters)
     findings = found(run)
@@ -199,7 +199,7 @@ def test_one_subnormal_parameter_is_named(share, expected):
 
 
 def test_the_others_weigh_as_much_as_they_have_elements():
-    """A parameter that is looked at in part stands for all of it beside a small one that is seen whole."""
+    """Each parameter is weighted by its elements, even if only some of them are sampled."""
     seen = parameters_of({"a.weight": 0.9, "small.weight": 0.3, "huge.weight": 0.01}, numel=1000)
     whole = replace(seen, numel=np.array([1000, 1000, 1_000_000]), sample=1000)
 
@@ -210,25 +210,25 @@ def test_the_others_weigh_as_much_as_they_have_elements():
 
 
 def test_a_bias_is_not_named():
-    """The gradient of a bias before a normalisation is 0 but for rounding, which is nobody's fault."""
+    """A bias is not named: before a normalisation its gradient is zero but for rounding."""
     parameters = parameters_of({"conv.bias": 1.0, "b.weight": 0.01})
     assert rules_of(trained(lambda step, scale: False, 300, parameters=parameters)) == []
 
 
 def test_all_parameters_alike_are_no_single_one():
-    """Where all parameters are subnormal it is the scale, not one of them."""
+    """If all parameters are subnormal, no single one is named."""
     parameters = parameters_of({"a.weight": 0.9, "b.weight": 0.8, "c.weight": 0.3})
     run = replace(_tight(0.7), parameters=parameters)
     assert rules_of(run)[0] == "subnormal"
 
 
 def test_where_nothing_was_sampled_nothing_is_said():
-    """Without samples there is no word on underflow."""
+    """Without samples there is no finding on underflow."""
     assert found(trained(lambda s, c: False, 300, parameters=no_parameters(()))) == []
 
 
 def _moved(small):
-    """Samples at two scales in turn: at the smaller one ``small`` more of the values are zero."""
+    """Samples at two scales in turn. At the lower one, ``small`` more of the values are zero."""
     steps = list(range(100, 300, 10))
     parts = [
         samples_of([step], {-16: 0.5 - gone, 15: 0.3}, zeros=0.2 + gone, scale=scale)
@@ -239,7 +239,7 @@ def _moved(small):
 
 @pytest.mark.parametrize(("share", "severity"), [(0.0, None), (0.03, "warning"), (0.2, "critical")])
 def test_zeros_that_move_with_the_scale_were_flushed(share, severity):
-    """Zeros that come and go with the scale are flushed, and the share that did is judged; those that stay are not."""
+    """Zeros that appear only at the lower scale were flushed, and their share sets the severity."""
     findings = found(trained(lambda step, scale: False, 300, samples=_moved(share)))
     assert [each.severity for each in findings if each.rule == "flushed"] == (
         [severity] if severity else []
@@ -247,7 +247,7 @@ def test_zeros_that_move_with_the_scale_were_flushed(share, severity):
 
 
 def test_zeros_that_move_with_the_data_are_not_flushed():
-    """Where fewer values are subnormal than zeros came, it is the data that changed."""
+    """Zeros that exceed the subnormal share come from the data and were not flushed."""
     steps = list(range(100, 300, 10))
     parts = [
         samples_of([step], {-16: 0.01, 5: 0.69 - gone}, zeros=0.3 + gone, scale=scale)
@@ -258,7 +258,7 @@ def test_zeros_that_move_with_the_data_are_not_flushed():
 
 
 def _measured(**detail):
-    """What was found in two parameters that underflow, after a measurement."""
+    """The finding for one of two parameters with underflow, after a measurement."""
     parameters = parameters_of({"a.weight": 0.9, "b.weight": 0.01})
     run = trained(lambda step, scale: False, 300, parameters=parameters)
     measured = replace(event("measured", scale=256.0, **detail), scaler=run.name, step=4000)
@@ -267,7 +267,7 @@ def _measured(**detail):
 
 
 def test_a_measured_error_is_told_of_the_layer_that_is_named():
-    """The finding has the error of its parameter's module and that of all; a failure and nonsense change no number."""
+    """The finding has the measured errors of its module and of all; a failed or invalid measurement has none."""
     errors = {"error": 0.031, "modules": {"b": 0.5, "a": 0.123, "c": None}}
     named = _measured(**errors)
     other = _measured(**{**errors, "modules": {"c": 0.01, "b": 0.5}})

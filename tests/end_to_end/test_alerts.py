@@ -1,4 +1,4 @@
-"""An alert on its whole way: from a run that fails through a real server and Apprise to receivers, good and bad."""
+"""An alert's way from a failing run through a real server and Apprise to good and bad receivers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = ("good", "refusing", "redirecting", "hanging")
 
 @pytest.fixture
 def receivers() -> Iterator[dict[str, Receiver]]:
-    """One that takes what it is sent, one that answers 500, one that sends elsewhere, and one that never answers."""
+    """Receivers that accept, answer 500, redirect to ``good``, and never answer."""
     let_go = threading.Event()
     with ExitStack() as stack:
         found = {name: stack.enter_context(receiving()) for name in NAMES}
@@ -41,7 +41,7 @@ def receivers() -> Iterator[dict[str, Receiver]]:
 def alarmed(
     receivers: dict[str, Receiver], new_server: Callable[..., Server], tmp_path: Path
 ) -> Server:
-    """A server that tells them all."""
+    """A server that sends its alerts to all receivers."""
     targets = "".join(
         f'[[targets]]\nname = "{name}"\nurl = "json://{each.place}/{name}?rto=600&cto=600"\n'
         for name, each in receivers.items()
@@ -54,7 +54,7 @@ def alarmed(
 def test_an_alert_arrives_and_resolves_while_others_fail(
     alarmed: Server, receivers: dict[str, Receiver], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It reaches who takes it, and its end too; who refuses, redirects or hangs is told of, and holds nothing up."""
+    """An alert and its end reach the good receiver. Failing targets are reported and delay nothing."""
     run = PostedRun(alarmed, name="run-7")
     run.updates(40, sampled=False)
     for _ in range(5):

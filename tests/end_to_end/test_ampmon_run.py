@@ -1,4 +1,4 @@
-"""`ampmon run`: real processes with the environment that it makes. `make test-campaigns` has torchrun's ranks."""
+"""`ampmon run` with real processes and the environment it sets. `make test-campaigns` covers torchrun's ranks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ print(json.dumps({
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`ampmon run`, to the end of what it ran. The `python` on PATH is the one of the tests."""
+    """Run `ampmon run` to its end. The `python` on PATH is that of the tests."""
     return subprocess.run(
         [*AMPMON, *words],
         capture_output=True,
@@ -51,7 +51,7 @@ def on_path() -> dict[str, str]:
 
 
 def test_a_script_finds_itself_as_it_would_without(tmp_path: Path) -> None:
-    """Arguments, `__name__` and sys.path are the script's own; of ampmon, torch and numpy nothing is loaded."""
+    """The script gets its own arguments, `__name__` and sys.path, and ampmon, torch and numpy are not imported."""
     script = tmp_path / "train.py"
     script.write_text(SEEN)
     plain = json.loads(run("sh", "-c", f"exec {sys.executable} -S {script}").stdout)["loaded"]
@@ -69,7 +69,7 @@ def test_a_script_finds_itself_as_it_would_without(tmp_path: Path) -> None:
 
 
 def test_the_command_takes_the_place_of_the_process() -> None:
-    """Pid, standard streams and exit code are the command's; a program that is not there is 127, as in a shell."""
+    """The command takes over the pid, the standard streams and the exit code. An unknown program exits with 127."""
     with subprocess.Popen([*AMPMON, "sh", "-c", "echo $$; exit 7"], stdout=subprocess.PIPE) as ran:
         assert ran.stdout is not None
         assert int(ran.stdout.read()) == ran.pid
@@ -82,7 +82,7 @@ def test_the_command_takes_the_place_of_the_process() -> None:
 
 
 def test_disabled_it_is_the_plain_command() -> None:
-    """Under AMPMON_MODE=disabled the environment is handed on as it is."""
+    """With AMPMON_MODE=disabled the environment is unchanged."""
     done = run(sys.executable, "-c", SEEN, AMPMON_MODE="disabled")
     seen = json.loads(done.stdout)
     assert seen["pythonpath"] is None
@@ -91,7 +91,7 @@ def test_disabled_it_is_the_plain_command() -> None:
 
 
 def test_a_python_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
-    """Options that ignore PYTHONPATH, and a Python on PATH without torch, are told, and the script runs as without."""
+    """A Python that ignores PYTHONPATH or lacks torch gets a warning, and its script still runs."""
     for option in ("-I", "-S", "-uE"):
         done = run("python", option, "-c", "print(1)")
         assert "nothing is watched: Python's options -I, -E and -S" in done.stderr
@@ -107,7 +107,7 @@ def test_a_python_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
 
 
 def test_a_broken_installation_runs_the_script(tmp_path: Path) -> None:
-    """Where the folder for PYTHONPATH is gone, that is told in one line, and the script runs as without."""
+    """If the folder for PYTHONPATH is missing, one line says so and the script still runs."""
     copy = tmp_path / "copy" / "ampmon"
     shutil.copytree(Path(ampmon.__file__).parent, copy, ignore=shutil.ignore_patterns("startup"))
     program = "import sys; from ampmon import launch; sys.exit(launch.main(sys.argv[1:], bool))"
@@ -124,7 +124,7 @@ def test_a_broken_installation_runs_the_script(tmp_path: Path) -> None:
 
 
 def customized(folder: Path, python: str, **files: str) -> subprocess.CompletedProcess[str]:
-    """A Python below `ampmon run` that finds these modules on its path too."""
+    """Run Python under `ampmon run` with these modules on its path too."""
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
@@ -133,10 +133,10 @@ def customized(folder: Path, python: str, **files: str) -> subprocess.CompletedP
 
 
 def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
-    """The one that ours stands before runs in its place, under its name; what it raises is told as by Python alone."""
+    """The user's sitecustomize, which ours hides, still runs under its name. Its errors are shown as usual."""
     done = customized(tmp_path, sys.executable, sitecustomize="print(__name__, __file__)")
     told = f"sitecustomize {tmp_path / 'sitecustomize.py'}"
-    assert done.stdout.splitlines() == [told, told, "1"]  # the first is of the command's own Python
+    assert done.stdout.splitlines() == [told, told, "1"]  # the first by the command's own Python
     done = customized(tmp_path, sys.executable, sitecustomize="import nothing_of_that_name")
     assert done.stdout == "1\n"
     assert "Error in sitecustomize" in done.stderr
@@ -144,7 +144,7 @@ def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
 
 
 def test_a_sitecustomize_that_runs_no_other_does_not_keep_ours_out(tmp_path: Path) -> None:
-    """Where one stands before ours and stops there, as OpenTelemetry's does, `usercustomize` comes in its place."""
+    """If an earlier sitecustomize hides ours and runs no other, as OpenTelemetry's does, our `usercustomize` runs."""
     python = sys._base_executable  # type: ignore[attr-defined]  # in a virtual environment there is no usercustomize
     folder = tmp_path / "first"
     folder.mkdir()
@@ -163,10 +163,10 @@ def test_a_sitecustomize_that_runs_no_other_does_not_keep_ours_out(tmp_path: Pat
 
 
 def servers(directory: Path) -> list[int]:
-    """The processes that serve a data directory."""
+    """The pids of the servers on a data directory."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # another process that ended just now
+        with suppress(OSError):  # another process that has just ended
             words = file.read_bytes().split(b"\0")
             if b"serve" in words and str(directory).encode() in words:
                 found.append(int(file.parent.name))
@@ -179,12 +179,12 @@ def online(environment: Mapping[str, str]) -> dict[str, str]:
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="processes are found by /proc")
 def test_a_server_is_started_where_none_runs(data_directory: Path) -> None:
-    """It is nobody's child, outlives the command, takes another port where 8267 is taken, and is the only one.
+    """The server runs detached, outlives the command, and uses another port if 8267 is taken.
 
-    A command that comes while it starts does not start another.
+    A command that runs while it starts, or later, does not start another.
     """
     with socket.socket() as taken:
-        with suppress(OSError):  # or somebody else has it, which is as well
+        with suppress(OSError):  # or another process holds the port already
             taken.bind(("127.0.0.1", 8267))
             taken.listen()
         assert run("true", **online({})).returncode == 0
@@ -216,7 +216,7 @@ def test_a_server_is_started_where_none_runs(data_directory: Path) -> None:
 def test_no_server_is_started_where_none_is_wanted(
     data_directory: Path, option: str, environment: dict[str, str]
 ) -> None:
-    """Not with --no-serve, where another server is named, on other ranks, offline, nor for a script that is missing."""
+    """No server starts with --no-serve, a server address, another rank, offline mode or a missing script."""
     assert run(option, "true", **{**online({}), **environment}).returncode == 0
     assert run("misspelt.py", **online({})).returncode == 2
     assert not (data_directory / "server").exists()

@@ -1,4 +1,4 @@
-"""Trains in one process, serves in another, and looks at the page in a browser while it happens."""
+"""A training, a server, and a browser that follows the training live."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_page_follows_a_training(
     own_port: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The stream alone brings points to the chart, and to the skips a row with its culprit, without an error."""
+    """The stream alone adds points to the chart, and a row with its culprit for each skip."""
     server = new_server(port=own_port)
     monkeypatch.setenv("AMPMON_URL", server.url)
     monkeypatch.setenv("AMPMON_MODE", "online")

@@ -1,4 +1,4 @@
-"""What is lost on the training machine is a gap that the server tells of, and what came after it is there."""
+"""Records lost on the training machine become a gap that the server reports, and later records still arrive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waiting import DEADLINE_S, wait_for
 
 
 def test_a_spool_removed_in_mid_run_is_a_gap(server: Server, data_directory: Path) -> None:
-    """Somebody deletes all spools under a running sender: what was sent and what follows is stored, the rest lost."""
+    """After a running sender's spools are deleted, sent and later records are stored and the others count as lost."""
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)

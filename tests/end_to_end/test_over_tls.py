@@ -1,4 +1,4 @@
-"""The whole way over https: a training, its sender process, and a server with a certificate of its own."""
+"""A training, its sender process, and a server with its own certificate, over https."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from waiting import DEADLINE_S, wait_for
 def test_records_go_over_tls(
     tmp_path: Path, new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With an https address, and the certificate's authority in SSL_CERT_FILE, a training arrives whole."""
+    """With an https address and the CA in SSL_CERT_FILE, every update of a training arrives."""
     authority = Authority(tmp_path)
     cert, key = authority.issue()
     server = new_server(options=["--tls-cert", str(cert), "--tls-key", str(key)], ca=authority.file)

@@ -1,4 +1,4 @@
-"""From `scaler.update()` to the answers of a running server: what torch did is what is told."""
+"""From `scaler.update()` to the answers of a running server, which must report what torch did."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ UPDATES = 600
 
 
 def train(scaler: torch.amp.GradScaler, updates: int) -> tuple[list[float], list[tuple[int, str]]]:
-    """Two optimizers under a scale that grows until fp16 overflows: the scale of each update, and each skip of each.
+    """Train two optimizers under a scale that grows until fp16 overflows.
 
-    The bookkeeping is the stock scaler's own: its scale, and its found_inf before `update()`.
+    Return the scale of each update, and each skip as update and optimizer. They come from the stock scaler's own scale
+    and its found_inf before `update()`.
     """
     torch.manual_seed(0)
     first = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4))
@@ -56,7 +57,7 @@ def train(scaler: torch.amp.GradScaler, updates: int) -> tuple[list[float], list
 
 
 def test_the_server_tells_what_the_stock_scaler_did(server: Server) -> None:
-    """Scales and skips of 600 updates with two optimizers, read back over HTTP, are the stock scaler's own."""
+    """Scales and skips of 600 updates with two optimizers, read back over HTTP, equal the stock scaler's."""
     arguments = {"init_scale": 2.0**10, "growth_interval": 5}
     scales, skips = train(torch.amp.GradScaler("cpu", **arguments), UPDATES)
     run_id = ampmon.init("tests", "ledger")
@@ -81,17 +82,17 @@ def test_the_server_tells_what_the_stock_scaler_did(server: Server) -> None:
 
 
 def test_a_server_that_goes_and_comes_back_has_every_update_once(server: Server) -> None:
-    """The server is killed in the middle of training and started again: nothing is lost, nothing stored twice."""
+    """A server killed and restarted during training stores every update exactly once."""
     check_comeback(server, server.kill)
 
 
 def check_comeback(server: Server, end: Callable[[], None]) -> None:
-    """End the server by ``end`` while a trainer reports to it, start it again, and look at what it has."""
+    """End the server with ``end`` during training, start it again, and check what it stored."""
     with Trainer() as trainer:
         run_id = trainer.run_id
         trainer.train(100)
         wait_for(lambda: stored(server, run_id) == 100)
-        trainer.train(100)  # some of them are on their way
+        trainer.train(100)  # some are still on their way
         end()
         trainer.train(100)
         server.start()
@@ -114,7 +115,7 @@ def check_comeback(server: Server, end: Callable[[], None]) -> None:
 def test_a_trainer_killed_is_delivered_to_its_last_update_and_marked_crashed(
     server: Server,
 ) -> None:
-    """After `kill -9` of the trainer the sender delivers what is on disk, and the run is `crashed`."""
+    """After `kill -9` of the trainer, the sender delivers what is on disk and the run becomes `crashed`."""
     with Trainer() as trainer:
         run_id = trainer.run_id
         trainer.train(200)
@@ -128,7 +129,7 @@ def test_a_trainer_killed_is_delivered_to_its_last_update_and_marked_crashed(
 def test_a_server_that_starts_adopts_what_dead_processes_left(
     new_server: Callable[..., Server], data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trainer and sender are killed before there is a server: `ampmon serve` has what they left delivered."""
+    """`ampmon serve` delivers what a trainer and a sender left that were killed before it started."""
     later = Server(data_directory)
     monkeypatch.setenv("AMPMON_MODE", "online")
     monkeypatch.setenv("AMPMON_URL", later.url)
@@ -148,7 +149,7 @@ def test_a_server_that_starts_adopts_what_dead_processes_left(
 
 
 def test_a_run_goes_on_whatever_becomes_of_the_database(server: Server, tmp_path: Path) -> None:
-    """After a restore what came since the copy counts as lost; a server that lost all is told headers anew."""
+    """After a restore, records newer than the backup count as lost. An emptied server gets the headers again."""
     where, copy = ["--data-dir", str(server.directory)], str(tmp_path / "copy.db")
     with Trainer() as trainer:
         path = f"/runs/{trainer.run_id}"
@@ -164,7 +165,7 @@ def test_a_run_goes_on_whatever_becomes_of_the_database(server: Server, tmp_path
         wait_for(lambda: server.get(path)["last_step"] == 59)
         run = server.get(path)
         assert (run["name"], run["updates"]) == ("trainer", 30)
-        assert run["lost_records"] >= 30  # what was logged is a record too
+        assert run["lost_records"] >= 30  # logged values are records too
         server.stop()
         for file in (server.directory / "server").glob("ampmon.db*"):
             file.unlink()
@@ -177,7 +178,7 @@ def test_a_run_goes_on_whatever_becomes_of_the_database(server: Server, tmp_path
 def test_records_wait_for_a_server_that_is_not_there_yet(
     new_server: Callable[..., Server], data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Training without a server warns once and loses nothing: all arrives when it is started."""
+    """Training without a server warns once, and every update arrives once a server starts."""
     later = Server(data_directory)
     monkeypatch.setenv("AMPMON_MODE", "online")
     monkeypatch.setenv("AMPMON_URL", later.url)
@@ -193,7 +194,7 @@ def test_records_wait_for_a_server_that_is_not_there_yet(
 
 
 def kept_losses(server: Server, run_id: str) -> dict[int, tuple[float | None, str | None]]:
-    """The losses that are stored, by step, each with its kind where it is not finite."""
+    """The stored losses by step, each with its kind if it is not finite."""
     told = server.get(f"/runs/{run_id}/scalars?name=loss")
     values = zip(told["value"], told["value_kind"], strict=True)
     return dict(zip(told["step"], values, strict=True))

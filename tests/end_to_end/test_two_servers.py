@@ -1,4 +1,4 @@
-"""Two servers on one PostgreSQL, and a browser: what is stored by one is seen live at the other."""
+"""Two servers on one PostgreSQL: a browser at one shows live what the other stores."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from web.reader import Reader
 NO_POLLING = """(set => {
     window.setInterval = (work, wait, ...rest) => wait < 5000 ? set(work, wait, ...rest) : 0;
 })(window.setInterval)"""
-"""The page asks for what it shows every ten seconds, too: that must not be what the news are taken for."""
+"""Turns off the page's reload every ten seconds, which could pass for a live update."""
 
 
 @pytest.fixture
 def pair(
     new_server: Callable[..., Server], tmp_path: Path, empty_database: str, own_port: int
 ) -> tuple[Server, Server]:
-    """Two servers with data directories of their own, on one database and with one token."""
+    """Two servers with separate data directories, one database and one token."""
     token = tmp_path / "shared-token"
     token.write_text("t" * 43)
     options = ["--database-url", empty_database]
@@ -34,7 +34,7 @@ def pair(
 
 
 def see_live(reader: Reader, run: PostedRun) -> None:
-    """Post a skipped update where the run posts, and wait for it on the page that is open."""
+    """Post a skipped update and wait until the open page shows it."""
     drawn = reader.points("skips")
     run.updates(skipped=True)
     reader.wait("the news", lambda: reader.points("skips") > drawn)
@@ -43,7 +43,7 @@ def see_live(reader: Reader, run: PostedRun) -> None:
 def test_two_servers_show_each_others_updates(
     pair: tuple[Server, Server], new_reader: Callable[[Server], Reader], postgres: Postgres
 ) -> None:
-    """A page open at one server follows what is posted to the other, and goes on when its notices are cut off."""
+    """A page at one server follows updates posted to the other, even after PostgreSQL drops both LISTEN connections."""
     one, two = pair
     run = PostedRun(one)
     run.updates(skipped=True)

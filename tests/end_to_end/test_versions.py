@@ -1,4 +1,4 @@
-"""Clients and servers of different versions: what one side does not know costs nothing else, and words reach both."""
+"""Clients and servers of different versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from serving import Server
 
 
 def test_sides_of_different_versions_get_along(server: Server, tmp_path: Path) -> None:
-    """A kind of record that a server does not know is set aside alone; another schema version hears whom to upgrade."""
+    """An unknown kind of record is rejected alone. For another schema version, the server says what to upgrade."""
     transport = HttpTransport(server.url, token=server.token)
     attempt = Attempt(tmp_path / "client", url=server.url)
     attempt.events(20)

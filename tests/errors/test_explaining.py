@@ -1,4 +1,4 @@
-"""`ampmon doctor MESSAGE`: an entry of the error index in the terminal, and what is a run's name instead."""
+"""`ampmon doctor MESSAGE`: an entry of the error index in the terminal, or a run of that name."""
 
 from __future__ import annotations
 
@@ -23,15 +23,13 @@ from pasted import PASTED, UNRELATED
 
 @dataclass
 class Done:
-    """What a call came to."""
-
     code: int
     out: str
     err: str
 
 
 def doctor(*arguments: str, stdin: str | io.TextIOWrapper = "") -> Done:
-    """`ampmon doctor ARGUMENTS`, here, where its output is no terminal."""
+    """Run `ampmon doctor` in this process. Its output is not a terminal."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.StringIO(stdin) if isinstance(stdin, str) else stdin)
@@ -46,7 +44,7 @@ def squeezed(text: str) -> str:
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.anchor)
 def test_an_entry_is_shown_whole(entry: MessageEntry, capsys: pytest.CaptureFixture[str]) -> None:
-    """Messages, parts, code, findings and address are there, in 80 columns but for what is to be copied."""
+    """An entry is shown with messages, parts, findings and address. Only text to copy may exceed 80 columns."""
     show([entry], as_json=False)
     out = capsys.readouterr().out
     shown = squeezed(re.sub(r"^(Message|Cause|Check|Fix) ", "", out, flags=re.MULTILINE))
@@ -61,7 +59,7 @@ def test_an_entry_is_shown_whole(entry: MessageEntry, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("fail_on", ["notice", "critical"])
 def test_an_explained_message_is_a_success(fail_on: str) -> None:
-    """A message that is found exits with 0, whatever a run is to fail on, and says nothing on stderr."""
+    """An explained message exits with 0 at any --fail-on level and prints nothing on stderr."""
     done = doctor(PASTED["traceback of a first step"][0], "--fail-on", fail_on)
 
     assert (done.code, done.err) == (0, "")
@@ -69,7 +67,7 @@ def test_an_explained_message_is_a_success(fail_on: str) -> None:
 
 
 def test_at_most_two_others_are_named() -> None:
-    """Below an entry stand at most two titles of entries that are near."""
+    """At most two titles of similar entries follow an entry."""
     text = "\n".join(message for entry in entries()[:12] for message in entry.messages)
     done = doctor("-", stdin=text)
     titles = done.out.partition("Or is it one of these?\n")[2].splitlines()
@@ -79,7 +77,7 @@ def test_at_most_two_others_are_named() -> None:
 
 
 def test_a_log_is_read_from_standard_input() -> None:
-    """With - it reads what a training printed, and explains what is in it: 0, or 2 and what to do where nothing is."""
+    """`-` reads a log from standard input. A log with a known message exits with 0, another with 2 and a reason."""
     text, anchor = PASTED["an exception at the end of a log"]
     found, none = doctor("-", stdin=text), doctor("-", stdin=UNRELATED["out of memory"])
 
@@ -90,7 +88,7 @@ def test_a_log_is_read_from_standard_input() -> None:
 
 
 def test_the_end_of_a_long_log_is_read_whatever_its_bytes() -> None:
-    """Of many MB with bytes that are no text it explains the last message, and passes over those before."""
+    """In a long log with invalid UTF-8, the last message is explained and earlier ones are ignored."""
     text, anchor = PASTED["fairseq's end"]
     earlier = PASTED["deepspeed's log line"][0]
     log = b"\n".join([earlier.encode(), b"\xff\x00 step 1" * 2**18, text.encode()])
@@ -101,7 +99,7 @@ def test_the_end_of_a_long_log_is_read_whatever_its_bytes() -> None:
 
 
 def test_an_entry_is_json_where_that_is_asked_for() -> None:
-    """With --json stdout is one object: the entry's parts, its anchor, and the titles that are near."""
+    """With --json, stdout is one object with the entry's parts, anchor, findings and similar titles."""
     text, anchor = PASTED["traceback of a first step"]
     answer = json.loads(doctor(text, "--json").out)
 
@@ -112,7 +110,7 @@ def test_an_entry_is_json_where_that_is_asked_for() -> None:
 
 
 def test_an_unknown_message_is_neither_an_entry_nor_a_run(data_directory: Path) -> None:
-    """A sentence that nothing knows exits with 2 and says so of both; a word is taken for a run's name only."""
+    """An unknown sentence exits with 2, as neither a message nor a run. A single word is only taken for a run."""
     sentence, word = doctor(UNRELATED["out of memory"]), doctor("baseline")
 
     assert (sentence.code, sentence.out) == (word.code, word.out) == (2, "")
@@ -123,7 +121,7 @@ def test_an_unknown_message_is_neither_an_entry_nor_a_run(data_directory: Path) 
 
 
 def test_a_short_text_names_a_run_before_a_message() -> None:
-    """Words that a run is called by mean the run, and the message where there is no such run."""
+    """Words that name a run mean that run. Without such a run they mean the message."""
     name = "gradient overflow"
     before = doctor(name)
     run_id = ampmon.init("tests", name)
@@ -143,7 +141,7 @@ def test_a_short_text_names_a_run_before_a_message() -> None:
 
 
 def test_it_needs_neither_the_server_s_packages_nor_torch() -> None:
-    """Where only training is installed it explains all the same, and does not ask for more to be installed."""
+    """Messages are explained without torch and the server's packages, and no installation is suggested."""
     absent = (
         "torch",
         "rich",

@@ -1,4 +1,4 @@
-"""The index of error messages: each entry is whole, leads somewhere, and quotes what its source prints."""
+"""The error index: each entry is complete, its links work, and it quotes what its source prints."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ KIND = re.compile(r"^\w*(?:Error|Exception|Warning): ")
 
 
 def quoted(place: str) -> list[tuple[MessageEntry, str]]:
-    """The messages of entries that were seen in a place."""
+    """Messages whose entry was seen in ``place``, with that entry."""
     return [
         (entry, message) for entry in entries() for message in entry.messages if place in entry.seen
     ]
 
 
-# -- what sources can print ---------------------------------------------------------------------------------------
+# -- strings in sources -------------------------------------------------------------------------------------------
 
 
 def pattern(node: ast.AST) -> str:
-    """A string of a source as a regular expression; what is put into it may be anything."""
+    """A string of a source as a regular expression. Inserted values match anything."""
     match node:
         case ast.Constant(value=str(text)):
             return HOLE.join(map(re.escape, re.split(r"\{[\w:.]*\}|%[sd]", text)))
@@ -51,7 +51,7 @@ def pattern(node: ast.AST) -> str:
 
 @cache
 def printable(path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Each string of a file with the parts that are its own, of at least 18 letters."""
+    """The patterns of a file's strings and their literal parts, if these have at least 18 characters in total."""
     found = {pattern(node) for node in ast.walk(ast.parse(path.read_text()))}
     own = {
         each: tuple(re.sub(r"\\(.)", r"\1", each, flags=re.DOTALL).split(HOLE)) for each in found
@@ -60,7 +60,7 @@ def printable(path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def prints(path: Path, message: str) -> bool:
-    """Whether a file has the message, of which what is filled in is at most five sixths."""
+    """Whether a string of the file matches the message, with at least a sixth of the message literal."""
     whole = KIND.sub("", message)
     texts = whole, re.sub(r"^ampmon(?: \w+)?: ", "", whole)
     return any(
@@ -75,7 +75,7 @@ SOURCES = sorted([*ROOT.glob("ampmon/**/*.py"), *ROOT.glob("server/**/*.py")])
 
 
 def test_our_messages_are_in_our_sources() -> None:
-    """Each message of ours is a string of a source of ours, filled in."""
+    """Each ampmon message matches a string in ampmon's sources."""
     ours = [
         message
         for entry, message in quoted(OURS)
@@ -87,7 +87,7 @@ def test_our_messages_are_in_our_sources() -> None:
 
 
 def test_torch_s_messages_are_in_the_torch_that_is_installed() -> None:
-    """Each message of torch's Python is a string of a file that its entry names, filled in."""
+    """Each message of torch's Python code matches a string in a file that its entry names."""
     theirs = [
         (message, [TORCH.parent / path for path in re.findall(r"`(torch/\S+\.py)`", entry.seen)])
         for entry, message in quoted("`torch/")
@@ -119,13 +119,13 @@ RAISED: dict[str, Callable[[], object]] = {
     "Function 'SqrtBackward0'": backward_of_nan,
     "probability tensor": lambda: torch.multinomial(torch.tensor([float("nan"), 1.0]), 1),
 }
-"""What raises each message of torch's C++ on a CPU, by its first words."""
+"""A CPU operation that raises each message of torch's C++ code, by the message's first words."""
 
 
 @pytest.mark.parametrize("words", RAISED)
 @pytest.mark.filterwarnings("ignore:Error detected in SqrtBackward0")
 def test_torch_raises_what_the_index_quotes(words: str) -> None:
-    """An operation gives the message of its entry, letter for letter."""
+    """Each operation raises its entry's message, letter for letter."""
     [message] = [each for _, each in quoted("in C++") if KIND.sub("", each).startswith(words)]
     with pytest.raises(RuntimeError) as raised:
         RAISED[words]()
@@ -134,7 +134,7 @@ def test_torch_raises_what_the_index_quotes(words: str) -> None:
 
 
 def test_messages_that_need_a_gpu_are_in_torch_s_library() -> None:
-    """The messages of torch's C++ that no operation on a CPU raises are in its library, between their types."""
+    """torch's library contains the C++ messages that no CPU operation raises, apart from type names."""
     others = [
         message
         for _, message in quoted("in C++")
@@ -150,7 +150,7 @@ def test_messages_that_need_a_gpu_are_in_torch_s_library() -> None:
 
 
 def test_a_message_that_nobody_prints_is_noticed() -> None:
-    """A text that differs in one word from a source's, or is a part of it, or more, is not in that source."""
+    """A message does not match a source string that differs in one word, or is longer or shorter."""
     path = TORCH / "amp" / "grad_scaler.py"
 
     assert prints(path, "AssertionError: Attempted step but _scale is None.  This may indicate")
@@ -163,7 +163,7 @@ def test_a_message_that_nobody_prints_is_noticed() -> None:
 
 
 def test_each_entry_is_whole() -> None:
-    """Each has messages, a cause, a check, a fix, and where it was seen; 40 messages and more have a finding."""
+    """Each entry is complete and names the version or commit where it was seen. At least 40 messages have findings."""
     lacking = [
         entry.title
         for entry in entries()
@@ -180,7 +180,7 @@ def test_each_entry_is_whole() -> None:
 
 
 def test_each_heading_is_an_entry_with_an_anchor_of_its_own() -> None:
-    """No entry of the page is lost in reading, and no two have one anchor, nor that of a section."""
+    """Each heading of the page becomes an entry. No two entries share an anchor, nor one with a section."""
     page = re.sub(r"^```.*?^```", "", assets.errors().read_text(), flags=re.MULTILINE | re.DOTALL)
     anchors = Counter(entry.anchor for entry in entries())
 
@@ -190,7 +190,7 @@ def test_each_heading_is_an_entry_with_an_anchor_of_its_own() -> None:
 
 
 def test_each_finding_has_a_page() -> None:
-    """The findings that entries name are there."""
+    """Each finding that an entry names has a page."""
     named = {rule for entry in entries() for rule in entry.findings}
     pages = {path.stem for path in ROOT.glob("docs/findings/*.md")}
 
@@ -231,7 +231,7 @@ for anchor, block in blocks:
 
 
 def test_the_code_for_torch_and_ampmon_runs() -> None:
-    """Each block of it runs as it stands in a small training, on a CPU, and warns of nothing."""
+    """Each Python block for torch and ampmon runs in a small CPU training without a warning."""
     blocks = [
         (entry.anchor, block)
         for entry, block in code("python")
@@ -255,13 +255,13 @@ loss = loss_of(batch)
 scaler.scale(loss_of(batch)).backward()
 warnings.filterwarnings("ignore", "torch.cuda.amp.GradScaler is enabled")
 """
-"""What the pages of the findings name besides, in the middle of an iteration."""
+"""Further names that the pages of findings use, as in the middle of an iteration."""
 ELSEWHERE = {"moved_outside_training", "poisoned_state", "ranks_disagree"}
-"""Pages whose code needs a framework, a file or a group of processes."""
+"""Pages whose code needs a framework, a file or a process group."""
 
 
 def test_the_code_of_the_findings_runs() -> None:
-    """Each block on their pages runs in the same training, and raises nothing."""
+    """Each block on the other pages of findings runs in the same training without an error."""
     pages = {path.stem: path.read_text() for path in ROOT.glob("docs/findings/*.md")}
     blocks = [
         (rule, block)
@@ -276,7 +276,7 @@ def test_the_code_of_the_findings_runs() -> None:
 
 
 def test_the_code_for_frameworks_can_be_read() -> None:
-    """Python that needs a framework is Python, and configurations are JSON."""
+    """Each Python block parses, and each JSON block is an object."""
     for _, block in code("python"):
         ast.parse(textwrap.dedent(block))
     for _, block in code("json"):

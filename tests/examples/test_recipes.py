@@ -1,4 +1,4 @@
-"""Each recipe in examples/ trains as it would with the stock scaler, and ampmon records exactly what happened in it."""
+"""Each recipe in examples/ trains as with the stock scaler, and ampmon records exactly what happened."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALONE = [
     "gradient_penalty",
     "planted_overflow",
 ]
-"""Between them they take every path through the scaler."""
+"""Together they take every path through the scaler."""
 OTHERS = [
     "clip_by_value",
     "data_parallel",
@@ -55,7 +55,7 @@ RANKS = 2
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """With several threads sums are made in an order that depends on the machine."""
+    """Use one thread: with several, the order of sums depends on the machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -63,13 +63,12 @@ def one_thread() -> Iterator[None]:
 
 
 def events(recorded: Recording) -> list[str]:
-    """The kinds of what happened, but for where records were kept, which hangs on how busy the disk is."""
+    """The kinds of all events except `spool`, which depends on how busy the disk is."""
     kinds = [record.kind for record in recorded.messages if isinstance(record, wire.Event)]
     return [kind for kind in kinds if kind != "spool"]
 
 
 def assert_identical(stock: Outcome, ours: Outcome) -> None:
-    """Weights, optimizers, scaler, random numbers and printed words are equal to the last bit."""
     assert stock.weights
     assert same(stock.weights, ours.weights)
     assert same(stock.optimizers, ours.optimizers)
@@ -91,13 +90,13 @@ def same(left: Any, right: Any) -> bool:
 
 
 def assert_learned(outcome: Outcome) -> None:
-    """The printed loss fell by a fifth at least."""
+    """Assert that the printed loss fell by at least a fifth."""
     assert len(outcome.losses) >= 5
     assert outcome.losses[-1] < 0.8 * outcome.losses[0]
 
 
 def trained_alike(name: str, data_directory: Path, steps: int | None = STEPS) -> Recording:
-    """What is recorded of a recipe, held to what the same recipe does with the stock scaler."""
+    """Train a recipe with both scalers, compare the results, and return what was recorded."""
     stock = recipe.run(name, stock=True, steps=steps)
     ours = recipe.run(name, stock=False, steps=steps)
 
@@ -113,12 +112,12 @@ def trained_alike(name: str, data_directory: Path, steps: int | None = STEPS) ->
 
 @pytest.mark.parametrize("name", ALONE)
 def test_a_recipe_trains_as_with_the_stock_scaler(name: str, data_directory: Path) -> None:
-    """Overflows included, all that is left is equal bit for bit, and each update and skip is in the spool once."""
+    """A recipe's final state is bit for bit the stock scaler's, and the spool has each update and skip once."""
     trained_alike(name, data_directory)
 
 
 def test_the_recipe_of_activations_looks_into_every_layer(data_directory: Path) -> None:
-    """It trains as the others do; every tenth update has all modules, the first one's overflow at the last layer."""
+    """The recipe trains the same. Every tenth update samples all modules, and the first has inf in the last module."""
     recorded = trained_alike(ACTIVATIONS, data_directory)
     sampled = [update.ordinal for update in recorded.updates if update.activations is not None]
     first, last = (recorded.activations(place) for place in (sampled[0], sampled[-1]))
@@ -134,7 +133,7 @@ def test_the_recipe_of_activations_looks_into_every_layer(data_directory: Path) 
 
 @pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
 def test_a_disabled_scaler_records_that_it_is_disabled(data_directory: Path) -> None:
-    """bfloat16's recipe trains as with the stock scaler, and its spool says that there was nothing to measure."""
+    """The bfloat16 recipe trains as with the stock scaler, and its spool says that the scaler is disabled."""
     stock = recipe.run(DISABLED, stock=True, steps=STEPS)
     ours = recipe.run(DISABLED, stock=False, steps=STEPS)
 
@@ -146,12 +145,12 @@ def test_a_disabled_scaler_records_that_it_is_disabled(data_directory: Path) -> 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what two processes left that ran the recipes of several processes, one after another."""
+    """A folder with the results of two processes that ran the recipes of several processes."""
     return trained_together(tmp_path_factory.mktemp("together"), STEPS)
 
 
 def trained_together(folder: Path, steps: int) -> Path:
-    """The folder, in which two processes have run them, at most so many steps of each."""
+    """Run these recipes in two processes, at most ``steps`` steps each, and return the folder."""
     ports = ",".join(str(free_port()) for _ in range(3 * len(RUNS_HERE)))
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AMPMON_")},
@@ -177,7 +176,7 @@ def trained_together(folder: Path, steps: int) -> Path:
 
 
 def of_one_run(folder: Path, name: str) -> list[Recording]:
-    """What the ranks of a recipe recorded: each an attempt, all of one run."""
+    """The recordings of a recipe's ranks: one attempt per rank, all in one run."""
     attempts = [recorded for recorded in recordings(folder) if recorded.attempt.name == name]
     assert [recorded.attempt.world_size for recorded in attempts] == [RANKS] * RANKS
     assert len({recorded.attempt.run_id for recorded in attempts}) == 1
@@ -186,7 +185,7 @@ def of_one_run(folder: Path, name: str) -> list[Recording]:
 
 @pytest.mark.parametrize("name", RUNS_HERE)
 def test_a_recipe_of_several_processes(name: str, together: Path) -> None:
-    """On every rank all is equal bit for bit, and the spools of the ranks agree on the run and on each skip."""
+    """On every rank the results are equal bit for bit, and the recording has the stock scaler's skips."""
     for recorded in of_one_run(together, name):
         rank = recorded.attempt.rank
         stock, ours = torch.load(together / f"{name}-{rank}.pt", weights_only=False)
@@ -198,7 +197,7 @@ def test_a_recipe_of_several_processes(name: str, together: Path) -> None:
 
 @pytest.mark.parametrize("name", list(filter(is_sharded, RUNS_HERE)))
 def test_a_sharded_recipe_needs_no_change(name: str, together: Path) -> None:
-    """As under `ampmon run`, stock scalers are watched: one run of both shards, all equal bit for bit, names, skips."""
+    """Watched stock scalers train a sharded recipe bit for bit the same, and both shards are recorded as one run."""
     for recorded in of_one_run(together, f"{name} {UNCHANGED}"):
         rank = recorded.attempt.rank
         stock, _ = torch.load(together / f"{name}-{rank}.pt", weights_only=False)
@@ -215,7 +214,7 @@ def test_a_sharded_recipe_needs_no_change(name: str, together: Path) -> None:
 def test_a_recipe_of_several_processes_starts_them_itself(
     data_directory: Path, tmp_path: Path
 ) -> None:
-    """`python examples/ddp.py` trains on two ranks, which are one run."""
+    """`python examples/ddp.py` trains on two ranks and records one run."""
     python, printed = WarmPython(tmp_path), tmp_path / "printed"
     environment = {**os.environ, "PYTHON_EXEC": str(python.program)}
     with (
@@ -232,7 +231,7 @@ def test_a_recipe_of_several_processes_starts_them_itself(
 
 
 def test_the_scalers_line_is_the_only_one_that_knows_ampmon() -> None:
-    """In every recipe only the line that makes the scaler has the name, and not when the stock one takes its place."""
+    """In every recipe only the line that makes the scaler names ampmon, and none does with the stock scaler."""
     names = [path.stem for path in sorted(EXAMPLES.glob("*.py"))]
     tested = [
         *(getattr(name, "values", (name,))[0] for name in [*ALONE, *OTHERS]),
@@ -255,7 +254,7 @@ def test_the_scalers_line_is_the_only_one_that_knows_ampmon() -> None:
 
 
 def test_the_comparison_tells_a_difference() -> None:
-    """One bit in one weight is a difference, and so is the sign of a zero."""
+    """A difference of one bit in a weight, or in the sign of a zero, is noticed."""
     weights = [torch.tensor([1.0, 0.0])]
     assert same(weights, [torch.tensor([1.0, 0.0])])
     assert not same(weights, [torch.tensor([1.0 + 2**-23, 0.0])])

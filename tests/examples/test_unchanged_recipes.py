@@ -1,4 +1,4 @@
-"""Recipes with torch's own scaler and nothing of ampmon's in them, watched: as they train without it."""
+"""Watched recipes with torch's own scaler and no ampmon code train as they do unwatched."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ print(json.dumps([nothing, stock, dict(left())]))
 
 
 def trained(folder: Path) -> tuple[bool, dict[str, Any], dict[str, Any]]:
-    """Whether nothing was recorded at first; then, of each recipe, a hash of its state at its end, and the ledger that
-    the test keeps beside it: before scalers are watched, and after.
+    """Train each recipe before scalers are watched, and after.
+
+    Return whether the first round recorded nothing, then for each round a hash of each recipe's final state and the
+    ledger that the test keeps.
     """
     at = Path(__file__).parents[1]
     program = f"import sys; sys.path[:0] = {[str(at), str(at.parent)]!r}\n{PROGRAM}"
@@ -56,7 +58,7 @@ def trained(folder: Path) -> tuple[bool, dict[str, Any], dict[str, Any]]:
 
 
 def test_recipes_with_nothing_changed_in_them_train_alike_and_are_recorded(tmp_path: Path) -> None:
-    """Weights, states and random numbers are equal bit for bit; the ledger has each update and skip, and each name."""
+    """Watched recipes end bit for bit as unwatched ones. The recording has each update, skip and parameter name."""
     nothing, stock, ours = trained(tmp_path)
     assert nothing
     assert ours == stock

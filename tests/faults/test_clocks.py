@@ -1,4 +1,4 @@
-"""A trainer's clock that jumps by hours: order is by seq, durations are of the monotonic clock, and nothing is lost."""
+"""A trainer's clock jumps by hours: order follows seq, durations use the monotonic clock, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UPDATES = 24
 def test_clock_that_jumps_changes_no_order_and_no_duration(
     tmp_path: Path, data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a clock that is set to and fro by hours at every reading, steps stand in order and durations are true."""
+    """With a clock that jumps by hours at every reading, steps stay in order and no duration exceeds the real one."""
     real, jumps = time.time_ns, itertools.cycle((0, 5, -7, 1, -2))
     with monkeypatch.context() as clocks:
         clocks.setattr(time, "time_ns", lambda: real() + next(jumps) * HOUR_NS)
@@ -64,7 +64,7 @@ def train() -> None:
 
 
 def stored(directory: Path, spooled: Path) -> list[tuple[Any, ...]]:
-    """Steps and whether they were skipped, as a real server has them in the end."""
+    """The steps that a real server stores, each with whether it was skipped."""
     server = ThreadedServer(directory)
     try:
         url, token_file = f"http://127.0.0.1:{server.port}", directory / "token"

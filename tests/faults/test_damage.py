@@ -1,4 +1,4 @@
-"""The spool of a real training, damaged in hundreds of ways: no false record, every loss seen, always an end."""
+"""A real training's spool, damaged in hundreds of ways: no false record, no hidden loss, no endless read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Piece = tuple[frame.Kind, str, bytes]
 
 
 def train() -> None:
-    """Real fp16 that overflows, samples, scalars, and parameters that join."""
+    """Train in real fp16 with overflows, samples, logged values and parameters added later."""
     torch.manual_seed(1)
     layers = [torch.nn.Linear(16, 16), torch.nn.Linear(16, 4)]
     optimizer = torch.optim.SGD(layers[0].parameters(), lr=1e-3)
@@ -54,7 +54,7 @@ def train() -> None:
 
 @pytest.fixture(scope="module")
 def pieces(tmp_path_factory: pytest.TempPathFactory) -> list[Piece]:
-    """The headers and records of a training, as it wrote them."""
+    """The headers and records of a training, as written."""
     directory = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AMPMON_DIR", str(directory))
@@ -73,7 +73,7 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> list[Piece]:
 
 @dataclass
 class Written:
-    """A spool with these headers and records in several segments, under an attempt id of its own."""
+    """A spool with these headers and records in several segments, under its own attempt id."""
 
     directory: Path
     pieces: list[Piece]
@@ -102,7 +102,7 @@ class Written:
         return wire.encode(header)  # type: ignore[arg-type]
 
     def read(self, first: int = 0) -> tuple[list[bytes], int]:
-        """What a reader finds from a segment on, and how often it met damage. It must end."""
+        """Return the payloads from segment ``first`` on, and how often damage was met. Fail if reading does not end."""
         reader = SpoolReader(self.path, Position(first, 0))
         found: list[bytes] = []
         corrupt = 0
@@ -116,7 +116,7 @@ class Written:
         raise AssertionError("reading does not end")
 
     def aside(self) -> set[bytes]:
-        """Records that the server did not take: for a header that they build on is among what was lost."""
+        """The records the server rejected because a header they depend on is lost."""
         path = self.path / "rejected"
         lines = path.read_bytes().splitlines() if path.exists() else []
         return {msgspec.json.decode(line, type=Refused).record for line in lines}
@@ -133,7 +133,7 @@ class Written:
             segment_path(self.path, number).write_bytes(content)
 
 
-# -- what may become of segments, as a function of their contents ---------------------------------------------------
+# -- kinds of damage, as functions of the segments' contents --------------------------------------------------------
 
 Contents = dict[int, bytes]
 Chance = random.Random
@@ -158,7 +158,7 @@ def cut(contents: Contents, chance: Chance) -> None:
 
 
 def zero_blocks(contents: Contents, chance: Chance) -> None:
-    """What a file system leaves of blocks that were assigned and not written when the power went."""
+    """Zero some blocks, as a file system leaves blocks that it allocated but did not write before a power cut."""
     number, content = one_of(contents, chance)
     first = chance.randrange(0, len(content), BLOCK)
     until = min(len(content), first + BLOCK * chance.randint(1, 6))
@@ -183,7 +183,7 @@ def swap_blocks(contents: Contents, chance: Chance) -> None:
 
 
 def repeat_bytes(contents: Contents, chance: Chance) -> None:
-    """A piece is there twice: what follows it lies elsewhere than it was written."""
+    """Repeat a piece, which moves all that follows."""
     number, content = one_of(contents, chance)
     first = chance.randrange(len(content))
     until = min(len(content), first + chance.choice([1, 7, BLOCK, 4096]))
@@ -200,7 +200,7 @@ def swap_segments(contents: Contents, chance: Chance) -> None:
 
 
 def mix_in(contents: Contents, chance: Chance, *, foreign: Contents) -> None:
-    """A segment of another spool, in the place of one or behind it."""
+    """Append a segment of another spool to a segment, or replace it."""
     number, content = one_of(contents, chance)
     other = foreign[chance.choice(list(foreign))]
     contents[number] = chance.choice([b"", bytes(content)]) + other
@@ -243,7 +243,7 @@ def damage(sound: Contents, foreign: Contents, seed: int) -> Contents:
 
 
 def is_part(some: list[bytes], of: list[bytes]) -> bool:
-    """Whether ``some`` are records of ``of``, in their order, each once."""
+    """Whether ``some`` is a subsequence of ``of``."""
     rest = iter(of)
     return all(any(one == other for other in rest) for one in some)
 
@@ -263,14 +263,14 @@ def foreign(pieces: list[Piece], tmp_path_factory: pytest.TempPathFactory) -> Co
 
 @pytest.fixture
 def spool(whole: Written) -> Iterator[Written]:
-    """A spool to damage; it is whole again afterwards."""
+    """A spool to damage, restored afterwards."""
     sound = whole.contents()
     yield whole
     whole.put(sound)
 
 
 def test_segment_cut_anywhere(spool: Written) -> None:
-    """Wherever a segment ends early, the records before are read, none that was not written, and the cut is counted."""
+    """A cut segment yields the records before the cut and counts at most one corruption."""
     sound = spool.contents()
     number = max(sound)
     written, _ = spool.read(number)
@@ -286,7 +286,7 @@ def test_segment_cut_anywhere(spool: Written) -> None:
 
 
 def test_damage_makes_no_record_and_is_counted(spool: Written, foreign: Contents) -> None:
-    """Of 700 damaged spools none gives a record that was not written, and none that lost some to damage hides it."""
+    """700 damaged spools yield only written records, in order. Damage is counted, except cuts and lost segments."""
     written, sound = list(spool.records.values()), spool.contents()
     for seed in range(700):
         contents = damage(sound, foreign, seed)
@@ -300,7 +300,7 @@ def test_damage_makes_no_record_and_is_counted(spool: Written, foreign: Contents
 def test_damaged_spools_are_delivered_to_their_end(
     pieces: list[Piece], tmp_path: Path, foreign: Contents
 ) -> None:
-    """Whatever is left of a spool arrives byte for byte, what is not is a gap, and nothing is sent a second time."""
+    """Unless its headers are lost, what survives of a spool arrives byte for byte or is rejected, and nothing twice."""
     sound: Contents = {}
     for seed in range(40):
         spool = Written(tmp_path / str(seed), pieces)
@@ -321,7 +321,7 @@ def test_damaged_spools_are_delivered_to_their_end(
 def test_what_is_left_of_a_damaged_spool_is_stored_as_it_was(
     pieces: list[Piece], tmp_path: Path, foreign: Contents
 ) -> None:
-    """A real server stores what survived, row by row, counts what is missing as lost, and finds its database sound."""
+    """A real server stores the surviving records of damaged spools unchanged and counts the missing ones as lost."""
     backend = Real(tmp_path / "server")
     written = []
     for seed in range(6):

@@ -1,4 +1,4 @@
-"""The whole way through a hostile network: a real trainer, its real sender, a proxy that misbehaves, a real server."""
+"""A real trainer, sender and server talk through a proxy that misbehaves."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ FAILING: tuple[Fault, ...] = (
     *("lose_ack", "cut_answer", "drop", "reset", "cut_request", "error"),
     *("busy", "garbage", "nonsense", "redirect"),
 )
-"""The sender has no acknowledgement after any of these and sends again: two for each part of the training."""
+"""After each of these faults the sender has no acknowledgement and sends again. Each part of the training meets two."""
 UPDATES, EACH = 300, 50
 
 
 def test_everything_arrives_once_through_a_hostile_network(
     new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A training through drops, repeats, cuts and lost answers is stored whole, once."""
+    """A training through drops, repeats, cuts and lost answers is stored completely, each update once."""
     port = free_port()
     with Proxy(port, chances=HOSTILE, seed=11) as proxy:
         server = new_server(port=port, options=["--allow-host", f"127.0.0.1:{proxy.port}"])
         proxy.trickle_s = 0.001
         for first, second in zip(FAILING[::2], FAILING[1::2], strict=True):
-            proxy.next(first, second, "pass")  # a success ends the sender's growing pauses
+            proxy.next(first, second, "pass")  # a success resets the sender's growing pauses
         monkeypatch.setenv("AMPMON_URL", proxy.url)
         monkeypatch.setenv("AMPMON_MODE", "online")
         with Trainer() as trainer:
             for done in range(EACH, UPDATES + 1, EACH):
                 trainer.train(EACH)
                 wait_for(lambda done=done: stored(server, trainer.run_id) == done)
-            # It may say that the server is not to be reached; nothing else.
+            # The only warning allowed says that the server cannot be reached.
             assert trainer.finish().count("Warning") <= 1
         run: dict[str, Any] = wait_for(lambda: finished(server, trainer.run_id))
         assert {*FAILING} <= {*proxy.counts}
@@ -85,7 +85,7 @@ def recorder() -> Iterator[RecordingServer]:
 
 
 def test_token_follows_no_redirect(tmp_path: Path, recorder: RecordingServer) -> None:
-    """A server that redirects gets nobody's token sent elsewhere, and no record is lost to it."""
+    """A redirect does not carry the token or any request to another server, and no record is lost."""
     with RecordingServer() as elsewhere, Proxy(recorder.port) as proxy:
         proxy.elsewhere = f"{elsewhere.url}/api/v1/ingest"
         proxy.next("redirect")
@@ -103,7 +103,7 @@ def test_token_follows_no_redirect(tmp_path: Path, recorder: RecordingServer) ->
 def test_answer_that_is_none_moves_no_cursor(
     tmp_path: Path, recorder: RecordingServer, monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
-    """Whatever comes in the place of an answer, all that was not acknowledged is sent again and stored once."""
+    """After any fault in place of an answer, unacknowledged records are sent again and stored once."""
     monkeypatch.setattr("ampmon.transport.CONNECT_TIMEOUT_S", DEADLINE_S)
     with Proxy(recorder.port) as proxy:
         attempt = Attempt(tmp_path, url=proxy.url)

@@ -1,4 +1,4 @@
-"""What the proxy does to a request: the server's side, the client's side, and its own count agree."""
+"""The faults of the proxy: server, client and its own counts agree on each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from waiting import DEADLINE_S, wait_for
 ATTEMPT = UUID(int=2)
 PATIENCE_S = 0.15
 
-# How often the server takes the batch, and what the client gets.
+# How often the server receives the batch, and what the client sees.
 MEETS: dict[Fault, tuple[int, str]] = {
     "pass": (1, "acknowledged"),
     "delay": (1, "acknowledged"),
@@ -34,7 +34,7 @@ MEETS: dict[Fault, tuple[int, str]] = {
     "echo": (2, "acknowledged"),
     "lose_ack": (1, "connection lost"),
     "withhold": (1, "timed out"),
-    "cut_answer": (1, "connection lost|not that of an ampmon server"),  # by where it is cut
+    "cut_answer": (1, "connection lost|not that of an ampmon server"),  # depends on where it is cut
     "trickle": (1, "acknowledged"),
     "hang_up": (1, "acknowledged"),
     "error": (0, "HTTP 500"),
@@ -62,7 +62,7 @@ def proxy(server: RecordingServer) -> Iterator[Proxy]:
 def connect(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[float], HttpTransport]]:
-    """Makes clients that wait so many seconds for an answer, and without haste for a connection."""
+    """Make clients that wait the given seconds for an answer, and long for a connection."""
     monkeypatch.setattr("ampmon.transport.CONNECT_TIMEOUT_S", DEADLINE_S)
     with ExitStack() as made:
         yield lambda patience_s: made.enter_context(
@@ -71,7 +71,7 @@ def connect(
 
 
 def send(transport: HttpTransport, seq: int = 0) -> str:
-    """What became of a batch of one record, in the client's words."""
+    """Send a batch of one record and return the outcome in the client's words."""
     attempt = wire.AttemptHeader(
         run_id=UUID(int=1), attempt_id=ATTEMPT, project="p", name="n", owner="o", started=1
     )
@@ -94,16 +94,16 @@ def send(transport: HttpTransport, seq: int = 0) -> str:
 def test_each_fault_does_what_it_says(
     server: RecordingServer, proxy: Proxy, connect: Callable[[float], HttpTransport], fault: Fault
 ) -> None:
-    """The server takes the batch as often as stated and the client what is stated; the next one passes."""
+    """Server and client see the stated effect of each fault, and the next batch passes."""
     arrivals, outcome = MEETS[fault]
     proxy.next(fault)
     client = connect(PATIENCE_S if outcome == "timed out" else DEADLINE_S)
     assert re.search(outcome, send(client))
     wait_for(lambda: proxy.counts[fault] and len(server.store.batches) >= arrivals)
     proxy.next("pass")
-    if outcome == "timed out":  # which ended the connection
+    if outcome == "timed out":  # the timeout has ended the connection
         client = connect(DEADLINE_S)
-    # Where the kept connection ends just as it is used again, the request is lost before it is one.
+    # If the kept connection ends just as it is reused, this request is lost.
     if send(client, seq=1) != "acknowledged":
         assert fault == "hang_up"
         assert send(client, seq=1) == "acknowledged"
@@ -114,7 +114,7 @@ def test_each_fault_does_what_it_says(
 
 
 def test_chances_are_drawn_alike_from_a_seed(server: RecordingServer) -> None:
-    """The same seed treats a sequence of requests alike, in about the shares asked for, and calm ends it."""
+    """The same seed treats a sequence of requests alike, at about the rates asked for. After `calm` all pass."""
     fates = []
     for _ in range(2):
         with Proxy(server.port, chances={"drop": 0.3, "error": 0.2}, seed=5) as proxy:
@@ -129,7 +129,7 @@ def test_chances_are_drawn_alike_from_a_seed(server: RecordingServer) -> None:
 
 
 def test_server_that_is_away_is_one_that_does_not_answer() -> None:
-    """Without a server the client's connection ends, which is counted as such, and is no lost acknowledgement."""
+    """Without a server the client loses its connection, counted as `away` and not as a lost acknowledgement."""
     with Proxy(free_port()) as proxy:
         proxy.next("lose_ack", "repeat")
         transport = HttpTransport(proxy.url, token="a-token")
@@ -140,7 +140,7 @@ def test_server_that_is_away_is_one_that_does_not_answer() -> None:
 
 
 def test_closing_ends_what_hangs(proxy: Proxy) -> None:
-    """A proxy that is closed ends the connections that it left hanging, and listens no more."""
+    """Closing a proxy ends its hanging connections and stops it from listening."""
     proxy.next("hang")
     with socket.create_connection(("127.0.0.1", proxy.port)) as client:
         client.sendall(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")

@@ -1,4 +1,4 @@
-"""The chart of activations by module: where in the network gradients are lost, and what overflowed first."""
+"""The chart of activations by module: where gradients are lost, and what overflowed first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ THREE = made.modules(
 
 
 def test_a_forward_overflow_is_named_by_its_first_module() -> None:
-    """The first module that put out inf or NaN is named, and crosses stand from there on."""
+    """The caption names the first module with an inf or NaN output, and crosses mark it and the modules after it."""
     sample = made.modules(
         {"a": {0: 9}, "b": {}, "c": {}},
         inf={"a": 1},
@@ -33,7 +33,7 @@ def test_a_forward_overflow_is_named_by_its_first_module() -> None:
 
 
 def test_a_backward_overflow_is_named_by_its_last_module() -> None:
-    """Backward goes the other way: the last module whose gradient was not finite is where it began."""
+    """In backward, the overflow began at the last module with a non-finite gradient; crosses mark all such modules."""
     sample = made.modules({"a": {0: 9}, "b": {0: 9}, "c": {0: 9}}, inf={"a": 9, "b": 1})
     figure = activations(made.source(through=sample), View())
     (crosses,) = made.traces(figure, name="overflow back")
@@ -44,7 +44,7 @@ def test_a_backward_overflow_is_named_by_its_last_module() -> None:
 
 
 def test_of_many_modules_the_worst_are_drawn_in_their_order() -> None:
-    """No more rows than can be read; those that lose most, and the caption says so."""
+    """Of many modules only the ROWS_MAX that lose most are drawn, in model order, and the caption says so."""
     sample = made.modules({f"layer{place}": {0: 200 - place, -20: place} for place in range(100)})
     layout = activations(made.source(through=sample), View())["layout"]
 
@@ -54,7 +54,7 @@ def test_of_many_modules_the_worst_are_drawn_in_their_order() -> None:
 
 
 def test_a_model_of_as_many_modules_as_are_drawn_has_all_of_them() -> None:
-    """Where none is left out, the caption does not say that some are."""
+    """If every module is drawn, the caption does not mention any left out."""
     sample = made.modules({f"layer{place}": {0: 9} for place in range(ROWS_MAX)})
     layout = activations(made.source(through=sample), View())["layout"]
     assert len(layout["yaxis"]["ticktext"]) == ROWS_MAX
@@ -62,7 +62,7 @@ def test_a_model_of_as_many_modules_as_are_drawn_has_all_of_them() -> None:
 
 
 def test_a_hover_says_the_whole_name_and_how_sure() -> None:
-    """Names are shortened in the middle beside their rows; a sample's shares have their standard error."""
+    """A hover shows the escaped full name and standard errors; the axis shows a shortened name."""
     name = "encoder.layers.11.attention.self.<query>.projection"
     counts = {name: {0: 8000, -20: 8000}}
     sample = made.modules(counts, elements=np.array([10**6]))
@@ -80,7 +80,7 @@ def test_a_hover_says_the_whole_name_and_how_sure() -> None:
 
 
 def test_the_caption_weighs_modules_by_their_elements() -> None:
-    """A module of which a hundredth was looked at counts whole beside one that was seen whole."""
+    """The caption weights each module by its number of elements."""
     sample = made.modules(
         {"large": {-20: 100}, "small": {0: 50}},
         zeros={"small": 50},
@@ -91,7 +91,7 @@ def test_the_caption_weighs_modules_by_their_elements() -> None:
 
 
 def test_what_is_compiled_is_said_to_be_left_out() -> None:
-    """Modules that could not be looked into are counted in the caption."""
+    """The caption counts compiled modules, which have no hooks."""
     sample = made.modules({"head": {0: 1}}, left_out=("encoder", "decoder"))
     caption = activations(made.source(through=sample), View())["layout"]["meta"]["caption"]
     assert "2 compiled modules not looked into." in caption
@@ -107,25 +107,25 @@ def test_what_is_compiled_is_said_to_be_left_out() -> None:
     ],
 )
 def test_an_empty_chart_says_what_to_do(source: Source, view: View, words: str) -> None:
-    """Without a sample, the line of code that brings one; without fp16 gradients, where they might have gone."""
+    """An empty chart says why, and without a sample it names the setting that takes one."""
     assert words in activations(source, view)["layout"]["meta"]["empty"]
 
 
 def test_the_pages_zoom_is_not_its_own() -> None:
-    """Its axes hold no steps, so none of them can be zoomed."""
+    """None of the axes can be zoomed, because none has steps."""
     layout = activations(made.source(through=THREE), View())["layout"]
     assert all(layout[axis]["fixedrange"] for axis in ("xaxis", "xaxis2", "yaxis"))
 
 
 def test_what_fp16_could_not_hold_is_drawn() -> None:
-    """A module that put out more than 65 504, in fp32, stands left of no headroom, within the chart."""
+    """An fp32 output above 65504 has negative headroom, within the range of the axis."""
     of = made.modules({"norm": {0: 9}, "head": {0: 9}}, forward={"norm": 65504 * 2.0**6, "head": 1})
     layout = activations(made.source(through=of), View())["layout"]
     assert layout["xaxis2"]["range"][0] <= -6
 
 
 def test_a_click_on_a_module_finds_its_parameters() -> None:
-    """Each row says what to search for: all that is in its module, and nothing of one that is called alike."""
+    """A click on a row searches for the parameters of exactly that module."""
     sample = made.modules({"h.1": {0: 5}, "h.10": {0: 5}})
     figure = activations(made.source(through=sample), View())
     assert figure["layout"]["meta"]["opens"] == [("search", "h.1.*"), ("search", "h.10.*")]

@@ -1,4 +1,4 @@
-"""The roles' colours: seen on their background, and told apart by everyone, where they share a chart."""
+"""The colours of the roles: visible on their background, and distinct in each chart for all kinds of colour vision."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def _seen(colour: str, eye: str | None) -> Color:
 
 
 def test_both_themes_have_the_same_roles() -> None:
-    """A role that one theme has, the other has too."""
+    """Both themes define the same roles."""
     assert ROLES["light"].keys() == ROLES["dark"].keys()
 
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("role", DRAWN)
 def test_a_role_stands_out_from_the_background(theme: str, role: str) -> None:
-    """WCAG's contrast for graphics: at least 3:1."""
+    """Every drawn role has a contrast of at least 3:1 to the background, as WCAG requires of graphics."""
     assert Color(ROLES[theme][role]).contrast(ROLES[theme]["background"]) >= 3
 
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("role", ["ink", "muted", "accent", "skip"])
 def test_text_can_be_read(theme: str, role: str) -> None:
-    """WCAG's contrast for text: at least 4.5:1 on the page and on hover labels."""
+    """Text has a contrast of at least 4.5:1 on the page and on hover labels, as WCAG requires."""
     for ground in ("background", "surface"):
         assert Color(ROLES[theme][role]).contrast(ROLES[theme][ground]) >= 4.5
 
@@ -43,7 +43,7 @@ def test_text_can_be_read(theme: str, role: str) -> None:
 @pytest.mark.parametrize("eye", EYES)
 @pytest.mark.parametrize("chart", SHARED)
 def test_roles_of_one_chart_differ(theme: str, eye: str | None, chart: str) -> None:
-    """With full or simulated deficient colour vision, any two differ by at least 10 in CIEDE2000."""
+    """Any two colours of a chart differ by at least 10 in CIEDE2000, also with simulated colour blindness."""
     colours = {role: _seen(ROLES[theme][role], eye) for role in SHARED[chart]}
     for (a, first), (b, second) in itertools.combinations(colours.items(), 2):
         assert first.delta_e(second, method="2000") >= 10, f"{a} and {b}"
@@ -51,14 +51,14 @@ def test_roles_of_one_chart_differ(theme: str, eye: str | None, chart: str) -> N
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_a_single_element_is_seen_in_the_heatmap(theme: str) -> None:
-    """The colour of the smallest count stands out from the background, where no count leaves it bare."""
+    """The colour of the smallest count has a contrast of at least 3:1 to the background."""
     lowest = ROLES[theme]["counts"][0][1]
     assert Color(lowest).contrast(ROLES[theme]["background"]) >= 3
 
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_a_share_of_none_is_bare(theme: str) -> None:
-    """Of what is lost, nothing has the background's own colour, and the more the further from its lightness."""
+    """A share of zero has the colour of the background, and larger shares differ more from it in lightness."""
     scale = ROLES[theme]["shares"]
     assert scale[0] == [0, ROLES[theme]["background"]]
     lightness = [Color(colour).convert("lab")["lightness"] for _, colour in scale]
@@ -68,6 +68,6 @@ def test_a_share_of_none_is_bare(theme: str) -> None:
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_counts_grow_lighter(theme: str) -> None:
-    """The heatmap's colours rise steadily in lightness, so that more is told from less without any hue."""
+    """The heatmap's colours get steadily lighter with the count."""
     lightness = [Color(colour).convert("lab")["lightness"] for _, colour in ROLES[theme]["counts"]]
     assert all(a < b for a, b in itertools.pairwise(lightness))

@@ -1,4 +1,4 @@
-"""The charts of several runs on one axis."""
+"""Charts that compare several runs on one axis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ampmon_server.model.series import UserSteps
 
 
 def runs(*scales: list[float], **keys: Any) -> list[Compared]:
-    """Runs of these scales, whose third update is skipped."""
+    """Runs with these scales. The third update of each is skipped."""
     return [
         Compared(
             f"run {place}", place, made.source(made.updates(each, skipped={2})), made.START, **keys
@@ -29,7 +29,7 @@ def runs(*scales: list[float], **keys: Any) -> list[Compared]:
 
 
 def test_every_skip_is_counted_in_its_runs_row() -> None:
-    """A row of marks a run, from the top; beside it how many of its updates in view were skipped."""
+    """Each run has a row of marks at its skips, labelled with its skips and updates in view."""
     figure = skips(runs([4.0] * 4, [4.0] * 5), View(0, 4))
 
     assert [trace["y"] for trace in figure["data"]] == [[0], [-1]]
@@ -45,7 +45,7 @@ def test_every_skip_is_counted_in_its_runs_row() -> None:
 
 
 def test_time_is_counted_from_each_runs_start() -> None:
-    """Runs that began at different times lie over one another; ticks are whole seconds."""
+    """Runs are aligned at their start on a linear time axis, with ticks at round durations."""
     early = made.updates([4.0] * 31)
     late = early.copy()
     for name in (
@@ -75,7 +75,7 @@ def test_time_is_counted_from_each_runs_start() -> None:
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_a_chart_of_nothing_says_why(name: str) -> None:
-    """Runs without an update, and a stretch in which none has one, have words in the place of lines."""
+    """A chart of runs without updates, or without any in view, gives the reason instead of lines."""
     none = [Compared("new", 0, made.source(made.updates([])))]
     assert COMPARED[name](none, View())["layout"]["meta"]["empty"].startswith(
         ("None", "No gradient")
@@ -86,7 +86,7 @@ def test_a_chart_of_nothing_says_why(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_names_are_inert_and_isolated(name: str) -> None:
-    """Markup in a name is shown as text, a long one is cut, and right to left turns nothing around."""
+    """Markup in a name is escaped and a long name is cut."""
     source = made.source(
         made.updates([1.0] * 3), made.gradients([0], made.totals(made.histograms([{0: 10}]), [0]))
     )
@@ -99,7 +99,7 @@ def test_names_are_inert_and_isolated(name: str) -> None:
 
 
 def test_beside_a_plot_a_value_is_whole_and_the_name_gives_way() -> None:
-    """The longer a value is, the less there is of a long name; a short name is never cut."""
+    """A label beside the plot keeps the whole value and shortens a long name."""
     run = Compared("planted_overflow", 0, made.source(made.updates([1.0])))
     assert run.beside("15.2 %") == "\u2068planted_ove…\u2069 15.2 %"
     assert run.beside("0.00085 %") == "\u2068planted_…\u2069 0.00085 %"
@@ -107,7 +107,7 @@ def test_beside_a_plot_a_value_is_whole_and_the_name_gives_way() -> None:
 
 
 def test_a_run_is_in_a_legend_once() -> None:
-    """A chart of two panels has a line in each for every run, and one entry for both."""
+    """A run has one legend entry in a chart of two panels."""
     hist = made.histograms([{0: 10, -20: 3}] * 2)
     source = made.source(
         made.updates([1.0] * 3), made.gradients([0, 2], made.totals(hist, [1] * 2))
@@ -118,7 +118,7 @@ def test_a_run_is_in_a_legend_once() -> None:
 
 
 def _sampled(name: str, place: int, of: list[dict[int, int]], *, off: bool = False) -> Compared:
-    """A run with a sample, of these counts by exponent, at each of its updates."""
+    """A run with a sample at each update, given as counts by exponent."""
     totals = made.totals(made.histograms(of), [0] * len(of))
     steps = list(range(len(of)))
     at = made.gradients(steps, None if off else totals, totals if off else None)
@@ -126,7 +126,7 @@ def _sampled(name: str, place: int, of: list[dict[int, int]], *, off: bool = Fal
 
 
 def test_gradients_off_fp16s_grid_are_named_and_not_set_beside_those_on_it() -> None:
-    """What fp32 made says nothing about fp16, so such a run has no line; where all are so, the chart says that."""
+    """A run whose gradients are all off fp16's grid has no line, and the caption or the empty chart names it."""
     small = {0: 6, -20: 4}
     on, off = (
         _sampled("half", 0, [small]),
@@ -141,7 +141,7 @@ def test_gradients_off_fp16s_grid_are_named_and_not_set_beside_those_on_it() -> 
 
 
 def test_the_share_beside_a_line_is_that_of_the_newest_sample() -> None:
-    """However many samples its last column has."""
+    """The label beside a line shows the share of the newest sample, however many samples share the last column."""
     samples = [{0: 10}] * 999 + [{0: 5, -20: 5}]
     figure = fate([_sampled("a", 0, samples)], View(width=500))
     words = [each["text"] for each in figure["layout"]["annotations"]]
@@ -150,7 +150,7 @@ def test_the_share_beside_a_line_is_that_of_the_newest_sample() -> None:
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_a_run_of_which_nothing_is_in_view_is_named(name: str) -> None:
-    """It is not taken for one that is not compared: the caption says of which run there is nothing, and why."""
+    """The caption names each run with nothing in view and says why."""
     own = UserSteps(np.array([0, 9]), np.array([0, 9]))
     some, other = (_sampled(word, place, [{0: 9}] * 9) for place, word in enumerate(("a", "b")))
     late = _sampled("c", 2, [{0: 9}])
@@ -173,7 +173,7 @@ def test_a_run_of_which_nothing_is_in_view_is_named(name: str) -> None:
 
 @pytest.mark.parametrize("x", ["step", "time"])
 def test_hovering_a_scale_says_of_which_run_and_step(x: Any) -> None:
-    """The template leaves the run's name beside its words, whole, and has the step of each point."""
+    """A hover shows the run's full name and the step of the point."""
     (line,) = scale(runs([4.0] * 3 + [8.0] * 3), View(x=x))["data"]
     assert (
         line["hovertemplate"] == "%{text}, step %{customdata:,d}"
@@ -183,7 +183,7 @@ def test_hovering_a_scale_says_of_which_run_and_step(x: Any) -> None:
 
 
 def test_a_phone_has_a_legend_in_the_place_of_labels() -> None:
-    """Beside a narrow plot there is no room for names, and above it none for those of many runs."""
+    """A narrow plot has a legend instead of labels, and neither with more than four runs."""
     for number, shown in ((2, True), (4, True), (5, False), (8, False)):
         layout = scale(runs(*[[1.0] * 3] * number), View(width=320))["layout"]
         assert (layout["showlegend"], layout["annotations"]) == (shown, [])
@@ -193,7 +193,7 @@ def test_a_phone_has_a_legend_in_the_place_of_labels() -> None:
 def _logged(
     values: dict[str, list[float]], smooth: int | None = None, y: Any = "linear", **keys: Any
 ) -> Figure:
-    """The chart of runs that logged these values at every step, the first of them the baseline."""
+    """The chart of runs that logged these values at every step. The first run is the baseline."""
     found = []
     for place, (name, of) in enumerate(values.items()):
         step = np.arange(len(of))
@@ -206,7 +206,7 @@ def _logged(
 
 
 def test_logged_values_of_runs_are_drawn_as_they_are_or_as_running_medians() -> None:
-    """A line a run with every value, where it is not finite a hole; smoothed, a single outlier is gone, or faint."""
+    """Values are drawn with gaps where not finite. Smoothed, a running median is drawn and the values are faint."""
     values = [1.0, 9.0, 1.0, 1.0, np.nan, 1.0, 2.0, 1.0]
     (line,) = _logged({"a": values})["data"]
     np.testing.assert_array_equal(made.read(line["y"]), values)
@@ -220,13 +220,13 @@ def test_logged_values_of_runs_are_drawn_as_they_are_or_as_running_medians() -> 
 
 
 def test_a_run_whose_newest_value_is_not_finite_is_labelled_so() -> None:
-    """Its label stands where the line ends, and names no older value."""
+    """A run whose newest value is not finite is labelled so, where its line ends."""
     (label,) = _logged({"a": [1.0, 2.0, np.nan]})["layout"]["annotations"]
     assert (label["text"], label["y"]) == ("\u2068a\u2069 not finite", 2.0)
 
 
 def test_the_band_of_the_baseline_and_where_a_run_leaves_it_are_marked() -> None:
-    """The baseline has a band in its colour; a circle is on the other's line, at the step, and hovers its words."""
+    """The baseline's band has the baseline's colour, and a circle marks the step where another run leaves it."""
     flat = [1.0 + 0.01 * (step % 5) for step in range(100)]
     risen = [*flat[:50], *[2.0] * 50]
     figure = _logged({"a": flat, "b": risen}, left=Departure(50, made.START + 50, "above", 99))
@@ -239,7 +239,7 @@ def test_the_band_of_the_baseline_and_where_a_run_leaves_it_are_marked() -> None
 
 
 def test_values_that_are_not_above_0_are_not_on_a_log_axis() -> None:
-    """The range is of the others, and so are the labels beside the plot."""
+    """On a log axis, values of 0 and below affect neither the range nor the labels."""
     figure = _logged({"a": [0.0, 1.0, 100.0], "b": [-1.0, 0.0, 0.0]}, y="log")
     assert figure["layout"]["yaxis"]["type"] == "log"
     low, high = figure["layout"]["yaxis"]["range"]
@@ -250,7 +250,7 @@ def test_values_that_are_not_above_0_are_not_on_a_log_axis() -> None:
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_twenty_runs_have_lines_and_labels_of_their_own(name: str) -> None:
-    """No two share both colour and dash, and no two labels overlap or are outside the plot."""
+    """Twenty runs have distinct lines, and their labels neither overlap nor leave the plot."""
     every = [_sampled(f"run {place}", place, [{0: 10, -20: 3}] * 9) for place in range(RUNS_MAX)]
     assert len({str(run.line) for run in every}) == RUNS_MAX
     figure = COMPARED[name](every, View())

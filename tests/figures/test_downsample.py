@@ -1,4 +1,4 @@
-"""Pixel columns: multiples of a power of two."""
+"""Column widths that are powers of two."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ampmon_server.model.column_width import aligned_span
 @made.SOME
 @given(st.integers(0, 2**50), st.integers(0, 2**50), st.integers(2, 1000))
 def test_an_aligned_span_is_the_least_power_of_two_that_fits(a: int, b: int, most: int) -> None:
-    """It cuts the stretch into at most as many parts as asked for, and half of it would cut it into more."""
+    """The aligned span is the smallest power of two that cuts the range into at most ``most`` parts."""
     low, high = min(a, b), max(a, b)
     span = aligned_span(low, high, most)
     assert math.log2(span).is_integer()
@@ -27,7 +27,7 @@ def test_an_aligned_span_is_the_least_power_of_two_that_fits(a: int, b: int, mos
 def test_between_whole_numbers_a_span_is_a_power_of_two_as_well(
     low: int, length: float, most: int
 ) -> None:
-    """Of a stretch that ends anywhere it is the least that fits, however short the stretch."""
+    """For a non-integer range too, the span is the smallest power of two that fits."""
     high = low + length
     span = aligned_span(low, high, most)
     assert math.log2(span).is_integer()

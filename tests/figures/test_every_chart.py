@@ -1,4 +1,4 @@
-"""What holds of every chart: Plotly takes it, JSON can carry it, it has words, and its colours are roles."""
+"""Properties of every chart: valid for Plotly and JSON, described, small, and coloured by roles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BY_STEP = [name for name in FIGURES if name not in APART]
 
 
 def drawn(source: Source, view: View) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every chart of one example, which takes longer to make than to draw; one that fails is named."""
+    """Yield every chart for one example, which takes longer to make than to draw, and note its name for a failure."""
     for name, draw in FIGURES.items():
         note(name)
         yield name, draw(source, view)
@@ -37,10 +37,10 @@ def drawn(source: Source, view: View) -> Iterator[tuple[str, dict[str, Any]]]:
 def test_every_chart_is_valid_plain_described_small_and_in_the_themes_colours(
     source: Source, view: View
 ) -> None:
-    """Every chart of any series and view passes the five checks below."""
+    """Every chart of any series and view passes Plotly's validation and the four checks below."""
     assert view.columns <= 1000
     for name, figure in drawn(source, view):
-        go.Figure(resolve(figure, ROLES["dark"]))  # raises where Plotly's validation finds a fault
+        go.Figure(resolve(figure, ROLES["dark"]))  # raises if Plotly finds a fault
         check_json(figure)
         check_words(figure)
         check_points(figure, view)
@@ -48,7 +48,7 @@ def test_every_chart_is_valid_plain_described_small_and_in_the_themes_colours(
 
 
 def check_json(figure: dict[str, Any]) -> None:
-    """Check that strict JSON holds the chart, without NaN or infinity, and that both encoders agree on it."""
+    """Check that strict JSON can hold the chart and that both encoders agree."""
     assert json.loads(json.dumps(figure, allow_nan=False)) == orjson.loads(orjson.dumps(figure))
 
 
@@ -61,7 +61,7 @@ def check_words(figure: dict[str, Any]) -> None:
 
 
 def check_points(figure: dict[str, Any], view: View) -> None:
-    """Check that no line, rug or row of bars and marks has more than a few points for each pixel column."""
+    """Check that no trace has more than POINTS_MAX points per pixel column."""
     points = [made.read(t["x"]).size for t in figure["data"] if t["type"] != "heatmap"]
     assert max(points, default=0) <= POINTS_MAX * view.columns
 
@@ -70,13 +70,13 @@ def check_colours(name: str, figure: dict[str, Any]) -> None:
     """Check that both themes have each role of the chart, and that its marks use roles known to be distinct."""
     for theme in ROLES.values():
         assert theme.keys() >= set(named(figure))
-    # Text on a shape is read; it need not be distinct from other colours.
+    # Text on a shape need not be distinct from other colours.
     shapes = [{**each, "label": None} for each in figure["layout"].get("shapes", [])]
     assert {*SHARED[name], *GROUNDS} >= set(named([figure["data"], shapes]))
 
 
 def test_a_name_that_begins_like_a_role_stays_a_name() -> None:
-    """Of logged values, parameters and modules that are called so every chart is drawn, and has their name."""
+    """Logged values, parameters and modules whose name begins with "role:" keep that name in every chart."""
     name = "role:attacker"
     at = made.gradients([3], made.totals(made.histograms([{0: 1}]), [0]))
     source = made.source(made.updates([1.0] * 5), at, made.modules({name: {0: 1}}))
@@ -93,14 +93,14 @@ def test_a_name_that_begins_like_a_role_stays_a_name() -> None:
 
 
 def test_an_unknown_role_is_an_error() -> None:
-    """A role that no theme has is not drawn in some colour or other."""
+    """A role that no theme defines raises a KeyError."""
     with pytest.raises(KeyError, match="mauve"):
         resolve({"color": "role:mauve"}, ROLES["light"])
 
 
 @pytest.mark.parametrize("name", BY_STEP)
 def test_the_same_step_stands_at_the_same_place_in_every_chart(name: str) -> None:
-    """All charts along the steps of one view have the same margins and the same range of x."""
+    """All charts along steps have the same margins and the same x range."""
     at = made.gradients([3], made.totals(made.histograms([{0: 1}]), [0]))
     of = made.source(made.updates([1.0] * 50), at)
     layout = FIGURES[name](of, View())["layout"]
@@ -110,7 +110,7 @@ def test_the_same_step_stands_at_the_same_place_in_every_chart(name: str) -> Non
 
 @pytest.mark.parametrize("name", BY_STEP)
 def test_a_zoom_is_told_from_the_next(name: str) -> None:
-    """A refresh of the same view keeps what the reader did to a chart; another view does not."""
+    """`uirevision` stays the same when a view is refreshed, and changes with the view."""
     at = made.gradients([3], made.totals(made.histograms([{0: 1}]), [0]))
     before, after = (
         made.source(made.updates([1.0] * 50), at),
@@ -124,7 +124,7 @@ def test_a_zoom_is_told_from_the_next(name: str) -> None:
 
 
 def test_time_is_drawn_as_dates() -> None:
-    """Over time, x is in ms since the epoch on an axis of dates, in UTC."""
+    """With x="time", x is in ms since the epoch on a date axis."""
     figure = FIGURES["scale"](made.source(made.updates([1.0, 1.0])), View(x="time"))
     assert figure["layout"]["xaxis"]["type"] == "date"
     assert made.read(figure["data"][0]["x"]).tolist() == [
@@ -135,7 +135,7 @@ def test_time_is_drawn_as_dates() -> None:
 
 @pytest.mark.parametrize(("zone", "name"), [(0, "UTC"), (330, "UTC+5:30"), (-180, "UTC−3")])
 def test_times_are_of_the_zone_that_is_asked_for(zone: int, name: str) -> None:
-    """All that lies along x in any chart moves by as much, and the axis says which clock it is by."""
+    """A time zone shifts all of a chart's x by its offset, and the axis names the zone."""
     source = made.source(made.updates([1.0, 1.0, 2.0]))
     for draw in FIGURES.values():
         utc, there = (draw(source, View(x="time", zone=each)) for each in (0, zone))
@@ -155,7 +155,7 @@ def test_times_are_of_the_zone_that_is_asked_for(zone: int, name: str) -> None:
 
 @pytest.mark.parametrize("width", [100, 358, 620, 1100])
 def test_dates_have_room_to_stand_upright(width: int) -> None:
-    """Each has 80 pixels of the plot at any width, and none is slanted: that would reach below the chart."""
+    """Date labels are horizontal and have at least 80 pixels each, at any width."""
     layout = FIGURES["scale"](made.source(made.updates([1.0, 1.0])), View(x="time", width=width))[
         "layout"
     ]
@@ -166,7 +166,7 @@ def test_dates_have_room_to_stand_upright(width: int) -> None:
 
 @pytest.mark.parametrize("name", BY_STEP)
 def test_a_million_updates_are_as_small_as_a_thousand(name: str) -> None:
-    """The size of a chart does not depend on the length of the run."""
+    """The size of a chart does not grow with the length of the run."""
     short, long = (
         len(orjson.dumps(FIGURES[name](steady(n, span), View())))
         for n, span in ((2_000, 2), (1_000_000, 1024))
@@ -176,7 +176,7 @@ def test_a_million_updates_are_as_small_as_a_thousand(name: str) -> None:
 
 @cache
 def steady(n: int, span: int) -> Source:
-    """A run of ``n`` updates in cells of ``span``, of which one in two hundred is sampled."""
+    """A run of ``n`` updates in cells of ``span``, with a sample every 200 updates."""
     series = made.rolled_up(np.tile([1.0, 2.0], n // 2), skipped_every=7, span=span)
     hist = made.histograms([{0: 10, -20: 3}] * (n // 200))
     at = made.gradients(list(range(0, n, 200)), made.totals(hist, [1] * (n // 200)))
@@ -184,7 +184,7 @@ def steady(n: int, span: int) -> Source:
 
 
 def test_ticks_of_a_short_run_are_steps() -> None:
-    """Where there are fewer steps than ticks each step has one, and nothing between them has."""
+    """A run with fewer steps than ticks has one tick per step."""
     few, many = (FIGURES["scale"](made.source(made.updates([1.0] * n)), View()) for n in (1, 50))
     assert few["layout"]["xaxis"]["dtick"] == 1
     assert "dtick" not in many["layout"]["xaxis"]
@@ -193,7 +193,7 @@ def test_ticks_of_a_short_run_are_steps() -> None:
 @pytest.mark.parametrize("name", ["scale", "skips", "scalars", "underflow"])
 @pytest.mark.parametrize("width", [1200, 360])
 def test_a_chart_in_the_stack_is_low_and_the_last_has_the_axis(name: str, width: int) -> None:
-    """All four fit a screen; alone a chart is higher, and only the last has steps below it, at the same places."""
+    """Stacked charts are lower, only the last shows step labels, and all have the same x range and side margins."""
     at = made.gradients([3], made.totals(made.histograms([{0: 1}]), [0]))
     of = made.source(made.updates([1.0] * 50), at)
     layouts = {

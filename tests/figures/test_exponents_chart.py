@@ -1,4 +1,4 @@
-"""The heatmap of exponents: its counts, its limits, and what it says when it is empty."""
+"""The heatmap of exponents: counts, fp16's limits, and its text when empty."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _source() -> Source:
 
 
 def test_a_cell_has_the_colour_of_log10_of_one_more_than_its_count() -> None:
-    """Nine elements are at 1, 99 at 2, 999 at 3; where there are none there is no cell."""
+    """A cell's colour is log10(1 + count), and there is no cell for a count of zero."""
     cells = _map(exponents(_source(), View()), "2<sup>")
     rows = made.read(cells["y"]).tolist()
     z = made.read(cells["z"])
@@ -39,7 +39,7 @@ def test_a_cell_has_the_colour_of_log10_of_one_more_than_its_count() -> None:
 
 
 def test_on_a_phone_the_axis_title_is_out_of_the_colour_bars_way() -> None:
-    """It is a label below the ticks, where Plotly would move a title onto them; on a desk it is a title."""
+    """On a narrow chart the axis title is an annotation below the ticks, away from the colour bar."""
     wide, narrow = (exponents(_source(), View(width=width))["layout"] for width in (1000, 358))
     assert wide["xaxis"]["title"]["text"] == "step"
     assert narrow["xaxis"]["title"] is None
@@ -49,13 +49,13 @@ def test_on_a_phone_the_axis_title_is_out_of_the_colour_bars_way() -> None:
 
 
 def test_rows_go_from_the_least_to_the_greatest_exponent_seen() -> None:
-    """Exponents outside of what occurs take no room."""
+    """Rows range from the smallest to the largest exponent in the samples."""
     rows = made.read(_map(exponents(_source(), View()), "2<sup>")["y"])
     assert rows.tolist() == list(range(-20, 4))
 
 
 def test_the_limits_of_fp16_are_labelled_lines_between_rows() -> None:
-    """Overflow lies above exponent 15, subnormal below -14, the smallest at -24: at the edges of those rows."""
+    """fp16's limits are labelled lines at the edges of rows: above exponent 15, below -14 and below -24."""
     layout = exponents(_source(), View())["layout"]
     labels = {label["text"]: label["y"] for label in layout["annotations"]}
     assert labels == {
@@ -68,7 +68,7 @@ def test_the_limits_of_fp16_are_labelled_lines_between_rows() -> None:
 
 
 def _moved(scales: list[float]) -> Source:
-    """Samples of a gradient of 2^-10 to 2^-9, as it was scaled."""
+    """Samples at these scales of a gradient between 2**-10 and 2**-9 before scaling."""
     levels = [int(np.log2(scale)) for scale in scales]
     hist = made.histograms([{level - 10: 10} for level in levels])
     at = made.gradients(
@@ -78,13 +78,13 @@ def _moved(scales: list[float]) -> Source:
 
 
 def _lines(figure: dict) -> list[list[float]]:  # type: ignore[type-arg]
-    """The heights of the window's lines, from top to bottom."""
+    """The heights of the limit lines, from top to bottom."""
     drawn = [t for t in figure["data"] if t.get("line", {}).get("color") == "role:ink"]
     return [made.read(trace["y"]).tolist() for trace in drawn]
 
 
 def test_the_gradient_stays_and_the_window_slides() -> None:
-    """While the scale doubles and halves, the unscaled gradient stays in its row; fp16's window moves against it."""
+    """When the scale changes, the unscaled gradient stays in its row and fp16's limits move."""
     figure = exponents(_moved([4.0, 8.0, 8.0, 2.0]), View())
     cells = _map(figure, "2<sup>")
     assert made.read(cells["y"]).tolist() == [-10]
@@ -100,7 +100,7 @@ def test_the_gradient_stays_and_the_window_slides() -> None:
     [("fp16", (15.5, -14.5, -24.5)), ("e4m3", (8.5, -6.5, -9.5)), ("e5m2", (15.5, -14.5, -16.5))],
 )
 def test_each_format_has_its_window(name: str, lines: tuple[float, ...]) -> None:
-    """The limits are those of the format that is asked for, at the scale in force; the choice says which."""
+    """The limits are those of the chosen format at the current scale."""
     figure = exponents(_moved([1.0, 1.0]), View(format=name))
     assert [each[0] for each in _lines(figure)] == list(lines)
     window = figure["layout"]["meta"]["window"]
@@ -111,7 +111,7 @@ def test_each_format_has_its_window(name: str, lines: tuple[float, ...]) -> None
 
 
 def test_what_bf16_can_hold_is_said_where_it_is_beyond_the_plot() -> None:
-    """bf16's limits are far from any gradient: no line is drawn, and the caption says what it holds."""
+    """bf16's limits are outside the plot, so the caption states them and no line is drawn."""
     figure = exponents(_moved([1.0, 1.0]), View(format="bf16"))
     assert _lines(figure) == [[], [], []]
     assert figure["layout"]["annotations"] == []
@@ -119,7 +119,7 @@ def test_what_bf16_can_hold_is_said_where_it_is_beyond_the_plot() -> None:
 
 
 def test_a_scale_that_is_no_number_has_no_unscaled_gradient() -> None:
-    """Samples at a scale of 0 or NaN are left out; where there are no others, the chart says so."""
+    """Samples at a scale of 0 or NaN are left out, and the chart says so if there are no others."""
     hist = made.histograms([{0: 9}, {0: 7}])
     for scales, drawn in (([0.0, 1.0], [[7]]), ([0.0, np.nan], None)):
         at = made.gradients([0, 1], made.totals(hist, [0, 0]), scales=scales)
@@ -131,7 +131,7 @@ def test_a_scale_that_is_no_number_has_no_unscaled_gradient() -> None:
 
 
 def test_a_lone_sample_is_wide_enough_to_be_seen() -> None:
-    """One sample in a long run is drawn as a column about a hundredth of it wide, around its step."""
+    """A single sample in a long run is drawn about 1 % of the run wide, centred at its step."""
     hist = made.histograms([{0: 10}])
     at = made.gradients([500], made.totals(hist, [0]))
     figure = exponents(made.source(made.updates([1.0] * 1000), at), View())
@@ -139,14 +139,14 @@ def test_a_lone_sample_is_wide_enough_to_be_seen() -> None:
 
 
 def test_one_count_has_one_colour_in_every_window() -> None:
-    """The colours reach from none to all elements looked at, however few the window shows."""
+    """The colour range reaches from zero to all sampled elements, in every window."""
     axis = exponents(_source(), View())["layout"]["coloraxis"]
     assert (axis["cmin"], axis["cmax"]) == (0, np.log10(1 + 1001))
     assert axis["colorscale"] == "role:counts"
 
 
 def test_an_empty_chart_says_why() -> None:
-    """Without samples it says when one is taken."""
+    """Without samples the chart says how often they are taken."""
     reason = exponents(made.source(made.updates([1.0])), View())["layout"]["meta"]["empty"]
     assert "at least every 128 steps" in reason
 
@@ -154,8 +154,7 @@ def test_an_empty_chart_says_why() -> None:
 @made.SOME
 @given(made.sources(), made.views())
 def test_columns_have_the_mean_of_their_samples(source: Source, view: View) -> None:
-    """In any window the columns' means make up all that was counted, in no more columns than there is room for; the
-    page is sent all of it by exponent."""
+    """The column means account for every counted element, and `window` has all counts by exponent."""
     window = cut(source, view)
     judged = judge(window, view)
     figure = exponents(source, view)
@@ -175,7 +174,7 @@ def test_columns_have_the_mean_of_their_samples(source: Source, view: View) -> N
 
 
 def test_one_inf_among_many_samples_is_seen() -> None:
-    """Where a column holds a thousand samples and one element of one of them overflowed, it has the colour of one."""
+    """One overflowed element among a thousand samples in a column is still drawn, as a count of one."""
     hist = made.histograms([{0: 10}] * 1000)
     at = made.gradients(
         list(range(1000)), made.totals(hist, [1] * 1000, [0] * 500 + [1] + [0] * 499)
@@ -187,7 +186,7 @@ def test_one_inf_among_many_samples_is_seen() -> None:
 
 
 def test_a_column_stands_in_the_middle_of_its_stretch() -> None:
-    """A column of several samples is centred in the stretch of x that it stands for, a sample alone at its step."""
+    """A column of several samples is centred in its x range, and a single sample is at its step."""
     steps = list(range(0, 800, 2))
     at = made.gradients(steps, made.totals(made.histograms([{0: 9}] * 400), [0] * 400))
     of = made.source(made.updates([1.0] * 800), at)
@@ -200,7 +199,7 @@ def test_a_column_stands_in_the_middle_of_its_stretch() -> None:
 
 
 def test_overflowed_gradients_do_not_hide_the_others() -> None:
-    """Where all that fp16 made is inf, what fp32 made is drawn; where that overflowed too, the caption says no more."""
+    """If all fp16 gradients are inf, the fp32 gradients are drawn. If those are too, the caption says so."""
     hist, none = made.histograms([{0: 9}, {0: 7}]), made.histograms([{}, {}])
     lost = made.totals(none, [0, 0], [10, 0])
     captions = []

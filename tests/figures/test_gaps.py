@@ -1,4 +1,4 @@
-"""Where records are missing every chart is empty and shaded; where a clock was only set back, none is."""
+"""Gaps in the records are shaded and left empty in every chart; a clock set back is no gap."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ampmon_server.charts.parts.source import cut
 
 
 HOLE = (40, 60)
-"""Steps from the first to before the second have no record."""
+"""Steps from the first up to, but not including, the second have no record."""
 
 BY_STEP = [name for name in FIGURES if name not in APART]
 
 
 def holed(*holes: tuple[int, int], last: int = 100, every: int = 5) -> Source:
-    """A hundred updates but for holes, of which some are sampled."""
+    """Updates with these gaps; every ``every``-th step is sampled."""
     whole = made.updates([1024.0] * last)
     kept = [step for step in range(last) if not any(a <= step < b for a, b in holes)]
     sampled = [step for step in kept if step % every == 0]
@@ -38,7 +38,7 @@ def shaded(figure: dict) -> list[tuple[float, float]]:  # type: ignore[type-arg]
 @pytest.mark.parametrize("name", BY_STEP)
 @pytest.mark.parametrize("x", ["step", "time"])
 def test_every_chart_shades_a_gap(name: str, x: str) -> None:
-    """From the update before the hole to the one after it there is one shade, which says so, and none anywhere else."""
+    """A gap has one shade with a label, from the update before it to the one after it, and nothing else has one."""
     figure = FIGURES[name](holed(HOLE), View(x=x))  # type: ignore[arg-type]
     ends = [HOLE[0] - 1, HOLE[1]]
     if x == "time":
@@ -52,7 +52,7 @@ def test_every_chart_shades_a_gap(name: str, x: str) -> None:
 
 @pytest.mark.parametrize("name", ["scale", "underflow", "scalars"])
 def test_no_line_is_drawn_across_a_gap(name: str) -> None:
-    """Between the last point before the hole and the first one after it each line has a point that is nowhere."""
+    """Every line has a break inside the gap and nowhere else."""
     figure = FIGURES[name](holed(HOLE), View())
     lines = [each for each in figure["data"] if each.get("mode", "").startswith("lines")]
     for line in lines:
@@ -67,7 +67,7 @@ def test_no_line_is_drawn_across_a_gap(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["exponents", "parameters"])
 def test_a_heatmap_is_empty_in_a_gap(name: str) -> None:
-    """Columns end within a step of the hole's ends: half way to the next centre, which is an empty column's."""
+    """A heatmap's columns end within one step of the gap, with two empty columns between."""
     (heat, *_) = FIGURES[name](holed(HOLE), View())["data"]
     x, z = made.read(heat["x"]), made.read(heat["z"])
     columns = len(x)
@@ -81,7 +81,7 @@ def test_a_heatmap_is_empty_in_a_gap(name: str) -> None:
 
 
 def test_many_gaps_stay_apart() -> None:
-    """Holes are found one by one, the last ones of a window too, and a lone lost record is wide enough to be seen."""
+    """Every gap is found, also near the end of the window, and the shade of a single lost record is 2 pixels wide."""
     holes = [(10, 11), (30, 50), (90, 95)]
     source = holed(*holes)
     gaps = Gaps.of(cut(source, View()))
@@ -93,7 +93,7 @@ def test_many_gaps_stay_apart() -> None:
 
 
 def test_a_clock_that_was_set_back_is_no_gap() -> None:
-    """Whatever order time puts the updates in, with none missing nothing is shaded and no line breaks."""
+    """A clock set back causes neither a shade nor a break in a line."""
     step = np.arange(100)
     time = made.START + np.where(step < 50, step, step - 45) * 100_000
     ones = np.full(100, 1024.0)

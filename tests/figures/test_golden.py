@@ -1,4 +1,4 @@
-"""Every chart of a small known run, whole, as its golden file has it; `tests/known_run.py` writes those anew."""
+"""Every chart of a small known run matches its golden file, which `tests/known_run.py` writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = [*FIGURES, *(f"compared-{name}" for name in COMPARED)]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """A store that holds the known run, and half of it as another."""
+    """A store with the known run, and half of it as a second run."""
     directory: Path = tmp_path_factory.mktemp("known")
     opened = Store.open(Settings(data_directory=directory, judging=False))
     send(opened)
@@ -30,11 +30,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_chart_is_as_its_golden_file_has_it(name: str, store: Store) -> None:
-    """Traces, layout and words, to nine digits."""
+    """Each chart equals its golden file, with numbers compared to nine digits."""
     golden = json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
     assert plain(draw(store, name)) == golden
 
 
 def test_there_is_a_golden_file_for_every_chart_and_no_other() -> None:
-    """A chart that is added has one, and one that goes takes it along."""
+    """Every chart has a golden file, and every golden file has a chart."""
     assert sorted(path.stem for path in GOLDEN.iterdir()) == sorted(NAMES)

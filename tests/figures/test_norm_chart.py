@@ -21,7 +21,7 @@ def _source(squares: list[float], scales: list[float]) -> Source:
 
 
 def test_a_sample_that_overflowed_has_a_cross_and_no_norm() -> None:
-    """What is not finite leaves a break in the line, a cross above, and a count in the caption."""
+    """A sample that overflowed leaves a break in the line, a cross, and a count in the caption."""
     figure = norm(_source([16.0, np.inf, np.nan, 4.0], [1.0] * 4), View())
     (line,), (marks,) = (made.traces(figure, name=each) for each in ("gradient norm", "not finite"))
     assert np.isnan(made.read(line["y"])).tolist() == [False, True, True, False, False]
@@ -31,7 +31,7 @@ def test_a_sample_that_overflowed_has_a_cross_and_no_norm() -> None:
 
 
 def test_samples_that_are_held_together_lie_between_the_scales_beside_them() -> None:
-    """Of a cell of samples at 1 and at 4, of which only the mean square is known, the norm is told within both."""
+    """A merged cell has the norm at the geometric mean of its scales, with bounds at the smallest and largest scale."""
     source = _source([16.0, 16.0 * 16], [1.0, 4.0])
     merged = LAYOUT.merge(source.gradients, starts_of(np.zeros(2, np.int64)))
     figure = norm(replace(source, gradients=merged), View())
@@ -46,7 +46,7 @@ def test_samples_that_are_held_together_lie_between_the_scales_beside_them() -> 
 
 
 def test_a_sample_that_overflowed_takes_those_with_it_that_are_one_cell() -> None:
-    """Their norms are not known, and nobody says that they were not finite."""
+    """A cell with a non-finite sample has no norm, and the text says that not all of its samples may be non-finite."""
     source = _source([16.0, np.inf, 16.0, 4.0], [1.0] * 4)
     merged = LAYOUT.merge(source.gradients, starts_of(np.array([0, 0, 0, 1])))
     figure = norm(replace(source, gradients=merged), View())

@@ -1,4 +1,4 @@
-"""The charts of one parameter: along the run, and its elements by magnitude."""
+"""The charts of one parameter: over the run, and its elements by magnitude."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "blocks.0.part.1.weight"
 
 
 def _of(steps: int, **fields: Any) -> ParameterSource:
-    """Two parameters of 100 elements; of the second 1, 2, 3, ... are subnormal, the rest zero, its largest 2^-10."""
+    """Two parameters of 100 elements. The second has 1, 2, 3, ... subnormal elements and zeros; amax is 2**-10."""
     subnormal = np.stack([np.zeros(steps, np.int64), 1 + np.arange(steps)], axis=1)
     counts = np.zeros((steps, 2, BINS), np.int64)
     counts[..., 20] = subnormal
@@ -35,7 +35,7 @@ def _drawn(of: ParameterSource, view: View | None = None) -> dict[str, Any]:
 
 
 def test_a_parameter_has_its_shares_its_magnitude_and_its_norm() -> None:
-    """Of the one that was chosen, and of each sample: shares as they are, magnitudes and norms as logarithms."""
+    """The chosen parameter has lines for its shares, and for the logarithms of its largest magnitude and norm."""
     figure = _drawn(_of(2))
     drawn = {t["name"]: made.read(t["y"]).tolist() for t in figure["data"]}
     norm = np.log10(2.0**-5)
@@ -56,7 +56,7 @@ def test_a_parameter_has_its_shares_its_magnitude_and_its_norm() -> None:
 
 
 def test_an_overflow_of_the_parameter_is_marked() -> None:
-    """Where its largest is infinite the line breaks, and a cross stands where fp16 ends."""
+    """Where the parameter overflowed, the line breaks and a cross is at fp16's maximum."""
     of = _of(3)
     of.cells["amax"][1] = np.inf
     figure = _drawn(of)
@@ -68,7 +68,7 @@ def test_an_overflow_of_the_parameter_is_marked() -> None:
 
 
 def test_many_samples_share_a_column() -> None:
-    """Of a column the shares are those of all its elements, magnitudes the largest."""
+    """A column of several samples shows the share over all elements and the largest magnitude."""
     of = _of(80)
     of.cells["amax"][40] = 1.0
     figure = _drawn(of, View(width=100))
@@ -85,7 +85,7 @@ def test_many_samples_share_a_column() -> None:
     [(None, "click on a row"), ("<b>", "No gradient of a parameter named '<b>'")],
 )
 def test_a_parameter_that_is_not_there_is_said(draw: Any, chosen: str | None, words: str) -> None:
-    """Without a choice the charts say how to make one; of a name that no sample has, that it has none."""
+    """Without a chosen parameter, or with an unknown one, both charts say so."""
     of = _of(2, chosen=chosen)
     source = made.source(made.updates([1.0] * 2))
     figure = draw(Source(source.updates, source.gradients, parameters=of), View())
@@ -99,7 +99,7 @@ def _histogram(sample: ParameterSample) -> dict[str, Any]:
 
 
 def test_elements_stand_by_magnitude_in_the_colours_of_their_classes() -> None:
-    """Zeros to the left of all, each power of two at its exponent, what is not finite beyond what fp16 holds."""
+    """Bars are ordered by magnitude, zeros first and non-finite values last, in the colours of their classes."""
     figure = _histogram(
         made.sample({-30: 1, -24: 2, -14: 3, 15: 4}, zeros=9, inf=1, amax=40000.0, elements=400)
     )
@@ -120,7 +120,7 @@ def test_elements_stand_by_magnitude_in_the_colours_of_their_classes() -> None:
 
 
 def test_another_format_has_limits_of_its_own() -> None:
-    """What fp16 holds as normal overflows E4M3, or is subnormal in it."""
+    """Another format classifies the elements by its own limits."""
     of = _of(1, sample=made.sample({-9: 1, -6: 2, 9: 3}))
     source = made.source(made.updates([1.0]))
     shown = Source(source.updates, source.gradients, parameters=of)

@@ -1,4 +1,4 @@
-"""The heatmap of parameters: its rows, its columns, and what it leaves out."""
+"""The heatmap of parameters: rows, columns, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _drawn(of: ParameterSource, view: View | None = None) -> dict:  # type: igno
 
 
 def _of(subnormal: np.ndarray, **fields: object) -> ParameterSource:
-    """Samples a step apart, each parameter of 100 elements, so many of them subnormal and the rest zero, [m, n]."""
+    """Samples one step apart of parameters with 100 elements: ``subnormal`` [m, n] are subnormal, the others zero."""
     histogram = np.zeros((*subnormal.shape, BINS), np.int64)
     histogram[..., 20] = subnormal
     step = np.arange(len(subnormal))
@@ -32,7 +32,7 @@ def _of(subnormal: np.ndarray, **fields: object) -> ParameterSource:
 
 
 def test_a_row_is_a_parameter_and_a_column_a_sample() -> None:
-    """The rows stand in the order of the model, by name, the first at the top, each with its share at each step."""
+    """Rows are the parameters in model order from the top, with a share for each sample."""
     figure = _drawn(_of(np.array([[1, 50], [2, 0], [3, 25]])))
     (heatmap,) = figure["data"]
     assert heatmap["y"] == ["blocks.0.part.0.weight", "blocks.0.part.1.weight"]
@@ -42,7 +42,7 @@ def test_a_row_is_a_parameter_and_a_column_a_sample() -> None:
 
 
 def test_a_column_shows_the_worst_of_its_samples() -> None:
-    """One sample in a thousand that loses all is seen, wherever it is."""
+    """A column shows the worst of its samples, even if one in a thousand lost everything."""
     subnormal = np.zeros((1000, 3), np.int64)
     subnormal[417, 1] = 100
     figure = _drawn(_of(subnormal), View(width=320))
@@ -53,7 +53,7 @@ def test_a_column_shows_the_worst_of_its_samples() -> None:
 
 
 def test_of_many_parameters_those_that_lose_most_are_drawn() -> None:
-    """No more rows than can be seen, and the caption says how many are left out."""
+    """Of many parameters only the ROWS_MAX that lose most are drawn, and the caption counts the others."""
     subnormal = np.zeros((1, ROWS_MAX + 50), np.int64)
     subnormal[0, 30:] = 60
     histogram = np.zeros((1, ROWS_MAX + 50, BINS), np.int64)
@@ -74,14 +74,14 @@ def test_of_many_parameters_those_that_lose_most_are_drawn() -> None:
     [("subnormal", 0.25), ("zero", 0.75), ("on_grid", 1.0), ("headroom", 26.0), ("norm", -1.5051)],
 )
 def test_each_statistic_has_its_value(statistic: str, value: float) -> None:
-    """A quarter subnormal, the rest zero, all on the grid, 26 bits below 65 504, a squared norm of 2^-10."""
+    """Each statistic shows its value for a known parameter."""
     figure = _drawn(_of(np.array([[25]]), statistic=statistic))
     assert made.read(figure["data"][0]["z"])[0, 0] == pytest.approx(value, abs=1e-3)
     assert set(STATISTICS) == {"subnormal", "zero", "headroom", "norm", "on_grid"}
 
 
 def test_a_shard_is_named() -> None:
-    """Where gradients are sharded the caption says whose shard it is."""
+    """The caption names the rank whose shard is shown."""
     caption = _drawn(_of(np.array([[25]]), shard=3))["layout"]["meta"]["caption"]
     assert caption.endswith("Of the shard of rank 3.")
 
@@ -89,9 +89,9 @@ def test_a_shard_is_named() -> None:
 @made.SOME
 @given(made.sources(), made.views())
 def test_rows_and_columns_stay_few(source: Source, view: View) -> None:
-    """Whatever is drawn, there are as many numbers as rows and columns, and no more of either than can be seen.
+    """The heatmap has at most ROWS_MAX rows and a bounded number of columns.
 
-    Between two columns stand two empty ones where records are missing.
+    A gap in the records adds two empty columns between two others.
     """
     for heatmap in parameters(source, view)["data"]:
         rows, columns = made.read(heatmap["z"]).shape
@@ -113,7 +113,7 @@ def test_rows_and_columns_stay_few(source: Source, view: View) -> None:
 def test_rows_are_labelled_by_block_where_there_is_no_room(
     names: list[str], labels: list[str]
 ) -> None:
-    """A few rows have their names; of many each block has its own, whatever the model's parts are called."""
+    """Few rows are labelled by parameter; many rows have one label per block."""
     of = replace(_of(np.ones((1, len(names)), np.int64)), names=tuple(names))
     axis = _drawn(of)["layout"]["yaxis"]
     shown = dict(zip(axis["tickvals"], axis["ticktext"], strict=True))
@@ -121,7 +121,7 @@ def test_rows_are_labelled_by_block_where_there_is_no_room(
 
 
 def test_every_statistic_is_offered() -> None:
-    """The reader can choose what is drawn, and sees what is."""
+    """The chart offers every statistic as a choice and marks the current one."""
     choice = _choices(_of(np.array([[25]]), statistic="zero"))["statistic"]
     assert choice["chosen"] == "zero"
     assert [value for value, _ in choice["options"]] == [*STATISTICS]
@@ -132,7 +132,7 @@ def _choices(of: ParameterSource) -> dict:  # type: ignore[type-arg]
 
 
 def test_parameters_that_do_not_fit_share_the_rows_of_their_modules() -> None:
-    """Of 12 x 40 parameters a row is the worst of a part of the model; each can be asked for; a click looks into it."""
+    """Too many parameters are grouped by block with the worst value of each. Every parameter can be chosen instead."""
     subnormal = np.zeros((2, 480), np.int64)
     subnormal[1, 13] = 40
     of = _of(subnormal)
@@ -154,7 +154,7 @@ def test_parameters_that_do_not_fit_share_the_rows_of_their_modules() -> None:
     ("statistic", "value"), [("subnormal", 0.4), ("headroom", 0.0), ("on_grid", 0.5)]
 )
 def test_a_row_of_several_parameters_is_the_worst(statistic: str, value: float) -> None:
-    """The most that is lost, the least headroom, the least that is on the grid, of any that were looked at."""
+    """A row of several parameters has the worst sampled value: most lost, least headroom, or least on the grid."""
     of = _of(np.array([[10, 40, 0]]), statistic=statistic, level="block")
     of.cells["amax"][0] = [1.0, 65504.0, np.nan]
     of.cells["on_grid_min"][0] = [1.0, 0.5, np.nan]
@@ -164,7 +164,7 @@ def test_a_row_of_several_parameters_is_the_worst(statistic: str, value: float) 
 
 
 def test_a_click_on_a_row_opens_its_parameter() -> None:
-    """A row that is one parameter says which, by its own name, whatever is written on it."""
+    """A click on the row of a parameter opens that parameter by its unescaped name."""
     of = replace(_of(np.array([[1, 2]])), names=("<b>&amp;", "a.b"))
     figure = _drawn(of)
     assert figure["data"][0]["y"] == ["&lt;b&gt;&amp;amp;", "a.b"]
@@ -172,14 +172,14 @@ def test_a_click_on_a_row_opens_its_parameter() -> None:
 
 
 def test_blocks_are_set_apart() -> None:
-    """A hairline stands between the blocks of a model, and none where each block is a row."""
+    """Lines separate the blocks of a model, unless each row is a block."""
     of = _of(np.ones((1, 36), np.int64))
     assert [line["y0"] for line in _drawn(of)["layout"]["shapes"]] == [11.5, 23.5]
     assert _drawn(replace(of, level="block"))["layout"]["shapes"] == []
 
 
 def test_a_search_that_finds_nothing_says_so_and_can_be_changed() -> None:
-    """The field stays, with what was written in it."""
+    """A search without results says so and keeps its field and text."""
     of = replace(_of(np.zeros((1, 0), np.int64)), search="lstm")
     source = made.source(made.updates([1.0]))
     meta = parameters(Source(source.updates, source.gradients, parameters=of), View())["layout"][
@@ -191,7 +191,7 @@ def test_a_search_that_finds_nothing_says_so_and_can_be_changed() -> None:
 
 @pytest.mark.parametrize("parameters_", [1, 300, 1500])
 def test_an_answer_is_small(parameters_: int) -> None:
-    """However many parameters and samples there are, fewer than 100 kB go over the network for what is drawn."""
+    """A heatmap has at most CELLS_MAX values in 100 kB, however many parameters and samples there are."""
     of = _of(np.ones((130, parameters_), np.int64))
     heatmap = _drawn(of)["data"][0]
     assert made.read(heatmap["z"]).size <= CELLS_MAX
@@ -205,7 +205,7 @@ def test_an_answer_is_small(parameters_: int) -> None:
 def test_the_colours_of_a_chart_do_not_move_with_each_sample(
     statistic: str, before: float, after: float
 ) -> None:
-    """A value that is somewhat larger than any before has the colours of the others stay as they are."""
+    """A value slightly larger than all before does not change the colour range."""
     field = STATISTICS[statistic].field
     axes = []
     for value in (before, after):
@@ -225,7 +225,7 @@ def test_the_colours_of_a_chart_do_not_move_with_each_sample(
 def test_nothing_and_an_overflow_do_not_blind_the_colours(
     statistic: str, ends: tuple[float, float], said: list[str]
 ) -> None:
-    """The ends are of the others alone; the two stand beyond them, where colours end, and the hover names them."""
+    """Zeros and infinities do not affect the colour range. They take its end colours, and the hover names them."""
     of = _of(np.ones((1, 4), np.int64), statistic=statistic)
     of.cells[STATISTICS[statistic].field] = [0.01, 0.0, 5.0, np.inf]
     figure = _drawn(of)
@@ -240,7 +240,7 @@ def test_nothing_and_an_overflow_do_not_blind_the_colours(
 @made.SOME
 @given(made.sources(), made.views())
 def test_each_row_has_what_a_click_on_it_opens(source: Source, view: View) -> None:
-    """As many as there are rows, each another."""
+    """Each row opens something different on a click."""
     figure = parameters(source, view)
     for heatmap in figure["data"]:
         opens = figure["layout"]["meta"]["opens"]

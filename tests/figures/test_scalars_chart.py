@@ -1,4 +1,4 @@
-"""The chart of logged values: true extremes, what is not finite, and a panel to a name."""
+"""The chart of logged values: exact extremes, non-finite values, and one panel per name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ampmon_server.model.series import UserSteps
 
 
 def source(values: dict[str, np.ndarray], *, user: UserSteps | None = None) -> Source:
-    """A run with these values at its steps."""
+    """A source with these logged values, one per step."""
     cells = {}
     for name, value in values.items():
         step = np.arange(len(value))
@@ -22,7 +22,7 @@ def source(values: dict[str, np.ndarray], *, user: UserSteps | None = None) -> S
 
 
 def test_a_spike_of_one_value_in_many_is_drawn() -> None:
-    """Twenty spikes among a hundred thousand values are all there, at their steps, in at most four points a column."""
+    """All of 20 spikes among 100,000 values are drawn at their steps, with at most four points per column."""
     value = np.ones(100_000)
     spikes = np.arange(20) * 4999 + 17
     value[spikes] = 50 + np.arange(20)
@@ -33,7 +33,7 @@ def test_a_spike_of_one_value_in_many_is_drawn() -> None:
 
 
 def test_what_is_not_finite_breaks_the_line_and_is_marked() -> None:
-    """A NaN is no point of the line; a cross stands at its step, and the caption counts each kind."""
+    """A non-finite value breaks the line, has a cross at its step, and is counted by kind in the caption."""
     value = np.array([1.0, np.nan, 3.0, np.inf, -np.inf])
     figure = scalars(source({"loss": value}), View())
     line, marks = figure["data"]
@@ -43,7 +43,7 @@ def test_what_is_not_finite_breaks_the_line_and_is_marked() -> None:
 
 
 def test_each_name_has_a_panel_of_its_own() -> None:
-    """Panels do not overlap, stand in the order of the names, and share the x axis below the last."""
+    """Each name has its own panel, in order, and the x axis is below the last."""
     figure = scalars(source({"loss": np.ones(9), "lr": np.full(9, 1e-3)}), View())
     layout = figure["layout"]
     assert layout["yaxis"]["domain"][0] > layout["yaxis2"]["domain"][1]
@@ -52,7 +52,7 @@ def test_each_name_has_a_panel_of_its_own() -> None:
 
 
 def test_values_stand_at_the_users_own_steps() -> None:
-    """Where x is the user's own step, so is every point's."""
+    """With x="user", points are at the user's own steps."""
     user = UserSteps(np.array([0, 8]), np.array([100, 104]))
     (line,) = scalars(source({"loss": np.ones(9)}, user=user), View(x="user"))["data"]
     assert made.read(line["x"]).min() == 100
@@ -60,14 +60,14 @@ def test_values_stand_at_the_users_own_steps() -> None:
 
 
 def test_where_nothing_is_logged_the_chart_says_how_to() -> None:
-    """No trace, and the call that logs."""
+    """Without logged values the chart has no trace and names `ampmon.log`."""
     figure = scalars(source({}), View())
     assert figure["data"] == []
     assert "ampmon.log" in figure["layout"]["meta"]["empty"]
 
 
 def test_of_many_names_the_reader_chooses() -> None:
-    """With more names than panels, all are offered, which is drawn is marked, and the caption counts the others."""
+    """With more names than panels, all are offered as a choice and the caption counts those not drawn."""
     of = source({"lr": np.ones(9)})
     names = ("loss", "lr", "accuracy", "norm", "<b>")
     meta = scalars(replace(of, logged=names), View())["layout"]["meta"]
@@ -79,7 +79,7 @@ def test_of_many_names_the_reader_chooses() -> None:
 
 
 def test_on_a_log_axis_what_is_not_above_zero_is_said() -> None:
-    """The axis spans the decades of what it can show, and the caption says that there is more."""
+    """A log axis spans the positive values, and the caption says that others are missing. Without any it is linear."""
     figure = scalars(source({"loss": np.array([100.0, 1.0, 0.0])}), View(y="log"))
     axis = figure["layout"]["yaxis"]
     assert axis["type"] == "log"
@@ -91,7 +91,7 @@ def test_on_a_log_axis_what_is_not_above_zero_is_said() -> None:
 
 
 def test_in_the_stack_one_name_is_drawn() -> None:
-    """Another is a choice away; one that is alone is the title. Where nothing is logged nothing stands in its place."""
+    """In the stack one name is drawn, by choice or as the title. Without logged values the chart is absent."""
     both = replace(source({"loss": np.ones(9)}), logged=("loss", "lr"))
     drawn = scalars(both, View(position="stacked"))["layout"]
     which, how = drawn["meta"]["choices"]

@@ -26,7 +26,7 @@ def _line(figure: dict) -> dict:  # type: ignore[type-arg]
 
 
 def test_marks_that_would_overlap_are_one_with_an_exact_count() -> None:
-    """A thousand growths within a few pixels are one mark that says a thousand."""
+    """A thousand growths within a few pixels are one mark with a count of 1000."""
     series = made.updates([8.0] * 1000, events=dict.fromkeys(range(1000), "grow"))
     figure = scale(made.source(series), View(0, 10_000_000, 300))
     (mark,) = made.traces(figure, name="growth")
@@ -35,7 +35,7 @@ def test_marks_that_would_overlap_are_one_with_an_exact_count() -> None:
 
 
 def test_a_dead_scale_lies_on_a_labelled_floor() -> None:
-    """At 2^-128 and below, and at zero, the line lies on the floor, which says what it is."""
+    """Scales of 2**-128 and below, including zero, are drawn on a labelled floor."""
     series = made.updates([2.0**-126, 2.0**-128, 2.0**-140, 0.0])
     figure = scale(made.source(series), View())
     assert made.read(_line(figure)["y"]).tolist() == [-126, DEAD, DEAD, DEAD]
@@ -45,20 +45,20 @@ def test_a_dead_scale_lies_on_a_labelled_floor() -> None:
 
 
 def test_a_living_scale_has_no_floor() -> None:
-    """The floor is drawn only where a scale lies on it."""
+    """Without a dead scale there is no floor."""
     figure = scale(made.source(made.updates([65536.0])), View())
     assert figure["layout"]["shapes"] == []
 
 
 def test_a_scale_that_is_no_number_is_a_gap_and_is_said() -> None:
-    """NaN is drawn nowhere, and the caption says in how many updates."""
+    """A NaN scale leaves a gap in the line, and the caption counts its updates."""
     figure = scale(made.source(made.updates([1.0, np.nan, 1.0])), View())
     assert np.isnan(made.read(_line(figure)["y"])).tolist() == [False, True, False]
     assert "In 1 step the scale was not a positive number." in figure["layout"]["meta"]["caption"]
 
 
 def test_the_line_breaks_where_steps_are_missing() -> None:
-    """Steps that were lost on their way leave a hole in the line, and the caption says how many they are."""
+    """The line breaks where steps are missing, and the caption counts them."""
     series = made.updates([1.0] * 10)[[0, 1, 2, 6, 7, 8, 9]]
     for view in (View(), View(0, 100_000)):
         figure = scale(made.source(series), view)
@@ -70,13 +70,13 @@ def test_the_line_breaks_where_steps_are_missing() -> None:
 
 
 def test_steps_beyond_32_bits_are_exact() -> None:
-    """Steps above 2^31 keep every digit."""
+    """Steps above 2**31 are exact."""
     figure = scale(made.source(made.updates([1.0, 2.0], first=2**33)), View())
     assert made.read(_line(figure)["x"]).tolist() == [2**33, 2**33 + 1]
 
 
 def test_an_empty_chart_says_why() -> None:
-    """No step yet, none in this window, and a disabled scaler are three different things."""
+    """No step yet, no step in view and a disabled scaler have different reasons."""
     some = made.source(made.updates([1.0]))
     none, off = made.source(), Source(made.source().updates, made.source().gradients, disabled=True)
     reasons = [
@@ -91,7 +91,7 @@ def test_an_empty_chart_says_why() -> None:
 @made.SOME
 @given(made.sources(), made.views())
 def test_every_column_keeps_its_extremes(source: Source, view: View) -> None:
-    """Whatever the window, the least and the greatest scale of each pixel column are drawn, in few points."""
+    """In any window, the smallest and largest scale of each column are drawn, with at most four points per column."""
     window = cut(source, view)
     if not len(window.updates):
         return
@@ -111,7 +111,7 @@ def test_every_column_keeps_its_extremes(source: Source, view: View) -> None:
 
 
 def test_a_scale_that_stands_has_no_points_between_its_ends() -> None:
-    """Along steps the line has its ends, both sides of each change and of each hole; along time it has all points."""
+    """Along steps a constant scale has points only at its ends; along time all points are kept."""
     series = made.updates([4.0] * 50 + [8.0] * 50)[[*range(20), *range(30, 100)]]
     line = _line(scale(made.source(series), View()))
     assert made.read(line["x"]).tolist() == [0, 19, 30, 30, 49, 50, 99]
@@ -121,7 +121,7 @@ def test_a_scale_that_stands_has_no_points_between_its_ends() -> None:
 @made.SOME
 @given(made.sources(), made.views())
 def test_marks_count_every_event(source: Source, view: View) -> None:
-    """Whatever the window, the counts of the marks add up to the events in it, and few marks are drawn."""
+    """In any window, the counts of the marks add up to the number of events."""
     rows = made.within(source.updates, view)
     figure = scale(source, view)
     for mark in MARKS:
@@ -139,7 +139,7 @@ def test_marks_count_every_event(source: Source, view: View) -> None:
 @made.SOME
 @given(seed=st.integers(0, 2**32), level=st.integers(1, 5))
 def test_a_chart_of_cells_is_that_of_their_rows(name: str, seed: int, level: int) -> None:
-    """Whatever happened in a run, its chart is the same, byte for byte, drawn of cells or of their rows."""
+    """A chart drawn from merged cells equals the one from single updates, byte for byte."""
     rows = made.wild(3000, np.random.default_rng(seed))
     cells = LAYOUT.merge(rows, starts_of(rows["first"] >> level))
     view = View(width=100)
@@ -149,7 +149,7 @@ def test_a_chart_of_cells_is_that_of_their_rows(name: str, seed: int, level: int
 
 
 def test_twenty_spikes_in_a_million_updates_are_all_drawn() -> None:
-    """Each update whose scale alone stands out is at its height in the line, at its own step."""
+    """Each of 20 single-update spikes among a million updates is drawn at its step and height."""
     spikes = np.random.default_rng(7).choice(1_000_000, 20, replace=False)
     scales = np.full(1_000_000, 65536.0)
     scales[spikes] = 2.0 ** (17 + np.arange(20))
@@ -159,7 +159,7 @@ def test_twenty_spikes_in_a_million_updates_are_all_drawn() -> None:
 
 
 def test_a_legend_has_the_room_that_it_needs() -> None:
-    """Three kinds of marks stand in one row at a desk and in two on a phone, above the plot."""
+    """A legend takes one row on a wide chart and two on a narrow one, and the top margin fits it."""
     events = {1: "grow", 2: "backoff", 3: "manual_set"}
     of = made.source(made.updates([1.0] * 5, events=events))
     tops = [scale(of, View(width=width))["layout"]["margin"]["t"] for width in (1200, 360)]
@@ -167,7 +167,7 @@ def test_a_legend_has_the_room_that_it_needs() -> None:
 
 
 def test_the_caption_says_what_a_column_holds() -> None:
-    """Where more updates share a column of pixels than it has points, the caption says how many and which are drawn."""
+    """The caption says how many steps share a column and which are drawn, unless each is drawn."""
     few, many = (
         scale(made.source(made.updates([1.0] * n)), View(width=400))["layout"]["meta"]["caption"]
         for n in (400, 4000)
@@ -179,7 +179,7 @@ def test_the_caption_says_what_a_column_holds() -> None:
 
 
 def _sampled(amax: list[float], scales: list[float], inf: list[int]) -> Source:
-    """A sample at each update, of one element at each largest magnitude, and of some that overflowed."""
+    """A sample at each update, with one element at the given largest magnitude and ``inf`` overflowed elements."""
     tops = [int(np.floor(np.log2(each))) if np.isfinite(each) else 3 for each in amax]
     on_grid = made.totals(made.histograms([{top: 1} for top in tops]), [0] * len(amax), inf)
     at = made.gradients(
@@ -189,7 +189,7 @@ def _sampled(amax: list[float], scales: list[float], inf: list[int]) -> Source:
 
 
 def test_the_band_reaches_to_the_largest_scale_that_holds() -> None:
-    """Its upper end is log2 of the scale at which the largest gradient would be 65504; the newest room is said."""
+    """The band reaches to the scale at which the largest gradient equals 65504, and the caption gives the headroom."""
     figure = scale(_sampled([65504.0, 65504 / 8], [4.0, 2.0], [0, 0]), View())
     (top,) = made.traces(figure, name="headroom", mode="lines", fill=None)
     assert np.allclose(made.read(top["y"]), [2, 4, 4])
@@ -202,7 +202,7 @@ def test_the_band_reaches_to_the_largest_scale_that_holds() -> None:
 
 
 def test_a_sample_that_overflowed_leaves_no_room() -> None:
-    """The band closes there, however small the elements are that did not: the next sample opens it."""
+    """A sample that overflowed has no headroom, and the next sample has its own."""
     figure = scale(_sampled([np.inf, 8.0], [4.0, 2.0], [1, 0]), View())
     (top,) = made.traces(figure, name="headroom", mode="lines", fill=None)
     assert np.allclose(made.read(top["y"]), [2, 1 + np.log2(65504 / 8), 1 + np.log2(65504 / 8)])
@@ -210,10 +210,7 @@ def test_a_sample_that_overflowed_leaves_no_room() -> None:
 
 
 def test_several_samples_of_which_one_overflowed_leave_the_room_above_what_is_finite() -> None:
-    """Where they share a column, the room is that above the others, to whole bits: 12 above 2^3 to 2^4.
-
-    However many smaller elements there are.
-    """
+    """If one of the samples in a column overflowed, the headroom is that of the finite elements, in whole bits."""
     n = 1000
     source = _sampled([8.0] * n, [1.0] * n, [0] * n)
     source.gradients["on_histogram"][:, 20] = 500
@@ -227,7 +224,7 @@ def test_several_samples_of_which_one_overflowed_leave_the_room_above_what_is_fi
 
 @pytest.mark.parametrize("rolled_up", [False, True])
 def test_the_limit_is_that_of_the_lowest_scale_of_a_column(rolled_up: bool) -> None:
-    """Where a scale fell and came back within one, its ends alone would put the limit where gradients overflow."""
+    """The headroom of a column is limited by its lowest scale."""
     scales = [2.0**16] * 100 + [2.0**10] * 100 + [2.0**16] * 100
     source = _sampled([60_000.0] * 300, scales, [0] * 300)
     if rolled_up:
@@ -239,7 +236,7 @@ def test_the_limit_is_that_of_the_lowest_scale_of_a_column(rolled_up: bool) -> N
 
 
 def test_every_start_is_marked() -> None:
-    """A start whose scaler went on and one that began anew have marks of their own, on the line."""
+    """A resume with the scaler's state and one without have different marks on the line."""
     resumes = (
         Resume(3, made.START + 300_000, 8.0, 8.0, restored=True),
         Resume(6, made.START + 600_000, 8.0, 65536.0, restored=False),

@@ -1,4 +1,4 @@
-"""The chart of another policy: the scale as it was and would have been, and what is said of it."""
+"""The chart of a simulated policy: the recorded and simulated scales, and its text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _sentence(source: Source) -> str:
 
 
 def test_both_scales_are_drawn_with_a_band() -> None:
-    """Recorded and simulated are stepped lines of log2; the band lies from the least to the most of the replays."""
+    """Recorded and simulated scales are stepped log2 lines, and the band spans the replays."""
     figure = simulated(_source(), View())
     low, high, recorded, would = figure["data"]
     assert [line["name"] for line in (high, recorded, would)] == ["band", "recorded", "simulated"]
@@ -38,7 +38,7 @@ def test_both_scales_are_drawn_with_a_band() -> None:
 
 
 def test_the_words_are_as_they_are_told() -> None:
-    """The stretch that is replayed, what is set, what comes of it and how to write it."""
+    """The chart's meta has the replayed steps, the form, the result and the code."""
     assert simulated(_source(), View())["layout"]["meta"] == {
         **META,
         "caption": "40 steps replayed, steps 0 – 39: the whole run.",
@@ -60,7 +60,7 @@ def test_the_words_are_as_they_are_told() -> None:
 
 
 def test_the_recommended_setting_has_its_code_with_the_findings() -> None:
-    """It is called recommended, without code; another is an alternative with it, and the run's own has neither."""
+    """The recommended setting has no code here, another setting has its code, and the run's own has no label."""
     source = made.source(made.updates([1024.0] * 40))
     assert source.replayed is not None
     for setting, standing, has_code in (
@@ -78,7 +78,7 @@ def test_the_recommended_setting_has_its_code_with_the_findings() -> None:
 
 
 def test_what_the_run_cannot_tell_is_said() -> None:
-    """A band too wide is no answer; a policy that gives up is told by why; no skip at all is none."""
+    """The sentence says if a range is too wide, why a policy ended, or that there is no skip."""
     assert _sentence(_source(skips=Skips(0, 20.0, 40))).startswith(
         "Inconclusive, because there is too little data at these scales: 0 to 40 skips instead of 9"
     )
@@ -89,7 +89,7 @@ def test_what_the_run_cannot_tell_is_said() -> None:
 
 
 def test_only_the_newest_of_a_long_run_is_replayed_and_said() -> None:
-    """A history that does not begin with the run says so."""
+    """A replay of only the newest steps says so in the caption."""
     source = made.source(made.updates([1024.0] * 40))
     part = replace(source, replayed=made.replayed(np.arange(20, 40), whole=False))
     caption = simulated(part, View())["layout"]["meta"]["caption"]

@@ -1,4 +1,4 @@
-"""Skipped updates, as bars and as the rug below the scale: their counts are exact at every zoom."""
+"""Skipped updates as bars and as marks below the scale, with exact counts at every zoom."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ampmon_server.charts.skips import skips
 
 
 def test_the_caption_says_how_many_of_how_many() -> None:
-    """The count, the total and the share of the window."""
+    """The caption has the number of skips, the number of steps and the share in the window."""
     series = made.updates([1.0] * 2000, skipped=set(range(0, 1200, 100)))
     caption = skips(made.source(series), View())["layout"]["meta"]["caption"]
     assert caption.startswith(
@@ -21,7 +21,7 @@ def test_the_caption_says_how_many_of_how_many() -> None:
 
 
 def test_each_skip_has_a_mark_at_its_step_where_there_is_room() -> None:
-    """Skips that are pixels apart are marks of their own, at their own steps."""
+    """Skips more than a pixel apart have marks of their own at their steps."""
     figure = scale(made.source(made.updates([1.0] * 500, skipped={3, 250, 499})), View())
     (rug,) = made.traces(figure, name="skips")
     assert made.read(rug["x"]).tolist() == [3, 250, 499]
@@ -29,19 +29,19 @@ def test_each_skip_has_a_mark_at_its_step_where_there_is_room() -> None:
 
 
 def test_a_run_without_skips_says_so() -> None:
-    """No skip is not an empty chart: it says that all updates changed the weights."""
+    """A run without skips says that every step was applied, and is not an empty chart."""
     meta = skips(made.source(made.updates([1.0] * 30)), View())["layout"]["meta"]
     assert meta["caption"] == ("No step skipped in steps 0 – 29: 30 of 30 applied.")
     assert "empty" not in meta
 
 
 def test_an_empty_chart_says_why() -> None:
-    """Without updates the chart says what will bring them."""
+    """Without updates the chart says that there is no step yet."""
     assert "No step yet" in skips(made.source(), View())["layout"]["meta"]["empty"]
 
 
 def test_a_bar_says_its_steps_and_its_share() -> None:
-    """On hover a bar gives the steps it counts, the skips among them and their share."""
+    """The hover of a bar has its steps, its skips and their share."""
     series = made.updates([1.0] * 4000, skipped={0, 1, 4})
     (bars,) = made.traces(skips(made.source(series), View(width=1000)), type="bar")
     assert bars["width"] == 32
@@ -51,7 +51,7 @@ def test_a_bar_says_its_steps_and_its_share() -> None:
 @made.SOME
 @given(made.sources(), made.views())
 def test_counts_are_exact_in_every_window(source: Source, view: View) -> None:
-    """Bars and rug each add up to the skips in the window, in no more columns than there are pixels."""
+    """Bars and marks each add up to the skips in the window, at most one per pixel column."""
     figures = {"skipped steps": skips(source, view), "skips": scale(source, view)}
     expected = int(made.within(source.updates, view)["skipped"].sum())
     for name, what, most in (
@@ -66,7 +66,7 @@ def test_counts_are_exact_in_every_window(source: Source, view: View) -> None:
 @made.SOME
 @given(made.sources(), made.views())
 def test_bars_stand_over_the_skips_they_count(source: Source, view: View) -> None:
-    """Each skip lies under the bar that counts it."""
+    """The skips within the width of a bar equal its count."""
     unit = 1 if view.x == "step" else 1000
     rows = made.within(source.updates, view)
     x = made.x_of(rows, view)[rows["skipped"] > 0]

@@ -1,4 +1,4 @@
-"""The scale's history in the list of runs."""
+"""The history of the scale in the list of runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ampmon_server.model.aggregates.updates import LAYOUT, ROWS, empty, of_rows
 
 
 def cells(scales: list[float], *, first: int = 0, skipped: tuple[int, ...] = ()) -> Cells:
-    """A cell for each update from the step ``first`` on."""
+    """One cell per update, from the step ``first`` on."""
     rows = np.zeros(len(scales), ROWS)
     rows["step"] = np.arange(first, first + len(scales))
     rows["skipped"][list(skipped)] = True
@@ -22,7 +22,7 @@ def cells(scales: list[float], *, first: int = 0, skipped: tuple[int, ...] = ())
 
 
 def test_a_small_run_is_drawn_as_it_is() -> None:
-    """Four updates, a back-off by four binades between: across, down, across; and a mark for the skip."""
+    """Four updates with a drop of four binades are a path with one step down, and one mark for the skip."""
     drawn = sparkline(cells([2.0**16, 2.0**16, 2.0**12, 2.0**12], skipped=(1,)))
     assert drawn is not None
     assert asdict(drawn) == {
@@ -33,7 +33,7 @@ def test_a_small_run_is_drawn_as_it_is() -> None:
 
 
 def test_a_scale_that_stands_still_is_a_line_in_the_middle() -> None:
-    """Nothing is made of nothing; a single update is as wide as any run."""
+    """A constant scale is a line in the middle, as wide for a single update as for any run."""
     for scales in ([1024.0], [1024.0] * 5):
         drawn = sparkline(cells(scales))
         assert drawn is not None
@@ -41,7 +41,7 @@ def test_a_scale_that_stands_still_is_a_line_in_the_middle() -> None:
 
 
 def test_a_collapse_of_one_update_among_many_is_not_hidden() -> None:
-    """The least scale of 100 000 updates is drawn at the bottom and told in words, though merged cells hold it."""
+    """The lowest scale of 100,000 updates is drawn and named, although cells are merged."""
     scales = [65536.0] * 100_000
     scales[43_210] = 8.0
     whole = cells(scales, skipped=(43_210,))
@@ -54,20 +54,20 @@ def test_a_collapse_of_one_update_among_many_is_not_hidden() -> None:
 
 
 def test_the_line_is_lifted_where_steps_are_missing() -> None:
-    """Between two stretches without records nothing is drawn."""
+    """The path is broken where steps are missing."""
     drawn = sparkline(joined([cells([4.0] * 5), cells([4.0] * 2, first=9)]))
     assert drawn is not None
     assert drawn.path == "M0 12H38.4M86.4 12H96"
 
 
 def test_many_skips_are_no_rug() -> None:
-    """Where marks would stand side by side there are none."""
+    """With more than RUG_MAX skips, no marks are drawn."""
     drawn = sparkline(cells([4.0] * 96, skipped=tuple(range(0, 96, 96 // (RUG_MAX + 1)))))
     assert drawn is not None
     assert drawn.skips == ""
 
 
 def test_what_cannot_be_drawn_is_not() -> None:
-    """No update, and a scale that is no positive number, have no line."""
+    """Without an update or a finite scale there is no sparkline."""
     assert sparkline(empty()) is None
     assert sparkline(cells([np.nan, np.nan])) is None

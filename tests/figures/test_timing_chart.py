@@ -1,4 +1,4 @@
-"""The chart of what updates take."""
+"""The chart of the time per step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ampmon_server.model.aggregates.updates import ROWS, of_rows
 
 
 def _source(seconds: list[float], memory: list[int]) -> Source:
-    """Updates that took so long; less than 0 is not known."""
+    """Updates with these durations; a negative one is unknown."""
     rows = np.zeros(len(seconds), ROWS)
     rows["step"] = np.arange(len(seconds))
     rows["time"] = made.START + 100_000 * rows["step"]
@@ -28,7 +28,7 @@ def _caption(figure: dict[str, Any]) -> str:
 
 
 def test_a_column_has_its_mean_and_its_longest() -> None:
-    """Where updates share a column the line is their mean, and the band reaches to the longest of them."""
+    """If updates share a column, the line is their mean and the band reaches to the longest."""
     figure = timing(_source([0.1, 0.3] * 200, [-1] * 400), View(width=200))
     (line,) = made.traces(figure, name="time per step")
     (band,) = made.traces(figure, name="to the longest")
@@ -42,7 +42,7 @@ def test_a_column_has_its_mean_and_its_longest() -> None:
 
 
 def test_memory_is_drawn_where_the_device_tells_it() -> None:
-    """The peaks that were sampled stand on an axis of their own, from zero; the first update has no time."""
+    """Sampled memory peaks have their own axis from zero, and an update without a duration has no point."""
     figure = timing(_source([-1, 0.5, 0.5], [-1, 2 * 10**9, -1]), View())
     (memory,) = made.traces(figure, name="peak memory")
     assert (made.read(memory["x"]).tolist(), made.read(memory["y"]).tolist()) == ([1], [2e9])
@@ -53,7 +53,7 @@ def test_memory_is_drawn_where_the_device_tells_it() -> None:
 
 
 def test_where_each_update_is_drawn_alone_the_middle_is_told() -> None:
-    """Of 100 updates of 1 to 100 ms half took 50 ms or less and 95 took 95 ms or less; of columns nobody knows."""
+    """The median and the 95th percentile are given only if every update is drawn alone."""
     caption, of_columns = (
         timing(_source([each / 1000 for each in range(1, n + 1)], [-1] * n), View(width=100))
         for n in (100, 400)
@@ -63,5 +63,5 @@ def test_where_each_update_is_drawn_alone_the_middle_is_told() -> None:
 
 
 def test_an_update_without_a_time_is_no_zero() -> None:
-    """The first update of a process has none: a run of that alone says so."""
+    """A run whose only update has no duration says that no time is known."""
     assert "No time is known yet" in timing(_source([-1], [-1]), View())["layout"]["meta"]["empty"]

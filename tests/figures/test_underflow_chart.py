@@ -1,4 +1,4 @@
-"""The chart of the classes of gradient elements: shares that are exact, extremes that are kept, and its words."""
+"""The chart of the classes of gradient elements: exact shares, extremes, and its text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ampmon_server.model.words import percent
 
 
 def _one(**counts: int) -> Source:
-    """One sample at step 0 with 60 normal, 25 subnormal, 5 zero and 10 infinite elements, unless said otherwise."""
+    """One sample at step 0, by default with 60 normal, 25 subnormal, 5 zero and 10 infinite elements."""
     have = {"normal": 60, "subnormal": 25, "zero": 5, "inf": 10} | counts
     hist = made.histograms([{0: have["normal"], -20: have["subnormal"]}])
     on_grid = made.totals(hist, [have["zero"]], [have["inf"]])
@@ -27,13 +27,13 @@ def _one(**counts: int) -> Source:
 
 
 def _lines(figure: dict) -> dict[str, list[float]]:  # type: ignore[type-arg]
-    """The heights of each line by its name: of what is lost, and of what is held, which is not drawn."""
+    """The heights of each line by name, including the undrawn one of normal elements."""
     lines = [t for t in figure["data"] if t.get("mode") in {"lines", "lines+markers", "none"}]
     return {t["name"]: made.read(t["y"]).tolist() for t in lines if t.get("fill") is None}
 
 
 def test_the_lines_are_on_a_log_scale_with_none_on_the_floor() -> None:
-    """A share of 25 % stands at log10(0.25); a share of none stands on the floor, which is labelled 0 %."""
+    """Shares are on a log axis, and a share of zero is on the floor, labelled 0 %."""
     figure = underflow(_one(zero=0), View())
     lines = _lines(figure)
     axis = figure["layout"]["yaxis"]
@@ -44,7 +44,7 @@ def test_the_lines_are_on_a_log_scale_with_none_on_the_floor() -> None:
 
 
 def test_the_longest_label_has_room_in_the_margin() -> None:
-    """However small a share of ten million elements is, its words are narrower than the margin."""
+    """The label of any share fits in the right margin."""
     name = max((fate.word for fate in FATES), key=len)
     letters = max(len(f"{name} {percent(share)}") for share in np.geomspace(1e-7, 1, 500).tolist())
     assert 6 + 6 * letters <= MARGIN_RIGHT, (
@@ -53,10 +53,7 @@ def test_the_longest_label_has_room_in_the_margin() -> None:
 
 
 def test_classes_that_never_occur_are_left_out_but_the_usual_ones() -> None:
-    """Below grid and not finite are drawn only where seen; subnormal and zero always, as none is news too.
-
-    What is held in full is told with them, and never drawn.
-    """
+    """Only subnormal and zero are always drawn; other lost classes only if they occur. Normal has only a hover."""
     figure = underflow(_one(inf=0, zero=0, subnormal=0), View())
     assert list(_lines(figure)) == ["normal", "subnormal", "zero"]
     (held,) = made.traces(figure, mode="none")
@@ -64,7 +61,7 @@ def test_classes_that_never_occur_are_left_out_but_the_usual_ones() -> None:
 
 
 def test_the_caption_says_of_what_and_how_well_known() -> None:
-    """Elements, parameters, what is left out, and the standard error where it is a sample."""
+    """The caption has elements, parameters and those left out, and the standard error if it is a sample."""
     hist = made.histograms([{0: 1480, -20: 120}])
     on_grid, off_grid = made.totals(hist, [0]), made.totals(hist, [7])
     few = made.totals(hist, [0], runs=100)
@@ -78,7 +75,7 @@ def test_the_caption_says_of_what_and_how_well_known() -> None:
         "92.5\u202f% normal, 7.5\u202f% subnormal, 0\u202f% zero at step 0. Of 1\u202f600 elements "
         "in 4 parameters representable in fp16; 4 other parameters left out."
     )
-    # 100 runs that are each all alike: sqrt(p (1 - p) / 100), about. Of none seen, at most 3.7 % are left to expect.
+    # 100 independent runs: about sqrt(p (1 - p) / 100). With none seen, up to 3.7 % can be expected
     assert words[1].startswith(
         "92.5\u202f% normal, 7.5\u202f% ± 2.7\u202f% subnormal, 0\u202f% ± 0.94\u202f% zero at step 0."
     )
@@ -86,7 +83,7 @@ def test_the_caption_says_of_what_and_how_well_known() -> None:
 
 
 def test_a_sample_has_its_interval_around_each_line() -> None:
-    """The band of a share is its 95 % interval, as the hover says; an exact one has none."""
+    """A sampled share has a band with its 95 % interval; an exact one has none."""
     hist = made.histograms([{0: 1480, -20: 120}] * 2)
     sampled = made.gradients([0, 4], made.totals(hist, [0, 0], runs=100), exact=False)
     figure = underflow(made.source(made.updates([1.0] * 9), sampled), View())
@@ -95,7 +92,7 @@ def test_a_sample_has_its_interval_around_each_line() -> None:
 
     assert made.read(band["x"]).tolist() == [0, 4, 4, 8, 8, 4, 4, 0]
     ends = 100 * 10 ** made.read(band["y"])
-    # Wilson's interval of 7.5 of 100.
+    # Wilson's interval for 7.5 of 100
     assert ends == pytest.approx([14.3] * 4 + [3.8] * 4, abs=0.1)
     assert line["text"][0] == "7.5\u202f% (95\u202f%: 3.8\u202f% – 14.4\u202f%)"
     exact = underflow(_one(), View())
@@ -103,7 +100,7 @@ def test_a_sample_has_its_interval_around_each_line() -> None:
 
 
 def test_without_a_parameter_on_the_grid_the_others_are_shown_with_a_note() -> None:
-    """Gradients made in fp32 are drawn, and the caption says that they say nothing about fp16."""
+    """If no parameter is on fp16's grid, the others are drawn and the caption says so."""
     off_grid = made.totals(made.histograms([{0: 50, -30: 50}]), [0])
     figure = underflow(
         made.source(made.updates([1.0]), made.gradients([0], off_grid=off_grid)), View()
@@ -113,7 +110,7 @@ def test_without_a_parameter_on_the_grid_the_others_are_shown_with_a_note() -> N
 
 
 def test_an_empty_chart_says_why() -> None:
-    """Updates without samples, no samples in this window, and samples of nothing have different reasons."""
+    """No samples, no samples in view and samples without elements have different reasons."""
     series = made.updates([1.0] * 20)
     for of, view, words in (
         (made.source(series), View(), "No gradient sampled yet"),
@@ -126,7 +123,7 @@ def test_an_empty_chart_says_why() -> None:
 @made.SOME
 @given(made.sources(), made.views())
 def test_extremes_are_kept(source: Source, view: View) -> None:
-    """In any window each line reaches the least and the greatest share, and has few points."""
+    """In any window each line reaches the smallest and largest share, with at most one point per column."""
     window = cut(source, view)
     judged = judge(window, view)
     figure = underflow(source, view)
@@ -147,7 +144,7 @@ def test_extremes_are_kept(source: Source, view: View) -> None:
 
 
 def _flushed(scales: list[float], **estimate: float) -> Source:
-    """Samples of 90 numbers and 10 zeros, at these scales, of which an estimate is made."""
+    """Samples of 90 numbers and 10 zeros at these scales, with an estimate of flushed zeros."""
     n = len(scales)
     on_grid = made.totals(made.histograms([{0: 90}] * n), [10] * n)
     at = made.gradients(list(range(n)), on_grid, scales=scales)
@@ -157,7 +154,7 @@ def _flushed(scales: list[float], **estimate: float) -> Source:
 
 
 def test_what_was_flushed_is_an_estimate_within_bounds() -> None:
-    """Since the scale is what it is: a dashed line, and hatched bounds around it."""
+    """Flushed zeros are a dashed line with hatched bounds, only since the last change of the scale."""
     figure = underflow(_flushed([8.0, 8.0, 4.0, 4.0]), View())
     (bounds,) = made.traces(figure, name="flushed, its bounds")
     (line,) = made.traces(figure, name="flushed")
@@ -171,7 +168,7 @@ def test_what_was_flushed_is_an_estimate_within_bounds() -> None:
 
 
 def test_what_is_not_known_of_flushed_zeros_is_said() -> None:
-    """Without an experiment, and where the data changed with the scale, nothing is drawn but the reason."""
+    """If flushed zeros cannot be estimated, the caption says why and nothing is drawn."""
     known = _flushed([8.0, 4.0], small=0.001)
     for source, why in (
         (known, "the data changed with the scale"),

@@ -1,4 +1,4 @@
-"""The chart of other scales and formats: a known gradient moved, what is marked, and what is said of it."""
+"""The what-if chart: a known gradient shifted to other scales and formats, with its marks and text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ampmon_server.model.aggregates import gradients, updates
 
 
 def _gradient() -> Gradient:
-    """At 2^10: a tenth is zero, a tenth around 2^-15, half of fp16's normal numbers, and 2^12 is the largest."""
+    """A gradient at scale 2**10: 10 % zeros, 10 % at 2**-15, 70 % at 2**0 and 10 % at 2**11, with amax 2**12."""
     histogram = np.zeros(BINS)
     histogram[[-15 - EXPONENT_MIN, -EXPONENT_MIN, 11 - EXPONENT_MIN]] = 0.1, 0.7, 0.1
     return Gradient(10, histogram, 0.1, 2.0**12)
@@ -37,7 +37,7 @@ def _at(figure: dict, name: str, level: int) -> float:  # type: ignore[type-arg]
 
 
 def test_a_gradient_is_moved_along_the_scales() -> None:
-    """Each doubling of the scale moves every value by one power of two, out of the subnormal and into overflow."""
+    """Each doubling of the scale shifts every value by one exponent, out of the subnormal range and into overflow."""
     figure = whatif(_source(), View())
     assert _at(figure, "subnormal", 10) == pytest.approx(-1)
     assert _at(figure, "subnormal", 9) == pytest.approx(np.log10(0.1 + 0.0005), abs=1e-4)
@@ -49,7 +49,7 @@ def test_a_gradient_is_moved_along_the_scales() -> None:
 
 
 def test_what_is_measured_is_drawn_apart_from_bounds() -> None:
-    """In fp16 today's shares are dots that no line passes through; in another format there is nothing measured."""
+    """In fp16 the measured shares are dots apart from the lines; another format has no measured shares."""
     figure = whatif(_source(), View())
     for name in ("subnormal", "flushed to zero", "overflow"):
         (dot,) = made.traces(figure, name=f"{name}, measured")
@@ -61,7 +61,7 @@ def test_what_is_measured_is_drawn_apart_from_bounds() -> None:
 
 
 def test_what_comes_back_is_no_more_than_was_zero() -> None:
-    """Upwards the subnormal share grows by flushed values that come back, of which there are no more than zeros."""
+    """At larger scales the subnormal share grows by at most the share of zeros."""
     gradient = replace(_gradient(), zeros=0.003)
     scales = ScaleSource(gradient, None, 0, 0)
     figure = whatif(Source(updates.empty(), gradients.empty(), scales=scales), View())
@@ -69,7 +69,7 @@ def test_what_comes_back_is_no_more_than_was_zero() -> None:
 
 
 def test_the_whole_chart_is_as_it_is_told() -> None:
-    """Today's scale, the limit and the reader's are marked; the reader's is called an alternative, with its code."""
+    """The chart marks today's scale, the limit and the chosen scale, and gives the code for the chosen one."""
     figure = whatif(_source(level=4), View())
     layout = figure["layout"]
     assert layout["meta"] == {
@@ -108,7 +108,7 @@ def test_the_whole_chart_is_as_it_is_told() -> None:
 
 
 def test_without_a_choice_the_recommended_scale_is_shown() -> None:
-    """The slider begins at the scale that the findings recommend, whose code is with them; else at today's."""
+    """The slider starts at the recommended scale, or else at today's, and the code is left to the findings."""
     advised = Recommended("code", {"init_scale": 2.0**6})
     for recommended, level, standing in (
         (advised, 6, "Recommended: the code is with the findings."),
@@ -127,7 +127,7 @@ def test_without_a_choice_the_recommended_scale_is_shown() -> None:
 
 
 def test_another_format_is_told_beside_fp16() -> None:
-    """bf16 needs no scale and has no limit; of E4M3 the sentence says what fp16 does today, and no code."""
+    """bf16 has no limit mark and its own code. E4M3 has no code, and its sentence also gives fp16's result today."""
     bf16, e4m3 = (whatif(_source(format=name), View())["layout"] for name in ("bf16", "e4m3"))
     assert bf16["meta"]["code"].startswith("with torch.autocast(device_type, dtype=torch.bfloat16)")
     assert [each["text"] for each in bf16["annotations"]] == ["today, chosen: 2<sup>10</sup>"]
@@ -139,7 +139,7 @@ def test_another_format_is_told_beside_fp16() -> None:
 
 
 def test_one_parameter_is_named_and_nothing_is_said_of_none() -> None:
-    """The caption says whose gradient it is; where there is none the chart says why."""
+    """The caption names the parameter, and an empty chart gives the reason."""
     one = whatif(_source(parameter="<b>head</b>"), View())["layout"]["meta"]
     assert one["caption"].startswith("The newest gradient of <b>head</b>, steps 40 – 70")
     source = Source(updates.empty(), gradients.empty(), why_none="there is no 'tail'")
@@ -150,7 +150,7 @@ def test_one_parameter_is_named_and_nothing_is_said_of_none() -> None:
 
 @pytest.mark.parametrize("name", ["fp16", "bf16", "e4m3"])
 def test_of_one_parameter_there_is_no_code_to_write(name: str) -> None:
-    """The scale is one for all parameters: the sentence says that the others may overflow, and no line is offered."""
+    """For a single parameter there is no code, and the sentence says that others may overflow."""
     one, every = (
         whatif(_source(parameter=each, format=name), View())["layout"]["meta"]
         for each in ("head.weight", None)
@@ -162,7 +162,7 @@ def test_of_one_parameter_there_is_no_code_to_write(name: str) -> None:
 
 
 def test_a_share_too_small_to_draw_and_a_scale_beyond_the_chart_are_said() -> None:
-    """Below the floor it is less than that; today's scale beyond the axis is not drawn, and said to be beyond."""
+    """A share below the floor is "less than" it, and a current scale beyond the axis is named but not drawn."""
     histogram = np.zeros(BINS)
     histogram[[-15 - EXPONENT_MIN, -EXPONENT_MIN]] = 1e-8, 0.5
     asked = ScaleSource(Gradient(-13, histogram, 0.0, 2.0), None, 0, 0, level=-8)

@@ -1,4 +1,4 @@
-"""Numbers in words, held to the same golden file as the page's own."""
+"""Numbers in words, checked against the golden file that the page's tests use too."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ CASES = [(name, case, said) for name, cases in GOLDEN.items() for case, said in 
 
 @pytest.mark.parametrize(("name", "case", "said"), CASES)
 def test_words_are_those_of_the_golden_file(name: str, case: Any, said: str) -> None:
-    """Each function says of each number what the golden file says."""
+    """Each function returns the text in the golden file."""
     arguments = case if isinstance(case, list) else [case]
     assert getattr(words, name)(*arguments) == said
 
 
 def test_a_share_is_never_rounded_to_none_or_all() -> None:
-    """What is not 0 or 1 is never said to be 0 % or 100 %."""
+    """A share other than 0 and 1 is never shown as 0 % or 100 %."""
     for share in (1e-300, 1e-9, 1 - 1e-9, 1 - 2**-53):
         assert words.percent(share) not in {words.percent(0), words.percent(1)}
 
 
 def test_scales_that_are_no_numbers_are_named() -> None:
-    """NaN and infinity have words too."""
+    """NaN and infinity have texts of their own."""
     assert words.power_of_two(float("nan")) == "NaN"
     assert words.power_of_two(float("inf")) == "∞"
     assert words.power_of_two(float("-inf")) == "−∞"
@@ -42,13 +42,13 @@ def test_scales_that_are_no_numbers_are_named() -> None:
     [(65536.0, "65536"), (2.0**24, "2.0**24"), (2.0**-40, "2.0**-40"), (0.1, "0.1"), (0.5, "0.5")],
 )
 def test_a_number_in_code_is_the_number(number: float, code: str) -> None:
-    """What is to be pasted gives back the very number; an interval stays whole, however long."""
+    """A number in code evaluates to exactly the same number, and an integer is written in full."""
     assert words.in_code(number) == code
     assert eval(words.in_code(number)) == number
     assert words.in_code(1_000_000) == "1000000"
 
 
 def test_magnitudes_are_written_out_where_they_can_be() -> None:
-    """A power of ten is left to what is very large or small."""
+    """Only very large or small magnitudes use a power of ten."""
     said = [words.magnitude_of(each) for each in (0.000976, 1.0, 999.6, 5924.0, 29984.0, 1.5e8)]
     assert said == ["0.000976", "1", "1\u202f000", "5\u202f924", "29\u202f984", "1.5e+08"]

@@ -1,4 +1,4 @@
-"""A store with a small run whose numbers are known, and what of it is exported."""
+"""A store with a small run of known numbers, and exports of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ Export = Callable[..., Path]
 
 
 def store_with_known_run(directory: Path) -> Store:
-    """The store on a new data directory, with the known run."""
     directory.chmod(0o700)
     provide(directory)
     store = Store.open(Settings(data_directory=directory, judging=False))
@@ -28,7 +27,7 @@ def store_with_known_run(directory: Path) -> Store:
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Store]]:
-    """A data directory, and the store on it, with the known run."""
+    """A data directory and its store, which has the known run."""
     directory = tmp_path_factory.mktemp("held")
     store = store_with_known_run(directory)
     yield directory, store
@@ -37,7 +36,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Store
 
 @pytest.fixture
 def written(tmp_path: Path) -> Export:
-    """Write a table of a run of a store, as its route would, and give the file."""
+    """Write one table of a run as the export route does, and return the file."""
     from ampmon_server.exchange.exporting import formats, pieces
 
     def write(store: Store, what: str, kind: str, run_id: UUID = known_run.RUN) -> Path:

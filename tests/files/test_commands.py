@@ -1,4 +1,4 @@
-"""`ampmon import` and `ampmon bundle`, on real files and a server of their own."""
+"""`ampmon import` and `ampmon bundle` with real files and their own data directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from files.train_logs import always, prints
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A data directory with the known run, and no server on it."""
+    """A data directory with the known run and no server."""
     folder = tmp_path / "data"
     folder.mkdir()
     store_with_known_run(folder).close()
@@ -27,7 +27,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def event_file(folder: Path) -> None:
-    """What `SummaryWriter` of a loop that logs its loss and its scale leaves."""
+    """Write an event file, as `SummaryWriter` does for a loop that logs its loss and scale."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -47,7 +47,7 @@ def event_file(folder: Path) -> None:
 def test_logs_and_event_files_become_runs(
     directory: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A text log and TensorBoard's event files are stored with their updates, skips and scalars, as runs that ended."""
+    """A text log and TensorBoard event files become finished runs with their updates, skips and scalars."""
     log, events = tmp_path / "train.log", tmp_path / "events"
     log.write_text("\n".join(prints(300, always(2.0**14))))
     event_file(events)
@@ -66,7 +66,7 @@ def test_logs_and_event_files_become_runs(
     assert (found["train"].updates, found["train"].skipped) == (
         300,
         1,
-    )  # the first print comes after the first of two
+    )  # the first line follows the first of two skips
     assert (found["seen"].updates, found["seen"].skipped, found["seen"].scale) == (60, 3, 2.0**13)
     assert {found[name].status for name in ("train", "seen")} == {"finished"}
     names = store.scalar_names(UUID(found["seen"].run_id))
@@ -77,7 +77,7 @@ def test_logs_and_event_files_become_runs(
 def test_a_bundle_holds_what_a_bug_report_needs_and_no_secret(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One file has the report, the diagnosis, the rows and the versions; no token and no variable is in it."""
+    """A bundle has report, diagnosis, rows and package versions, but neither the token nor a secret variable."""
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz")
     file = tmp_path / "bug.zip"
 

@@ -1,4 +1,4 @@
-"""An export holds every row, other programs read it, and neither side holds more than a piece of it."""
+"""An export holds every row, in files that other programs read."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ ROWS = {
     "samples": 3 * len(known_run.SAMPLED),
     "scalars": known_run.STEPS - 1,
 }
-"""Of the known run: one update is lost, and two ranks skip one."""
+"""Rows of the known run: one update is lost, and two ranks skip one."""
 
 Export = Callable[..., Path]
 Held = tuple[Path, Store]
 
 
 def read(file: Path) -> pd.DataFrame:
-    """A file as pandas reads it."""
     import pandas as pd
 
     if file.suffix == ".csv":
@@ -49,7 +48,7 @@ def read(file: Path) -> pd.DataFrame:
 
 @pytest.mark.parametrize("what", TABLES)
 def test_other_programs_read_every_row(held: Held, written: Export, what: str) -> None:
-    """DuckDB and pandas find the same columns and every row in CSV, JSON lines and Parquet, pandas in Arrow too."""
+    """DuckDB and pandas find all columns and rows in CSV, JSON lines and Parquet. Arrow has every row too."""
     import duckdb
     import pandas as pd
 
@@ -80,7 +79,7 @@ def _arrow(file: Path) -> list[dict[str, object]]:
 
 
 def test_updates_say_what_the_store_holds(held: Held, written: Export) -> None:
-    """The scale, the skip and what was sampled are in a file as the store tells of them, at their steps."""
+    """An updates file has the store's scales, skips and sampled values at their steps."""
     _, store = held
     frame = read(written(store, "updates", "parquet")).set_index("step")
     page = store.updates(known_run.RUN, stream=None, start=0, stop=2**40, limit=1000)
@@ -93,7 +92,7 @@ def test_updates_say_what_the_store_holds(held: Held, written: Export) -> None:
 
 
 def test_samples_hold_every_parameter_whole(held: Held, written: Export) -> None:
-    """A row for each parameter of each sample has its histogram; zeros, bins and what is not finite add up."""
+    """A samples file covers every parameter. Zeros, bins and non-finite values add up to the elements looked at."""
     _, store = held
     frame = read(written(store, "samples", "parquet"))
     bins = frame["histogram"].map(sum)
@@ -105,7 +104,7 @@ def test_samples_hold_every_parameter_whole(held: Held, written: Export) -> None
 
 
 def test_every_piece_is_asked_for(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few rows a piece has, all of them come, each once and in order."""
+    """Pieces of any size together hold each row once and in order."""
     from ampmon_server.exchange.exporting import tables
 
     _, store = held
@@ -118,7 +117,7 @@ def test_every_piece_is_asked_for(held: Held, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_samples_of_resumed_runs_come_once(held: Held) -> None:
-    """Samples that a later start has done over are left out, as they are everywhere else."""
+    """Samples that a later attempt repeats appear once, from that attempt."""
     _, store = held
     first = Trainer()
     store.ingest(first.batch(first.updates(20, sampled=range(20))))
@@ -134,7 +133,7 @@ def test_samples_of_resumed_runs_come_once(held: Held) -> None:
 
 
 def test_a_cell_of_text_begins_no_formula() -> None:
-    """A name that a spreadsheet would compute is text in a CSV; Parquet and JSON hold it as it is."""
+    """A name that a spreadsheet would compute is written as text in CSV, and unchanged in JSON."""
     row = {name: [None] for name in COLUMNS["scalars"]} | {"name": ["=1+1"]}
     line = formats.writer("csv", "scalars").write(row).decode().splitlines()[1]
 
@@ -145,7 +144,7 @@ def test_a_cell_of_text_begins_no_formula() -> None:
 def test_the_command_writes_all_or_nothing(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """`ampmon export` writes what the server sends; it overwrites nothing, and leaves nothing where there is no run."""
+    """`ampmon export` writes all rows, overwrites nothing, and leaves no file for an unknown run."""
     directory = tmp_path_factory.mktemp("alone")
     store = store_with_known_run(directory)
     store.close()

@@ -1,4 +1,4 @@
-"""What was exported comes back as it was, whichever format it was in."""
+"""Imports of exported files, in every format that can be imported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Held = tuple[Path, Store]
 
 
 def taken_back(store: Store, files: list[Path]) -> UUID:
-    """Import files into the same store; the new run's id."""
+    """Import files into the same store and return the new run's id."""
     (run_id,) = {
         (batch.run_id, store.ingest(batch))[0]
         for batch in Exported(tables_of(files), "again", "tests").batches()
@@ -30,13 +30,13 @@ def taken_back(store: Store, files: list[Path]) -> UUID:
 
 
 def headers(trainer: Trainer) -> tuple[wire.Header, ...]:
-    """A trainer's headers, whose parameters have the 80 elements that its samples look at."""
+    """A trainer's headers, with parameters of 80 elements, as many as its samples look at."""
     small = tuple(wire.Parameter(name, (10, 8), "float16") for name in ("a.weight", "b.weight"))
     return trainer.attempt, msgspec.structs.replace(trainer.stream, parameters=small)
 
 
 def a_run(store: Store) -> UUID:
-    """A resumed run with skips, samples, values that are not finite, and events."""
+    """A resumed run with skips, samples, non-finite values and events."""
     first = Trainer()
     records = [
         first.event("init"),
@@ -57,7 +57,7 @@ def a_run(store: Store) -> UUID:
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "arrow"])
 def test_an_export_comes_back_bit_for_bit(held: Held, written: Export, kind: str) -> None:
-    """Each table of a run that was exported and imported is exported again as the same bytes."""
+    """An exported and imported run exports the same bytes again, for every table."""
     _, store = held
     run_id = a_run(store)
     files = [written(store, what, kind, run_id) for what in TABLES]
@@ -71,7 +71,7 @@ def test_an_export_comes_back_bit_for_bit(held: Held, written: Export, kind: str
 
 
 def test_what_is_no_export_is_refused(held: Held, written: Export, tmp_path: Path) -> None:
-    """Other columns, and rows without the updates that they belong to, are refused with a reason."""
+    """Files with other columns, and rows without their updates, are rejected with a reason."""
     _, store = held
     other = tmp_path / "other.jsonl"
     other.write_text('{"step": 1}\n')

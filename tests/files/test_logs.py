@@ -1,4 +1,4 @@
-"""`ampmon doctor --log` names what was wrong with a run from its text log alone."""
+"""`ampmon doctor --log` finds a run's fault from its text log alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from files.train_logs import HEALTHY, KNOWN, always, deepspeed, megatron
 
 
 BAR = 9
-"""Of the ten logs with a known fault so many are named rightly."""
+"""At least this many of the ten logs with a known fault must be diagnosed correctly."""
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def store(held: tuple[Path, Store]) -> Store:
 
 
 def stored(store: Store, file: Path, lines: Iterator[str] | Sequence[str]) -> UUID:
-    """Write a log, and store what it says as a run."""
+    """Write a log, import it, and return the run's id."""
     file.write_text("\n".join(lines) + "\n")
     (run_id,) = {
         (batch.run_id, store.ingest(batch))[0]
@@ -43,7 +43,7 @@ def rules(store: Store, run_id: UUID) -> list[tuple[str, str]]:
 
 
 def test_nine_of_ten_known_faults_are_named(store: Store, tmp_path: Path) -> None:
-    """The verdict on a log of each framework, and of prints, is the fault that its training has."""
+    """The verdicts on at least nine of ten logs name their training's known fault."""
     verdicts = {
         name: rules(store, stored(store, tmp_path / "train.log", lines))[:1]
         for name, (lines, _) in KNOWN.items()
@@ -55,14 +55,14 @@ def test_nine_of_ten_known_faults_are_named(store: Store, tmp_path: Path) -> Non
 
 
 def test_healthy_logs_are_told_no_fault(store: Store, tmp_path: Path) -> None:
-    """Of trainings whose scale was found, and tried now and then, nothing more than a notice is said."""
+    """Logs of healthy trainings yield no finding above a notice."""
     for name, lines in HEALTHY.items():
         found = rules(store, stored(store, tmp_path / "train.log", lines))
         assert {severity for _, severity in found} <= {"notice"}, name
 
 
 def test_counts_are_those_of_the_log(store: Store, tmp_path: Path) -> None:
-    """As many updates and skips are laid out as DeepSpeed and Megatron-LM counted."""
+    """An imported log has as many updates and skips as DeepSpeed and Megatron-LM counted."""
     lines = list(deepspeed(900, always(2.0**12), window=20, power=12, hysteresis=1))
     summary, _ = store.run(stored(store, tmp_path / "deepspeed.log", lines))
     assert (summary.updates, summary.skipped) == (900, sum("OVERFLOW" in line for line in lines))
@@ -76,7 +76,7 @@ def test_counts_are_those_of_the_log(store: Store, tmp_path: Path) -> None:
 
 
 def test_what_tells_of_no_scale_is_refused(tmp_path: Path) -> None:
-    """A log without a loss scale, and one of bf16, are refused with a reason."""
+    """A log without a loss scale, and one of bf16, are rejected with a reason."""
     file = tmp_path / "train.log"
     file.write_text("epoch 1 loss 0.5\n")
     with pytest.raises(NoScale, match="no line tells of a loss scale"):
@@ -87,7 +87,7 @@ def test_what_tells_of_no_scale_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_doctor_reads_a_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The command prints the findings with the framework's own settings, and its exit code is the verdict's."""
+    """The command prints findings with the framework's own settings and exits with the verdict's code."""
     file = tmp_path / "train.log"
     file.write_text("\n".join(deepspeed(900, always(2.0**12), window=20, power=12, hysteresis=1)))
 

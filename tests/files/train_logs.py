@@ -1,7 +1,7 @@
-"""Logs as DeepSpeed, Megatron-LM, fairseq, Apex and people write them, of trainings whose fault is known.
+"""Logs of trainings with known faults, as DeepSpeed, Megatron-LM, fairseq, Apex and users' own loops write them.
 
-Each `scaler` below moves its scale by the rules of its framework, at each step until a gradient that overflows from
-some scale on says otherwise; the lines are those of the frameworks' sources.
+Each generator moves its scale by its framework's rules. A step overflows if the scale exceeds its limit. The lines are
+those of the frameworks' sources.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 
 Limit = Callable[[int], float]
-"""The largest scale at which the gradient of a step does not overflow; 0 where no scale helps."""
+"""The largest scale at which a step's gradient does not overflow; 0 if no scale helps."""
 
 START = datetime(2026, 3, 1, 9, 0, 0)
 
@@ -24,7 +24,7 @@ def stamp(step: int, form: str) -> str:
 def deepspeed(
     steps: int, limit: Limit, *, window: int, power: int, hysteresis: int = 2, each: int = 10
 ) -> Iterator[str]:
-    """ZeRO's log: the engine's configuration, a line for each skip, and progress every ``each`` steps."""
+    """ZeRO's log: the engine's configuration, a line per skip, and progress every ``each`` steps."""
 
     def said(step: int, place: str, words: str) -> str:
         return f"[{stamp(step, '%Y-%m-%d %H:%M:%S')}] [INFO] [{place}] {words}"
@@ -68,7 +68,7 @@ def deepspeed(
 def megatron(
     steps: int, limit: Limit, *, power: int = 32, window: int = 1000, each: int = 10
 ) -> Iterator[str]:
-    """`training_log`: the arguments, then a line every ``each`` iterations with the skips since the last."""
+    """`training_log`: the arguments, then a line every ``each`` iterations with the skips since the last line."""
     yield f"  loss_scale_window ............................... {float(window)}"
     yield "  hysteresis ...................................... 2"
     yield "  min_loss_scale .................................. 1.0"
@@ -97,7 +97,7 @@ def megatron(
 def fairseq(
     steps: int, limit: Limit, *, power: int = 7, window: int = 2048, each: int = 10
 ) -> Iterator[str]:
-    """The trainer's notes of overflows, and its progress as JSON; `num_updates` counts those that went through."""
+    """The trainer's overflow notes, and progress as JSON. `num_updates` counts only applied updates."""
     told = f"'fp16_init_scale': {2**power}, 'fp16_scale_window': {window}, 'min_loss_scale': 0.0001"
     yield f"2026-03-01 09:00:00 | INFO | fairseq_cli.train | {{'common': {{{told}}}}}"
     scale, last, done = 2.0**power, -1, 0
@@ -125,7 +125,7 @@ def fairseq(
 
 
 def apex(steps: int, limit: Limit, *, power: int = 16, each: int = 10) -> Iterator[str]:
-    """What `amp.scale_loss` prints on a skip, among the loop's own lines."""
+    """The line `amp.scale_loss` prints per skip, among the loop's own lines."""
     scale, clean = 2.0**power, 0
     for step in range(steps):
         if scale > limit(step):
@@ -149,7 +149,7 @@ def prints(
     form: str = "step {step}: loss 2.31 scale {scale}",
     each: int = 1,
 ) -> Iterator[str]:
-    """A loop that prints `scaler.get_scale()`; at the steps ``anew`` it makes its scaler again."""
+    """A loop that prints `scaler.get_scale()` and makes a new scaler at each step in ``anew``."""
     scale, clean = 2.0**power, 0
     for step in range(steps):
         if step in anew:
@@ -167,7 +167,7 @@ def always(scale: float) -> Limit:
 
 
 def broken_from(step: int, before: float) -> Limit:
-    """From a step on no scale helps."""
+    """A limit of ``before`` up to ``step``; from there on no scale helps."""
     return lambda at: before if at < step else 0.0
 
 
@@ -204,7 +204,7 @@ KNOWN = {
     ),
     "a scale that dies": (prints(400, broken_from(150, 2.0**16), form="{scale}"), {"dead_scale"}),
 }
-"""Lines, and the findings of which one must be the verdict."""
+"""The lines, and the findings of which one must be the verdict."""
 
 HEALTHY = {
     "deepspeed": deepspeed(2500, always(2.0**14), window=1000, power=16),

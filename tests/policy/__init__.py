@@ -1,1 +1,1 @@
-"""Replays of runs under other policies, held to real scalers and to real trainings."""
+"""Replays of runs under other policies, checked against real scalers and trainings."""

@@ -1,4 +1,4 @@
-"""Runs that overflow where a test says so. Trains nothing."""
+"""Runs that overflow where a test says so. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ampmon_server.model.series import empty_gradients
 def drive(
     updates: int, overflows: Callable[[int, float], bool], **settings: float
 ) -> list[tuple[float, bool]]:
-    """The scale in force at each of so many updates of `torch.amp.GradScaler`, and whether it was skipped."""
+    """Drive `torch.amp.GradScaler` and return the scale in force and whether it skipped, per update."""
     scaler = torch.amp.GradScaler("cpu", **settings)  # type: ignore[arg-type]
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=0.0)
     told = []
     for update in range(updates):
-        scaler.scale(weight.sum())  # the first call makes the scale
+        scaler.scale(weight.sum())  # the first call creates the scale
         scale = scaler.get_scale()
         skipped = overflows(update, scale)
         weight.grad = torch.full((1,), float("inf") if skipped else 0.0)
@@ -35,7 +35,7 @@ def drive(
 def recorded(
     updates: int, overflows: Callable[[int, float], bool], **settings: float
 ) -> list[tuple[float, bool]]:
-    """The same of the state machine that is held to the real scaler, many times as fast."""
+    """The same as `drive` with the state machine, which is tested against the real scaler and much faster."""
     machine = Torch(**settings)  # type: ignore[arg-type]
     told = []
     for update in range(updates):
@@ -52,7 +52,7 @@ def recorded(
 def history(
     told: list[tuple[float, bool]], nan: set[int] = frozenset(), **settings: float
 ) -> History:  # type: ignore[assignment]
-    """A whole run that was not sampled."""
+    """A whole run without samples."""
     steps = np.arange(len(told), dtype=np.int64)
     return History.of(
         steps,

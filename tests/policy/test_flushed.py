@@ -1,4 +1,4 @@
-"""Zeros that fp16 made, told from those that always were, by changes of the scale."""
+"""Telling zeros that fp16 flushed from structural zeros by changes of the scale."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from campaigns.policy.gradients import samples, sparse, underflow_network
 SPARSE = sparse()
 
 TRUE = {0: 23.990, 2: 14.131, 4: 7.267, 6: 3.245, 8: 1.284, 10: 0.444, 12: 0.137}
-"""Of `sparse`, with torch 2.13 on a CPU: percent flushed at each power of two; 30 % are zero at any scale."""
+"""Percent flushed of `sparse` at each power of two, with torch 2.13 on a CPU. 30 % are zero at any scale."""
 ZEROS = {0: 53.91, 2: 44.05, 4: 37.19, 6: 33.17, 8: 31.20, 10: 30.36, 12: 30.06}
 SUBNORMAL = {0: 44.55, 2: 51.86, 4: 53.73, 6: 49.63, 8: 40.62, 10: 29.36, 12: 18.57}
 
 
 def test_the_table_of_structural_zeros() -> None:
-    """Zeros fall as the scale grows by what was flushed, subnormal elements as the table says."""
+    """As the scale grows, the share of zeros falls by the flushed share, and the subnormal share follows the table."""
     seen = samples(SPARSE, list(TRUE)).on_grid
     zeros, subnormal = 100 * seen.zeros / 1e6, 100 * seen.classes().subnormal / 1e6
     assert zeros.tolist() == pytest.approx(list(ZEROS.values()), abs=0.006)
@@ -30,7 +30,7 @@ def test_the_table_of_structural_zeros() -> None:
 
 @pytest.mark.parametrize("top", [4, 6, 8, 10, 12])
 def test_what_is_flushed_at_the_largest_scale_is_estimated(top: int) -> None:
-    """A run that has grown to a scale tells what it still flushes there, to 10 % of it, and bounds it."""
+    """A run that has grown to a scale estimates the share still flushed there to 10 %, within its bounds."""
     found = flushed_in(samples(SPARSE, range(0, top + 1, 2)))
     assert found is not None
     assert found.experiments == top // 2
@@ -40,7 +40,7 @@ def test_what_is_flushed_at_the_largest_scale_is_estimated(top: int) -> None:
 
 
 def test_what_a_smaller_scale_flushes_is_seen() -> None:
-    """A run that has fallen from 2^12 to 2^6 has seen what it flushes now: the experiment itself tells nearly all."""
+    """After a fall from 2**12 to 2**6, nearly all of what is flushed now was seen as non-zero before."""
     found = flushed_in(samples(SPARSE, [4, 8, 12, 11, 10, 9, 8, 7, 6]))
     assert found is not None
     assert found.seen == pytest.approx((TRUE[6] - TRUE[12]) / 100, abs=2e-4)
@@ -50,17 +50,17 @@ def test_what_a_smaller_scale_flushes_is_seen() -> None:
 
 @pytest.mark.parametrize("levels", [[0, 2, 4, 0], [2, 4, 6, 8, 2], [6, 4, 2, 0]])
 def test_a_real_network_is_bounded(levels: list[int]) -> None:
-    """Of a real backward pass in fp16, none of whose zeros are structural, the bounds hold what was flushed."""
+    """For a real fp16 backward pass without structural zeros, the bounds contain the share that was flushed."""
     gradient = underflow_network()
     found = flushed_in(samples(gradient, levels))
     true = float((gradient(2.0 ** levels[-1]) == 0).float().mean())
     assert found is not None
-    assert found.low <= true <= found.high + 3e-4  # and what was flushed upstream
+    assert found.low <= true <= found.high + 3e-4  # plus what was flushed upstream
     assert found.low >= true / 2
 
 
 def test_zeros_that_do_not_move_are_structural() -> None:
-    """Where nothing is flushed, the lower bound is nothing however many zeros there are."""
+    """If nothing is flushed, the lower bound is zero and all zeros are structural."""
     held = SPARSE(2.0**10)
     found = flushed_in(samples(lambda scale: held * scale, [0, 1, 2, 1]))
     assert found is not None
@@ -69,7 +69,7 @@ def test_zeros_that_do_not_move_are_structural() -> None:
 
 
 def test_drift_of_the_data_is_in_the_error() -> None:
-    """Shares of zeros that wander while the scale stands still make a difference across a change less sure."""
+    """If the share of zeros drifts at a constant scale, the error grows and the lower bound falls."""
     seen = samples(SPARSE, [10, 10, 10, 10, 9, 9, 9, 9])
     calm = flushed_in(seen)
     seen.on_grid.zeros[:] += np.array([0, 40, -30, 20, 10, -50, 30, 0]) * 1000
@@ -81,6 +81,6 @@ def test_drift_of_the_data_is_in_the_error() -> None:
 
 
 def test_without_a_change_of_scale_there_is_nothing_to_tell() -> None:
-    """A scale that never moved makes no experiment, nor do samples far apart."""
+    """A scale that never changed, or a single sample, gives no estimate."""
     assert flushed_in(samples(SPARSE, [8, 8, 8])) is None
     assert flushed_in(take_samples(samples(SPARSE, [8, 9]), np.array([0]))) is None

@@ -1,4 +1,4 @@
-"""The state machines: torch's against the real scaler, the others against what their documentation says of them."""
+"""The state machines: torch's against the real scaler, the others against their documentation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from policy.made import drive
 
 
 CEILINGS = st.lists(st.integers(-3, 30), min_size=1, max_size=60)
-"""At each update the power of two from which on it overflows; again from the first where there are no more."""
+"""The lowest power of two that overflows at each update; the list repeats."""
 
 
 def _scales(machine: Machine, overflows: list[bool]) -> list[float]:
-    """The scale in force at each update, and after the last."""
+    """The scale in force at each update and after the last."""
     found = [machine.scale]
     for overflow in overflows:
         if overflow:
@@ -38,7 +38,7 @@ def _scales(machine: Machine, overflows: list[bool]) -> list[float]:
 def test_torch_moves_as_the_real_scaler(
     ceilings: list[int], init: int, growth: float, backoff: float, interval: int
 ) -> None:
-    """Whatever overflows, scales and skips are those of `torch.amp.GradScaler`, bit by bit."""
+    """The machine has the same scales as `torch.amp.GradScaler`, for any overflows."""
     given_ = {"growth_factor": growth, "backoff_factor": backoff, "growth_interval": interval}
 
     def overflows(update: int, scale: float) -> bool:
@@ -50,7 +50,7 @@ def test_torch_moves_as_the_real_scaler(
 
 
 def test_torch_grows_no_further_than_fp32() -> None:
-    """At 2^127 the scale stays, and it is known that it will, until an overflow."""
+    """The scale stays at 2**127 until an overflow."""
     machine = Torch(2.0**127, growth_interval=2)
     assert _scales(machine, [False] * 5) == [2.0**127] * 6
     assert machine.until_growth == FOREVER
@@ -61,7 +61,7 @@ def test_torch_grows_no_further_than_fp32() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_updates_at_the_cap_are_as_one_by_one(kind: Kind) -> None:
-    """Where growth changes nothing, a stride over any updates leaves a machine as each of them would."""
+    """At the cap, many clean updates at once leave a machine in the same state as one by one."""
     by_one, at_once = (Setting(kind, 2.0**127, 2.0, 0.5, 3).machine() for _ in range(2))
     for updates in (3, 7, 1000):
         for _ in range(updates):
@@ -75,14 +75,14 @@ def test_many_updates_at_the_cap_are_as_one_by_one(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_machine_grows_further_than_fp32(kind: Kind) -> None:
-    """Whichever framework's it is, and from whatever scale it climbs, fp32 holds its scale for ever."""
+    """No framework's machine grows beyond 2**127."""
     machine = Setting(kind, 2.0**120, 2.0, 0.5, growth_interval=1).machine()
     scales = _scales(machine, [False] * 2000)
     assert scales[-1] == (2.0**120 if kind == "fixed" else 2.0**127)
 
 
 def test_an_interval_of_none_never_grows() -> None:
-    """Of 0 updates between growths torch never reaches one, and no replay does."""
+    """With a growth_interval of 0, neither torch's scaler nor the machine ever grows."""
     drawn = drive(50, lambda update, scale: update == 20, growth_interval=0)
     machine = Setting("torch", 65536.0, 2.0, 0.5, 0).machine()
     assert machine.until_growth == FOREVER
@@ -90,7 +90,7 @@ def test_an_interval_of_none_never_grows() -> None:
 
 
 def test_torch_is_dead_after_144_skips() -> None:
-    """From 65536 on, 144 skips make 1/scale infinite."""
+    """From 65536, 144 skips end the machine at 2**-128."""
     machine = Torch()
     skips = 0
     while machine.ended is None:
@@ -100,28 +100,28 @@ def test_torch_is_dead_after_144_skips() -> None:
 
 
 def test_hysteresis_lets_the_first_overflow_pass() -> None:
-    """Of Megatron's hysteresis of 2 the first overflow costs no scale, until the scale has grown again."""
+    """With Megatron's hysteresis of 2, the first overflow leaves the scale unchanged, also after a growth."""
     machine = Hysteresis(2.0**10, growth_interval=3, raises=False)
     assert _scales(machine, [True, True, True]) == [1024, 1024, 512, 256]
     assert _scales(machine, [False, False, False, True, True]) == [256, 256, 256, 512, 512, 256]
 
 
 def test_an_overflow_begins_the_window_anew() -> None:
-    """An overflow that hysteresis let pass puts growth off as any other."""
+    """An overflow that hysteresis tolerates restarts the growth interval."""
     machine = Hysteresis(1024.0, growth_interval=3, raises=False)
     assert _scales(machine, [False, False, True, False, False])[-1] == 1024
     assert machine.until_growth == 1
 
 
 def test_megatron_stays_at_its_least_scale() -> None:
-    """At 1 it goes on, and skips."""
+    """Megatron's machine stays at a scale of 1 and does not end."""
     machine = Hysteresis(2.0, raises=False)
     assert _scales(machine, [True] * 5)[-1] == 1.0
     assert machine.ended is None
 
 
 def test_deepspeed_raises_at_its_least_scale() -> None:
-    """An overflow at 1 ends the training."""
+    """DeepSpeed's machine ends with an overflow at a scale of 1."""
     machine = Hysteresis(2.0, raises=True)
     assert _scales(machine, [True] * 2)[-1] == 1.0
     assert machine.ended is None
@@ -130,7 +130,7 @@ def test_deepspeed_raises_at_its_least_scale() -> None:
 
 
 def test_fairseq_raises_at_its_least_scale() -> None:
-    """It ends when it has backed off to 1e-4 or below."""
+    """Fairseq's machine ends when the scale falls to 1e-4 or below."""
     machine = Fairseq(init_scale=2.0**-12)
     machine.overflow()
     assert machine.ended is None
@@ -139,7 +139,7 @@ def test_fairseq_raises_at_its_least_scale() -> None:
 
 
 def test_fairseq_tolerates_a_share_of_overflows() -> None:
-    """With a tolerance of 20 % the scale stays while fewer of the updates since it last moved overflow."""
+    """With a tolerance of 20 %, the scale falls only if that share of the updates since the last change overflowed."""
     machine = Fairseq(1024.0, tolerance=0.2)
     assert _scales(machine, [False] * 9 + [True])[-1] == 1024
     assert _scales(machine, [True])[-1] == 1024

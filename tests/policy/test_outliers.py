@@ -1,4 +1,4 @@
-"""Runs of which some batches overflow at every scale above a low one: what a replay promises of them."""
+"""Replays of runs in which some batches overflow at every scale above a low one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEVER = 10**9
 
 
 def _every(period: int, low: float, high: float) -> Callable[[int, float], bool]:
-    """Overflows from 2^``low`` up in the last update of each period, from 2^``high`` up in the others."""
+    """Overflow from 2**low in the last update of each period, from 2**high in the others."""
     return lambda update, scale: scale >= 2.0 ** (low if update % period == period - 1 else high)
 
 
@@ -28,7 +28,7 @@ def _at(run: History, level: int) -> Skips:
 
 
 def test_only_overflows_without_a_growth_are_steady() -> None:
-    """Neither the search for a scale nor a try of a larger one is; an outlier is, whatever the scale did before."""
+    """Overflows of the warm-up or after a growth are not steady; those of outliers are."""
     usual = history(record(1000, lambda update, scale: scale >= 2.0**12, growth_interval=50))
     assert usual.skips > 10
     assert not Outliers(usual).steady.any()
@@ -37,7 +37,7 @@ def test_only_overflows_without_a_growth_are_steady() -> None:
 
 
 def test_a_scale_that_no_outlier_met_is_inconclusive() -> None:
-    """The scale is 2^16 for 50 updates after each outlier and 2^17 when the next comes: 2^16 may overflow as well."""
+    """At a scale that no outlier was tested at, a replay is inconclusive."""
     run = history(record(1000, _every(90, 6, 30), growth_interval=50), growth_interval=50)
     assert (run.level[run.skipped] == 17).all()
     skips = _at(run, 9)
@@ -46,7 +46,7 @@ def test_a_scale_that_no_outlier_met_is_inconclusive() -> None:
 
 
 def test_a_scale_that_let_many_outliers_through_is_an_answer() -> None:
-    """Down to 2^11 each outlier was skipped, and there none of 28: none is at 2^10, but at 2^13 it may be."""
+    """A scale that let many outliers through has no skips in a replay. At a higher one the true number is in range."""
     run = history(record(3000, _every(90, 11.5, 30), growth_interval=NEVER), growth_interval=NEVER)
     assert run.skips == 5
     low, high = _at(run, 10), _at(run, 13)
@@ -55,7 +55,7 @@ def test_a_scale_that_let_many_outliers_through_is_an_answer() -> None:
 
 
 def test_bands_hold_what_random_outliers_do() -> None:
-    """Of outliers of random size, spacing and number, other policies skip as many as 11 of 12 bands say."""
+    """For random outliers, at least 11 of 12 replays of other policies have the true number of skips in their range."""
     inside = [
         _is_inside(world, *to) for world in range(4) for to in ((16, 400), (10, NEVER), (6, NEVER))
     ]
@@ -90,5 +90,5 @@ def _is_inside(world: int, init: int, interval: int) -> bool:
 def test_the_loss_decides_what_no_scale_prevents(
     cause: str, loss: str | None, beyond: bool
 ) -> None:
-    """NaN of a finite loss is an overflow on the way back; without a loss, NaN alone tells it."""
+    """The loss decides whether a smaller scale could have prevented a skip; if it is unknown, NaN without inf does."""
     assert skip(1, cause=cause, loss=loss).beyond_scale is beyond

@@ -1,4 +1,4 @@
-"""Replays of runs whose every overflow is known: what a run tells is kept, what it does not tell is a band."""
+"""Replays of runs with known overflows: exact where the run determines the result, else a range."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from policy.made import recorded as record
 
 RANDOM = np.random.default_rng(3)
 NOISY = 12 + RANDOM.normal(0, 0.6, 3000)
-"""The level from which on each update overflows."""
+"""The power of two from which each update overflows."""
 
 
 def _noisy(update: int, scale: float) -> bool:
@@ -42,7 +42,7 @@ def _torch(interval: int, init: float = 2.0**16) -> Setting:
 
 
 def test_the_same_policy_is_the_same_run() -> None:
-    """Replayed under the policy it was recorded under, a run has the skips it had, at the scales it had."""
+    """A replay under the recorded policy has the recorded skips and scales."""
     run = history(record(3000, _noisy, growth_interval=50), growth_interval=50)
     simulated = Simulator(run).run(recorded(run.policy))
     assert simulated.skips.expected == run.skips
@@ -50,7 +50,7 @@ def test_the_same_policy_is_the_same_run() -> None:
 
 
 def test_the_path_of_the_scale_is_told_at_places() -> None:
-    """Under its own policy the path is the recorded one, update by update; a fixed scale has a path of its own."""
+    """The path equals the recorded scales under the run's own policy, and is constant for a fixed scale."""
     told = record(3000, _noisy, growth_interval=50)
     run = history(told, growth_interval=50)
     simulator, places = Simulator(run), run.places(100, 2000, most=400)
@@ -67,7 +67,7 @@ def test_the_path_of_the_scale_is_told_at_places() -> None:
 
 
 def test_another_stretch_of_a_path_takes_no_other_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A zoom is answered from the replays of the setting that was asked for before, and is part of its path."""
+    """A zoom reuses the replays of the same setting and returns a part of its path."""
     run = history(record(3000, _noisy, growth_interval=50), growth_interval=50)
     simulator, places = Simulator(run), run.places(0, 2999, most=3000)
     whole = simulator.run(_torch(100), places=places)
@@ -82,17 +82,17 @@ def test_another_stretch_of_a_path_takes_no_other_replay(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("interval", [20, 100, 400])
 def test_the_skips_of_another_interval_are_in_the_band(interval: int) -> None:
-    """Where updates overflow by chance, another interval's real count is in a band of at most 30 % or 7 skips."""
+    """For random overflows, the range under another interval contains the true number of skips, and is narrow."""
     run = history(record(3000, _noisy, growth_interval=50), growth_interval=50)
     skips = Simulator(run).run(_torch(interval)).skips
     real = sum(skipped for _, skipped in record(3000, _noisy, growth_interval=interval))
     assert skips.low <= real <= skips.high
-    # Late overflows may be outliers', so few skips do not make an answer.
+    # Late overflows may come from outliers, so few skips give no certain answer.
     assert skips.known or skips.high - skips.low <= 7
 
 
 def test_a_scale_never_tried_is_a_band() -> None:
-    """A run that never overflowed does not tell what a faster growth would have met."""
+    """For scales that were never tried, the number of skips is a wide range from 0."""
     run = history(record(1500, lambda update, scale: False))
     skips = Simulator(run).run(_torch(100)).skips
     assert not skips.known
@@ -101,13 +101,13 @@ def test_a_scale_never_tried_is_a_band() -> None:
 
 
 def test_a_lower_fixed_scale_is_known() -> None:
-    """An update that was clean at a scale is at any below."""
+    """A lower fixed scale than those that fit has almost no skips."""
     run = history(record(500, lambda update, scale: scale >= 2.0**13, growth_interval=2000))
     assert Simulator(run).run(Setting("fixed", 2.0**10)).skips.high <= 3
 
 
 def test_nan_is_skipped_at_any_scale() -> None:
-    """What no scale prevents happens under every policy."""
+    """Skips that no scale prevents occur under every policy."""
     run = history(
         record(1000, lambda update, scale: update in {100, 500}, growth_interval=2000), {100, 500}
     )
@@ -117,21 +117,21 @@ def test_nan_is_skipped_at_any_scale() -> None:
 
 @pytest.mark.parametrize("kind", ["megatron", "deepspeed", "fairseq", "torch"])
 def test_each_framework_finds_the_ceiling(kind: str) -> None:
-    """Every policy comes down below a fixed ceiling, and spends most of the run there or next to it."""
+    """Every framework's policy spends most of a run just below a fixed ceiling."""
     run = history(record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=100))
     simulated = Simulator(run).run(DEFAULTS[kind])  # type: ignore[index]
     assert max(simulated.scales, key=lambda each: each.updates).scale in {2.0**11, 2.0**10}
 
 
 def test_deepspeed_says_that_it_would_have_raised() -> None:
-    """A run that overflows at any scale ends there."""
+    """DeepSpeed's replay of a run that overflows at any scale ends with its error."""
     told = record(200, lambda update, scale: True)
     run = history(told, set(range(200)))
     assert "raises" in str(Simulator(run).run(DEFAULTS["deepspeed"]).ended)
 
 
 def test_a_scale_set_by_hand_counts_for_what_it_tells() -> None:
-    """Updates at a scale that was set in between, or that is no number, are read as any others."""
+    """Updates at a scale that was set manually, or that is invalid, are replayed like any others."""
     told = [(2.0**10, False)] * 50 + [(2.0**14, True)] * 3 + [(0.0, False)] + [(2.0**9, False)] * 50
     run = history(told)
     assert run.skips == 3
@@ -140,7 +140,7 @@ def test_a_scale_set_by_hand_counts_for_what_it_tells() -> None:
 
 
 def test_the_recommendation_gains() -> None:
-    """A run that climbs into its ceiling every 20 updates is told an alternative: try it less often, begin near it."""
+    """For a run that overflows every 20 updates, the advice is a longer interval and an init_scale near the ceiling."""
     run = history(
         record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=20), growth_interval=20
     )
@@ -157,7 +157,7 @@ def test_the_recommendation_gains() -> None:
 
 
 def test_what_findings_recommend_is_advised_without_a_search() -> None:
-    """Their setting is simulated and told with their code, though the grid holds one with fewer skips."""
+    """A setting that the findings recommend is simulated and returned with their code, without a search."""
     run = history(
         record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=20), growth_interval=20
     )
@@ -167,7 +167,7 @@ def test_what_findings_recommend_is_advised_without_a_search() -> None:
 
 
 def test_a_wide_band_beside_what_was_is_an_answer() -> None:
-    """Only a band with the recorded skips in it is inconclusive; the shares are told in any case."""
+    """A range is inconclusive only if the recorded number of skips is inside it and it is wide."""
     was = Simulator(history(record(100, lambda update, scale: update % 10 == 0))).recorded()
     would = replace(was, setting=replace(was.setting, growth_interval=7))
 
@@ -180,7 +180,7 @@ def test_a_wide_band_beside_what_was_is_an_answer() -> None:
 
 
 def test_the_recommendation_is_written_in_the_framework_s_settings() -> None:
-    """Who trains with Megatron is told its flags, and nothing of torch's GradScaler."""
+    """The advice for a Megatron run consists of Megatron's flags."""
     told = record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=20)
     of = {"scaler_type": "megatron.DynamicGradScaler(hysteresis=2, min_scale=1)", "device": "none"}
     advice = advise(Simulator(history(told, growth_interval=20, **of)), Recommended())
@@ -188,7 +188,7 @@ def test_the_recommendation_is_written_in_the_framework_s_settings() -> None:
 
 
 def test_a_sample_at_a_dead_scale_tells_nothing() -> None:
-    """It bounds no scale, where a sample at one that is alive does."""
+    """A sample at a dead scale does not bound any scale."""
     steps = np.arange(20)
     alive, dead = (
         History.of(
@@ -206,7 +206,7 @@ def test_a_sample_at_a_dead_scale_tells_nothing() -> None:
 
 
 def test_nothing_is_recommended_where_nothing_gains() -> None:
-    """A run without skips is told to keep what it has."""
+    """For a run without skips, the advice is to keep its setting."""
     run = history(record(500, lambda update, scale: False, init_scale=2.0**8), init_scale=2.0**8)
     advice = advise(Simulator(run), Recommended())
     assert advice.setting == recorded(run.policy)
@@ -215,7 +215,7 @@ def test_nothing_is_recommended_where_nothing_gains() -> None:
 
 @pytest.fixture
 def strides(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many strides each replay took: that is what it costs. The bound is a tenth of the product's."""
+    """The strides that each replay took, which are its cost. The bound is a tenth of the product's."""
     monkeypatch.setattr(simulate, "STRIDES_MAX", simulate.STRIDES_MAX // 10)
     taken: list[int] = []
     run = Replay.run
@@ -230,12 +230,12 @@ def strides(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def bound(strides: list[int]) -> int:
-    """Of all strides: each of the four ways of reading a run ends with the replay that reaches the bound."""
+    """The bound on all strides: each of the four readings of a run ends with the replay that reaches it."""
     return 4 * (simulate.STRIDES_MAX + max(strides))
 
 
 def test_a_long_calm_run_is_replayed_in_few_strides(strides: list[int]) -> None:
-    """Of 200 000 updates with a skip in each 2000, a replay takes a few strides for each skip."""
+    """A replay of 200,000 updates takes at most five strides per skip."""
     n = 200_000
     skipped = np.arange(n) % 2001 == 2000
     steps = np.arange(n)
@@ -256,7 +256,7 @@ def test_a_long_calm_run_is_replayed_in_few_strides(strides: list[int]) -> None:
 
 @pytest.mark.parametrize("kind", ["megatron", "deepspeed", "fairseq", "torch"])
 def test_growth_at_each_update_is_bounded(kind: Kind, strides: list[int]) -> None:
-    """2000 updates without a skip, replayed as if the scale grew at each, take at most a stride each."""
+    """A replay in which the scale may grow at every update takes at most one stride per update."""
     run = history([(65536.0, False)] * 2000)
     simulator = Simulator(run)
     found = simulator.run(changed(kind, run.policy, growth_interval=1))
@@ -267,7 +267,7 @@ def test_growth_at_each_update_is_bounded(kind: Kind, strides: list[int]) -> Non
 
 
 def test_skips_without_end_are_bounded(strides: list[int]) -> None:
-    """4000 skips in a row, as of a run full of NaN, are replayed only as often as the bound on strides allows."""
+    """The total of strides stays within the bound for 4000 skips in a row."""
     run = history([(65536.0, True)] * 4000)
     Simulator(run).run(Setting("fixed", 65536.0))
     assert sum(strides) <= bound(strides)
@@ -275,7 +275,7 @@ def test_skips_without_end_are_bounded(strides: list[int]) -> None:
 
 @pytest.mark.usefixtures("strides")
 def test_both_ways_of_reading_count_alike() -> None:
-    """However many strides the one takes and the other does not, what is expected lies midway between them."""
+    """The expected number of skips is midway between both readings, although only one of them takes many strides."""
     run = history([(65536.0, False)] * 2000)
     found = Simulator(run).run(Setting("fixed", 2.0**100))
     assert found.skips.expected == pytest.approx(1000, rel=0.01)

@@ -1,4 +1,4 @@
-"""What a shifted histogram says of other scales and formats, against gradients computed there."""
+"""Shares that a shifted histogram predicts for other scales and formats, compared with computed gradients."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ CURVE = {
     13: (0.0, 0.456, 5.98e-4),
     16: (0.0, 0.061, 5.97e-4),
 }
-"""With torch 2.13 on a CPU: by power of two, percent zero and subnormal, and the relative error of the gradient."""
+"""Percent zero, percent subnormal and relative gradient error by power of two, with torch 2.13 on a CPU."""
 
 
 def test_the_table_of_underflow() -> None:
-    """Of a real network in fp16, zero and subnormal shares and the gradient's error fall with the scale as measured."""
+    """Zero and subnormal shares and the error of a real network's fp16 gradient match the table at each scale."""
     gradient, exact = underflow_network(), underflow_network(torch.float32)(1.0)
     for level, (zero, subnormal, error) in CURVE.items():
         found = gradient(2.0**level)
@@ -40,7 +40,7 @@ def test_the_table_of_underflow() -> None:
 
 @pytest.mark.parametrize("to", [0, 2, 4, 6, 8])
 def test_a_real_network_at_a_smaller_scale_is_within_the_bounds(to: int) -> None:
-    """From 2^10 down, zero and subnormal shares of a real backward pass lie where the estimate says."""
+    """At scales below 2**10, the zero and subnormal shares of a real backward pass are within the predicted bounds."""
     gradient = underflow_network()
     there = samples(gradient, [to]).on_grid
     now = of_samples(samples(gradient, [10]))
@@ -52,7 +52,7 @@ def test_a_real_network_at_a_smaller_scale_is_within_the_bounds(to: int) -> None
 
 
 def test_the_estimate_at_its_own_scale_is_what_was_seen() -> None:
-    """Shifted by nothing, the histogram has the subnormal share of the sample and no underflow of its own."""
+    """At its own scale, the prediction has the sample's subnormal share and no underflow."""
     seen = samples(sparse(), [6])
     now = of_samples(seen)
     assert now is not None
@@ -66,7 +66,7 @@ def test_the_estimate_at_its_own_scale_is_what_was_seen() -> None:
     [(BF16, torch.bfloat16), (E4M3, torch.float8_e4m3fn), (E5M2, torch.float8_e5m2)],
 )
 def test_other_formats_flush_what_a_cast_does(into, dtype: torch.dtype) -> None:
-    """Of values that fp16 holds, bf16 and both fp8 formats flush at each scale what casting them there flushes."""
+    """The predicted underflow in bf16 and fp8 contains what a cast to that format flushes."""
     values = sparse()(2.0**12)
     now = of_samples(samples(lambda scale: values, [12]))
     assert now is not None
@@ -79,7 +79,7 @@ def test_other_formats_flush_what_a_cast_does(into, dtype: torch.dtype) -> None:
 
 
 def test_the_best_scale_leaves_the_headroom() -> None:
-    """The largest power of two is named at which the largest gradient is so many bits below 65504."""
+    """The best scale is the largest power of two that leaves the requested headroom below 65504."""
     seen = samples(underflow_network(), [10])
     now = of_samples(seen)
     assert now is not None
@@ -91,7 +91,7 @@ def test_the_best_scale_leaves_the_headroom() -> None:
 
 
 def test_the_worst_that_was_measured_holds() -> None:
-    """Of real gradients at smaller scales no lower bound of the zeros is more than 1.2 percentage points too high."""
+    """For real gradients at smaller scales, the lower bound of zeros is at most 1.2 percentage points too high."""
     found = [*misses(underflow_network()), *misses(trained(TASKS["outliers"], 20))]
     over = [each.zero_over for each in found if each.bits < 0]
     assert len(over) > 100

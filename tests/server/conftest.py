@@ -1,4 +1,4 @@
-"""What tests of the server get: an open store, and the app in this process with a client that may come in."""
+"""Fixtures of the server tests: an empty store, and the app in this process with its clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def upgrade():
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a fact of storage on each engine, rarely where both run the same statements."""
+    """Run tests marked `engines` or `storage` on both engines; `storage` on PostgreSQL only as rare tests."""
     marked = {marker.name for marker in metafunc.definition.iter_markers()}
     if marked & {"engines", "storage"} and "database" in metafunc.fixturenames:
         other = pytest.param("postgresql", marks=[] if "engines" in marked else pytest.mark.rare)
@@ -43,7 +43,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def migrated(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The name of a PostgreSQL database at the newest schema, to make others from."""
+    """The name of a PostgreSQL database at the newest schema, used as a template."""
     url = postgres.new_database()
     directory = tmp_path_factory.mktemp("migrated")
     Store.open(Settings(data_directory=directory, database_url=url)).close()
@@ -58,7 +58,7 @@ def _shared_work() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def databases(postgres: Postgres, migrated: str) -> Iterator[Databases]:
-    """PostgreSQL databases at the newest schema, to lend to one test after another."""
+    """PostgreSQL databases at the newest schema, lent to one test after another."""
     databases = Databases(postgres, migrated)
     yield databases
     databases.close()
@@ -66,7 +66,7 @@ def databases(postgres: Postgres, migrated: str) -> Iterator[Databases]:
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> Iterator[str | None]:
-    """The URL of an empty store: None for the file in the data directory, else a PostgreSQL database."""
+    """The URL of an empty store. None means the file in the data directory."""
     if getattr(request, "param", "sqlite") == "sqlite":
         yield None
         return
@@ -77,13 +77,13 @@ def database(request: pytest.FixtureRequest) -> Iterator[str | None]:
 
 @pytest.fixture
 def settings(tmp_path: Path, database: str | None) -> Settings:
-    """Of a server whose database is there, at the newest schema and with nothing in it."""
+    """Settings of a server with an empty database at the newest schema."""
     settings = Settings(
         data_directory=tmp_path / "data",
         database_url=database,
         body_bytes_max=2**20,
         decoded_bytes_max=2 * 2**20,
-        judging=False,  # it gives a run another version in its own time
+        judging=False,  # it advances a run's version at any time
     )
     if database is None:
         settings.data_directory.mkdir(mode=0o700)
@@ -93,7 +93,6 @@ def settings(tmp_path: Path, database: str | None) -> Settings:
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Store]:
-    """An empty store."""
     if settings.database_url is not None:
         yield request.getfixturevalue("databases").store(settings)
         return
@@ -109,7 +108,7 @@ def app(settings: Settings) -> FastAPI:
 
 @pytest.fixture
 def stranger(app: FastAPI) -> Iterator[TestClient]:
-    """A client of the running app that carries nothing."""
+    """A client of the running app without credentials."""
     with TestClient(
         app, base_url=URL, raise_server_exceptions=False, follow_redirects=False
     ) as client:
@@ -118,7 +117,7 @@ def stranger(app: FastAPI) -> Iterator[TestClient]:
 
 @pytest.fixture
 def client(app: FastAPI, stranger: TestClient) -> Iterator[TestClient]:
-    """A client of the running app that carries the token."""
+    """A client of the running app with the data directory's token."""
     token = app.state.service.keys.token
     known = TestClient(
         app,
@@ -127,7 +126,7 @@ def client(app: FastAPI, stranger: TestClient) -> Iterator[TestClient]:
         raise_server_exceptions=False,
         follow_redirects=False,
     )
-    # Not entered: the app runs already, and runs once, on an event loop that serves both.
+    # Not entered: the app runs only once, on an event loop that both clients share.
     known.portal = stranger.portal
     yield known
     known.close()
@@ -135,7 +134,7 @@ def client(app: FastAPI, stranger: TestClient) -> Iterator[TestClient]:
 
 @pytest.fixture
 def send(client: TestClient):
-    """Sends a batch in msgpack, and gives the acknowledgement."""
+    """Ingest a batch as msgpack and return the acknowledgement."""
 
     def post(batch: wire.Batch) -> dict[str, object]:
         answer = client.post(
@@ -151,7 +150,7 @@ def send(client: TestClient):
 
 @pytest.fixture
 def later_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A revision after the newest, which makes a table `later`: a database at the newest is an older one now."""
+    """Add a revision after the newest, which creates the table `later`, so that a current database is outdated."""
     folder = tmp_path / "versions"
     folder.mkdir()
     newest = ScriptDirectory.from_config(migrations.config()).get_current_head()

@@ -1,4 +1,4 @@
-"""Every route holds every caller to its scopes and projects, by one table; revoked and expired tokens open nothing."""
+"""Every route checks scopes and projects by one table, and revoked or expired tokens open nothing."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from waiting import DEADLINE_S
 
 Client = Callable[..., TestClient]
 
-# What a route needs, and whose it is: a `run` is hidden from other projects, its `owner`'s to change; `all` is for who
-# sees every project; `open` needs nobody to be known.
+# Per route, the scope it needs and what it covers: a `run` is hidden from tokens of other projects, `all` needs a token
+# for every project, and `open` needs no authentication.
 ROUTES = {
     "POST /api/v1/ingest": ("ingest", "run"),
     "GET /api/v1/runs": ("read", ""),
@@ -94,13 +94,13 @@ PROJECTS = {"own": ["vision"], "other": ["speech"], "all": None}
 
 @pytest.fixture
 def store(app: FastAPI, stranger: TestClient) -> Store:
-    """The running app's own."""
+    """The store of the running app."""
     return app.state.service.store
 
 
 @pytest.fixture
 def holding(app: FastAPI, stranger: TestClient) -> Iterator[Client]:
-    """Makes a token, and a client that carries it."""
+    """Create a token, and return a client that sends it."""
     made: list[TestClient] = []
 
     def make(*scopes: str, projects: Sequence[str] | None = None, owner: str = "ada") -> TestClient:
@@ -118,7 +118,7 @@ def holding(app: FastAPI, stranger: TestClient) -> Iterator[Client]:
 
 
 def trained(store: Store, project: str = "vision", owner: str = "ada") -> UUID:
-    """A run with something for every route to show."""
+    """A run with data for every route."""
     trainer = Trainer(uuid4(), project=project)
     records = [
         *trainer.updates(40, skipped=[3], sampled=[0, 20]),
@@ -130,7 +130,7 @@ def trained(store: Store, project: str = "vision", owner: str = "ada") -> UUID:
 
 
 def alarmed(store: Store, run_id: UUID) -> None:
-    """Have an alert of the run fire."""
+    """Make an alert of the run fire."""
     finding = wire.Finding(rule="skip_rate", severity="critical", title="bad", explanation="")
     with store._engine.begin() as connection:
         connection.execute(update(runs).values(last_time=time.time_ns() // 1000))
@@ -142,7 +142,7 @@ def alarmed(store: Store, run_id: UUID) -> None:
 
 
 def walked(app: FastAPI) -> dict[str, Scope | None]:
-    """Every method and path of the app, with the scope that it needs."""
+    """The scope of every method and path of the app."""
     return {
         f"{method} {route.path}": SCOPE_OF[required_access(route)]  # type: ignore[attr-defined]
         for route in app.routes
@@ -151,7 +151,7 @@ def walked(app: FastAPI) -> dict[str, Scope | None]:
 
 
 class Walk:
-    """Asks for each route once, of a run of the project `vision` that is ada's."""
+    """Requests each route once, for a run of the project `vision` owned by ada."""
 
     def __init__(self, app: FastAPI, store: Store) -> None:
         self._service = app.state.service
@@ -207,12 +207,12 @@ class Walk:
 
 @pytest.fixture
 def walk(app: FastAPI, store: Store) -> Walk:
-    app.state.service.bus.close()  # so that the stream of news ends when it has begun
+    app.state.service.bus.close()  # so that the live stream ends at once
     return Walk(app, store)
 
 
 def test_every_route_is_in_the_table(app: FastAPI) -> None:
-    """A route that the table does not name fails this, and so does a name without a route or with another scope."""
+    """The table lists every route of the app with its scope, and nothing else."""
     assert walked(app) == {call: scope for call, (scope, _) in ROUTES.items()}
 
 
@@ -225,12 +225,12 @@ HOLDING = [
 ]
 if "EVERYTHING" in os.environ:
     HOLDING += [("ingest", "own"), ("admin", "other"), ("ingest", "all")]
-"""Scopes and projects of tokens: reading every project is what an admin of every project does too."""
+"""Scopes and projects of tokens. An admin of every project also covers reading every project."""
 ASKED = [call for call, (_, whose) in ROUTES.items() if whose != "open"]
 
 
 def expected(call: str, scope: str, projects: str, status: int) -> int:
-    """What the table says of a call; ``status`` is what the data directory's own token is answered."""
+    """The status the table demands. ``status`` is the answer to the data directory's own token."""
     needed, whose = ROUTES[call]
     if needed is not None and scope not in {needed, "admin"}:
         return 403
@@ -240,9 +240,9 @@ def expected(call: str, scope: str, projects: str, status: int) -> int:
 
 
 def test_the_table_holds(walk: Walk, client: TestClient, holding: Client) -> None:
-    """Without the scope a caller gets 403 and its name, a run of another project is not there, all else is as usual.
+    """A token without the scope gets 403 and the scope's name, and a run of another project gives 404.
 
-    The usual answers are the operator's, and they are no errors of the walk's own.
+    Any other call is answered like the data directory's own token.
     """
     usual = {call: walk.ask(client, call).status_code for call in ASKED}
     assert {call for call, status in usual.items() if status >= 400} <= {
@@ -262,7 +262,7 @@ def test_the_table_holds(walk: Walk, client: TestClient, holding: Client) -> Non
 
 
 def test_none_of_a_bad_token(app: FastAPI, walk: Walk, stranger: TestClient) -> None:
-    """No token, an unknown, an expired and a revoked one are answered alike on every route."""
+    """Every route gives the same 401 for a missing, unknown, expired, revoked or truncated token."""
     tokens = app.state.service.tokens
     past = Tokens(app.state.service.store, clock=lambda: time.time() - 100)
     expired, _ = past.new("expired", "ada", SCOPES, expires=round((time.time() - 50) * 1e6))
@@ -283,7 +283,7 @@ def test_none_of_a_bad_token(app: FastAPI, walk: Walk, stranger: TestClient) -> 
 
 
 def test_another_projects_run_is_as_none(holding: Client, store: Store) -> None:
-    """What is said of a hidden run is, but for its id, what is said of one that never was; nothing is changed by it."""
+    """A run of another project gives the same 404 as a run that does not exist, and stays unchanged."""
     hidden, none = trained(store, "speech"), uuid4()
     known = holding("admin", projects=["vision"])
     for method, path in [call.split() for call in ROUTES if "/{run_id}" in call]:
@@ -301,7 +301,7 @@ def test_another_projects_run_is_as_none(holding: Client, store: Store) -> None:
 
 
 def test_lists_show_the_callers_projects(holding: Client, store: Store) -> None:
-    """The list, its groups and scales, and a comparison tell of the caller's projects alone."""
+    """The run list, groups, scales, losses and comparisons show only runs of the token's projects."""
     mine, hidden = trained(store), trained(store, "speech")
     known, both = holding("read", projects=["vision"]), f"{hidden},{mine}"
     listed = known.get("/api/v1/runs").json()
@@ -317,7 +317,7 @@ def test_lists_show_the_callers_projects(holding: Client, store: Store) -> None:
 
 
 def test_only_its_owner_changes_a_run(holding: Client, store: Store) -> None:
-    """Another's token is refused, in the words of a run that is not there where it may not even read; admin may."""
+    """Only its owner and `admin` change a run. Another token gets 403, or 404 if it cannot read the run."""
     run_id = trained(store)
     path = f"/api/v1/runs/{run_id}"
     reader, writer = holding("ingest", "read", owner="eve"), holding("ingest", owner="eve")
@@ -330,7 +330,6 @@ def test_only_its_owner_changes_a_run(holding: Client, store: Store) -> None:
 
 
 def sent(client: TestClient, batch: wire.Batch) -> Any:
-    """The answer to a batch."""
     headers = {"Content-Type": "application/msgpack"}
     return client.post("/api/v1/ingest", content=wire.encode(batch), headers=headers)
 
@@ -338,7 +337,7 @@ def sent(client: TestClient, batch: wire.Batch) -> Any:
 def test_only_tokens_of_its_owner_append_to_a_run(
     client: TestClient, holding: Client, store: Store
 ) -> None:
-    """Another owner's records change nothing of a run, nor end it; the owner's, an admin's and the server's own do."""
+    """Only tokens of a run's owner, `admin` and the data directory append to it. Others get 404 and change nothing."""
     run_id = trained(store)
     before = store.run(run_id)
     late = Trainer(run_id, project="vision", resume_step=40)
@@ -357,7 +356,7 @@ def test_only_tokens_of_its_owner_append_to_a_run(
 
 
 def test_what_comes_in_is_the_tokens(holding: Client, store: Store) -> None:
-    """A run that a token starts is its owner's, whatever its record says; of another project it is not taken."""
+    """A new run belongs to the owner of its token. The server rejects a run of a project outside the token's."""
     known = holding("ingest", owner="grace", projects=["vision"])
     answers = []
     for project in ("vision", "speech"):
@@ -373,7 +372,7 @@ def test_what_comes_in_is_the_tokens(holding: Client, store: Store) -> None:
 def test_a_browser_is_let_in_as_who_made_its_link(
     app: FastAPI, holding: Client, stranger: TestClient, store: Store
 ) -> None:
-    """Cookie and session have the rights of the token that they came from, and end with it; so does a code."""
+    """A browser's cookie, session and unused codes have the rights of their token and end when it is revoked."""
     trained(store), trained(store, "speech")
     known = holding("read", projects=["vision"])
     link, code, unused = (known.post("/api/v1/login-links").json()["url"] for _ in range(3))
@@ -395,7 +394,7 @@ def test_a_browser_is_let_in_as_who_made_its_link(
 
 
 def test_a_cookie_says_whose_it_is(tmp_path: Path) -> None:
-    """A cookie names the token that it was made with, and no other can be made of it; without a name it is the own."""
+    """A cookie names its token, the data directory's own by default, and cannot be forged for another."""
     keys, holder = Keys.load(tmp_path), "0123456789ab"
     expiry, _, signature = keys.cookie(holder, now=1000.0).split(".")
     forged = [
@@ -415,7 +414,7 @@ def test_a_cookie_says_whose_it_is(tmp_path: Path) -> None:
 
 
 def asked(client: TestClient, paths: Sequence[str]) -> list[str]:
-    """The questions that the server asks its database for some paths, but for those about tokens."""
+    """The SELECT statements that some paths cause, without those on tokens."""
     told: list[str] = []
 
     def note(*happening: Any) -> None:
@@ -433,7 +432,7 @@ def asked(client: TestClient, paths: Sequence[str]) -> list[str]:
 def test_who_sees_every_project_pays_nothing(
     client: TestClient, holding: Client, store: Store
 ) -> None:
-    """A token for all projects makes the server ask its database what the data directory's own token does, no more."""
+    """A token for all projects causes the same queries as the data directory's own token; one for some causes more."""
     run_id = trained(store)
     paths = [f"/api/v1/runs/{run_id}{rest}" for rest in ("", "/updates", "/skips", "/diagnosis")]
     paths += ["/api/v1/runs", "/api/v1/runs/groups", f"/api/v1/compare?runs={run_id}"]
@@ -445,14 +444,12 @@ def test_who_sees_every_project_pays_nothing(
 def test_a_database_that_is_locked_holds_up_nobody_who_reads(
     app: FastAPI, holding: Client, store: Store
 ) -> None:
-    """A token is used though its use cannot be noted; that is done when the database can be written again."""
+    """A token works while the database is locked. Its time of last use is written once the lock is released."""
     known = holding("read")
     file = sqlite3.connect(str(store._engine.url.database), isolation_level=None)
     file.execute("BEGIN IMMEDIATE")
     noting, gate = app.state.service.tokens._noting, threading.Event()
-    noting.submit(
-        gate.wait, DEADLINE_S
-    )  # nothing is noted until then, so an answer has not waited for it
+    noting.submit(gate.wait, DEADLINE_S)  # holds back the write until the answer is there
     assert known.get("/api/v1/runs").status_code == 200
     gate.set()
     assert [each.last_used for each in store.tokens()] == [None]
@@ -464,7 +461,7 @@ def test_a_database_that_is_locked_holds_up_nobody_who_reads(
 
 @pytest.mark.parametrize("path", ["/api/v1/tokens", "/api/v1/alerts/targets"])
 def test_a_line_break_in_a_path_opens_nothing(holding: Client, path: str) -> None:
-    """A path that ends in a line break, which the end of a route's pattern matches, leads nowhere."""
+    """A path that ends in a line break or another control character gives 404."""
     known = holding("read")
     for odd in ("%0A", "%0D", "%00", "%7F", "%C2%85", "%E2%80%A8"):
         assert known.get(f"{path}{odd}").status_code == 404, odd

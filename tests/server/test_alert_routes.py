@@ -1,4 +1,4 @@
-"""Alerts over HTTP: who may acknowledge and mute what, what is told to whom, and that silent runs are looked at."""
+"""Alerts over HTTP: who may acknowledge and mute them, what is listed, and how silent runs are found."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from waiting import wait_for
 
 OWN = Target(name="own", url="json://user:hunter2@127.0.0.1/x")
 ELSE = Target(name="else", url="json://127.0.0.1/x")
-"""Of another server's file: nothing is sent to it here."""
+"""A target that only another server has, so this one sends nothing to it."""
 Client = Callable[..., TestClient]
 
 
 @pytest.fixture
 def app(settings: Settings) -> FastAPI:
-    """One that may tell somebody."""
+    """An app with an alert target."""
     return create_app(replace(settings, alerts=alerts_to(OWN)))
 
 
@@ -46,7 +46,7 @@ def store(app: FastAPI, stranger: TestClient) -> Store:
 
 @pytest.fixture
 def holding(app: FastAPI, stranger: TestClient) -> Iterator[Client]:
-    """A client with a token."""
+    """Create a token, and return a client that sends it."""
     made: list[TestClient] = []
 
     def make(owner: str, *scopes: str, projects: list[str] | None = None) -> TestClient:
@@ -62,7 +62,7 @@ def holding(app: FastAPI, stranger: TestClient) -> Iterator[Client]:
 
 
 def alarmed(store: Store, project: str = "vision", severity: wire.Severity = "critical") -> UUID:
-    """A run of ada's with an alert that fires."""
+    """A run owned by ada with a firing alert."""
     trainer = Trainer(uuid4(), project=project, name="run-7")
     records = [trainer.update(time=time.time_ns() // 1000)]
     store.ingest(trainer.batch(records), Sender("ada"))
@@ -77,7 +77,7 @@ def judge(store: Store, run_id: UUID, severity: wire.Severity) -> None:
 
 
 def test_a_run_tells_how_its_alerts_stand(client: TestClient, store: Store) -> None:
-    """State, times and deliveries are in the run's own answer, under another version once somebody has acknowledged."""
+    """A run's answer shows its alerts' states and deliveries. Acknowledging one advances the version."""
     path = f"/api/v1/runs/{alarmed(store)}"
     before = client.get(path).json()
     assert client.post(f"{path}/alerts/skip_rate/acknowledge").status_code == 204
@@ -94,7 +94,7 @@ def test_a_run_tells_how_its_alerts_stand(client: TestClient, store: Store) -> N
 
 
 def test_what_got_worse_while_muted_was_told_before(client: TestClient, store: Store) -> None:
-    """Since when it fires, and who was told of it, stay as they were, until the mute ends and the worse is told."""
+    """An alert that worsens while muted keeps its time and deliveries. Once unmuted, it queues a new message."""
     run_id = alarmed(store, severity="warning")
     path = f"/api/v1/runs/{run_id}"
     taken = store.take("else", 20, None)
@@ -115,7 +115,7 @@ def test_what_got_worse_while_muted_was_told_before(client: TestClient, store: S
 
 
 def test_who_may_take_care_of_an_alert(holding: Client, store: Store) -> None:
-    """The owner of the run and `admin` may acknowledge and mute it; others may not, whatever else they may."""
+    """Only the run's owner with `ingest`, or `admin`, may acknowledge an alert, mute it or lift the mute."""
     run_id = alarmed(store)
     path = f"/api/v1/runs/{run_id}/alerts/skip_rate/acknowledge"
     mute = {"run_id": str(run_id), "rule": "skip_rate"}
@@ -139,7 +139,7 @@ def test_who_may_take_care_of_an_alert(holding: Client, store: Store) -> None:
 
 
 def test_who_may_mute_more_than_a_run(holding: Client) -> None:
-    """A project or everything is muted by `admin` over it, and lifted by nobody else."""
+    """Muting a project or everything, and lifting that mute, need `admin` over it."""
     kept, ada = holding("eve", "admin", projects=["vision"]), holding("ada", "ingest", "read")
     admin = holding("eve", "admin")
     for body, least in (({"project": "vision"}, kept), ({"rule": "silent"}, admin), ({}, admin)):
@@ -164,14 +164,14 @@ def test_who_may_mute_more_than_a_run(holding: Client) -> None:
     ],
 )
 def test_a_mute_that_cannot_be_is_refused(client: TestClient, body: Any, field: str) -> None:
-    """One that would have ended, of a run and a project, of no rule, or that asks for what there is not."""
+    """A mute in the past, with both run and project, or with an unknown field or bad value gets 422."""
     answer = client.post("/api/v1/mutes", json=body)
 
     assert (answer.status_code, answer.json()["field"]) == (422, field)
 
 
 def test_lists_are_kept_to_projects(holding: Client, store: Store) -> None:
-    """Alerts, messages and mutes of projects that a caller does not see are in no list; targets are for `admin`."""
+    """Alerts, messages and mutes are listed only for the token's projects. Targets need `admin` and hide secrets."""
     mine, hidden = alarmed(store), alarmed(store, "speech")
     admin, known = holding("eve", "admin"), holding("ada", "read", projects=["vision"])
     waiting = known.get("/api/v1/alerts/messages?sent=false").json()
@@ -192,7 +192,7 @@ def test_lists_are_kept_to_projects(holding: Client, store: Store) -> None:
 
 
 def test_an_open_alert_is_listed_as_its_run_shows_it(client: TestClient, store: Store) -> None:
-    """With its run, its mute and its deliveries; of a mute that ended nothing is said."""
+    """The list shows an open alert as its run does, plus its run and mute. A lifted mute is not shown."""
     run_id = alarmed(store)
     made = client.post("/api/v1/mutes", json={"run_id": str(run_id), "rule": "skip_rate"}).json()
     listed = client.get("/api/v1/alerts").json()
@@ -211,7 +211,7 @@ def test_an_open_alert_is_listed_as_its_run_shows_it(client: TestClient, store: 
 
 
 def test_messages_tell_what_was_sent_and_what_failed(client: TestClient, store: Store) -> None:
-    """Destination, error, attempts and the next attempt are told; the URL of a destination, which is secret, is not."""
+    """Messages list target, error, attempts and next attempt, but not the target's URL, which is secret."""
     run_id = alarmed(store)
     path = "/api/v1/alerts/messages?sent="
     first = store.take("else", 20, None)
@@ -238,7 +238,7 @@ def test_messages_tell_what_was_sent_and_what_failed(client: TestClient, store: 
 
 
 def test_without_targets_nothing_is_said(settings: Settings) -> None:
-    """Where nobody is to be told, a run's answer has no alerts, and the server no targets."""
+    """A server without targets reports alerts as not configured, and a run's alerts as null."""
     app = create_app(settings)
     with TestClient(app, base_url="http://127.0.0.1:8267") as client:
         client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
@@ -249,7 +249,7 @@ def test_without_targets_nothing_is_said(settings: Settings) -> None:
 
 
 def test_a_run_that_fell_silent_while_no_server_ran_is_found(settings: Settings) -> None:
-    """A server that starts looks at it, though nothing of it arrives any more."""
+    """A starting server judges a run that fell silent while no server ran."""
     store = Store.open(settings)
     trainer = Trainer(uuid4(), name="run-7")
     store.ingest(trainer.batch([trainer.update(time=time.time_ns() // 1000 - 300 * 10**6)]))
@@ -266,7 +266,7 @@ def test_a_run_that_fell_silent_while_no_server_ran_is_found(settings: Settings)
 def test_what_is_open_is_listed_in_the_terminal(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`ampmon alerts list` says that nothing is open and that there are no targets, of a server that has none."""
+    """`ampmon alerts list` says that no alert is open and that the server has no targets."""
     assert main(["alerts", "list", "--data-dir", str(server.directory)]) == 0
     told = capsys.readouterr().out
 
@@ -284,7 +284,7 @@ def test_what_is_open_is_listed_in_the_terminal(
 def test_a_server_that_could_tell_nobody_does_not_start(
     options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says in one line what is wrong with its alerts."""
+    """`ampmon serve` with unusable alert options exits with code 2 and a one-line error."""
     assert main(["serve", "--port", "0", "--data-dir", str(tmp_path), *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
 

@@ -1,4 +1,4 @@
-"""Alerts as the store keeps them: told of in the transaction that finds them, sent by one at a time, never too many."""
+"""The store's alerts: states, mutes, and messages that are queued with a finding, leased and sent under a limit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def now() -> int:
 
 
 def trained(store: Store, *records: str, project: str = "vision", at: int | None = None) -> UUID:
-    """A run whose last record is of now, or of ``at``, with events such as `finish` at its end."""
+    """A run whose last update is at ``at``, by default now, with events such as `finish` at its end."""
     trainer = Trainer(uuid4(), project=project, name="run-7")
     made = [trainer.update(time=at or now()), *(trainer.event(each) for each in records)]
     store.ingest(trainer.batch(made))
@@ -49,7 +49,7 @@ def found(
 
 
 def waiting(store: Store) -> list[tuple[str, str]]:
-    """Target and title of each message that is not sent."""
+    """The target and title of each unsent message."""
     with engine.reading(store._engine) as connection:
         rows = connection.execute(
             select(messages.c.target, messages.c.title)
@@ -60,7 +60,7 @@ def waiting(store: Store) -> list[tuple[str, str]]:
 
 
 def later(store: Store, by: int) -> None:
-    """Let that much time go by for all messages."""
+    """Move all messages into the past by ``by`` microseconds."""
     table = messages.c
     moved = {name: table[name] - by for name in ("made", "due", "sent")}
     with engine.writing(store._engine) as connection:
@@ -73,7 +73,7 @@ def states(store: Store, run_id: UUID) -> dict[str, str]:
 
 @pytest.mark.storage
 def test_what_is_found_is_stored_with_what_is_to_be_told(store: Store) -> None:
-    """A critical finding fires at once: alert, count and a message to each who wants it are there, and told once."""
+    """A critical finding fires at once and queues one message per target. Repeating it changes nothing."""
     run_id = trained(store)
     first = store.keep(run_id, found("critical"), TO)
     again = store.keep(run_id, found("critical"), TO)
@@ -87,7 +87,7 @@ def test_what_is_found_is_stored_with_what_is_to_be_told(store: Store) -> None:
 
 
 def test_what_ends_is_told_and_what_is_not_wanted_is_no_alert(store: Store) -> None:
-    """The end goes to who heard of it; a notice and a finding of another project reach nobody who did not ask."""
+    """The end of an alert goes to the same targets. A notice, or a finding no target wants, makes no alert."""
     run_id, other = trained(store), trained(store, project="text")
     store.keep(run_id, found("critical"), TO)
     store.keep(run_id, found(), TO)
@@ -101,7 +101,7 @@ def test_what_ends_is_told_and_what_is_not_wanted_is_no_alert(store: Store) -> N
 
 
 def test_the_worst_of_a_rule_counts(store: Store) -> None:
-    """A rule that finds the same twice has one alert, with the worse of them."""
+    """Two findings of a rule make one alert with the worse severity."""
     run_id = trained(store)
     store.keep(run_id, found("critical", "warning"), TO)
     ((alert, _),) = store.alerts(run_id).alerts.values()
@@ -111,7 +111,7 @@ def test_the_worst_of_a_rule_counts(store: Store) -> None:
 
 @pytest.mark.storage
 def test_what_is_pending_is_looked_at_when_it_is_due(store: Store) -> None:
-    """A warning waits: the store says until when, finds the run then, and forgets it where it went away."""
+    """A warning stays pending until it is due, then fires. A pending alert whose finding ends is dropped."""
     run_id = trained(store)
     kept = store.keep(run_id, found("warning"), SLOW)
 
@@ -133,7 +133,7 @@ def test_what_is_pending_is_looked_at_when_it_is_due(store: Store) -> None:
 
 
 def test_silent_runs_want_to_be_looked_at(store: Store) -> None:
-    """A run that fell silent is found, whoever had heard of it; one that finished and was looked at is not."""
+    """The store lists a silent run for judging, but not a finished run that was judged."""
     silent, finished = trained(store), trained(store, "finish")
     store.keep(finished, found())
     with engine.writing(store._engine) as connection:
@@ -144,7 +144,7 @@ def test_silent_runs_want_to_be_looked_at(store: Store) -> None:
 
 
 def test_a_run_that_ended_ends_its_alerts(store: Store) -> None:
-    """What depended on its going on is over, and how it ended may fire; an old run begins nothing."""
+    """A run's end resolves its alerts, and its cause of ending may fire. A run that ended a day ago fires none."""
     trainer = Trainer(uuid4(), project="vision", name="run-7")
     store.ingest(trainer.batch([trainer.update(time=now())]))
     store.keep(trainer.run_id, found("critical"), TO)
@@ -160,7 +160,7 @@ def test_a_run_that_ended_ends_its_alerts(store: Store) -> None:
 
 @pytest.mark.storage
 def test_a_deleted_run_is_told_of_no_more(store: Store) -> None:
-    """Its messages and mutes go at once, its alerts with the rest of it."""
+    """Deleting a run removes its messages and mutes at once. Clearing it removes its alerts."""
     run_id = trained(store)
     store.mute(Mute.new(run_id, None, "silent", None), "ada")
     store.keep(run_id, found("critical"), TO)
@@ -173,7 +173,7 @@ def test_a_deleted_run_is_told_of_no_more(store: Store) -> None:
 
 
 def test_a_message_is_taken_by_one(store: Store) -> None:
-    """Nobody else takes what was taken; whoever took it and died leaves it to others, in time."""
+    """A leased message is not given out again until its lease expires."""
     store.keep(trained(store), found("critical"), alerts_to(OWN))
     taken = store.take("own", 20, None)
 
@@ -185,7 +185,7 @@ def test_a_message_is_taken_by_one(store: Store) -> None:
 
 @pytest.mark.engines
 def test_of_many_who_come_at_once_one_has_it(store: Store) -> None:
-    """However many ask for a message at the same time, one of them is given it."""
+    """Of eight threads that ask for a message at once, one gets it."""
     store.keep(trained(store), found("critical"), alerts_to(OWN))
     with ThreadPoolExecutor(8) as threads:
         takings = [threads.submit(store.take, "own", 20, None) for _ in range(8)]
@@ -195,7 +195,7 @@ def test_of_many_who_come_at_once_one_has_it(store: Store) -> None:
 
 @pytest.mark.storage
 def test_a_failure_waits_ever_longer_and_ends(store: Store) -> None:
-    """Each failure is told with the alert and doubles the wait; after a day it is given up; news are a version."""
+    """Retry waits double from 30 s to one hour and end after a day. Only a new error advances the version."""
     run_id = trained(store)
     store.keep(run_id, found("critical"), alerts_to(OWN))
     waits, versions = [], []
@@ -209,7 +209,7 @@ def test_a_failure_waits_ever_longer_and_ends(store: Store) -> None:
         waits.append(round((delivery.due - now()) / 1e6))
         later(store, delivery.due - now() + 1)
     assert waits == [pytest.approx(min(30 * 2**at, 3600), abs=5) for at in range(9)]
-    assert versions == [1] + [0] * 8  # the same again is no news
+    assert versions == [1] + [0] * 8  # repeating the same error changes nothing
     later(store, outbox.GIVE_UP_US)
     taken = store.take("own", 20, None)
     assert taken is not None
@@ -221,7 +221,7 @@ def test_a_failure_waits_ever_longer_and_ends(store: Store) -> None:
 @pytest.mark.storage
 @pytest.mark.parametrize("how", ["failed", "failed often", "fails", "arrives", "is left behind"])
 def test_what_is_newer_comes_after_and_alone(store: Store, how: str) -> None:
-    """A message that follows one that failed, or is under way to whatever end, is not sent beside it."""
+    """A newer message of an alert waits for a delivery in flight and replaces one that failed."""
     run_id = trained(store)
     store.keep(run_id, found("critical"), alerts_to(OWN))
     first = store.take("own", 20, None)
@@ -247,7 +247,7 @@ def test_what_is_newer_comes_after_and_alone(store: Store, how: str) -> None:
 
 
 def test_what_was_sent_is_done_with(store: Store) -> None:
-    """A message that arrived is not due again, and its time stands with the alert."""
+    """A sent message is not due again. It is deleted after the retention time."""
     run_id = trained(store)
     store.keep(run_id, found("critical"), alerts_to(OWN))
     taken = store.take("own", 20, None)
@@ -265,7 +265,7 @@ def test_what_was_sent_is_done_with(store: Store) -> None:
 
 @pytest.mark.storage
 def test_a_storm_is_held_back_and_told_in_one(store: Store) -> None:
-    """Of many messages so many are sent within an hour; the others are one that names them and says how many."""
+    """At most the hourly number of messages is sent. The rest follow as one message that lists them."""
     for number in range(7):
         store.keep(trained(store), found("critical", title=f"bad {number}"), alerts_to(OWN))
     for _ in range(3):
@@ -285,11 +285,11 @@ def test_a_storm_is_held_back_and_told_in_one(store: Store) -> None:
 
 
 def test_what_nobody_takes_any_more_is_given_up(store: Store) -> None:
-    """A message for a target that the configuration names no more is told of as such."""
+    """A message to a target missing from the configuration is given up as `removed` two hours later, not at once."""
     run_id = trained(store)
     store.keep(run_id, found("critical"), alerts_to(OWN))
     store.tidy_messages({"else"})
-    assert store.messages_due() == {"own"}  # a server that starts anew may name it yet
+    assert store.messages_due() == {"own"}  # a restarted server may still configure it
     later(store, 2 * HOUR)
     store.tidy_messages({"else"})
 
@@ -299,7 +299,7 @@ def test_what_nobody_takes_any_more_is_given_up(store: Store) -> None:
 
 @pytest.mark.storage
 def test_an_acknowledgement_counts_until_it_gets_worse(store: Store) -> None:
-    """What somebody looks after is not counted as firing; the version advances; what is not open has no such."""
+    """An acknowledged alert does not count as firing until it worsens. Only open alerts can be acknowledged."""
     run_id = trained(store)
     quick = alerts_to(OWN, policy=AlertPolicy(after_s=After(warning=0)))
     store.keep(run_id, found("warning"), quick)
@@ -322,7 +322,7 @@ def test_an_acknowledgement_counts_until_it_gets_worse(store: Store) -> None:
 
 @pytest.mark.parametrize("what", ["run", "project", "rule", "all"])
 def test_what_is_muted_fires_unheard(store: Store, what: str) -> None:
-    """A mute of run, project, rule or all keeps its alerts to the page until it ends; others are told."""
+    """A mute of a run, project, rule or all stops messages of the alerts it covers, until it is lifted."""
     run_id, other = trained(store), trained(store, project="text")
     wanted = {
         "run": Mute.new(run_id, None, None, None),
@@ -347,7 +347,7 @@ def test_what_is_muted_fires_unheard(store: Store, what: str) -> None:
 
 @pytest.mark.storage
 def test_a_mute_takes_the_place_of_another(store: Store) -> None:
-    """Muted again, for longer or for less, it is one mute with one id; of another rule it is another."""
+    """Muting the same run and rule again replaces the mute and keeps its id."""
     run_id = trained(store)
     first, _, kept = (
         store.mute(Mute.new(run_id, None, rule, until), "ada")[0]
@@ -363,7 +363,7 @@ def test_a_mute_takes_the_place_of_another(store: Store) -> None:
 
 
 def test_mutes_are_listed_for_who_may_see_their_projects(store: Store) -> None:
-    """A mute of a run is its project's; one of all is everybody's; one that ended long ago is forgotten."""
+    """A project's mutes are listed only for that project, global mutes for all. Long-ended mutes are deleted."""
     run_id = trained(store)
     for mute in (
         Mute.new(run_id, None, None, None),
@@ -379,7 +379,7 @@ def test_mutes_are_listed_for_who_may_see_their_projects(store: Store) -> None:
 
 @pytest.mark.storage
 def test_open_alerts_are_listed(store: Store) -> None:
-    """Those of all runs that are pending or fire, of the projects that are asked for, with messages and mutes."""
+    """Pending and firing alerts are listed by project, with their deliveries and mutes."""
     run_id, other = trained(store), trained(store, project="text")
     store.keep(run_id, found("critical"), TO)
     store.keep(other, found("warning"), SLOW)
@@ -402,7 +402,7 @@ def test_open_alerts_are_listed(store: Store) -> None:
 
 @pytest.mark.storage
 def test_messages_are_listed(store: Store) -> None:
-    """Those that were sent and those that were not are apart, the newest first, of the projects that are asked for."""
+    """Sent and unsent messages are listed apart, with project filter, limit and total."""
     for project in ("vision", "text"):
         store.keep(trained(store, project=project), found("critical"), TO)
     for target, outcome in (("bad", DeliveryOutcome("refused", 500)), ("own", DeliveryOutcome())):
@@ -422,7 +422,7 @@ def test_messages_are_listed(store: Store) -> None:
 
 @pytest.mark.storage
 def test_targets_tell_how_they_do(store: Store) -> None:
-    """What waits for a target, when one was sent, and why the newest that was not sent was not."""
+    """A target's state gives its waiting and late messages, its last delivery and its newest failure."""
     store.keep(trained(store), found("critical"), TO)
     taken = store.take("own", 20, None)
     assert taken is not None

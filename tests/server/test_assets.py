@@ -1,4 +1,4 @@
-"""The script that readers' browsers run is the one that was tested, or it is said, or nothing is served."""
+"""The server serves only tested versions of its browser scripts, and no file outside its folders."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ampmon_server.pages import assets
 
 
 LIT_HTML = ("3.3.3", "b878e7f95dec8a9b6e9b217faca6b6a11bad82ebc44c0caa77419ed83edd81f2")
-"""The release that web/js/lit-html.js was taken from, and the script's SHA-256 there."""
+"""The release of web/js/lit-html.js and the script's SHA-256."""
 
 
 def test_the_installed_script_is_the_one_that_was_tested() -> None:
-    """Its version is listed, with the hash of what is served."""
+    """The installed Plotly version is listed with the hash of its script."""
     served = hashlib.sha256(assets.plotly_script().read_bytes()).hexdigest()
 
     assert assets.PLOTLY_SHA256[assets.plotly_version()] == served
@@ -29,7 +29,7 @@ def test_the_installed_script_is_the_one_that_was_tested() -> None:
 def test_a_script_that_was_changed_is_not_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A byte more in it, and a server does not start, and says in one line what to do."""
+    """A server does not start with a modified script, and says in one line how to fix it."""
     changed = tmp_path / "plotly.min.js"
     changed.write_bytes(assets.plotly_script().read_bytes() + b" ")
     monkeypatch.setattr(assets, "plotly_script", lambda: changed)
@@ -57,7 +57,7 @@ def test_a_missing_script_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_script_that_changes_while_it_is_served_is_served_as_it_was(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was held to the hash is what is served, whatever becomes of the file."""
+    """A running server keeps serving the script it checked, even after the file changes."""
     copied = tmp_path / "plotly.min.js"
     copied.write_bytes(assets.plotly_script().read_bytes())
     monkeypatch.setattr(assets, "plotly_script", lambda: copied)
@@ -71,7 +71,7 @@ def test_a_script_that_changes_while_it_is_served_is_served_as_it_was(
 
 
 def test_the_view_library_is_the_one_of_its_release() -> None:
-    """The copy of lit-html says which release it is of, and has that release's hash."""
+    """The copy of lit-html names its release and has that release's hash."""
     script = (assets.web_directory() / "js" / "lit-html.js").read_bytes()
 
     assert LIT_HTML[0].encode() in script
@@ -79,7 +79,7 @@ def test_the_view_library_is_the_one_of_its_release() -> None:
 
 
 def test_a_version_that_nobody_tested_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is served, and said."""
+    """An untested Plotly version is named in a warning."""
     monkeypatch.setattr(assets, "plotly_version", lambda: "7.99.0")
 
     assert "7.99.0" in (assets.check_plotly() or "")
@@ -91,7 +91,7 @@ FOLDERS = {
     "/vendor": "plotly.min.js",
     "/docs/findings/img": "backward_overflow.png",
 }
-"""What each of them has."""
+"""One existing file per folder."""
 PATHS = (
     "%2e%2e%2findex.html",
     "..%2findex.html",
@@ -111,7 +111,7 @@ PATHS = (
 
 @pytest.mark.usefixtures("documentation")
 def test_no_path_leads_out_of_a_folder(client: TestClient) -> None:
-    """An admin gets a file by its name only: no path reaches the file system."""
+    """A file is served only by its plain name; any path out of its folder gives 404."""
     absolute = quote(str(assets.web_directory() / "index.html"), safe="")
     for folder, there in FOLDERS.items():
         assert client.get(f"{folder}/{there}").status_code == 200

@@ -1,4 +1,4 @@
-"""Nobody comes in without the token or the cookie, on any route, however the request is dressed."""
+"""No route answers a request without a valid token or cookie, however the request is spelled."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE")
 OWN = "http://127.0.0.1:8267"
 RUN = "01900000-0000-7000-8000-000000000000"
 OPEN = {"/login", PROOF_PATH}
-"""To log in, and for a client to find out who this is, nobody needs to be known."""
+"""Signing in and the server's proof of identity need no authentication."""
 
 
 @pytest.fixture(autouse=True)
 def _nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of strangers come here at once; how they are slowed down is told in test_limits.py."""
+    """These tests send thousands of unauthenticated requests. test_limits.py tests their throttling."""
     monkeypatch.setattr(guard, "STRANGERS_WAIT_S", 0.0)
 
 
 def paths(app: FastAPI, method: str) -> list[str]:
-    """Every path that the app routes but those that are open; for GET and POST also odd spellings of each."""
+    """All paths of the app's routes except open ones, for GET and POST with odd spellings of each."""
     plain = [path_of(route) for route in app.routes]
     assert {"/api/v1/ingest", "/api/v1/live", "/healthz", "/", "/login"} <= set(plain)
     if method not in {"GET", "POST"}:
@@ -125,14 +125,14 @@ def tokens(keys: Keys) -> list[str]:
 
 
 def test_every_route_is_flat(app: FastAPI) -> None:
-    """All routes stand in the app's own list, so that walking it misses none."""
+    """The app's own list holds all routes."""
     assert all(hasattr(route, "path") for route in app.routes)
     assert len([route for route in app.routes if isinstance(route, APIRoute)]) > 15
 
 
 @pytest.mark.usefixtures("stranger")
 def test_nothing_is_said_to_a_stranger(app: FastAPI) -> None:
-    """Every route, under every method and however it is spelt, answers 401 without a token, and says no more."""
+    """Without a token, every route, method and spelling gives the same 401."""
     for method in METHODS:
         _, _, refusal = ask(app, method, "/api/v1/runs")
         for path, (status, headers, body) in ask_each(app, method, paths(app, method)).items():
@@ -142,7 +142,7 @@ def test_nothing_is_said_to_a_stranger(app: FastAPI) -> None:
 
 @pytest.mark.usefixtures("stranger")
 def test_logging_in_has_two_methods(app: FastAPI) -> None:
-    """The open routes are open to a link that is followed, a sign-in box and a question, and to no other method."""
+    """The open routes answer 401 to methods other than GET and POST, and the proof route to POST too."""
     for method in set(METHODS) - {"GET", "POST"}:
         assert [ask(app, method, path)[0] for path in OPEN] == [401, 401], method
     assert ask(app, "POST", PROOF_PATH)[0] == 401
@@ -156,14 +156,14 @@ SHELL = re.compile(
 
 @pytest.fixture
 def framed(tmp_path: Path) -> Iterator[FastAPI]:
-    """An app whose page may stand in a frame of one other site."""
+    """An app that one other site may show in a frame."""
     app = create_app(replace(FRAMED, data_directory=tmp_path / "framed", judging=False))
     with TestClient(app, base_url=OWN):
         yield app
 
 
 def test_in_a_frame_a_stranger_gets_the_shell_alone(framed: FastAPI) -> None:
-    """Where frames are allowed the page's own files are there for anyone; all else says what it says without frames."""
+    """Where frames are allowed, anyone may GET the page's own files. All else gives the same 401."""
     opened = set()
     for method in METHODS:
         _, _, refusal = ask(framed, method, "/api/v1/runs")
@@ -176,7 +176,7 @@ def test_in_a_frame_a_stranger_gets_the_shell_alone(framed: FastAPI) -> None:
 
 
 def test_who_may_frame_stands_in_the_policy() -> None:
-    """Without an ancestor no page may show this one in a frame; with some, those and no others."""
+    """The headers forbid all framing without configured ancestors, and otherwise allow only those."""
     assert "frame-ancestors 'none'" in security_headers()["Content-Security-Policy"]
     assert security_headers()["X-Frame-Options"] == "DENY"
     framed = security_headers(["'self'", "https://hub.example"])
@@ -186,7 +186,7 @@ def test_who_may_frame_stands_in_the_policy() -> None:
 
 @pytest.mark.usefixtures("stranger")
 def test_websockets_are_turned_away(app: FastAPI) -> None:
-    """A websocket is closed before it is open."""
+    """The server closes a websocket before it opens."""
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -202,7 +202,7 @@ def test_websockets_are_turned_away(app: FastAPI) -> None:
 
 @pytest.mark.usefixtures("stranger")
 def test_no_other_token_opens(app: FastAPI) -> None:
-    """A wrong, truncated, lengthened or empty token, or another scheme, is answered 401 on every route."""
+    """A wrong, truncated, lengthened or empty token, or another scheme, gives 401 on every route."""
     keys = app.state.service.keys
     wrong = [f"Bearer {token}".encode("utf-8", "surrogateescape") for token in tokens(keys)]
     wrong += [keys.token.encode(), f"Basic {keys.token}".encode(), b"Bearer"]
@@ -213,7 +213,7 @@ def test_no_other_token_opens(app: FastAPI) -> None:
 
 
 def test_a_browser_is_told_in_words(stranger: TestClient) -> None:
-    """A navigation without a cookie, or with a link that was used, gets a page that says why and what to do, whole."""
+    """A navigation without a cookie or with a used link gets a self-contained page with the reason and what to do."""
     for path, why in (("/", "Sign in to ampmon"), ("/login?code=used", "was used or has")):
         answer = stranger.get(path, headers={"Accept": "text/html"})
         assert answer.status_code == 401
@@ -224,7 +224,7 @@ def test_a_browser_is_told_in_words(stranger: TestClient) -> None:
 
 
 def test_every_answer_carries_the_policy(client: TestClient, stranger: TestClient) -> None:
-    """The security headers are on pages, data, refusals and errors alike."""
+    """Pages, data, refusals and errors all carry the security headers."""
     answers = [client.get("/"), client.get("/api/v1/runs"), client.get("/nope"), stranger.get("/")]
 
     for answer in answers:
@@ -247,7 +247,7 @@ OWN_NAMES = ("localhost", "LOCALHOST:9000", "[::1]:8267", "127.0.0.1")
 
 
 def test_a_foreign_host_is_refused(client: TestClient) -> None:
-    """A name that is not this server's gets 421, with a token too; the loopback's names are served on any port."""
+    """A foreign Host gives 421 even with a token. Loopback names work with any port."""
     for host in FOREIGN:
         assert client.get("/api/v1/runs", headers={"Host": host}).status_code == 421, host
     for host in OWN_NAMES:
@@ -262,14 +262,14 @@ def log_in(stranger: TestClient, client: TestClient) -> None:
 
 
 def assert_is_cookie(cookie: str) -> None:
-    """It is kept from scripts and from other sites, and is of the directory that it came from."""
+    """Scripts and other sites cannot use the cookie, and it is limited to its own directory."""
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie
     assert "path" not in cookie.lower()
 
 
 def test_a_one_time_link_lets_one_browser_in(stranger: TestClient, client: TestClient) -> None:
-    """A link gives a cookie that opens the page; the second to open it is told that it was used."""
+    """A link gives one browser a cookie. A second browser gets 401."""
     url = client.post("/api/v1/login-links").json()["url"]
     other = TestClient(client.app, base_url=str(client.base_url), follow_redirects=False)
     first, second = stranger.get(url), other.get(url)
@@ -277,11 +277,11 @@ def test_a_one_time_link_lets_one_browser_in(stranger: TestClient, client: TestC
     assert (first.status_code, second.status_code) == (303, 401)
     assert stranger.get("/api/v1/runs").status_code == 200
     assert other.get("/api/v1/runs").status_code == 401
-    assert stranger.get(url).status_code == 303  # it has its cookie already
+    assert stranger.get(url).status_code == 303  # the browser already has its cookie
 
 
 def test_looking_at_a_link_does_not_use_it_up(stranger: TestClient, client: TestClient) -> None:
-    """A HEAD request, as previews make, gives no cookie and leaves the code good."""
+    """A HEAD request, as link previews send, gives no cookie and leaves the code valid."""
     url = client.post("/api/v1/login-links").json()["url"]
 
     assert stranger.head(url).status_code == 401
@@ -289,7 +289,7 @@ def test_looking_at_a_link_does_not_use_it_up(stranger: TestClient, client: Test
 
 
 def test_a_cookie_writes_only_from_its_own_page(stranger: TestClient, client: TestClient) -> None:
-    """A write with a cookie needs this server's Origin; reading needs none; a token needs none at all."""
+    """A write with a cookie needs this server's Origin. A write with a token needs none."""
     log_in(stranger, client)
     path = f"/api/v1/runs/{RUN}"
     origins = [
@@ -311,7 +311,7 @@ def test_a_cookie_writes_only_from_its_own_page(stranger: TestClient, client: Te
 def test_a_page_without_tls_changes_nothing_over_tls(
     stranger: TestClient, client: TestClient
 ) -> None:
-    """Over TLS the same name without it is another page: whoever is on its way could have written that."""
+    """Over TLS, a write from the http page of the same host gives 403, since an attacker could alter that page."""
     log_in(stranger, client)
     secure = TestClient(client.app, base_url=OWN.replace("http:", "https:"))
     secure.cookies = stranger.cookies
@@ -339,7 +339,7 @@ def sign_in(
 
 
 def test_a_sign_in_box_gives_a_cookie(stranger: TestClient, client: TestClient) -> None:
-    """A one-time code or the token, sent by the page, brings a cookie; a code is used up, whoever sends it."""
+    """Posting a one-time code or the token gives a cookie. A code works once."""
     code = new_code(client)
     first, again = sign_in(stranger, code), sign_in(stranger, code)
 
@@ -353,7 +353,7 @@ def test_a_sign_in_box_gives_a_cookie(stranger: TestClient, client: TestClient) 
 
 
 def test_a_page_may_hold_its_session_itself(stranger: TestClient, client: TestClient) -> None:
-    """On request a code brings no cookie, but a secret that opens every route as a token does, and writes too."""
+    """With `memory`, a code gives a session secret instead of a cookie, which reads and writes like a token."""
     answer = sign_in(stranger, new_code(client), memory=True)
     known = {"Authorization": f"Bearer {answer.json()['session']}"}
 
@@ -367,7 +367,7 @@ def test_a_page_may_hold_its_session_itself(stranger: TestClient, client: TestCl
 def test_no_other_site_signs_in(
     stranger: TestClient, client: TestClient, origin: str | None
 ) -> None:
-    """A good code that comes from another origin brings nothing, and stays good."""
+    """A valid code from another origin gives 403 and stays valid."""
     code = new_code(client)
 
     assert sign_in(stranger, code, origin).status_code == 403
@@ -389,7 +389,7 @@ def test_no_other_site_signs_in(
     ],
 )
 def test_a_bad_sign_in_is_said_to_be(stranger: TestClient, body: bytes) -> None:
-    """A body that is none, or larger than any key, is answered 422 before anything is looked up."""
+    """A malformed or oversized sign-in body gives 422."""
     answer = stranger.post("/login", content=body, headers={"Origin": OWN})
 
     assert answer.status_code == 422
@@ -397,7 +397,7 @@ def test_a_bad_sign_in_is_said_to_be(stranger: TestClient, body: bytes) -> None:
 
 
 def test_wrong_codes_lock_out_nobody(stranger: TestClient, client: TestClient) -> None:
-    """In a flood of wrong codes those are told to wait, and a good one works at once, by either way in."""
+    """In a flood, wrong codes get 429 while a valid code still works by form and by link."""
     client.app.state.service.logins._tried = Rate(1e-6, WRONG_BURST)  # type: ignore[attr-defined]
     tried = [sign_in(stranger, f"wrong {number}") for number in range(30)]
 
@@ -410,7 +410,7 @@ def test_wrong_codes_lock_out_nobody(stranger: TestClient, client: TestClient) -
 
 @pytest.mark.storage
 def test_a_flood_of_codes_costs_little(store: Store) -> None:
-    """Wrong codes beyond a few cost no write; other servers' codes stay good, also after the clock is set back."""
+    """Only a few wrong codes cost a write. Other servers' codes stay valid, even after the clock is set back."""
     now, clock = [1e9], ManualClock()
     logins, others = (Logins(store, lambda: now[0], clock) for _ in range(2))
     code = others.new()
@@ -432,7 +432,7 @@ def test_a_flood_of_codes_costs_little(store: Store) -> None:
 
 
 def test_signing_out_voids_the_session(stranger: TestClient, client: TestClient) -> None:
-    """A copy of a cookie or of a page's session opens nothing once its browser has signed out; others stay good."""
+    """Signing out voids copies of that cookie or session. Other sessions stay valid."""
     name = client.app.state.service.keys.cookie_name  # type: ignore[attr-defined]
     carried: list[dict[str, str]] = []
     for _ in range(2):
@@ -456,7 +456,7 @@ def test_signing_out_voids_the_session(stranger: TestClient, client: TestClient)
 
 @pytest.mark.storage
 def test_a_session_is_revoked_at_every_server(store: Store, tmp_path: Path) -> None:
-    """Other server processes refuse a session within two seconds, and so do those that start later."""
+    """Other servers reject a revoked session within two seconds, and new servers at once."""
     clock, keys, settings = ManualClock(), Keys.load(tmp_path), Settings(data_directory=tmp_path)
     sessions, others = Sessions(store), Sessions(store, monotonic=clock)
     tokens = Tokens(store)
@@ -478,7 +478,7 @@ def test_a_session_is_revoked_at_every_server(store: Store, tmp_path: Path) -> N
 
 
 def test_many_streams_of_a_session_cost_one_lookup(store: Store) -> None:
-    """However many ask at once whether a known session was signed out, the database is asked once in two seconds."""
+    """Concurrent checks of a known session cost one query in two seconds."""
     clock, asked = ManualClock(), list[str]()
     sessions = Sessions(store, monotonic=clock)
     listen(store._engine, "before_cursor_execute", lambda *each: asked.append(each[2]))
@@ -496,7 +496,7 @@ def test_many_streams_of_a_session_cost_one_lookup(store: Store) -> None:
 def test_revoked_sessions_are_so_many_and_no_more(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A revoked session is kept until it would have expired, and of too many those that end first go."""
+    """Revoked sessions are kept until they expire. Beyond the limit, those that expire first are dropped."""
     monkeypatch.setattr(stored_sessions, "REVOKED_MAX", 3)
     now = [1e9]
     sessions = Sessions(store, clock=lambda: now[0])
@@ -517,7 +517,7 @@ def test_revoked_sessions_are_so_many_and_no_more(
 
 
 def test_a_session_is_no_cookie(tmp_path: Path) -> None:
-    """A session in memory is good for a week; neither it nor a cookie does as the other, nor for another server."""
+    """In-memory sessions expire after a week. Sessions and cookies are neither interchangeable nor valid elsewhere."""
     keys, other = Keys.load(tmp_path / "one"), Keys.load(tmp_path / "two")
     session = keys.session(now=1000.0)
 
@@ -529,7 +529,7 @@ def test_a_session_is_no_cookie(tmp_path: Path) -> None:
 
 
 def test_a_cookie_outlives_the_server_and_not_its_time(tmp_path: Path) -> None:
-    """Cookies are good across restarts, until they expire; a changed one, or another server's, never is."""
+    """A cookie survives restarts until it expires. Changed cookies and those of other servers are invalid."""
     keys = Keys.load(tmp_path / "one")
     again, other = Keys.load(tmp_path / "one"), Keys.load(tmp_path / "two")
     cookie = keys.cookie(now=1000.0)
@@ -545,7 +545,7 @@ def test_a_cookie_outlives_the_server_and_not_its_time(tmp_path: Path) -> None:
 
 
 def test_the_token_is_kept_from_others(tmp_path: Path) -> None:
-    """The token is 256 random bits in a file that its owner alone may read, and the same from then on."""
+    """The token is 256 random bits, persists, and lies in a file only its owner can read."""
     keys = Keys.load(tmp_path / "data")
     path = tmp_path / "data" / "token"
 
@@ -559,7 +559,7 @@ def test_the_token_is_kept_from_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damaged", ["", "short", "é" * 50])
 def test_a_weak_token_is_refused(tmp_path: Path, damaged: str) -> None:
-    """A token file that is empty, short or not ASCII stops the server, with what to do."""
+    """An empty, short or non-ASCII token file raises an error that says what to do."""
     (tmp_path / "token").write_text(damaged)
     with pytest.raises(KeyProblem, match="delete it"):
         Keys.load(tmp_path)
@@ -567,7 +567,7 @@ def test_a_weak_token_is_refused(tmp_path: Path, damaged: str) -> None:
 
 @pytest.mark.storage
 def test_codes_expire(store: Store) -> None:
-    """A code is good once, for ten minutes or as long as it is made for, at every server process."""
+    """A code works once, at any server process, for ten minutes or the lifetime it was created with."""
     now = [1e9]
     logins, others = Logins(store, clock=lambda: now[0]), Logins(store, clock=lambda: now[0])
     brief, brief_too, lasting = logins.new(), logins.new(), logins.new(PRINTED_SECONDS)
@@ -581,7 +581,7 @@ def test_codes_expire(store: Store) -> None:
 
 
 def test_codes_are_so_many_and_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With too many codes those that end first go, and what is kept of a code is not the code."""
+    """Beyond the limit, the codes that expire first are dropped. Only digests of codes are stored."""
     monkeypatch.setattr(stored_logins, "CODES_MAX", 20)
     logins = Logins(store)
     lasting, brief = logins.new(PRINTED_SECONDS), logins.new(500)
@@ -597,7 +597,7 @@ def test_codes_are_so_many_and_no_more(store: Store, monkeypatch: pytest.MonkeyP
 
 
 def test_servers_may_share_a_token(tmp_path: Path) -> None:
-    """Servers told of one token file let in the same callers and browsers; a file without a sound token stops them."""
+    """Servers with a shared token file accept the same callers and cookies. An unusable file raises an error."""
     shared = tmp_path / "shared"
     with pytest.raises(KeyProblem, match="copy the file"):
         Keys.load(tmp_path / "one", shared)
@@ -614,7 +614,7 @@ def test_servers_may_share_a_token(tmp_path: Path) -> None:
 
 
 def test_a_host_may_be_allowed(tmp_path: Path) -> None:
-    """A configured name is answered."""
+    """The server answers a configured host name."""
     app = create_app(Settings(data_directory=tmp_path / "data", allowed_hosts=("gpu.example",)))
     with TestClient(app, base_url="http://gpu.example") as stranger:
         assert stranger.get("/").status_code == 401

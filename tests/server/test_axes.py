@@ -1,4 +1,4 @@
-"""Figures along the user's own steps: what a view of them asks for, and what is drawn."""
+"""Charts along the user's logged steps: the updates a view covers, and what is drawn."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from batches import PARAMETERS, Trainer
 
 
 def log(store: Store, epochs: int, updates: int) -> Trainer:
-    """A run that logs an epoch's loss after each, under the epoch as its step, with one skip in each epoch.
+    """A run on two ranks that logs each epoch's loss with the epoch as its step, and has one skip per epoch.
 
-    Every tenth update is sampled, and half an epoch more is under way.
+    Every tenth update is sampled, and half an epoch follows the last logged one.
     """
     trainer = Trainer(world_size=2)
     other = Trainer(trainer.run_id, rank=1, world_size=2)
@@ -36,7 +36,7 @@ def log(store: Store, epochs: int, updates: int) -> Trainer:
 
 
 def test_a_view_of_own_steps_is_one_of_their_updates(store: Store) -> None:
-    """From epoch 3 to epoch 5 are the updates after the third's loss was logged, up to the fifth's."""
+    """A view from epoch 3 to 5 covers the updates after epoch 3's loss was logged, up to epoch 5's."""
     trainer = log(store, epochs=9, updates=100)
     found = store.series(trainer.run_id, start=3, stop=5, by="user")
     assert (found.updates["first"].min(), found.updates["last"].max()) == (299, 498)
@@ -47,7 +47,7 @@ def test_a_view_of_own_steps_is_one_of_their_updates(store: Store) -> None:
 
 @pytest.mark.parametrize("own", [(None, None), (1, None), (1, 2), (None, 2)])
 def test_by_own_steps_no_less_is_drawn(store: Store, own: tuple[int | None, int | None]) -> None:
-    """A chart has as many samples and updates by own steps as by the steps that they are, and room for all of them."""
+    """A chart by logged steps has the same caption counts as by step, and its axis covers all its data."""
     run_id = log(store, epochs=3, updates=100).run_id
     start, stop = (None if end is None else 100 * end - 1 for end in own)
     for name in ("parameters", "parameter", "exponents", "underflow", "ranks", "skips"):
@@ -66,7 +66,7 @@ def test_by_own_steps_no_less_is_drawn(store: Store, own: tuple[int | None, int 
 
 
 def test_a_bar_of_skips_lies_over_the_own_steps_of_its_updates(store: Store) -> None:
-    """However narrow it is: where the scale's chart marks them too."""
+    """Bars of the skips chart cover the logged steps of the skipped updates, however narrow they are."""
     run_id = log(store, epochs=3, updates=100).run_id
     user = store.series(run_id, by="user").user
     assert user is not None
@@ -78,7 +78,7 @@ def test_a_bar_of_skips_lies_over_the_own_steps_of_its_updates(store: Store) -> 
 
 
 def test_every_chart_can_be_drawn_by_own_steps(app: FastAPI, client: TestClient) -> None:
-    """Each chart of a run that logged steps of its own is drawn along them; one that did not says what to do."""
+    """Every chart can be drawn by logged step, and is empty with an explanation for a run without any."""
     own: Store = app.state.service.store
     told, silent = log(own, epochs=3, updates=20), Trainer()
     own.ingest(silent.batch(silent.updates(5)))
@@ -102,7 +102,7 @@ LINES = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), min_size=1, 
 @settings(max_examples=40)
 @given(line=LINES, user=st.integers(0, 500))
 def test_back_is_the_first_step_that_is_forth(line: np.ndarray, user: int) -> None:
-    """Going back from a step of the user's gives the first step that leads there or beyond, past both ends as well."""
+    """`back` gives the first step, at least 0, that `forth` maps to the user's step or beyond."""
     steps = UserSteps(*line.T)
     first = steps.back(user)
     assert steps.forth(np.array([first]))[0] >= user
@@ -111,7 +111,7 @@ def test_back_is_the_first_step_that_is_forth(line: np.ndarray, user: int) -> No
 
 @pytest.mark.parametrize("name", ["scale", "skips"])
 def test_own_steps_only_relabel_where_they_are_a_multiple(name: str) -> None:
-    """Where the user's step is four updates, a chart by it has the words of the one by step."""
+    """If a logged step is always four updates, charts by it have the same texts as by step."""
     rows = made.wild(400, np.random.default_rng(3))
     user = UserSteps(np.array([0, 4000]), np.array([0, 1000]))
     charts = [

@@ -1,4 +1,4 @@
-"""Bad input: each kind gets a 4xx that names what was wrong, nothing of it is stored, and the server stays well."""
+"""Each kind of bad input gets a 4xx that names the problem, stores nothing and leaves the server working."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from batches import Trainer, statistics
 
 
 def document(batch: wire.Batch) -> dict[str, Any]:
-    """A batch as plain data, to be spoilt."""
+    """A batch as plain data, for tests to corrupt."""
     plain: dict[str, Any] = msgspec.msgpack.decode(wire.encode(batch))
     return plain
 
 
 def whole() -> dict[str, Any]:
-    """A good batch: an update that skips, one with gradients, an event and scalars."""
+    """A valid batch: a skipped update, one with gradients, an event and scalars."""
     trainer = Trainer()
     records: list[wire.Record] = [
         trainer.update(skipped=True),
@@ -145,7 +145,7 @@ SPOILT = {
 
 @pytest.fixture(scope="module")
 def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """One server for all that is refused: what one bad batch left behind, the next would show."""
+    """One server for all rejected bodies, so that what one leaves behind shows in the next."""
     settings = Settings(
         data_directory=tmp_path_factory.mktemp("refusing"),
         body_bytes_max=2**20,
@@ -164,7 +164,7 @@ def post(client: TestClient, body: bytes, **headers: str) -> Any:
 
 
 def assert_refused(client: TestClient, answer: Any, status: int, field: str | None) -> None:
-    """The problem is named, nothing was stored, and the server takes the next batch."""
+    """Check that the problem is named, nothing is stored and the server is ready."""
     assert answer.status_code == status, answer.text
     assert answer.headers["Content-Type"] == "application/problem+json"
     problem = answer.json()
@@ -178,7 +178,7 @@ def assert_refused(client: TestClient, answer: Any, status: int, field: str | No
 
 @pytest.mark.parametrize("name", SPOILT)
 def test_a_spoilt_batch_is_refused(refusing: TestClient, name: str) -> None:
-    """One thing wrong anywhere in a batch: it is named, and nothing of the batch is stored."""
+    """One invalid value anywhere in a batch is named, and nothing of the batch is stored."""
     change, status, field = SPOILT[name]
     answer = post(refusing, msgspec.msgpack.encode(spoil(change)))
 
@@ -186,18 +186,18 @@ def test_a_spoilt_batch_is_refused(refusing: TestClient, name: str) -> None:
 
 
 def test_the_batch_that_was_spoilt_is_good(client: TestClient) -> None:
-    """Unspoilt, the same batch is stored; so it was the spoiling that was refused."""
+    """The uncorrupted batch is stored, so only the corruption causes the rejections."""
     assert post(client, msgspec.msgpack.encode(whole())).status_code == 200
     assert len(client.get("/api/v1/runs").json()["runs"]) == 1
 
 
 def bomb(pack: Callable[[bytes], bytes]) -> Callable[[], bytes]:
-    """64 MiB of zeros, packed when a test asks for it: each worker would pack it to collect the tests."""
+    """Compress 64 MiB of zeros lazily, so that test collection does not pay for it."""
     return lambda: pack(b"\0" * 2**26)
 
 
 def lists() -> bytes:
-    """A batch of a million empty lists, packed."""
+    """A compressed batch of a million empty lists."""
     batch = spoil(in_record(2, detail={"x": [[]] * 2**20}))
     return zstandard.compress(msgspec.msgpack.encode(batch))
 
@@ -241,7 +241,7 @@ BODIES: dict[str, tuple[bytes | Callable[[], bytes], dict[str, str], int]] = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_that_cannot_be_read_is_refused(refusing: TestClient, name: str) -> None:
-    """Truncated, oversized, mislabelled or explosive bodies are refused before anything is stored."""
+    """A truncated, oversized, mislabelled or decompression-bomb body is rejected, and nothing is stored."""
     body, headers, status = BODIES[name]
     content = body if isinstance(body, bytes) else body()
 
@@ -249,7 +249,7 @@ def test_a_body_that_cannot_be_read_is_refused(refusing: TestClient, name: str) 
 
 
 def test_a_body_without_a_length_is_cut_off(refusing: TestClient) -> None:
-    """A chunked body is stopped at the cap, whatever it says of itself."""
+    """A chunked body beyond the size limit gets 413."""
     chunks = (b"\0" * 2**16 for _ in range(100))
     answer = refusing.post(
         "/api/v1/ingest", content=chunks, headers={"Content-Type": "application/msgpack"}
@@ -260,7 +260,7 @@ def test_a_body_without_a_length_is_cut_off(refusing: TestClient) -> None:
 
 @pytest.mark.engines
 def test_odd_but_legal_values_are_kept(client: TestClient) -> None:
-    """Free-form fields hold what JSON does not: it comes back as text or as null with its kind, never as an error."""
+    """Values that JSON cannot hold come back from free-form fields as text, or as null with their kind."""
     trainer = Trainer()
     odd = {
         "nan": math.nan,
@@ -310,7 +310,7 @@ BAD_QUERIES = (
 def test_a_bad_query_names_its_parameter(
     client: TestClient, send: Callable[[wire.Batch], object]
 ) -> None:
-    """A query that cannot be answered gets a 422 that names the parameter."""
+    """An invalid query gets 422 with the parameter's name."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(3)))
     for query, field in BAD_QUERIES:
@@ -334,7 +334,7 @@ WITH_TEXT = (
 def test_a_null_character_is_asked_for_nowhere(
     client: TestClient, send: Callable[[wire.Batch], object]
 ) -> None:
-    """A query with a null character, which PostgreSQL's text cannot hold, gets a 422 that names its parameter."""
+    """A query with a null character, which PostgreSQL text cannot hold, gets 422 with its parameter's name."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(3)))
     for query in WITH_TEXT:
@@ -345,7 +345,7 @@ def test_a_null_character_is_asked_for_nowhere(
 
 @pytest.mark.storage
 def test_a_token_is_called_by_plain_letters(client: TestClient) -> None:
-    """A name that ends in a new line, holds a null character or a look-alike of a letter makes and revokes nothing."""
+    """A token name with a newline, a null character or a look-alike letter is neither created nor revoked."""
     for name in ("ada\n", "a\0", "аda"):
         wanted = {"name": name, "owner": "ada", "scopes": ["read"]}
         assert client.post("/api/v1/tokens", json=wanted).status_code == 422
@@ -371,7 +371,7 @@ NOWHERE = (
 def test_what_is_not_there_is_not_found(
     client: TestClient, send: Callable[[wire.Batch], object]
 ) -> None:
-    """Runs, streams, figures and samples that do not exist get a 404 in words."""
+    """A missing run, stream, figure, sample or path gets 404 with a problem document."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(3)))
     for path in NOWHERE:
@@ -381,7 +381,7 @@ def test_what_is_not_there_is_not_found(
 
 
 def test_a_body_is_unpacked_to_a_hundred_times_its_size() -> None:
-    """A few bytes are not unpacked to all that a batch may hold: beyond 8 MiB a body may grow a hundredfold."""
+    """Beyond 8 MiB, a body may decompress to at most a hundred times its size."""
     assert len(unpacked(zstandard.compress(bytes(2**23)), "zstd", 2**26)) == 2**23
     with pytest.raises(BodyRefused, match="at most"):
         unpacked(zstandard.compress(bytes(2**24)), "zstd", 2**26)

@@ -1,4 +1,4 @@
-"""The path under which a proxy shows the server: taken off where the proxy left it on, and part of what is printed."""
+"""The server behind a proxy that shows it under a path, and the checks of that path and of frame origins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BASE = "/user/me/ampmon"
 
 
 def test_addresses_are_the_same_below_a_path(tmp_path: Path) -> None:
-    """With the prefix or without it a call is answered alike; the bare prefix leads to the page; links have it."""
+    """Requests with and without the prefix are answered alike. The bare prefix redirects, and sign-in links have it."""
     app = create_app(Settings(data_directory=tmp_path, base_path=BASE, judging=False))
     with TestClient(app, base_url=URL, follow_redirects=False) as client:
         known = {"Authorization": f"Bearer {app.state.service.keys.token}"}
@@ -33,7 +33,7 @@ def test_addresses_are_the_same_below_a_path(tmp_path: Path) -> None:
 
 
 def test_the_page_names_no_address_from_the_root() -> None:
-    """No file of the page asks for anything by an address that begins with a slash, which a proxy would not know."""
+    """No file of the page uses a URL that begins with a slash, which would miss the proxy's prefix."""
     web = Path(__file__).parents[2] / "web"
     files = [web / "index.html", *web.glob("js/*.js"), *web.glob("css/*.css")]
     found = [
@@ -47,7 +47,7 @@ def test_the_page_names_no_address_from_the_root() -> None:
 
 
 def test_paths_and_origins_are_checked() -> None:
-    """A path and origins are taken as people write them; what is none is refused with what one looks like."""
+    """Base paths and origins are normalised. Invalid ones are rejected with an example."""
     assert [base_path(each) for each in ("", "/", "/a/b/", "a@b.c")] == ["", "", "/a/b", "/a@b.c"]
     origins = ["https://hub.example/", "self", "http://localhost:8888", "https://*.example:*"]
     assert frame_ancestors(origins) == (

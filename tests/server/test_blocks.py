@@ -1,4 +1,4 @@
-"""Blocks of samples as ingest leaves them: few, apart from one another, complete, and such that damage shows."""
+"""Blocks of samples in the store: few, disjoint, complete and protected against damage."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ TABLES = ("gradient_blocks", "gradient_totals", "module_blocks")
 
 
 def record(trainer: Trainer, seed: int, parameters: int = 2) -> wire.Update:
-    """A sampled update."""
     gradients = statistics(parameters, seed=seed).to_wire()
     return trainer.update(gradients=gradients, activations=activations(seed=seed))
 
 
 def blocks(settings: Settings, table: str) -> list[tuple[int, int, int, bytes]]:
-    """Attempt, first step, last step and bytes of all blocks in order; holds each to the count beside it."""
+    """Attempt, first step, last step and bytes of all blocks in order. Check each block's sample count."""
     engine = create_engine(settings.url)
     with engine.connect() as connection:
         rows = connection.execute(
@@ -52,7 +51,6 @@ def blocks(settings: Settings, table: str) -> list[tuple[int, int, int, bytes]]:
 
 
 def steps(table: str, data: bytes) -> list[int]:
-    """The steps that a block holds."""
     if table == "gradient_totals":
         found: list[int] = totals.samples_from_bytes([data])["step"].tolist()
         return found
@@ -61,7 +59,7 @@ def steps(table: str, data: bytes) -> list[int]:
 
 @pytest.mark.parametrize("size", [1, 3, 50])
 def test_small_blocks_are_packed_together(settings: Settings, store: Store, size: int) -> None:
-    """However many samples a batch brings, few blocks hold them, each where it was, and all are given back."""
+    """However many samples a batch has, all are stored in order in few blocks and can be read."""
     trainer = Trainer()
     sent = [record(trainer, seed) for seed in range(40)]
     for first in range(0, len(sent), size):
@@ -76,7 +74,7 @@ def test_small_blocks_are_packed_together(settings: Settings, store: Store, size
 
 
 def test_a_block_is_of_alike_samples(settings: Settings, store: Store) -> None:
-    """Where the parameters that are looked at change, another block begins, and so it stays."""
+    """A new block begins where the set of sampled parameters changes."""
     trainer = Trainer()
     for seed in range(12):
         store.ingest(trainer.batch([record(trainer, seed, parameters=1 + (seed >= 5))]))
@@ -97,7 +95,7 @@ def test_a_block_is_of_alike_samples(settings: Settings, store: Store) -> None:
 def test_whatever_comes_when_is_held_once(
     starts: list[tuple[int, int]], size: int, seed: int
 ) -> None:
-    """Batches out of order, sent twice, of attempts that overlay one another: blocks of one are apart and complete."""
+    """Batches out of order, repeated or of overlapping attempts leave disjoint, complete blocks for each attempt."""
     first = Trainer()
     with TemporaryDirectory() as directory:
         provide(Path(directory))
@@ -126,7 +124,7 @@ def test_whatever_comes_when_is_held_once(
 
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), seed=st.integers(0, 3))
 def test_damage_shows(place: float, bit: int, seed: int) -> None:
-    """A block or its totals with one bit turned over are refused, or, where the bit says nothing, read as they were."""
+    """A block or totals with one flipped bit is rejected, or read unchanged if the bit carries nothing."""
     stack = Stack.of([Sample(step, step, 1.0, statistics(2, seed=seed)) for step in range(3)])
     rows = totals.total(stack, np.full(2, 80), None)
     for data, again in (
@@ -151,7 +149,7 @@ def _totals_again(data: bytes) -> bytes:
 
 
 def test_a_flipped_bit_in_the_middle_is_refused() -> None:
-    """What stands behind the header of a frame is held to its checksum."""
+    """A flipped bit behind a frame's header raises Damaged."""
     data = packing.block_to_bytes(Stack.of([Sample(0, 0, 1.0, statistics(2))]))
     damaged = bytearray(data)
     damaged[len(data) // 2] ^= 16

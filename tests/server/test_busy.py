@@ -1,4 +1,4 @@
-"""A server whose database cannot write now, or whose line is full: it says so, stores nothing by half, and recovers."""
+"""A server that cannot write, or whose write queue is full, answers 503, stores no partial batch and recovers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def impatient() -> Iterator[pytest.MonkeyPatch]:
-    """Until it is undone, writes are given up at once if another process holds the lock."""
+    """Make writes fail at once while another process holds the lock, until it is undone."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sqlite, "BUSY_TIMEOUT_MS", 0)
         patched.setattr(engine, "RETRY_S", 0.0)
@@ -55,7 +55,7 @@ def impatient() -> Iterator[pytest.MonkeyPatch]:
 def test_a_locked_file_is_a_503(
     impatient: pytest.MonkeyPatch, client: TestClient, settings: Settings
 ) -> None:
-    """While another process holds the file's write lock a batch gets 503 with Retry-After; then each is stored once."""
+    """While another process locks the file, a batch gets 503 with Retry-After. Once released, each is stored once."""
     trainers = [Trainer() for _ in range(3)]
     bodies = [wire.encode(each.batch(each.updates(5))) for each in trainers]
     path = str(make_url(settings.url).database)
@@ -66,7 +66,7 @@ def test_a_locked_file_is_a_503(
         assert other.stdout.readline() == b"locked\n"
         refused = client.post(INGEST, content=bodies[0], headers=HEADERS)
         unready = client.get("/readyz")
-        read = client.get("/api/v1/runs")  # readers are not blocked
+        read = client.get("/api/v1/runs")
         assert other.stdin is not None
         other.stdin.close()
     impatient.undo()
@@ -84,8 +84,7 @@ def test_a_locked_file_is_a_503(
 
 
 def test_a_write_that_failed_is_told_for_a_while() -> None:
-    """Where nothing is written any more, a failure makes a server unready for a minute, and a write that succeeds
-    ends that at once."""
+    """A failed write counts as failed for a minute, or until a write succeeds."""
     clock = ManualClock()
     last = LastWrite(clock)
     assert not last.failed
@@ -100,7 +99,7 @@ def test_a_write_that_failed_is_told_for_a_while() -> None:
 
 
 def test_a_full_disk_is_a_503(server: Server) -> None:
-    """A server that may write no more answers 503, logs why and stores nothing by half; with room again it goes on."""
+    """A server with a full disk answers 503, logs why and stores no partial batch. It recovers once there is room."""
     trainer = Trainer()
     batches = [
         wire.encode(trainer.batch(trainer.updates(500, sampled=range(0, 500, 5)))) for _ in range(4)
@@ -138,12 +137,12 @@ def test_a_full_disk_is_a_503(server: Server) -> None:
 def test_a_database_that_lets_nobody_in_is_a_503(
     postgres: Postgres, migrated: str, tmp_path: Path
 ) -> None:
-    """With every connection to PostgreSQL taken, and with a database that is read-only, batches get 503, not 500.
+    """Batches get 503 while PostgreSQL has no free connection or is read-only.
 
-    No answer says where the database is, and that of a stranger not even what it suffers from.
+    No answer names the database's location, and unauthenticated clients do not learn the cause.
     """
     url = postgres.new_database(migrated)
-    # Nothing else reads: a connection in use while the pool is replaced would never be closed.
+    # Judging would read: a connection in use while the pool is replaced is never closed.
     app = create_app(Settings(data_directory=tmp_path, database_url=url, judging=False))
     name = make_url(url).database
     trainer = Trainer()
@@ -186,7 +185,7 @@ def test_a_database_that_lets_nobody_in_is_a_503(
 
 
 def test_bodies_that_wait_are_bounded_in_bytes(client: TestClient) -> None:
-    """Where others' bodies take all the room, the next is sent away with 503, and comes in once there is room."""
+    """A body gets 503 while waiting bodies fill the byte limit, and is stored once there is room."""
     trainer = Trainer()
     body = wire.encode(trainer.batch(trainer.updates(5)))
     writer: Writer = client.app.state.service.writer  # type: ignore[attr-defined]
@@ -200,7 +199,7 @@ def test_bodies_that_wait_are_bounded_in_bytes(client: TestClient) -> None:
 
 
 def test_one_body_alone_always_has_room() -> None:
-    """However large a body may be, it comes in where no other waits; what it took is given back."""
+    """A body of any size is accepted when no other waits, and its room is freed at the end."""
     writer = Writer()
     for _ in range(2):
         with writer.room() as room:
@@ -214,7 +213,7 @@ def test_one_body_alone_always_has_room() -> None:
 
 
 def test_whoever_stood_in_line_too_long_is_sent_away() -> None:
-    """Behind a database that hangs nobody is served who has gone by then, and the line is empty at once after it."""
+    """Requests that waited too long behind a hung write are rejected without being run."""
     clock, let_go = ManualClock(), threading.Event()
     writer, served = Writer(clock=clock), []
 
@@ -222,7 +221,7 @@ def test_whoever_stood_in_line_too_long_is_sent_away() -> None:
         first = asyncio.ensure_future(writer.run(let_go.wait))
         together: WriteQueue[int, None] = WriteQueue(writer)
         others = [asyncio.ensure_future(together.wait(item, 1, served.extend)) for item in range(5)]
-        await asyncio.sleep(0)  # all of them stand in line
+        await asyncio.sleep(0)  # all of them are queued
         assert writer.waiting == 6
         clock.advance(line.WAITING_S + 1)
         let_go.set()
@@ -237,7 +236,7 @@ def test_whoever_stood_in_line_too_long_is_sent_away() -> None:
 
 
 def test_whoever_waits_is_served_with_those_behind() -> None:
-    """All that stand in line are done at once, as many and as large as fit, and each hears of its own."""
+    """Queued items run together within limits of count and bytes. Each gets its own result or error."""
     writer, let_go = Writer(), threading.Event()
     together: WriteQueue[int, int] = WriteQueue(writer, most=3)
     done: list[list[int]] = []
@@ -270,7 +269,7 @@ def test_whoever_waits_is_served_with_those_behind() -> None:
 
 
 def test_whom_the_server_cannot_read_stands_in_the_list(client: TestClient) -> None:
-    """A batch of another schema version is refused with whom to upgrade, and the list of runs says so to its reader."""
+    """A batch of another schema version gets 400, and the run list says once which side to upgrade."""
     trainer = Trainer()
     for version in (0, 2, 2):
         body = wire.encode(trainer.batch(schema_version=version))
@@ -286,7 +285,7 @@ def test_whom_the_server_cannot_read_stands_in_the_list(client: TestClient) -> N
 
 
 def test_refusals_are_few_and_forgotten() -> None:
-    """Only the newest are kept, and none for longer than an hour."""
+    """Only the newest rejections are kept, for at most an hour."""
     now = 0.0
     refusals = RejectedClients(lambda: now)
     for number in range(WORDS_MAX + 3):
@@ -302,7 +301,7 @@ def test_refusals_are_few_and_forgotten() -> None:
 
 
 def test_a_client_that_goes_away_is_not_the_server_s_failure(server: Server) -> None:
-    """A sender that is killed in mid-request leaves no traceback behind, and the server takes the next one's batch."""
+    """A sender that disconnects in mid-request causes no traceback, and the next batch is stored."""
     head = f"POST {INGEST} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAuthorization: Bearer {server.token}\r\n"
     head += "Content-Type: application/msgpack\r\nContent-Length: 1000\r\n\r\nhalf"
     with socket.create_connection(("127.0.0.1", server.port)) as connection:

@@ -1,4 +1,4 @@
-"""What a run is judged by: held to the records that were posted, and bounded however long the run is."""
+"""The case that a run is judged by equals the posted records and stays bounded for long runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from batches import PARAMETERS, Trainer, statistics
 
 
 def test_every_update_skip_and_sample_of_a_short_run_is_in_its_case(store: Store) -> None:
-    """Of a run of some hundred updates each one, each skip and each sample is given, as it was recorded."""
+    """The case of a short run holds every update, skip and sample as recorded."""
     trainer = Trainer()
     updates = trainer.updates(300, skipped=(3, 4, 290), sampled=range(0, 300, 10))
     store.ingest(trainer.batch(updates))
@@ -39,7 +39,7 @@ def test_every_update_skip_and_sample_of_a_short_run_is_in_its_case(store: Store
 
 
 def test_the_newest_and_the_first_updates_are_given_whatever_lies_between(store: Store) -> None:
-    """Of a longer run the first and the newest 2048 updates are given one by one, the whole in a few hundred cells."""
+    """A longer run gives its first and newest 2048 updates one by one, and the whole in a bounded number of cells."""
     trainer = Trainer()
     for _ in range(5):
         store.ingest(trainer.batch(trainer.updates(1000)))
@@ -51,7 +51,7 @@ def test_the_newest_and_the_first_updates_are_given_whatever_lies_between(store:
 
 
 def test_holes_make_the_newest_updates_fewer_and_never_others(store: Store) -> None:
-    """Where records are missing among the newest updates, those given are the newest that are held."""
+    """With missing records, the case still gives the newest stored updates without gaps of its own."""
     trainer = Trainer()
     sent = [update for update in trainer.updates(3000) if update.ordinal % 7]
     store.ingest(trainer.batch(sent))
@@ -64,7 +64,7 @@ def test_holes_make_the_newest_updates_fewer_and_never_others(store: Store) -> N
 
 @pytest.mark.storage
 def test_a_sample_at_either_side_of_an_old_change_of_scale_is_given(store: Store) -> None:
-    """A growth long ago comes with the sample before it and the one after, though newer samples are many."""
+    """An old growth comes with the samples just before and after it, however many newer samples exist."""
     trainer = Trainer()
 
     def post(count: int, every: int) -> None:
@@ -85,7 +85,7 @@ def test_a_sample_at_either_side_of_an_old_change_of_scale_is_given(store: Store
 @pytest.mark.storage
 @pytest.mark.parametrize("ranks", [(0, 1), (1, 0)])
 def test_each_step_of_the_schedule_counts_once(store: Store, ranks: tuple[int, int]) -> None:
-    """A rate that moved after a skip is one step ahead: on both ranks, whichever comes first, and however often."""
+    """A learning rate that moved after a skip counts once over all ranks and attempts, in any order."""
     run_id = uuid4()
 
     def post(resume_step: int | None, rank: int, skips: tuple[int, ...]) -> None:
@@ -108,7 +108,7 @@ def test_each_step_of_the_schedule_counts_once(store: Store, ranks: tuple[int, i
 
 @pytest.mark.storage
 def test_lints_are_given_however_many_events_came_later(store: Store) -> None:
-    """A lint of the first minute is among the events of a run that has had a thousand since."""
+    """A lint at the start stays among the events after a thousand later ones."""
     trainer = Trainer()
     lint = trainer.event("lint", stream=trainer.scaler, rule="fused_sgd")
     store.ingest(trainer.batch([*trainer.updates(1), lint]))
@@ -122,7 +122,7 @@ def test_lints_are_given_however_many_events_came_later(store: Store) -> None:
 
 
 def test_ranks_are_given_one_by_one(store: Store) -> None:
-    """Of two ranks that disagree on the scale each one's newest updates are given by itself."""
+    """Each rank's newest updates are given separately."""
     first = Trainer(world_size=2)
     second = Trainer(run_id=first.run_id, rank=1, world_size=2)
     store.ingest(first.batch(first.updates(400)))
@@ -140,7 +140,7 @@ def test_ranks_are_given_one_by_one(store: Store) -> None:
 
 @pytest.mark.storage
 def test_what_an_attempt_did_again_counts_once(store: Store) -> None:
-    """Of steps that a later attempt has done again its updates are given, and no skip that it has taken back."""
+    """Steps that a later attempt repeats give its updates, and drop the skips it replaced."""
     first = Trainer()
     store.ingest(first.batch(first.updates(100, skipped=(50, 80))))
     second = Trainer(run_id=first.run_id, resume_step=60)
@@ -154,7 +154,7 @@ def test_what_an_attempt_did_again_counts_once(store: Store) -> None:
 
 
 def test_two_scalers_are_two(store: Store) -> None:
-    """Each scaler of a run stands for itself, the one that reported first before the other."""
+    """Each scaler of a run is given separately, in order of first report."""
     first = Trainer(scaler="generator")
     other = Trainer(run_id=first.run_id, attempt_id=first.attempt_id, scaler="critic")
     store.ingest(first.batch(first.updates(5)))
@@ -167,7 +167,7 @@ def test_two_scalers_are_two(store: Store) -> None:
 
 
 def test_of_many_culprits_the_first_are_given(store: Store) -> None:
-    """A skip of two hundred parameters comes with the first of them, and how many there were."""
+    """A skip with 200 culprits gives the first few and their total."""
     trainer = Trainer()
     (update,) = trainer.updates(1, skipped=(0,))
     told = update.optimizers[0].culprits * 100
@@ -182,7 +182,7 @@ def test_of_many_culprits_the_first_are_given(store: Store) -> None:
 
 
 def test_logged_losses_come_before_other_names(store: Store) -> None:
-    """Of many names that were logged the few that are given have the loss among them."""
+    """Of many logged names, the loss is among the few given."""
     trainer = Trainer()
     (update,) = trainer.updates(1)
     values = {f"a{number:02}": 1.0 for number in range(20)} | {"train/loss": 2.5}
@@ -194,7 +194,7 @@ def test_logged_losses_come_before_other_names(store: Store) -> None:
 
 @pytest.mark.storage
 def test_a_run_that_has_hardly_begun_has_a_case(store: Store) -> None:
-    """A run of which only a header has come, and one whose scaler has done nothing yet, can be judged."""
+    """A run with only a header, or with a scaler but no updates, has a case. An unknown run raises NotFound."""
     trainer = Trainer()
     store.ingest(trainer.batch([trainer.event("init")], headers=(trainer.attempt,)))
     assert store.case(trainer.run_id).scalers == ()
@@ -206,7 +206,7 @@ def test_a_run_that_has_hardly_begun_has_a_case(store: Store) -> None:
 
 
 def test_events_are_coded_as_cells_have_them(store: Store) -> None:
-    """Changes of the scale are in the cells of the whole run, by kind and with their steps."""
+    """Cells of the whole run count scale changes by kind, with their last step."""
     trainer = Trainer()
     made = trainer.updates(30, skipped=(20,))
     store.ingest(trainer.batch(made))
@@ -217,7 +217,7 @@ def test_events_are_coded_as_cells_have_them(store: Store) -> None:
 
 
 def test_shards_are_added_up(store: Store) -> None:
-    """Samples of sharded gradients are those that every rank has, their counts added up."""
+    """Samples of sharded gradients are summed over the ranks."""
     first = Trainer(world_size=2, layout="sharded")
     second = Trainer(run_id=first.run_id, rank=1, world_size=2, layout="sharded")
     for trainer in (first, second):
@@ -230,7 +230,7 @@ def test_shards_are_added_up(store: Store) -> None:
 
 @pytest.mark.storage
 def test_a_pruned_run_has_a_case(store: Store) -> None:
-    """Of a run whose rows are pruned what is rolled up stands in for the updates one by one, and counts them all."""
+    """A pruned run's case uses rollups instead of single updates, and counts every update."""
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(3000, skipped=(5,), sampled=range(0, 3000, 100))))
     store.ingest(trainer.batch([trainer.event("finish")]))

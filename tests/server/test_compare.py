@@ -1,4 +1,4 @@
-"""Several runs side by side, over HTTP."""
+"""Comparing several runs over HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from batches import Trainer
 
 
 def trained(client: TestClient, name: str, updates: int, **header: Any) -> str:
-    """A run that has some updates, the third of them skipped, and a loss."""
+    """A run with a loss whose third update is skipped."""
     trainer = Trainer(name=name)
     attempt = msgspec.structs.replace(trainer.attempt, **header)
     records = [*trainer.updates(updates, skipped=[2], sampled=[0]), trainer.scalars({"loss": 0.25})]
@@ -32,7 +32,7 @@ def _ingest(
 
 
 def _came(client: TestClient, *runs: str) -> dict[str, list[str | None]]:
-    """What came of the runs, by the name of the line."""
+    """The runs' results by line name."""
     told = client.get(f"/api/v1/compare?runs={','.join(runs)}").json()
     return {line["name"]: line["values"] for line in told["outcome"]}
 
@@ -46,7 +46,7 @@ def pair(client: TestClient) -> list[str]:
 
 
 def test_what_differs_is_told_apart_from_what_does_not(client: TestClient, pair: list[str]) -> None:
-    """Each line has a value for each run, in the order asked for; one that is gone has none, and hinders nothing."""
+    """Each line has a value per run in the requested order, None for a deleted run, and says whether values differ."""
     gone = str(uuid4())
     told = client.get(f"/api/v1/compare?runs={','.join([*pair, gone])}").json()
     made = {line["name"]: line for line in told["made"]}
@@ -67,7 +67,7 @@ def test_what_differs_is_told_apart_from_what_does_not(client: TestClient, pair:
 
 
 def test_numbers_that_are_not_finite_are_told_apart_from_none(client: TestClient) -> None:
-    """A loss that came to NaN and a scale that came to infinity are named; what was never logged is a dash."""
+    """NaN and infinite values are named, and values never logged show a dash."""
     lost, other = Trainer(name="lost"), Trainer(name="other")
     records = [
         lost.update(scale_after=float("inf")),
@@ -85,7 +85,7 @@ def test_numbers_that_are_not_finite_are_told_apart_from_none(client: TestClient
 
 
 def test_what_was_logged_is_told_of_the_rank_that_is_drawn(client: TestClient) -> None:
-    """The lowest, where every rank of a run logs its own, whichever is heard of first."""
+    """Logged values come from the lowest rank, whichever reports first."""
     run_id = uuid4()
     for rank, loss in ((2, 0.75), (1, 0.5), (0, 0.25)):
         trainer = Trainer(run_id, rank, world_size=3)
@@ -95,7 +95,7 @@ def test_what_was_logged_is_told_of_the_rank_that_is_drawn(client: TestClient) -
 
 
 def test_charts_of_several_runs_are_drawn_at_once(client: TestClient, pair: list[str]) -> None:
-    """A trace for each run that is there; the same answer is not sent twice; of time, each from its own start."""
+    """A chart has one trace per existing run and supports ETags. By time, a run begins at its own start."""
     for name in ("logged", "scale", "skips"):
         ask = f"/api/v1/compare/figures/{name}?runs={','.join([*pair, str(uuid4())])}"
         answer = client.get(ask)
@@ -109,7 +109,7 @@ def test_charts_of_several_runs_are_drawn_at_once(client: TestClient, pair: list
 
 
 def _with_losses(client: TestClient, name: str, losses: np.ndarray, **header: Any) -> str:
-    """A run of as many updates as losses, of which the first is skipped."""
+    """A run with one update per loss. The first update is skipped."""
     trainer = Trainer(name=name)
     attempt = msgspec.structs.replace(trainer.attempt, **header)
     records: list[wire.Record] = []
@@ -120,7 +120,7 @@ def _with_losses(client: TestClient, name: str, losses: np.ndarray, **header: An
 
 
 def test_runs_have_a_distance_from_their_baseline(client: TestClient) -> None:
-    """The others tell where they leave the band of the tagged or chosen run, and the scale and skips there."""
+    """Each run reports where it leaves the band of the tagged or chosen baseline, with scale and skips there."""
     seed = np.random.default_rng(0)
     base, near, far = (1 + 0.05 * seed.normal(size=200) for _ in range(3))
     far[120:] += 1
@@ -144,7 +144,7 @@ def test_runs_have_a_distance_from_their_baseline(client: TestClient) -> None:
 
 
 def test_without_a_baseline_there_is_no_distance(client: TestClient, pair: list[str]) -> None:
-    """No run has the tag: none is told; with few values of the loss that is said; a stranger is no baseline."""
+    """Without a baseline among the runs there are no distances. Too few loss values are reported as such."""
     among = ",".join(pair)
     for ask in ("", f"&baseline={uuid4()}"):
         told = client.get(f"/api/v1/compare?runs={among}{ask}").json()
@@ -165,6 +165,6 @@ def test_without_a_baseline_there_is_no_distance(client: TestClient, pair: list[
 def test_what_cannot_be_compared_is_said(
     client: TestClient, query: str, status: int, field: str | None
 ) -> None:
-    """No run, no id and more than twenty name the parameter; runs that are all gone have no chart."""
+    """No run, an invalid id or more than twenty runs get 422. Only missing runs get 404."""
     answer = client.get(f"/api/v1/compare/figures/scale?{query}")
     assert (answer.status_code, answer.json().get("field")) == (status, field)

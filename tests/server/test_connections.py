@@ -1,4 +1,4 @@
-"""What the other side of a connection may take its time over: a head, a body, the rest of one, reading an answer."""
+"""Limits on slow, oversized and malformed requests: heads, bodies, chunks and waiting connections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from waiting import DEADLINE_S, wait_for
 
 INNER = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 BODY_S = 0.2
-"""How long a body may take that never arrives whole."""
+"""The timeout, in seconds, of a body that never arrives whole."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def served(settings: Settings) -> Iterator[Served]:
 
 
 def said(port: int, pieces: Iterator[bytes]) -> str:
-    """The first line of the answer to these pieces, "" for a connection that ended without one."""
+    """The first line of the answer to these pieces, or "" if the connection ended without one."""
     with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as connection:
         with contextlib.suppress(ConnectionError):
             for piece in pieces:
@@ -48,7 +48,7 @@ def said(port: int, pieces: Iterator[bytes]) -> str:
 
 
 def first_line(connection: socket.socket) -> str:
-    """Of the answer; "" for a connection that ended without one."""
+    """The first line of the answer, or "" if the connection ended without one."""
     try:
         return connection.recv(65536).partition(b"\r\n")[0].decode()
     except ConnectionError:
@@ -56,7 +56,7 @@ def first_line(connection: socket.socket) -> str:
 
 
 def all_of(connection: socket.socket) -> bytes:
-    """What arrives until the other side ends."""
+    """Read until the other side closes."""
     pieces = []
     with contextlib.suppress(ConnectionError):
         while piece := connection.recv(65536):
@@ -80,7 +80,7 @@ SLOW = {"nothing": b"", "a slow header": HEAD + b"X: y\r\n", "a slow line": b"GE
 
 @pytest.mark.parametrize("how", FLOODS)
 def test_a_head_is_so_large_and_no_more(served: Served, how: str) -> None:
-    """Too many headers, or one too long, end in a 400 or the end of the connection, and others are served."""
+    """Too many or too long headers end in a 4xx or a closed connection. Other requests are answered."""
     with socket.create_connection(("127.0.0.1", served.port), DEADLINE_S) as connection:
         with contextlib.suppress(ConnectionError):
             for piece in FLOODS[how]():
@@ -93,7 +93,7 @@ def test_a_head_is_so_large_and_no_more(served: Served, how: str) -> None:
 
 @pytest.mark.parametrize("how", SLOW)
 def test_a_head_is_waited_for_so_long(served: Served, how: str) -> None:
-    """A head that does not arrive in its time ends in a 400 or the end of the connection, and others are served."""
+    """A head that misses its timeout ends in a 400 or a closed connection. Other requests are answered."""
     with socket.create_connection(("127.0.0.1", served.port), DEADLINE_S) as connection:
         connection.sendall(SLOW[how])
         wait_for(lambda: served.timers.pending)
@@ -109,11 +109,11 @@ TAKEN = [
     ("POST", "/api/v1/tokens"),
     ("POST", "/api/v1/mutes"),
 ]
-"""What takes a body from those who are known."""
+"""Routes that take a body from authenticated clients."""
 
 
 def begun(service: Service, method: str, path: str) -> bytes:
-    """The head of a request whose body is to follow, to a run that is there."""
+    """The head of a request for an existing run, without its body."""
     trainer = Trainer(uuid4())
     service.store.ingest(trainer.batch(trainer.updates(1)), Sender(None))
     return (
@@ -125,7 +125,7 @@ def begun(service: Service, method: str, path: str) -> bytes:
 
 @pytest.mark.parametrize(("method", "path"), TAKEN)
 def test_a_slow_body_is_sent_away(settings: Settings, method: str, path: str) -> None:
-    """A body that does not arrive in its time is answered 408, as the document of the routes says."""
+    """A body that misses its timeout gets 408, and the OpenAPI document lists that answer."""
     with serving(replace(settings, body_seconds_max=BODY_S)) as served:
         line = said(served.port, iter([begun(served.service, method, path), b"x"]))
 
@@ -138,7 +138,7 @@ def test_a_slow_body_is_sent_away(settings: Settings, method: str, path: str) ->
 def test_a_body_whose_sender_is_gone_fails_nothing(
     served: Served, caplog: pytest.LogCaptureFixture, method: str, path: str
 ) -> None:
-    """Who goes away within a body is a line of the log, and no failure of the server's."""
+    """A client that disconnects within a body causes one log line with status 400."""
     caplog.set_level(logging.INFO, "ampmon_server")
     with socket.create_connection(("127.0.0.1", served.port), DEADLINE_S) as connection:
         connection.sendall(begun(served.service, method, path) + b"x")
@@ -149,7 +149,7 @@ def test_a_body_whose_sender_is_gone_fails_nothing(
 
 
 def test_a_head_in_pieces_is_one(served: Served) -> None:
-    """Who is quick enough may send a head byte by byte, and ask again on the same connection."""
+    """A head may arrive byte by byte, and its connection can be reused."""
     with socket.create_connection(("127.0.0.1", served.port), DEADLINE_S) as connection:
         for _ in range(2):
             for byte in HEAD + b"\r\n":
@@ -161,7 +161,7 @@ REFUSED = b"POST /api/v1/ingest HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %
 
 
 def answer_on(connection: socket.socket) -> bytes:
-    """A whole problem document, with its head."""
+    """Read a whole problem document with its head."""
     answer = b""
     while not answer.endswith(b"}"):
         received = connection.recv(65536)
@@ -171,7 +171,7 @@ def answer_on(connection: socket.socket) -> bytes:
 
 
 def test_a_body_that_was_answered_is_not_waited_for(served: Served) -> None:
-    """Who was refused before the body was there, and goes on with it byte by byte, is cut off in its time."""
+    """A client rejected before its whole body arrived is cut off at the timeout."""
     with socket.create_connection(("127.0.0.1", served.port), DEADLINE_S) as connection:
         connection.sendall(REFUSED % 1000)
         assert answer_on(connection).startswith(b"HTTP/1.1 401")
@@ -184,7 +184,7 @@ def test_a_body_that_was_answered_is_not_waited_for(served: Served) -> None:
 
 
 def test_a_body_that_was_answered_may_end(served: Served) -> None:
-    """Whoever sends the rest of a body that was refused in its time asks again on the same connection, later."""
+    """A client that sends the rest of a rejected body in time can reuse the connection."""
     with socket.create_connection(("127.0.0.1", served.port), DEADLINE_S) as connection:
         for _ in range(3):
             connection.sendall(REFUSED % 10)
@@ -205,7 +205,7 @@ HALF = {
 
 @pytest.mark.parametrize("half", HALF)
 def test_whoever_waits_longest_gives_way(settings: Settings, half: str) -> None:
-    """Where too many connections wait for their clients, the oldest is cut off, whatever it waits for."""
+    """With too many waiting connections, the oldest is closed, whatever it waits for."""
     with serving(settings, Crowd(waiting_max=8)) as served, contextlib.ExitStack() as stack:
         first, *others = [
             stack.enter_context(socket.create_connection(("127.0.0.1", served.port), DEADLINE_S))
@@ -235,7 +235,7 @@ DAMAGED: dict[str, tuple[str, bytes]] = {
     "within an answer": (LIVE, b"HTTP/1.1 200"),
     "before an answer": ("POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\n", b""),
 }
-"""A head of whose body what follows is no piece, and the answer that is waited for first."""
+"""A request head, and the answer to await before sending an invalid chunk."""
 
 
 @pytest.mark.parametrize("when", DAMAGED)
@@ -247,7 +247,7 @@ def test_a_body_that_is_none_fails_nothing(
     when: str,
     over_tls: bool,
 ) -> None:
-    """A damaged body ends the connection and, soon after, its request, and is no line of failure: over TLS too."""
+    """An invalid chunk ends the connection and its request without an error in the log, over TLS too."""
     caplog.set_level(logging.INFO, "ampmon_server")
     head, answer = DAMAGED[when]
     with (
@@ -262,7 +262,7 @@ def test_a_body_that_is_none_fails_nothing(
         with contextlib.suppress(ConnectionError):
             while connection.recv(65536):
                 pass
-        if not answer:  # nor does anybody wait on for what does not come
+        if not answer:  # the request ends too
             wait_for(lambda: "POST /login: " in caplog.text)
         wait_for(lambda: not served.service.limits._streams.total())
 
@@ -272,7 +272,7 @@ def test_a_body_that_is_none_fails_nothing(
 @pytest.mark.parametrize("coding", ["chunked", "Chunked", "\tchunked ", "\r\n chunked"])
 @pytest.mark.parametrize("path", ["/login", "/api/v1/ingest"])
 def test_a_body_with_two_ends_is_refused(served: Served, path: str, coding: str) -> None:
-    """A request with a length and chunks is a 400 that ends the connection: no part of its body is another."""
+    """A request with both a length and chunks gets 400 and a closed connection. Its body is not read as a request."""
     body = b"0\r\n\r\n" + INNER
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
     with connecting(served.port, None) as connection:
@@ -285,7 +285,7 @@ def test_a_body_with_two_ends_is_refused(served: Served, path: str, coding: str)
 
 @pytest.mark.parametrize("end", ["XX", "\n", "X\n", ""])
 def test_a_chunk_without_its_end_ends_the_connection(served: Served, end: str) -> None:
-    """What follows a chunk that does not end in a line break is no other request, wherever a proxy sees one."""
+    """Bytes after a chunk without its line break are never read as another request."""
     head = "POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
     with connecting(served.port, None) as connection:
         connection.sendall(f"{head}2\r\nab{end}0\r\n\r\n".encode() + INNER)
@@ -295,7 +295,7 @@ def test_a_chunk_without_its_end_ends_the_connection(served: Served, end: str) -
 
 
 def test_a_foreign_name_ends_its_connection(served: Served) -> None:
-    """What follows a request under another server's name is not answered."""
+    """A request with a foreign Host gets 421, and the next on its connection is not answered."""
     with connecting(served.port, None) as connection:
         connection.sendall(INNER.replace(b"127.0.0.1", b"evil.example") + INNER)
         told = all_of(connection)

@@ -1,4 +1,4 @@
-"""`ampmon db backup` and `ampmon db restore`: copies that are whole, of a server that writes, and what is put back."""
+"""`ampmon db backup` and `ampmon db restore`: complete copies of a running server, and safe restores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from warm import completed, start
 
 @pytest.fixture
 def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Runs `ampmon db` in this process; its exit code, and its last line."""
+    """Run `ampmon db` in this process. Return its exit code and last line."""
 
     def run(*words: object) -> tuple[int, str]:
         code = main(["db", *map(str, words)])
@@ -39,14 +39,13 @@ def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
 
 
 def filled(settings: Settings, trainer: Trainer, updates: int = 3) -> None:
-    """Store some updates, where no server runs."""
     store = Store.open(settings)
     store.ingest(trainer.batch(trainer.updates(updates)))
     store.close()
 
 
 def held(settings: Settings, trainer: Trainer) -> int:
-    """How many updates of the run are stored."""
+    """The number of stored updates of the run."""
     store = Store.open(settings)
     try:
         return store.run(trainer.run_id)[0].updates
@@ -55,12 +54,12 @@ def held(settings: Settings, trainer: Trainer) -> int:
 
 
 def in_folder(folder: Path) -> dict[str, bytes]:
-    """Each file of a folder and what it holds."""
+    """The content of each file of a folder, by name."""
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 def test_a_copy_is_taken_while_a_server_writes(server: Server, tmp_path: Path) -> None:
-    """A backup beside a server that stores batch after batch is one sound file of one moment, its owner's only."""
+    """A backup beside a writing server is one sound, owner-only file. It overwrites none without --force."""
     trainer, copy = Trainer(), tmp_path / "copy" / "copy.db"
     copy.parent.mkdir()
     post(server, trainer.batch(trainer.updates(500, sampled=range(100))))
@@ -85,7 +84,7 @@ def test_a_copy_is_taken_while_a_server_writes(server: Server, tmp_path: Path) -
 
 
 def test_a_copy_is_put_back(server: Server, tmp_path: Path) -> None:
-    """A restore waits for no server to run; then all is as it was, and what was there is kept under another name."""
+    """A restore refuses while a server runs, then brings back the copy and keeps the old file under another name."""
     trainer, copy = Trainer(), tmp_path / "copy.db"
     where = ["--data-dir", str(server.directory)]
     post(server, trainer.batch(trainer.updates(3)))
@@ -107,7 +106,7 @@ def test_a_copy_is_put_back(server: Server, tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_left_behind_is_not_the_copys(server: Server, tmp_path: Path) -> None:
-    """Where a killed server's file was moved away and its log was not, a restore moves that too: all is the copy's."""
+    """A restore also moves aside a leftover WAL file, so the data is the copy's alone."""
     trainer, copy = Trainer(), tmp_path / "copy.db"
     where = ["--data-dir", str(server.directory)]
     post(server, trainer.batch(trainer.updates(3)))
@@ -129,7 +128,7 @@ def test_a_log_that_was_left_behind_is_not_the_copys(server: Server, tmp_path: P
 def test_no_bad_copy_is_put_back(
     settings: Settings, tmp_path: Path, told: Callable[..., tuple[int, str]]
 ) -> None:
-    """A copy that is damaged, cut, of a later version, another's or not there is refused, and nothing changes."""
+    """A damaged, truncated, newer, foreign or missing copy is refused, and nothing changes."""
     trainer, good = Trainer(), tmp_path / "good.db"
     filled(settings, trainer)
     where = ("--data-dir", settings.data_directory)
@@ -159,7 +158,7 @@ def test_no_bad_copy_is_put_back(
 def test_an_older_copy_is_brought_up_to_date(
     tmp_path: Path, told: Callable[..., tuple[int, str]], later_revision: str
 ) -> None:
-    """A copy of an older schema is put back as it is, and the server that starts upgrades it."""
+    """A copy of an older schema is restored, and opening the store upgrades it."""
     older = tmp_path / "older.db"
     database = engine.open_engine(f"sqlite:///{older}")
     with engine.writing(database) as connection:
@@ -176,7 +175,7 @@ def test_an_older_copy_is_brought_up_to_date(
 def test_a_full_disk_leaves_what_was_there(
     settings: Settings, tmp_path: Path, told: Callable[..., tuple[int, str]]
 ) -> None:
-    """A backup that cannot be written says so, leaves nothing behind, and an earlier one under that name as it was."""
+    """A backup that cannot be written says so, leaves no partial file and keeps an earlier backup."""
     filled(settings, Trainer())
     earlier = tmp_path / "copies" / "copy.db"
     earlier.parent.mkdir()
@@ -196,7 +195,7 @@ def test_a_full_disk_leaves_what_was_there(
 def test_postgresql_is_copied_by_its_own_programs(
     told: Callable[..., tuple[int, str]],
 ) -> None:
-    """Asked for a copy of PostgreSQL, or to put one back, both commands say which programs do that."""
+    """For PostgreSQL, both commands name the programs to use instead."""
     where = ("--database-url", "postgresql+psycopg://ampmon@db.example/ampmon")
     for words in (("backup",), ("restore", "ampmon.dump")):
         code, line = told(*words, *where)
@@ -208,7 +207,7 @@ def test_postgresql_is_copied_by_its_own_programs(
 def test_a_dump_of_postgresql_is_whole(
     postgres: Postgres, migrated: str, empty_database: str, tmp_path: Path
 ) -> None:
-    """What those programs, called so, take of a database and put into an empty one is all of it."""
+    """pg_dump and pg_restore, with the suggested options, copy all updates into an empty database."""
     url = postgres.new_database(migrated)
     trainer, dump = Trainer(), tmp_path / "ampmon.dump"
     filled(Settings(data_directory=tmp_path / "data", database_url=url), trainer)

@@ -1,4 +1,4 @@
-"""An SQLite file with pages that cannot be read any more: what is not in them is served, and what is gets no 500."""
+"""A server on an SQLite file with damaged pages serves the intact data and never answers 500."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from waiting import wait_for
 
 BEFORE, HIT, AFTER = (UUID(bytes=bytes([n]) * 16) for n in (0x11, 0x77, 0xEE))
 LEAVES = (0x0A, 0x0D)
-"""What a page of an SQLite file begins with that has rows, and leads to no other."""
+"""The first byte of an SQLite leaf page, which holds rows and no links to other pages."""
 PATHS = (
     "",
     "/updates?limit=10000",
@@ -44,7 +44,7 @@ URL = "http://127.0.0.1:8267"
 
 
 def trained(store: Store, run_id: UUID) -> None:
-    """Store a run with numbers that do not pack well, so that it fills pages of its own in each table."""
+    """Store a run of poorly compressible numbers, so that it fills whole pages in each table."""
     trainer, chance = Trainer(run_id), random.Random(run_id.int)
     updates = [
         msgspec.structs.replace(
@@ -64,9 +64,9 @@ def trained(store: Store, run_id: UUID) -> None:
 
 
 def damage(settings: Settings, *, leaves: bool = False) -> int:
-    """Overwrite each page that holds something of one run and nothing of the others; how many there were.
+    """Overwrite each page with data of the run HIT and none of BEFORE or AFTER. Return the number of pages.
 
-    Of ``leaves`` only: not the pages above them, which lead to those of other runs.
+    With ``leaves``, spare the pages above leaves, which also lead to other runs.
     """
     file = settings.server_directory / "ampmon.db"
     with closing(sqlite3.connect(file)) as connection:
@@ -87,7 +87,7 @@ def damage(settings: Settings, *, leaves: bool = False) -> int:
 
 
 def asked(settings: Settings, run_id: UUID) -> list[Response]:
-    """What a server that is started on the file answers of a run, to each path."""
+    """Start a server on the file and return its answers about a run, one for each path."""
     app = create_app(replace(settings, judging=False))
     with TestClient(app, base_url=URL, raise_server_exceptions=False) as client:
         client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
@@ -95,8 +95,10 @@ def asked(settings: Settings, run_id: UUID) -> list[Response]:
 
 
 def test_what_is_not_damaged_is_served(settings: Settings, store: Store) -> None:
-    """Runs in sound pages are told as before, and go on; of the others it is said what to do, and never with a 500.
-    After a batch that could not be written the server is not ready."""
+    """Runs in intact pages are served and ingested as before. A damaged run gets 503 with advice, never 500.
+
+    The server is not ready after a failed write until the next succeeds.
+    """
     for run_id in (BEFORE, HIT, AFTER):
         trained(store, run_id)
     store.close()
@@ -125,16 +127,16 @@ def test_what_is_not_damaged_is_served(settings: Settings, store: Store) -> None
 
 
 BESIDE = (UUID(bytes=b"\x33" * 16), UUID(bytes=b"\xbb" * 16))
-"""Runs whose rows are in pages next to those that are damaged, which removing rows may touch."""
+"""Runs in the pages next to the damaged ones, which deleting rows may touch."""
 
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with runs that were heard of long ago, one after another, of which one cannot be read any more."""
+    """A file of old runs in adjacent pages, one of them unreadable."""
     settings = Settings(data_directory=tmp_path_factory.mktemp("damaged"))
     store = Store.open(settings)
     heard = (BESIDE[0], BEFORE, HIT, AFTER, BESIDE[1])
-    for run_id in sorted(heard):  # so that those beside it are so in order of key and of storing
+    for run_id in sorted(heard):  # neighbours by key are then neighbours by time stored too
         trained(store, run_id)
         with engine.writing(store._engine) as connection:
             of_run = runs.c.run_id == run_id.bytes
@@ -147,12 +149,12 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def damaged_and_old(damaged: Path, settings: Settings) -> None:
-    """A copy of it, where the settings say."""
+    """A copy of that file in the data directory."""
     shutil.copy(damaged, settings.server_directory)
 
 
 def pruned(settings: Settings) -> set[UUID]:
-    """Which of the runs that are far from those pages have lost their rows but for the last few."""
+    """The runs away from the damaged pages that are pruned down to their last few rows."""
     with closing(sqlite3.connect(settings.server_directory / "ampmon.db")) as connection:
         query = "SELECT sum(updates) BETWEEN 1 AND 256 FROM update_pages WHERE run_id = ?"
         return {
@@ -164,7 +166,7 @@ def pruned(settings: Settings) -> set[UUID]:
 
 @contextmanager
 def keeping(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A server that prunes what is older than 30 days, at once and then again and again."""
+    """A server that prunes rows older than 30 days at short intervals."""
     monkeypatch.setattr(upkeep, "FIRST_S", 0.01)
     monkeypatch.setattr(upkeep, "EVERY_S", 0.1)
     with TestClient(create_app(replace(settings, keep_rows_days=30))):
@@ -177,7 +179,7 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A server prunes the runs before it and after it, and a line of its log names it."""
+    """A server prunes the other runs, and its log names the run it cannot read."""
     with keeping(settings, monkeypatch):
         wait_for(lambda: pruned(settings) == {BEFORE, AFTER})
         wait_for(lambda: f"Not pruned: run {HIT}: The database" in caplog.text)
@@ -204,7 +206,7 @@ def test_the_command_names_what_it_could_not_prune(
     flags: tuple[str, ...],
     also: str,
 ) -> None:
-    """`ampmon db prune` prunes the others, and ends with a line that names the run, and 2, whatever else cannot be."""
+    """`ampmon db prune` prunes the other runs, names the unreadable one in its last line and exits with code 2."""
     if "without room" in flags:
         full = shutil._ntuple_diskusage(100, 100, 0)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
@@ -225,7 +227,7 @@ def test_what_nobody_foresaw_is_told_and_pruning_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A run whose id is none fails a sweep as nothing of the store's does: the log has how, and the next one prunes."""
+    """An unexpected error in a pruning sweep is logged with its traceback, and a later sweep prunes."""
     trained(store, BEFORE)
     columns = ", ".join(each.name for each in runs.c if each.name != "run_id")
     with engine.writing(store._engine) as connection:
@@ -252,7 +254,7 @@ def test_what_nobody_foresaw_is_told_and_pruning_goes_on(
 def test_a_page_that_is_damaged_hides_no_other(
     settings: Settings, store: Store, table: str, rows: str
 ) -> None:
-    """Of a run with a damaged page of rows its cells, its skips and the other pages are shown."""
+    """A damaged page of rows gives 503 for its own rows only. Charts, skips and other pages are served."""
     trained(store, HIT)
     store.close()
     with closing(sqlite3.connect(settings.server_directory / "ampmon.db")) as connection:

@@ -1,4 +1,4 @@
-"""What is said to a --database-url that does not work, and what `ampmon db upgrade` does with one that does."""
+"""Error messages for a --database-url that does not work, and `ampmon db upgrade`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECRET = "s3cr3t"
 
 
 def refusal(url: str, directory: Path) -> str:
-    """The line with which a server refuses to start."""
+    """The one-line error of a server that refuses to start. Check that it hides the password."""
     with pytest.raises(Unusable) as refused:
         Store.open(Settings(data_directory=directory, database_url=url)).close()
     line = str(refused.value)
@@ -42,7 +42,7 @@ def refusal(url: str, directory: Path) -> str:
     ],
 )
 def test_a_url_that_cannot_be_meant_is_refused(tmp_path: Path, url: str, says: str) -> None:
-    """A URL of no database, or for another driver, is answered with what to write."""
+    """An invalid URL, or one for another driver, is rejected with the form to write."""
     assert says in refusal(url, tmp_path)
 
 
@@ -50,7 +50,7 @@ def test_a_url_that_cannot_be_meant_is_refused(tmp_path: Path, url: str, says: s
 def test_shorter_names_of_postgresql_are_understood(
     postgres: Postgres, tmp_path: Path, empty_database: str, scheme: str
 ) -> None:
-    """A URL as other programs write it, without the driver, is opened."""
+    """A PostgreSQL URL without the driver name is accepted."""
     url = empty_database.replace("postgresql+psycopg", scheme)
     Store.open(Settings(data_directory=tmp_path, database_url=url)).close()
 
@@ -60,14 +60,14 @@ def test_shorter_names_of_postgresql_are_understood(
 def test_without_psycopg_the_way_to_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the driver is missing, the line says what to install."""
+    """Without psycopg the error says what to install."""
     monkeypatch.setitem(sys.modules, "psycopg", None)
 
     assert "pip install 'ampmon[postgres]'" in refusal("postgresql://host/db", tmp_path)
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """Where nobody answers, the line has host and port, and what to check."""
+    """If nothing listens, the error names database, host and port, and says to check them."""
     port = free_port()
     for url in (
         f"postgresql+psycopg://ada:{SECRET}@127.0.0.1:{port}/runs",
@@ -79,7 +79,7 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_database_that_is_missing_is_named(postgres: Postgres, tmp_path: Path) -> None:
-    """Of a database or a user that does not exist the line says how to make it."""
+    """For a missing database or user, the error names the command that creates it."""
     assert "createdb nowhere" in refusal(postgres.url("nowhere"), tmp_path)
     assert "createuser nobody" in refusal(postgres.url(user="nobody"), tmp_path)
 
@@ -87,7 +87,7 @@ def test_a_database_that_is_missing_is_named(postgres: Postgres, tmp_path: Path)
 def test_a_user_who_may_not_is_told_what_to_ask_for(
     postgres: Postgres, tmp_path: Path, empty_database: str
 ) -> None:
-    """Of a wrong password, and of a user who may make no table, the line says what is to be done."""
+    """For a wrong password or missing rights, the error says how to fix it."""
     postgres.execute("CREATE ROLE guest LOGIN")
     postgres.execute(f"CREATE ROLE {STRANGER} LOGIN PASSWORD 'another'")
     guest, stranger = (make_url(empty_database).set(username=name) for name in ("guest", STRANGER))
@@ -100,7 +100,7 @@ def test_a_user_who_may_not_is_told_what_to_ask_for(
 def test_a_database_that_cannot_hold_every_name_is_refused(
     postgres: Postgres, tmp_path: Path
 ) -> None:
-    """Text must be UTF-8: in LATIN1 the first Greek name would fail."""
+    """A database without UTF-8 is rejected with the command that creates one."""
     url = postgres.new_database(options="ENCODING 'LATIN1'")
 
     assert "createdb -E UTF8" in refusal(url, tmp_path)
@@ -111,7 +111,7 @@ def test_a_database_that_cannot_hold_every_name_is_refused(
 def older(
     empty_database: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> tuple[Settings, Trainer]:
-    """A PostgreSQL database with a run in it, at a schema before this version's."""
+    """A PostgreSQL database with a run, at a schema older than this version's."""
     settings = Settings(data_directory=tmp_path / "data", database_url=empty_database)
     trainer = Trainer()
     store = Store.open(settings)
@@ -124,7 +124,7 @@ def older(
 def test_an_older_schema_is_upgraded_on_command(
     older: tuple[Settings, Trainer], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A server refuses an older schema with a command; that command upgrades it, and once more changes nothing."""
+    """A server rejects an older schema and names the upgrade command. Running it twice upgrades once."""
     settings, trainer = older
     line = refusal(settings.url, settings.data_directory)
     typed = line.partition("run ampmon ")[2].split()
@@ -144,7 +144,7 @@ def test_an_older_schema_is_upgraded_on_command(
 def test_an_upgrade_that_cannot_be_says_why(
     capsys: pytest.CaptureFixture[str], settings: Settings
 ) -> None:
-    """While a server uses an SQLite file, `ampmon db upgrade` refuses in one line; afterwards it does its work."""
+    """`ampmon db upgrade` refuses in one line while a server uses the SQLite file, and works afterwards."""
     store = Store.open(settings)
     code = main(["db", "upgrade", "--data-dir", str(settings.data_directory)])
     store.close()

@@ -1,4 +1,4 @@
-"""The files in docs/deploy: each hangs together, and what it starts is started, probed and stopped."""
+"""The files in docs/deploy are consistent, and the servers they start run, answer probes and stop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECRET = re.compile(r"token|secret|passw|key", re.IGNORECASE)
 
 
 def dockerfile() -> list[tuple[str, str]]:
-    """Each instruction of the Dockerfile and what follows it, on one line."""
+    """Each instruction of the Dockerfile with its arguments on one line."""
     text = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)
     lines = text.replace("\\\n", " ").splitlines()
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines) if word]
@@ -40,7 +40,6 @@ def compose() -> dict[str, Any]:
 
 
 def manifests() -> dict[str, dict[str, Any]]:
-    """Each object by its kind."""
     return {
         each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
     }
@@ -51,7 +50,7 @@ def pod() -> dict[str, Any]:
 
 
 def unit() -> dict[str, list[str]]:
-    """What the systemd unit says, by name."""
+    """The values of the systemd unit by name."""
     said: dict[str, list[str]] = {}
     for name, value in re.findall(r"^(\w+)=(.*)$", (DEPLOY / "ampmon.service").read_text(), re.M):
         said.setdefault(name, []).append(value)
@@ -59,7 +58,7 @@ def unit() -> dict[str, list[str]]:
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
-    """Every command of ampmon's in these files, without its first word: where it stands, and its arguments."""
+    """Every ampmon command in these files and the operations page: its file name and arguments."""
     told = dict(dockerfile())
     yield "Dockerfile", yaml.safe_load(told["CMD"])
     yield "Dockerfile", yaml.safe_load(told["HEALTHCHECK"].partition("CMD ")[2])[1:]
@@ -76,7 +75,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_every_command_is_one() -> None:
-    """Each command of ampmon's that these files or the page on operations show is taken by the real parser."""
+    """The real parser accepts every ampmon command in these files and on the operations page."""
     told = [each for each in commands() if "..." not in each[1]]
     for _, words in told:
         parser().parse_args(words)
@@ -88,7 +87,7 @@ SERVES = {place: words for place, words in commands() if words[:1] == ["serve"]}
 
 
 def of_here(words: Sequence[str], database: str, token: Path) -> list[str]:
-    """The arguments of `ampmon serve`, with the paths and the database of a test; one process does for several."""
+    """The arguments of `ampmon serve` with the test's paths and database, and one worker."""
     swapped = {
         "--database-url": database,
         "--token-file": str(token),
@@ -98,7 +97,7 @@ def of_here(words: Sequence[str], database: str, token: Path) -> list[str]:
     said: list[str] = []
     for word in words[1:]:
         said.append(swapped.get(said[-1], word) if said else word)
-    if "--data-dir" in said:  # which the test names itself
+    if "--data-dir" in said:  # the test passes its own
         del said[said.index("--data-dir") : said.index("--data-dir") + 2]
     return said
 
@@ -113,7 +112,7 @@ def of_here(words: Sequence[str], database: str, token: Path) -> list[str]:
 def test_what_is_started_serves(
     place: str, new_server: Callable[..., Server], empty_database: str, tmp_path: Path
 ) -> None:
-    """Each server starts with the arguments of its file, answers under its name and its probes, and ends with 0."""
+    """Each server starts with its file's arguments, answers its host name and probes, and exits with code 0."""
     token = tmp_path / "token"
     token.write_text("t" * 43)
     words = of_here(SERVES[place], empty_database, token)
@@ -135,7 +134,7 @@ def test_what_is_started_serves(
 
 
 def test_health_says_what_is_wrong(new_server: Callable[..., Server]) -> None:
-    """`ampmon health` ends with 1 and a line where the server stops or is gone; alive is one that stops."""
+    """`ampmon health` exits with 1 and one line if the server is stopping or gone. With --alive, stopping passes."""
     server = new_server(options=["--drain", "3600"])
     where = ["--data-dir", str(server.directory)]
     well = completed(["health", *where])
@@ -143,7 +142,7 @@ def test_health_says_what_is_wrong(new_server: Callable[..., Server]) -> None:
     server.process.terminate()
     wait_for(lambda: server.request("GET", "/readyz").status == 503)
     stopping, alive = (completed(["health", *more, *where]) for more in ([], ["--alive"]))
-    server.process.terminate()  # which ends the drain
+    server.process.terminate()  # a second signal ends the drain
     assert server.process.wait(DEADLINE_S) == 0
     gone = completed(["health", "--url", server.url, *where])
 
@@ -154,7 +153,7 @@ def test_health_says_what_is_wrong(new_server: Callable[..., Server]) -> None:
 
 
 def test_the_image_holds_no_secret_and_runs_as_nobody() -> None:
-    """The Dockerfile has instructions that there are, ends as another user than root, and gets what the wheel is of."""
+    """The Dockerfile uses known instructions, runs without root, sets no secret and copies all the wheel needs."""
     told = dockerfile()
     words = [word for word, _ in told]
     last = dict(told)
@@ -175,7 +174,7 @@ def test_the_image_holds_no_secret_and_runs_as_nobody() -> None:
 
 
 def test_compose_hangs_together() -> None:
-    """Each service has an image, names services and volumes that there are, and no password is written down."""
+    """Compose services have images, refer to existing services and volumes, and contain no password."""
     file = compose()
     services = file["services"]
     for name, service in services.items():
@@ -194,7 +193,7 @@ def test_compose_hangs_together() -> None:
 
 
 def test_the_manifest_hangs_together() -> None:
-    """Selectors find the pods, ports and volumes are there, no container has rights, and secrets are only named."""
+    """The manifest's selectors, ports and volumes match, containers are unprivileged, and secrets are references."""
     objects, template = manifests(), pod()
     spec = objects["Deployment"]["spec"]
     labels = spec["template"]["metadata"]["labels"]
@@ -223,7 +222,7 @@ def test_the_manifest_hangs_together() -> None:
 
 @SYSTEMD.needed
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    """`systemd-analyze` finds nothing wrong with the unit, and little that the service could do to its machine."""
+    """`systemd-analyze` verifies the unit and rates its exposure as low."""
     program = Path(sys.executable).with_name("ampmon")
     file = tmp_path / "ampmon.service"
     text = (DEPLOY / "ampmon.service").read_text()

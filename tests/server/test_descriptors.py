@@ -1,4 +1,4 @@
-"""Few file descriptors and many connections that send nothing whole: others are served, and the log stays short."""
+"""A server with few file descriptors and many unfinished connections still answers others and logs little."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HALF = {
 
 
 class Crowded:
-    """An `ampmon serve` that may open few files."""
+    """An `ampmon serve` with a low limit on open files."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(mode=0o700)
@@ -36,7 +36,6 @@ class Crowded:
         self.process = start(command, self.log, before=limit)
 
     def healthy(self) -> bool:
-        """Whether a stranger's request on a connection of its own is answered."""
         with contextlib.suppress(urllib3.exceptions.HTTPError), urllib3.PoolManager() as http:
             url = f"http://127.0.0.1:{self.port}/healthz"
             return http.request("GET", url, retries=False, timeout=5).status < 500
@@ -53,7 +52,7 @@ def crowded(tmp_path: Path) -> Iterator[Crowded]:
 
 
 def connections(port: int, count: int, piece: bytes, stack: contextlib.ExitStack) -> None:
-    """So many, each of which sends this piece and then nothing."""
+    """Open ``count`` connections that each send this piece and then nothing."""
     for _ in range(count):
         connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), DEADLINE_S))
         with contextlib.suppress(ConnectionError):
@@ -61,7 +60,7 @@ def connections(port: int, count: int, piece: bytes, stack: contextlib.ExitStack
 
 
 def test_unfinished_requests_keep_nobody_out(crowded: Crowded) -> None:
-    """More unfinished heads and bodies than a server may open files leave room for others, and few lines of the log."""
+    """A server holding more unfinished requests than its limit of open files answers others and logs little."""
     with contextlib.ExitStack() as stack:
         for piece in HALF.values():
             connections(crowded.port, HARD, piece, stack)

@@ -1,4 +1,4 @@
-"""What is wrong with a run, as HTTP tells it."""
+"""The diagnosis of a run over HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recording import recording
 
 @pytest.mark.storage
 def test_a_sick_run_is_told_what_is_wrong_with_it(client: TestClient, send) -> None:
-    """The diagnosis of a run names its worst finding as the verdict, with what to change, and is fresh or not sent."""
+    """A run's diagnosis has its worst finding as the verdict, with a fix. An unchanged one gives 304."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(1000, skipped=range(100, 1000, 15))))
     path = f"/api/v1/runs/{trainer.run_id}/diagnosis"
@@ -37,7 +37,7 @@ def test_a_sick_run_is_told_what_is_wrong_with_it(client: TestClient, send) -> N
 
 
 def test_an_answer_is_compressed_as_its_reader_takes_it(client: TestClient, send) -> None:
-    """By zstd where that is taken, else by gzip, else not at all; it says the same, and is one answer to a cache."""
+    """An answer is compressed with zstd or gzip as the client accepts, with the same content and a weak ETag."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(1000, skipped=range(100, 1000, 15))))
     path = f"/api/v1/runs/{trainer.run_id}/diagnosis"
@@ -45,7 +45,7 @@ def test_an_answer_is_compressed_as_its_reader_takes_it(client: TestClient, send
     assert "content-encoding" not in plain.headers
     for takes, came, unpacked in (
         ("gzip, deflate, br, zstd", "zstd", zstandard.decompress),
-        ("gzip, deflate", "gzip", bytes),  # the client has unpacked it
+        ("gzip, deflate", "gzip", bytes),  # the client decompresses gzip itself
     ):
         answer = client.get(path, headers={"Accept-Encoding": takes})
         assert answer.headers["content-encoding"] == came
@@ -56,7 +56,7 @@ def test_an_answer_is_compressed_as_its_reader_takes_it(client: TestClient, send
 
 @pytest.mark.storage
 def test_a_healthy_run_is_told_so(client: TestClient, send) -> None:
-    """A run in which nothing is wrong is healthy, and one that is not there is not found."""
+    """A run without findings is healthy, and an unknown run gives 404."""
     trainer = Trainer()
     send(trainer.batch([*trainer.updates(100), trainer.event("finish")]))
     told = client.get(f"/api/v1/runs/{trainer.run_id}/diagnosis").json()
@@ -66,7 +66,7 @@ def test_a_healthy_run_is_told_so(client: TestClient, send) -> None:
 
 @pytest.mark.storage
 def test_a_trainer_is_told_of_a_request_until_it_has_measured(client: TestClient, send) -> None:
-    """Who may change a run asks for a measurement where its script allows one; a new process has to allow it anew."""
+    """If the trainer allows it, a requested measurement is in acknowledgements until measured or restarted."""
     trainer = Trainer()
     path = f"/api/v1/runs/{trainer.run_id}"
 
@@ -97,7 +97,7 @@ def test_a_trainer_is_told_of_a_request_until_it_has_measured(client: TestClient
 def test_an_interval_set_below_the_tracker_is_found_and_mended(
     store: Store, data_directory: Path
 ) -> None:
-    """In a real training `set_growth_interval(125)` after 300 updates ends growth; the fix that is told mends it."""
+    """`set_growth_interval(125)` after 300 real updates stops growth. The finding's fix restores it."""
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     scaler = ampmon.GradScaler("cpu", init_scale=16.0)

@@ -1,4 +1,4 @@
-"""Runs are judged as their records arrive: what is found is kept with them, acknowledged and told."""
+"""The judge: runs are diagnosed as records arrive, and acknowledgements carry the findings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def thresholds() -> Thresholds:
 
 @pytest.fixture
 def app(settings: Settings, thresholds: Thresholds) -> FastAPI:
-    """One that judges what arrives."""
+    """An app that judges runs."""
     return create_app(replace(settings, judging=True, thresholds=thresholds))
 
 
@@ -42,7 +42,6 @@ Send = Callable[[wire.Batch], dict[str, Any]]
 
 @pytest.fixture
 def summary(client: TestClient) -> Callable[[Trainer], dict[str, Any]]:
-    """The summary of a trainer's run."""
     return lambda trainer: client.get(f"/api/v1/runs/{trainer.run_id}").json()
 
 
@@ -50,7 +49,7 @@ def summary(client: TestClient) -> Callable[[Trainer], dict[str, Any]]:
 def test_the_next_acknowledgement_tells_what_was_found(
     client: TestClient, send: Send, summary: Callable[[Trainer], dict[str, Any]]
 ) -> None:
-    """Within seconds the summary has the verdict, under a version of its own, and the next batch is told all of it."""
+    """A finding appears in the run's summary under a new version, and in the next acknowledgement."""
     trainer = Trainer()
     ack = send(trainer.batch(trainer.updates(1000, skipped=range(100, 1000, 15))))
     assert "findings" not in ack
@@ -70,7 +69,7 @@ def test_the_next_acknowledgement_tells_what_was_found(
 def test_a_healthy_run_is_said_to_be(
     send: Send, summary: Callable[[Trainer], dict[str, Any]]
 ) -> None:
-    """A run in which nothing is found is healthy, and its acknowledgements have an empty list."""
+    """A healthy run has the verdict `healthy`, and its acknowledgements have an empty list of findings."""
     trainer = Trainer()
     send(trainer.batch([*trainer.updates(100), trainer.event("finish")]))
     told = wait_for(lambda: summary(trainer) if summary(trainer)["verdict"] else None)
@@ -88,7 +87,7 @@ def test_a_rule_that_raises_does_no_harm(
     summary: Callable[[Trainer], dict[str, Any]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A rule that cannot judge a run is counted and logged once, and ingest and the other rules go on."""
+    """A rule that raises is counted, logged once and named in the diagnosis. Ingest and other rules continue."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(1000, skipped=range(100, 1000, 15))))
     judge = app.state.service.judge
@@ -105,7 +104,7 @@ def test_a_rule_that_raises_does_no_harm(
 
 @pytest.mark.rare
 def test_a_real_sick_training_is_told_of_while_it_runs(server: Server) -> None:
-    """A training that loses every hundredth update has its verdict on the server before it ends."""
+    """A real training with skips has a verdict before it ends."""
     with RealTrainer() as trainer:
         trainer.train(500)
         path = f"/api/v1/runs/{trainer.run_id}"
@@ -124,7 +123,7 @@ def test_a_look_that_waits_for_the_writer_is_not_rested_for(
     send: Send,
     summary: Callable[[Trainer], dict[str, Any]],
 ) -> None:
-    """Only processor time counts: while another write holds the line for seconds, the judge has not worked."""
+    """Time spent waiting for another write does not count as the judge's work."""
     service = app.state.service
     trainer, held, over = Trainer(), threading.Event(), threading.Event()
 
@@ -135,7 +134,7 @@ def test_a_look_that_waits_for_the_writer_is_not_rested_for(
     send(trainer.batch(trainer.updates(10)))
     client.portal.start_task_soon(service.writer.run, hold)
     assert held.wait(DEADLINE_S)
-    before = wait_for(lambda: service.judge.seconds)  # it has looked, and waits to write
+    before = wait_for(lambda: service.judge.seconds)  # it has judged, and waits to write
     began = time.monotonic()
     wait_for(lambda: time.monotonic() > began + 1.0)
     over.set()
@@ -146,7 +145,7 @@ def test_a_look_that_waits_for_the_writer_is_not_rested_for(
 def test_whatever_goes_wrong_is_counted_and_the_judge_goes_on(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """A search for runs that raises is one failure, and the next record is judged all the same."""
+    """An error in the search for runs is counted once, and the next record is judged."""
     searched = []
     restless = Store.restless
 
@@ -166,7 +165,7 @@ def test_whatever_goes_wrong_is_counted_and_the_judge_goes_on(
 
 @given(took=st.floats(0, 100), late=st.floats(0, 1e6), later=st.floats(0, 1e6))
 def test_the_judge_rests_less_the_longer_runs_wait(took: float, late: float, later: float) -> None:
-    """25 times what a look took while runs wait for at most 10 s, as long as it took from 20 s on, else in between."""
+    """The judge rests 25 times its last work while runs wait up to 10 s, falling to once its work at 20 s."""
     rests = [rest_s(took, each) for each in sorted([late, later])]
     assert 25 * took * (1 + 1e-9) >= rests[0] >= rests[1] * (1 - 1e-9) >= took * (1 - 1e-9)
     assert rest_s(took, 10.0) == 25 * took

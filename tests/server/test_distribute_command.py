@@ -1,4 +1,4 @@
-"""`ampmon db distribute`: which SQL it runs on a cluster, and what it says where there is none."""
+"""`ampmon db distribute`: the SQL it runs on a Citus cluster, and its errors without one."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ SPREAD = [
 
 
 class Cluster:
-    """A real PostgreSQL, with what `ampmon db distribute` asks of Citus as tables and functions in a schema.
+    """A real PostgreSQL with a stand-in for Citus: tables and functions in a schema of its own.
 
-    They keep the rules by which Citus refuses a table, and note what was asked of them, in order. A connection finds
-    them by the names of a system catalogue where its search_path has this schema before pg_catalog.
+    The stand-in applies the rules by which Citus refuses a table, and records calls in order. A search_path with its
+    schema before pg_catalog makes connections find it under the names of system catalogues.
     """
 
     def __init__(self, server: Postgres, url: str) -> None:
@@ -50,20 +50,19 @@ class Cluster:
         self.run(SETUP)
 
     def run(self, statements: str) -> None:
-        """Run statements, with the names of the stand-in found first."""
         with self._server.connect(self.database) as connection:
             connection.execute(f"SET search_path = {SCHEMA}, public, pg_catalog")
             connection.execute(statements)  # type: ignore[call-overload]
 
     def asked(self) -> list[str]:
-        """What the functions were called for, in order; what was rolled back is not among it."""
+        """The recorded calls in order, without those rolled back."""
         query = f"SELECT what FROM {SCHEMA}.asked ORDER BY place"
         return [what for (what,) in self._server.execute(query, self.database)]
 
 
 @pytest.fixture
 def distribute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Distribute:
-    """Runs the command: its exit code, the lines it printed, and what it said on stderr."""
+    """Run the command. Return its exit code, printed lines and stderr."""
 
     def run(url: str | None, *flags: str) -> tuple[int, list[str], str]:
         where = ["--data-dir", str(tmp_path)]
@@ -77,14 +76,14 @@ def distribute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Distribute
 
 @pytest.fixture
 def cluster(postgres: Postgres, migrated: str) -> Iterator[Cluster]:
-    """An empty store in a database that has what the command asks of Citus, and no extension or node yet."""
+    """An empty store with the Citus stand-in, without extension and nodes yet."""
     url = postgres.new_database(migrated)
     yield Cluster(postgres, url)
     postgres.drop(url)
 
 
 def test_the_sql_is_shown_before_it_is_run(cluster: Cluster, distribute: Distribute) -> None:
-    """--dry-run prints one transaction: every table is placed, and then emptied where it was; and runs nothing."""
+    """--dry-run prints one transaction that distributes every table, then empties its local copy, and runs nothing."""
     cluster.run(READY)
     code, lines, said = distribute(cluster.url, "--dry-run")
 
@@ -98,7 +97,7 @@ def test_the_sql_is_shown_before_it_is_run(cluster: Cluster, distribute: Distrib
 
 
 def test_every_table_is_distributed_once(cluster: Cluster, distribute: Distribute) -> None:
-    """All are placed and emptied in an order that the cluster takes; a second time there is nothing left to do."""
+    """All tables are distributed and emptied in an order the cluster accepts. A second run does nothing."""
     cluster.run(READY)
     code, (line,), _ = distribute(cluster.url)
     asked = cluster.asked()
@@ -120,7 +119,7 @@ def test_every_table_is_distributed_once(cluster: Cluster, distribute: Distribut
 
 
 def test_only_what_is_left_is_done(cluster: Cluster, distribute: Distribute) -> None:
-    """A table that a later version brought is placed beside those that are distributed already."""
+    """Only tables that are not distributed yet are distributed."""
     cluster.run(READY)
     distribute(cluster.url)
     cluster.run(
@@ -133,7 +132,7 @@ def test_only_what_is_left_is_done(cluster: Cluster, distribute: Distribute) -> 
 
 
 def test_what_fails_leaves_nothing_done(cluster: Cluster, distribute: Distribute) -> None:
-    """Where the cluster refuses one table none is distributed, and the line has its words and what to look at."""
+    """If the cluster rejects one table, none is distributed, and the error quotes it and says what to check."""
     cluster.run(READY + "ALTER TABLE moves DROP CONSTRAINT pk_moves")
     code, lines, said = distribute(cluster.url)
 
@@ -146,7 +145,7 @@ def test_what_fails_leaves_nothing_done(cluster: Cluster, distribute: Distribute
 def test_a_table_in_use_is_not_waited_for(
     postgres: Postgres, cluster: Cluster, distribute: Distribute
 ) -> None:
-    """Where a server holds rows the line says to stop it, and nothing is distributed."""
+    """If a table is in use, the error says to stop the servers, and nothing is distributed."""
     cluster.run(READY)
     with postgres.connect(cluster.database) as busy, busy.transaction():
         busy.execute("LOCK TABLE moves IN ROW EXCLUSIVE MODE")
@@ -180,7 +179,7 @@ def test_a_table_in_use_is_not_waited_for(
 def test_what_is_missing_is_said(
     cluster: Cluster, distribute: Distribute, state: str, says: str
 ) -> None:
-    """One line says why not and what to do, and the exit code is 2; the same for --dry-run."""
+    """One line says what is missing and what to do, with exit code 2, also with --dry-run."""
     cluster.run(state or "SELECT 1")
     for flags in ([], ["--dry-run"]):
         code, lines, said = distribute(cluster.url, *flags)
@@ -192,7 +191,7 @@ def test_what_is_missing_is_said(
 def test_postgresql_without_citus_is_left_as_it_is(
     postgres: Postgres, migrated: str, distribute: Distribute
 ) -> None:
-    """On a PostgreSQL that has no such extension the line says so, and that nothing needs it."""
+    """On PostgreSQL without Citus, the error says so, and that ampmon works without it."""
     url = postgres.new_database(migrated)
     code, lines, said = distribute(url)
     postgres.drop(url)
@@ -203,7 +202,7 @@ def test_postgresql_without_citus_is_left_as_it_is(
 
 
 def test_sqlite_is_on_one_machine(tmp_path: Path, distribute: Distribute) -> None:
-    """Of an SQLite file the line says what to use instead, and none is made."""
+    """For SQLite the command fails, and creates no file."""
     code, lines, said = distribute(None)
 
     assert (code, lines) == (2, [])

@@ -1,4 +1,4 @@
-"""The rules that let one schema be spread over a cluster by run: held on the schema, and on statements that are run."""
+"""The rules that let a cluster distribute the schema by run, checked on the schema and on executed statements."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ OVER_RUNS = {
     "store.admin.checks.strays._run_ids": "the same",
     "store.admin.checks.strays.sweep_runs": "the same",
 }
-"""Every function with a statement over several runs. None of them belongs to ingest, or to what is asked of one run."""
+"""Every function with a statement over several runs. None of them serves ingest or requests for one run."""
 
 PLAIN = UUID(int=8)
 
@@ -85,14 +85,14 @@ NO_CLUSTER_HAS = {
 
 
 def found(connection: psycopg.Connection[Any]) -> dict[str, list[tuple[str, str]]]:
-    """What a database has that a cluster cannot have."""
+    """The breaches of the cluster's rules in a database."""
     rows = {what: connection.execute(query).fetchall() for what, query in NO_CLUSTER_HAS.items()}
     return {what: listed for what, listed in rows.items() if listed}
 
 
 @pytest.fixture
 def line(postgres: Postgres, migrated: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to an empty store, of whose changes nothing stays."""
+    """A connection to an empty store, whose changes are rolled back."""
     with postgres.connect(migrated) as connection:
         connection.autocommit = False
         yield connection
@@ -100,7 +100,7 @@ def line(postgres: Postgres, migrated: str) -> Iterator[psycopg.Connection[Any]]
 
 
 def test_every_table_of_runs_is_keyed_by_the_run_first() -> None:
-    """By the schema as it is written: keys and unique indexes, and what refers to another table."""
+    """In every table of runs, keys and unique indexes begin with the run, and foreign keys are the run."""
     for table in (metadata.tables[name] for name in OF_RUNS):
         unique = [index.columns for index in table.indexes if index.unique]
         unique += [each.columns for each in table.constraints if isinstance(each, UniqueConstraint)]
@@ -120,7 +120,7 @@ def test_every_table_of_runs_is_keyed_by_the_run_first() -> None:
 
 
 def test_the_migrated_schema_has_nothing_that_a_cluster_cannot_have(line: Any) -> None:
-    """By the catalogue of a PostgreSQL that was really migrated."""
+    """A migrated PostgreSQL schema breaks no rule of the cluster."""
     assert found(line) == {}
 
 
@@ -146,14 +146,14 @@ def test_the_migrated_schema_has_nothing_that_a_cluster_cannot_have(line: Any) -
     ],
 )
 def test_what_breaks_the_rules_is_found(line: Any, what: str, statement: str) -> None:
-    """Each rule of the catalogue sees what is against it."""
+    """Each rule finds a schema change that breaks it."""
     line.execute(statement)
 
     assert set(found(line)) == {what}
 
 
 class Asking:
-    """A client that asks for everything there is of a run, and follows every list to its end."""
+    """A client that requests everything about a run, with the next page of each list."""
 
     QUERIES = (
         "",
@@ -182,9 +182,9 @@ class Asking:
         }
 
     def everything(self, run_id: UUID, views: Sequence[str] = VIEWS) -> None:
-        """Ask with each query whose parameters a route knows, and for every figure in each view.
+        """Request each route with each query it supports, and every figure in each view.
 
-        What is simulated, which takes long, is asked for once.
+        Simulations, which are slow, run once.
         """
         for path, known in self._known.items():
             queries = views if "{name}" in path else self.QUERIES
@@ -206,7 +206,7 @@ class Asking:
 
 
 def ingested(store: Store) -> list[UUID]:
-    """Runs: of two ranks and resumed, of two scalers and sharded, of one process. Batches come twice, or late."""
+    """Ingest plain, sharded, resumed and two-scaler runs. Some batches repeat or come late."""
     plain = Trainer(PLAIN)
     first, other = Trainer(world_size=2), Trainer(rank=1, world_size=2)
     other.run_id = first.run_id
@@ -238,7 +238,7 @@ def ingested(store: Store) -> list[UUID]:
 
 
 def kept(store: Store, run: Any) -> None:
-    """What is done with runs beside asking for them: lists, news, a new name, a deletion, logins."""
+    """Use the store's other operations on runs: lists, changes, edits, deletion, forwarding and logins."""
     gone, half = Trainer(), Trainer()
     for each in (gone, half):
         store.ingest(each.batch([*each.updates(40, sampled=[0]), each.scalars({"loss": 1.0})]))
@@ -268,7 +268,7 @@ def kept(store: Store, run: Any) -> None:
 
 
 def alarmed(store: Store, run_id: UUID) -> None:
-    """Alerts that fire, are taken care of, muted, told, and end."""
+    """Use the store's alert operations: fire, acknowledge, mute, send and end."""
     to = alerts_to(Target(name="own", url="json://127.0.0.1/x"))
     bad = [
         wire.Finding(rule=rule, severity=how, title="bad", explanation="")
@@ -292,7 +292,7 @@ def alarmed(store: Store, run_id: UUID) -> None:
 
 @pytest.fixture(scope="module")
 def unkept() -> Iterator[None]:
-    """No server tidies up by itself: on a slow machine it would leave nothing to commands that do."""
+    """Keep servers from pruning, so that the commands have rows left to prune."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(upkeep, "FIRST_S", 3600.0)
         yield
@@ -334,10 +334,7 @@ def statements(
 def test_every_hot_statement_is_bound_to_one_run(
     statements: tuple[list[Statement], Planner],
 ) -> None:
-    """Whatever a server runs touches runs by the key of one of them, but for the statements that are listed above.
-
-    And each of those listed was run and does touch more than one: the list cannot outlive its reasons.
-    """
+    """Every statement touches one run by its key, except those listed in OVER_RUNS, and each of these was executed."""
     told, planner = statements
     unbound = {each.by: each.text for each in told if planner.unbound(each)}
 
@@ -346,7 +343,7 @@ def test_every_hot_statement_is_bound_to_one_run(
 
 
 def test_all_of_the_schema_was_put_to_use(statements: tuple[list[Statement], Planner]) -> None:
-    """The statements that were looked at read, write and delete in every table of runs."""
+    """The executed statements read, insert and delete in every table of runs."""
     told, planner = statements
     for verb in ("SELECT", "INSERT", "DELETE"):
         ways = [each for each in told if each.text.startswith(verb)]
@@ -377,7 +374,7 @@ def test_all_of_the_schema_was_put_to_use(statements: tuple[list[Statement], Pla
 def test_a_statement_that_is_not_bound_is_seen(
     statements: tuple[list[Statement], Planner], text: str, tables: list[str]
 ) -> None:
-    """The planner tells what touches one run from what may touch others."""
+    """The planner names the tables in which a statement may touch other runs."""
     _, planner = statements
 
     assert planner.unbound(Statement("", text, [bytes(16)])) == tables

@@ -1,4 +1,4 @@
-"""`ampmon doctor`: real trainings, judged by a server or in a directory where none runs, and printed."""
+"""`ampmon doctor`: diagnoses of real trainings, from a server or a data directory, and their output."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TO_BE_COPIED = ("    ", "  http://")
 
 @dataclass
 class Done:
-    """What a call came to."""
+    """The result of a call."""
 
     code: int
     out: str
@@ -53,7 +53,7 @@ class Done:
 
 
 def doctor(*arguments: str | Path) -> Done:
-    """`ampmon doctor ARGUMENTS`, here, where its output is no terminal."""
+    """Run `ampmon doctor` in this process, without a terminal."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(["doctor", *map(str, arguments)])
@@ -61,7 +61,7 @@ def doctor(*arguments: str | Path) -> Done:
 
 
 def train(directory: Path, name: str, *, sick: bool = False, updates: int = 120) -> str:
-    """A training recorded offline; a sick one is given a NaN in every third batch after the 50th. Its run's id."""
+    """Record a training offline and return its run id. A sick one gets NaN in every third batch after the 50th."""
     run_id = ampmon.init("tests", name, dir=directory, mode="offline")
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
@@ -83,7 +83,7 @@ def train(directory: Path, name: str, *, sick: bool = False, updates: int = 120)
 
 @dataclass
 class Ward:
-    """A server with runs on it, and how the doctor is sent there."""
+    """A server with runs, and the options that reach it."""
 
     server: ThreadedServer
     runs: dict[str, list[str]]
@@ -107,7 +107,7 @@ class Ward:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[str]]]:
-    """A directory with trainings that no server was told of yet: two of one name, a healthy one and a sick one."""
+    """A data directory with unsent trainings: two of one name, a healthy one and a sick one."""
     directory = tmp_path_factory.mktemp("recorded") / "ampmon"
     runs = {
         "twice": [train(directory, "twice", updates=5) for _ in range(2)],
@@ -121,7 +121,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 def ward(
     recorded: tuple[Path, dict[str, list[str]]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Ward]:
-    """A server that was sent what is recorded."""
+    """A server that has the recorded trainings."""
     directory, runs = recorded
     server = ThreadedServer(tmp_path_factory.mktemp("ward") / "ampmon")
     ward = Ward(server, runs)
@@ -135,7 +135,7 @@ def ward(
 
 
 def test_a_healthy_run_is_said_to_be_healthy(ward: Ward) -> None:
-    """Of a run with nothing wrong it says so in a word, and exits with 0 whatever it is to fail on."""
+    """A run without findings prints `healthy` and exits with 0 even with `--fail-on notice`."""
     done = doctor("healthy", "--fail-on", "notice", *ward.way)
 
     assert (done.code, done.err) == (0, "")
@@ -144,7 +144,7 @@ def test_a_healthy_run_is_said_to_be_healthy(ward: Ward) -> None:
 
 
 def test_each_finding_is_told_with_its_reason_and_its_fix(ward: Ward) -> None:
-    """Of each finding it prints severity, title, explanation, fix, page and chart; the exit code is the worst's."""
+    """Each finding shows severity, title, explanation, fix and links. The exit code is the worst severity's."""
     [run_id] = ward.runs["sick"]
     answer = json.loads(ward.get(f"/runs/{run_id}/diagnosis"))
     done = doctor("sick", *ward.way)
@@ -161,7 +161,7 @@ def test_each_finding_is_told_with_its_reason_and_its_fix(ward: Ward) -> None:
 
 
 def test_it_fits_a_terminal_of_80_columns(ward: Ward) -> None:
-    """No line is longer than 80 columns, but code and addresses, which are to be copied; none ends in blanks."""
+    """Lines fit 80 columns, except code and URLs, and have no trailing blanks."""
     lines = doctor("sick", *ward.way).out.splitlines()
 
     assert [each for each in lines if len(each) > 80 and not each.startswith(TO_BE_COPIED)] == []
@@ -169,7 +169,7 @@ def test_it_fits_a_terminal_of_80_columns(ward: Ward) -> None:
 
 
 def test_a_replay_is_told_as_a_table(ward: Ward) -> None:
-    """With a setting it prints the run as it was and as it would have been, and what is recommended, in 80 columns."""
+    """A setting prints a table of recorded and simulated skips and the recommendation, in 80 columns."""
     [run_id] = ward.runs["healthy"]
     answer = json.loads(ward.get(f"/runs/{run_id}/simulate?init_scale=512&policy=torch"))
     done = doctor("healthy", "--init-scale", "512", "--policy", "torch", *ward.way)
@@ -187,7 +187,7 @@ def test_a_replay_is_told_as_a_table(ward: Ward) -> None:
 def test_a_replay_that_a_run_cannot_tell_is_said_to_be_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Where the band of skips is too wide to be an answer it prints the band, and that the run cannot tell."""
+    """A range of skips too wide to decide is printed as inconclusive."""
     policy = SettingAnswer("torch", 65536.0, 2.0, 0.5, 2000)
     was = SimulationAnswer(policy=policy, skips=SkipsAnswer(3, 3, 3))
     other = SimulationAnswer(policy=policy, skips=SkipsAnswer(2, 40.0, 90, known=False))
@@ -200,7 +200,7 @@ def test_a_replay_that_a_run_cannot_tell_is_said_to_be_one(
 
 
 def test_a_replay_is_json_where_that_is_asked_for(ward: Ward) -> None:
-    """With --simulate --json stdout is the body of GET /simulate; the exit code is still the diagnosis's."""
+    """--simulate --json prints the body of GET /simulate, with the diagnosis's exit code."""
     [run_id] = ward.runs["sick"]
     done = doctor("sick", "--simulate", "--json", *ward.way)
 
@@ -209,7 +209,7 @@ def test_a_replay_is_json_where_that_is_asked_for(ward: Ward) -> None:
 
 
 def test_a_setting_that_cannot_be_is_named(ward: Ward) -> None:
-    """A factor that no scaler takes exits with 2 and the server's words."""
+    """An invalid growth factor exits with 2 and the server's message."""
     done = doctor("sick", "--growth-factor", "0.5", *ward.way)
 
     assert (done.code, done.out) == (2, "")
@@ -217,7 +217,7 @@ def test_a_setting_that_cannot_be_is_named(ward: Ward) -> None:
 
 
 def test_json_is_the_answer_as_it_is(ward: Ward) -> None:
-    """With --json stdout is the body of GET /diagnosis and a newline, and the exit code is the same."""
+    """--json prints the body of GET /diagnosis and a newline, with the same exit code."""
     [run_id] = ward.runs["sick"]
 
     def agree() -> bool:
@@ -225,13 +225,13 @@ def test_json_is_the_answer_as_it_is(ward: Ward) -> None:
         assert done.code == 30
         return done.out.encode() == ward.get(f"/runs/{run_id}/diagnosis") + b"\n"
 
-    # Judging the run in the background, which may come between the two, gives it another version.
+    # Background judging between the two requests may advance the run's version.
     wait_for(agree)
 
 
 @pytest.mark.parametrize("way", ["id", "beginning", "name", "latest", "nothing"])
 def test_a_run_is_found_by_any_of_its_names(ward: Ward, way: str) -> None:
-    """A run is asked for by its id, a beginning that no other has, its name, or as the newest."""
+    """A run is found by id, unique id prefix, name, `latest`, or no argument."""
     [run_id] = ward.runs["sick"]
     beginning = next(
         run_id[:length]
@@ -244,12 +244,12 @@ def test_a_run_is_found_by_any_of_its_names(ward: Ward, way: str) -> None:
 
 
 def test_of_several_runs_with_one_name_the_newest_is_meant(ward: Ward) -> None:
-    """A name that two runs have means the one that was started last."""
+    """A name of two runs means the newer one."""
     assert ward.runs["twice"][1] in doctor("twice", *ward.way).out
 
 
 def test_a_run_that_is_not_there_is_answered_with_those_that_are_near(ward: Ward) -> None:
-    """An unknown name or id, or a beginning that several ids have, exits with 2 and names runs that may be meant."""
+    """An unknown name or id, or an ambiguous prefix, exits with 2 and suggests runs."""
     misspelt = doctor("helthy", *ward.way)
     unknown = doctor("00000000-0000-0000-0000-000000000000", *ward.way)
     first, second = ward.runs["twice"]
@@ -264,7 +264,7 @@ def test_a_run_that_is_not_there_is_answered_with_those_that_are_near(ward: Ward
 
 
 def test_a_token_that_is_not_accepted_is_said_to_be_none(ward: Ward, tmp_path: Path) -> None:
-    """With the token of another server it exits with 2 and says which options name the right one."""
+    """A wrong token exits with 2 and names the options for the right one."""
     (tmp_path / "token").write_text("0" * 43)
     done = doctor("--url", ward.url, "--token-file", tmp_path / "token")
 
@@ -275,7 +275,7 @@ def test_a_token_that_is_not_accepted_is_said_to_be_none(ward: Ward, tmp_path: P
 def test_where_no_server_runs_it_asks_the_database(
     recorded: tuple[Path, dict[str, list[str]]], tmp_path: Path
 ) -> None:
-    """Of trainings that nobody has sent it tells the same, stores them once, and leaves the spools to be sent."""
+    """Without a server, doctor stores unsent trainings once, diagnoses them and keeps their spools."""
     directory, runs = tmp_path / "ampmon", recorded[1]
     shutil.copytree(recorded[0], directory)
     spools = sorted(path.name for path in (directory / "spool").iterdir())
@@ -291,7 +291,7 @@ def test_where_no_server_runs_it_asks_the_database(
 
 
 def test_where_there_is_nothing_it_makes_nothing(tmp_path: Path) -> None:
-    """A directory without runs and without a server is left as it is, and the words say what to name."""
+    """Without runs and a server, the directory stays empty, and the error says what to pass."""
     done = doctor("--data-dir", tmp_path)
 
     assert (done.code, done.out) == (2, "")
@@ -302,7 +302,7 @@ def test_where_there_is_nothing_it_makes_nothing(tmp_path: Path) -> None:
 def test_a_server_that_runs_is_found_by_its_directory(
     recorded: tuple[Path, dict[str, list[str]]], tmp_path: Path, new_server: Callable[..., Server]
 ) -> None:
-    """Once a server runs on the data directory it is asked, of what the doctor stored; once it is killed, the file."""
+    """Doctor asks the server that runs on the data directory, or the database if none does."""
     directory = tmp_path / "ampmon"
     shutil.copytree(recorded[0], directory)
     doctor("--data-dir", directory)
@@ -319,7 +319,7 @@ def test_a_server_that_runs_is_found_by_its_directory(
 
 
 def on_terminal(*arguments: str | Path, **environment: str) -> str:
-    """What the command writes to a terminal."""
+    """Run the command and return what it writes to a terminal."""
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "ampmon_server.cli", "doctor", *map(str, arguments)]
     with subprocess.Popen(
@@ -331,7 +331,7 @@ def on_terminal(*arguments: str | Path, **environment: str) -> str:
     ):
         os.close(slave)
         written = b""
-        with contextlib.suppress(OSError):  # a terminal that is gone, on Linux
+        with contextlib.suppress(OSError):  # Linux raises at the end of a closed terminal
             while chunk := os.read(master, 65536):
                 written += chunk
     os.close(master)
@@ -339,7 +339,7 @@ def on_terminal(*arguments: str | Path, **environment: str) -> str:
 
 
 def test_colour_is_for_terminals_that_want_it(ward: Ward) -> None:
-    """A terminal gets colours, with NO_COLOR none; both get the same words, and severities have one without colour."""
+    """Terminals get colour unless NO_COLOR is set. The text, with its severity words, is the same."""
     coloured = on_terminal("sick", *ward.way)
     plain = on_terminal("sick", *ward.way, NO_COLOR="1")
 
@@ -359,7 +359,7 @@ RUN = Run(run_id="run", project="p", name="n", status="running", started=0, upda
 def test_words_of_a_run_cannot_command_the_terminal(
     part: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Control characters and marks of rich's in what came with a run are printed as blanks, or as they are."""
+    """Control characters from a run never reach the terminal, and rich markup is printed literally."""
     evil = "a\x1b]0;owned\x07b\x9b31m[red]"
     words: dict[str, Any] = {"rule": "r", "title": "t", "explanation": "e", "fix": "f = 1"}
     words[part] = (evil,) if part == "parameters" else evil
@@ -372,7 +372,7 @@ def test_words_of_a_run_cannot_command_the_terminal(
 
 
 def test_what_was_not_judged_is_not_said_to_be_healthy(capsys: pytest.CaptureFixture[str]) -> None:
-    """A run without an update is told to be just that, and rules that could not judge a run are named."""
+    """A run without updates is not called healthy, and rules that failed are named."""
     run = msgspec.structs.replace(RUN, updates=0)
     Paper(run, None).show(
         Diagnosed(verdict="healthy", severity=None, findings=(), failed=("bf16", "silent"))
@@ -388,7 +388,7 @@ def test_what_was_not_judged_is_not_said_to_be_healthy(capsys: pytest.CaptureFix
 def test_only_who_trains_on_is_told_to_stop(
     status: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is a waste to go on with is said to be that while the run can be stopped."""
+    """The advice to stop is given only while the run is running or silent."""
     finding = Finding(rule="r", severity="critical", title="t", explanation="e", stop=True)
     run = msgspec.structs.replace(RUN, status=status)
     Paper(run, None).show(Diagnosed(verdict="t", severity="critical", findings=(finding,)))
@@ -401,7 +401,7 @@ def test_only_who_trains_on_is_told_to_stop(
 def test_the_exit_code_tells_the_severity_from_which_it_is_to_fail(
     severity: str | None, fail_on: str
 ) -> None:
-    """Below --fail-on the code is 0; from there on it is the severity's, which no usage error has."""
+    """Below --fail-on the exit code is 0, otherwise the severity's own code."""
     from ampmon_server.cli.doctor import exit_code
 
     ranks = [None, "notice", "warning", "critical"]

@@ -1,4 +1,4 @@
-"""The documentation site, as `make docs` builds it and as the server shows it."""
+"""The documentation site as built by `make docs` and served."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ampmon_server.pages.messages import anchor, entries
 ROOT = Path(__file__).parents[2]
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 PAGE = 'data-md-component="content"'
-"""In each page of the site; the gallery's reports are files of their own, of which half is the library that draws."""
+"""Marks pages of the site. The gallery's reports, half of which is Plotly, lack it."""
 REFERS = re.compile(r'<(\w+)\b[^>]*?\s(?:href|src)="([^"]+)"')
 
 
@@ -31,7 +31,7 @@ def ids(page: Path) -> frozenset[str]:
 
 
 def astray(page: Path, address: str) -> bool:
-    """Whether an address on a page leads to no file of the site, or to no heading of it."""
+    """Whether an address on a page leads to no file of the site, or to no heading in it."""
     path, _, heading = unquote(address).partition("#")
     target = Path(os.path.normpath(page.parent / path)) if path else page
     is_page = target.suffix == ".html"
@@ -39,7 +39,7 @@ def astray(page: Path, address: str) -> bool:
 
 
 def refers(site: Path) -> list[tuple[Path, str, str]]:
-    """Each page with each address on it, and the tag that has it; the dashboard above the site is not looked at."""
+    """Each page, tag and address on the site, without links to the dashboard above it."""
     found = [
         (page, *each) for page in site.rglob("*.html") for each in REFERS.findall(page.read_text())
     ]
@@ -51,7 +51,7 @@ def refers(site: Path) -> list[tuple[Path, str, str]]:
 
 
 def test_every_link_of_the_site_leads_somewhere(documentation: Path) -> None:
-    """Each link and picture of a built page is a file of the site, and has the heading that is named."""
+    """Each internal link and picture leads to an existing file and heading."""
     inside = [
         (page, address) for page, _, address in refers(documentation) if ":" not in address[:8]
     ]
@@ -61,7 +61,7 @@ def test_every_link_of_the_site_leads_somewhere(documentation: Path) -> None:
 
 
 def test_the_site_loads_nothing_from_elsewhere(documentation: Path) -> None:
-    """Only links for the reader lead to other origins, and no script stands in a page, where the policy forbids it."""
+    """Pages load nothing from other origins and have no inline scripts, which the policy forbids."""
     loaded = [
         (page.name, address)
         for page, tag, address in refers(documentation)
@@ -79,7 +79,7 @@ def test_the_site_loads_nothing_from_elsewhere(documentation: Path) -> None:
 
 
 def test_no_page_is_heavy(documentation: Path) -> None:
-    """A page with its styles, its scripts, and the search's script and index, takes at most 300 kB as it is served."""
+    """A page with its styles, scripts and search takes at most 300 kB as served."""
 
     @cache
     def served(path: Path) -> int:
@@ -101,7 +101,7 @@ def test_no_page_is_heavy(documentation: Path) -> None:
 
 
 def test_a_picture_has_its_dark_sibling_beside_it(tmp_path: Path) -> None:
-    """A picture with a sibling for the dark theme becomes two, of which the theme shows one; another stays as it is."""
+    """A picture with a dark variant becomes two, one per theme. Others stay single."""
     for name in ("a.png", "a-dark.png", "b.png", "c.svg", "c-dark.svg"):
         (tmp_path / name).touch()
     both = hatch_build.in_both_themes(
@@ -120,7 +120,7 @@ def test_a_picture_has_its_dark_sibling_beside_it(tmp_path: Path) -> None:
 
 
 def test_a_link_that_leads_nowhere_would_be_found(documentation: Path) -> None:
-    """A page, a heading and a picture that are not there are astray; those that are there are not."""
+    """The check accepts a valid link and finds a missing page, heading or picture."""
     page = documentation / "findings" / "skip_rate.html"
 
     assert not astray(page, "../measures.html#when-sampled")
@@ -130,7 +130,7 @@ def test_a_link_that_leads_nowhere_would_be_found(documentation: Path) -> None:
 
 
 def test_every_page_is_in_the_navigation_and_in_llms_txt(documentation: Path) -> None:
-    """The navigation has each page of docs/ once, and llms.txt has a line for each."""
+    """The navigation lists each page of docs/ once, and llms.txt has a line for each."""
     text = yaml.load((ROOT / "mkdocs.yml").read_text(), yaml.BaseLoader)
     listed = re.findall(r"'([\w/-]+\.md)'", str(text["nav"]))
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")]
@@ -144,7 +144,7 @@ def test_every_page_is_in_the_navigation_and_in_llms_txt(documentation: Path) ->
 
 @pytest.mark.usefixtures("documentation")
 def test_the_server_shows_the_site(client: TestClient) -> None:
-    """Under /docs are the site's pages, styles, scripts, pictures and search index, each with its type."""
+    """The server serves the site's files under /docs with their content types."""
     for name, kind in {
         "": "text/html",
         "index.html": "text/html",
@@ -167,7 +167,7 @@ def test_the_server_shows_the_site(client: TestClient) -> None:
 def test_the_addresses_that_ampmon_prints_lead_to_the_site(
     client: TestClient, documentation: Path
 ) -> None:
-    """Each finding, and the measures and errors, have an address under /findings, which leads to their page."""
+    """Addresses under /findings redirect to the pages of findings, measures and errors."""
     rules = [path.stem for path in ROOT.glob("docs/findings/*.md")]
     for name in (*rules, "measures", "errors", "skip_rate.md"):
         answer = client.get(f"/findings/{name}")
@@ -177,7 +177,7 @@ def test_the_addresses_that_ampmon_prints_lead_to_the_site(
 
 
 def test_a_definition_is_linked_to_by_its_heading(documentation: Path) -> None:
-    """Each section that the page's numbers lead to is on the page of what is measured."""
+    """The measures page has each section that the dashboard links to."""
     words = (assets.web_directory() / "js" / "words.js").read_text("utf-8")
     sections = re.findall(r'section: "([a-z-]+)"', words)
 
@@ -186,7 +186,7 @@ def test_a_definition_is_linked_to_by_its_heading(documentation: Path) -> None:
 
 
 def test_an_error_message_is_linked_to_by_its_anchor(documentation: Path) -> None:
-    """The page of error messages has the anchor of each entry that the terminal names, and of each section."""
+    """The errors page has the anchor of each entry and section."""
     anchors = {entry.anchor for entry in entries()} | {anchor(entry.section) for entry in entries()}
 
     assert anchors <= ids(documentation / "errors.html")
@@ -197,7 +197,7 @@ def test_an_error_message_is_linked_to_by_its_anchor(documentation: Path) -> Non
     "address", ["/nowhere", "/docs/no_such_page.html", "/docs/findings/no_such_rule.html"]
 )
 def test_an_unknown_page_is_a_page(client: TestClient, address: str) -> None:
-    """A browser gets a page that leads on; a program, and whoever asks the API, gets a problem document."""
+    """A browser gets a 404 page with a link home. Other clients and API paths get a problem document."""
     shown = client.get(address, headers=BROWSER)
     [home] = re.findall(r'href="([^"]*)">Runs', shown.text)
 
@@ -208,14 +208,14 @@ def test_an_unknown_page_is_a_page(client: TestClient, address: str) -> None:
 
 
 def test_an_unknown_page_shows_its_address_as_text(client: TestClient) -> None:
-    """What stands in the address is no part of the page's code."""
+    """The 404 page escapes the address it shows."""
     assert "<b>" not in client.get("/<b>", headers=BROWSER).text
 
 
 def test_a_site_that_is_not_built_says_how_to_build_it(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """In a checkout without the built site, each of its addresses names the command."""
+    """Without the built site, its addresses give 404 and name the command."""
     monkeypatch.setattr(assets, "documentation_directory", lambda: tmp_path / "none")
     for name in ("", "findings/skip_rate.html"):
         answer = client.get(f"/docs/{name}")

@@ -1,6 +1,6 @@
-"""The same batches into SQLite and PostgreSQL: every answer is the same, byte for byte.
+"""The same batches in SQLite and PostgreSQL give the same answers, byte for byte.
 
-`campaigns/matrices/` asks for all of each run, in every view, with EVERYTHING set.
+`campaigns/matrices/` sets EVERYTHING, which requests all of each run in every view.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ EVERYTHING = "EVERYTHING" in os.environ
 
 ODD_FLOATS = (math.nan, math.inf, -math.inf, -0.0, 5e-324, 2.2e-308, 1.7e308, 0.1, 1 / 3, 1e22)
 ODD_NAMES = ("é", "e\u0301", "Z", "a", "ß", "ключ", "𝔼", "\u200fع", "A b", "_", "-", "~", "loss")
-"""In orders that differ from language to language."""
+"""Names whose sort order depends on the locale."""
 
 
 def trainer(run_id: UUID, number: int, **fields: Any) -> Trainer:
-    """A process whose ids are the same each time."""
+    """A process with fixed ids."""
     return Trainer(run_id, attempt_id=UUID(int=number), **fields)
 
 
 def scaled(of: Trainer, values: Sequence[float]) -> list[wire.Update]:
-    """Updates with these scales, a skip before every third."""
+    """Updates with these scales. Every third is skipped."""
     return [
         of.update(scale=each, scale_after=-each, skipped=place % 3 == 2)
         for place, each in enumerate(values)
@@ -54,7 +54,7 @@ def scaled(of: Trainer, values: Sequence[float]) -> list[wire.Update]:
 
 
 def logged(of: Trainer, values: dict[str, float], **fields: Any) -> wire.Scalars:
-    """Scalars, with those that are not finite as the wire has them."""
+    """Scalars, with non-finite values as on the wire."""
     kinds = {
         name: "nan" if math.isnan(each) else "inf" if each > 0 else "-inf"
         for name, each in values.items()
@@ -68,7 +68,7 @@ def logged(of: Trainer, values: dict[str, float], **fields: Any) -> wire.Scalars
 
 
 def plain() -> list[wire.Batch]:
-    """A run on two ranks that was resumed, with losses, and names of every kind."""
+    """A resumed run on two ranks, with losses and names of every kind."""
     first = trainer(PLAIN, 1, name="naïve 𝔼 \u200fع", project="Übung", world_size=2)
     other = trainer(PLAIN, 2, rank=1, world_size=2)
     again = trainer(PLAIN, 3, resume_step=150, world_size=2)
@@ -94,7 +94,7 @@ def plain() -> list[wire.Batch]:
 
 
 def odd() -> list[wire.Batch]:
-    """A run of numbers that are not finite, tiny, huge or less than nothing, and of text that is unusual."""
+    """A run of non-finite, tiny, huge and negative numbers and unusual text."""
     of = trainer(ODD, 40)
     records = [
         *scaled(of, ODD_FLOATS),
@@ -102,13 +102,13 @@ def odd() -> list[wire.Batch]:
     ]
     for each in ODD_FLOATS:
         records += [of.update(), logged(of, dict.fromkeys(ODD_NAMES, each))]
-    # Twice in one batch and step: the last counts.
+    # Twice in one step of a batch: the last value counts.
     records += [logged(of, {"loss": 1.0, "ключ": -0.0}), logged(of, {"loss": 2.0})]
     return [of.batch(records)]
 
 
 def sharded() -> list[wire.Batch]:
-    """Two scalers of a run whose gradients are sharded over three ranks."""
+    """A run with two scalers, sharded over three ranks."""
     batches = []
     for rank in range(3):
         for scaler in ("generator", "критик"):
@@ -121,7 +121,7 @@ def sharded() -> list[wire.Batch]:
 
 
 def far() -> list[wire.Batch]:
-    """Steps, times and counts as large as they may be."""
+    """A run with the largest allowed steps, times and counts."""
     of = trainer(FAR, 20, resume_step=2**53 - 1 - 40, project="Übung")
     records = [
         of.update(
@@ -140,7 +140,7 @@ def far() -> list[wire.Batch]:
 def apps(
     tmp_path: Path, databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[FastAPI]]:
-    """A server on each engine, both at one time: a run must not fall silent between two answers."""
+    """A server on each engine at one fixed time, so that no run falls silent between two answers."""
     now_ns = time.time_ns()
     monkeypatch.setattr("time.time_ns", lambda: now_ns)
     provide(tmp_path / "sqlite")
@@ -154,7 +154,7 @@ def apps(
 
 
 class Pair:
-    """Asks both servers the same, and holds their answers to be the same."""
+    """Sends each request to both servers and checks that their answers are equal."""
 
     def __init__(self, clients: Sequence[TestClient]) -> None:
         self._clients = clients
@@ -172,12 +172,12 @@ class Pair:
         return first.json() if first.content and not is_file else None
 
     def pages(self, path: str) -> None:
-        """Ask for a list page by page, to its end."""
+        """Request all pages of a list."""
         following: str | None = ""
         for _ in range(100):
             cursor = f"&cursor={following}" if following else ""
             answer = self(f"{path}{cursor}")
-            following = answer.get("next")  # a stream may not be there
+            following = answer.get("next")  # a missing stream gives no list
             if following is None:
                 return
         raise AssertionError(f"{path} has no end")
@@ -198,19 +198,19 @@ def ask(apps: list[FastAPI]) -> Iterator[Pair]:
 
 
 def play(ask: Pair, batches: Sequence[wire.Batch]) -> None:
-    """Send every batch to both; acknowledgements are compared too."""
+    """Send every batch to both servers and compare the acknowledgements."""
     for batch in batches:
         content = wire.encode(batch)
         ask("/ingest", "POST", content=content, headers={"Content-Type": "application/msgpack"})
 
 
 def ask_for_run(ask: Pair, run_id: UUID) -> None:
-    """Everything that can be asked of a run, with and without each parameter."""
+    """Request everything about a run, with and without each parameter."""
     path = f"/runs/{run_id}"
     ask(path)
     ask(f"{path}/diagnosis")
     ask(f"{path}/whatif")
-    if run_id == PLAIN or EVERYTHING:  # it takes long
+    if run_id == PLAIN or EVERYTHING:  # it is slow
         ask(f"{path}/simulate?growth_interval=100")
     for drawn in ("scales", "losses"):
         ask(f"/runs/{drawn}?runs={run_id}")
@@ -241,18 +241,18 @@ VIEWS = (
     "x=user&width=1000&start=4&stop=40",
     "stream=1",
 )
-"""Windows, widths and axes: those that take cells of several levels, and rows; and another scaler."""
+"""Windows, widths and axes that read rows or cells of several levels, and another scaler."""
 
 
 def ask_for_figures(ask: Pair, run_id: UUID, views: Sequence[str]) -> None:
-    """Every figure in each view; the simulated one, which takes long, in the first view."""
+    """Request every figure in each view, the slow simulation only in the first."""
     for name in FIGURES:
         for view in views[:1] if name == "simulated" else views:
             ask(f"/runs/{run_id}/figures/{name}?{view}")
 
 
 def not_asked(app: FastAPI, ask: Pair) -> set[str]:
-    """The calls that read runs and that were not made of the plain run."""
+    """The routes reading runs that were not requested for the plain run."""
     made = {path.replace(str(PLAIN), "{run_id}") for path in ask.asked}
     made = {path.rpartition("/")[0] + "/{name}" if "/figures/" in path else path for path in made}
     reading = {
@@ -264,7 +264,7 @@ def not_asked(app: FastAPI, ask: Pair) -> set[str]:
 
 
 def test_every_answer_is_the_same(apps: list[FastAPI], ask: Pair) -> None:
-    """Every call that reads runs gets equal bytes from both engines, in whatever order and how often batches came."""
+    """Every route reading runs gives equal bytes on both engines, with batches shuffled and repeated."""
     for run_id in (EMPTY, GONE):
         of = trainer(run_id, 30 + run_id.int % 10)
         play(ask, [of.batch(headers=(of.attempt,))])

@@ -1,4 +1,4 @@
-"""PostgreSQL dies and another takes over, or it is started anew: it shows, and nothing acknowledged is lost."""
+"""When PostgreSQL fails over or restarts, the server reports it and loses nothing acknowledged."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from waiting import wait_for
 
 MSGPACK = {"Content-Type": "application/msgpack"}
 SAFE = tuple(each for each in SETTINGS if not each.startswith("synchronous_commit"))
-"""A commit is acknowledged once it is written, and once the standby has it where there is one."""
+"""Settings with which a commit waits for the disk and, if there is one, for the standby."""
 
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Postgres, Postgres]]:
-    """A server, and its standby, for which each commit waits."""
+    """A primary and the synchronous standby that each commit waits for."""
     with running(SAFE) as primary, following(primary) as standby:
         primary.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
         primary.execute("SELECT pg_reload_conf()")
@@ -36,7 +36,7 @@ def pair() -> Iterator[tuple[Postgres, Postgres]]:
 
 
 class Sending:
-    """One that sends batch after batch, each until it is acknowledged, as a sender does."""
+    """Sends batches one after another, each until it is acknowledged."""
 
     def __init__(self, server: Server) -> None:
         self.trainer = Trainer()
@@ -70,7 +70,9 @@ class Sending:
     def _post(self, body: bytes) -> int:
         try:
             return self._server.request("POST", "/api/v1/ingest", body=body, headers=MSGPACK).status
-        except urllib3.exceptions.HTTPError:  # it waits for the database for longer than we do
+        except (
+            urllib3.exceptions.HTTPError
+        ):  # the server waits longer for the database than this client
             return 0
 
     def goes_on(self) -> None:
@@ -82,7 +84,7 @@ class Sending:
 def test_nothing_is_lost_when_the_database_dies(
     pair: tuple[Postgres, Postgres], new_server: Callable[..., Server]
 ) -> None:
-    """A killed primary is a 503 until its standby is promoted, as is a restart: all that was acknowledged is there."""
+    """The server is unready while PostgreSQL is down, until failover or restart, and keeps acknowledged updates."""
     primary, standby = pair
     primary.execute("CREATE DATABASE ampmon")
     hosts = f"host={primary.folder}&host={standby.folder}&target_session_attrs=read-write"
@@ -115,7 +117,7 @@ def test_nothing_is_lost_when_the_database_dies(
 
 
 def test_a_connection_that_says_nothing_is_given_up(empty_database: str) -> None:
-    """Connections ask the other machine for a sign of life: one that is gone is noticed within half a minute."""
+    """TCP keepalives and timeouts detect a dead database host within 30 s."""
     database = engine.open_engine(empty_database)
     with engine.reading(database) as connection:
         told = connection.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]

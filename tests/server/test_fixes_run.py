@@ -1,4 +1,4 @@
-"""A fix that makes the scaler, pasted into the script that it was written for, on a CPU."""
+"""Fixes that create the scaler, run in the scripts they were written for, on a CPU."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ FIXES: list[tuple[str, dict[str, Any]]] = [
 def test_a_fix_in_its_script_on_a_cpu_makes_the_scaler_that_it_recommends(
     maker: str, data_directory: Path, tmp_path: Path, store: Store
 ) -> None:
-    """The scaler is enabled and watched, has the recommended setting, and otherwise what the script gave it."""
+    """A fix creates a watched scaler with the recommended setting and otherwise the script's own."""
     first, line, every = SCRIPTS[maker]
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(first=first, line=line))
@@ -109,7 +109,7 @@ def test_a_fix_in_its_script_on_a_cpu_makes_the_scaler_that_it_recommends(
 
 
 def _policy(store: Store, directory: Path) -> ScalePolicy:
-    """What a server knows of the scaler of the only recording."""
+    """The scaler's settings, as ingested from the only recording."""
     told = recording(directory)
     streams = [each for each in told.messages if isinstance(each, wire.StreamHeader)]
     batch = wire.Batch(

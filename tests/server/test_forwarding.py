@@ -1,4 +1,4 @@
-"""Runs are forwarded to TensorBoard's event files and to MLflow: all of them, once, across kills and outages.
+"""Forwarding to TensorBoard and MLflow delivers each value once, across kills and outages.
 
 `campaigns/forwarding/` kills the server at any time.
 """
@@ -32,49 +32,48 @@ from waiting import wait_for
 from warm import completed
 
 
-os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # a thread, which a fork would not have
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # telemetry uses a thread, which a fork would lose
 Get = Callable[[str], Any]
 Send = Callable[[wire.Batch], dict[str, Any]]
 MLFLOW = pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow|sqlalchemy")
 
 
 def event_file(folder: Path) -> Path | None:
-    """The one event file under a folder, once it is there."""
+    """The only event file under a folder, or None."""
     return next(iter(folder.rglob("*tfevents*")), None)
 
 
 def points(folder: Path) -> list[tuple[str, int, float]]:
-    """(tag, step, value) in the order of the file, by the importer's own reader."""
+    """(tag, step, value) in file order, as the importer reads them."""
     file = event_file(folder)
     return [] if file is None else [(each.tag, each.step, each.value) for each in read_events(file)]
 
 
 def written(folder: Path) -> int:
-    """The size of the event file under a folder."""
     file = event_file(folder)
     return 0 if file is None else file.stat().st_size
 
 
 def scales(folder: Path) -> int:
-    """How many updates a folder has."""
+    """The number of updates in a folder."""
     return sum(tag == "amp/scale" for tag, _, _ in points(folder))
 
 
 def rows(server: Server, query: str) -> list[Any]:
-    """What its database answers, read beside the server."""
+    """Query the server's database while it runs."""
     database = server.directory / "server" / "ampmon.db"
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         return connection.execute(query).fetchall()
 
 
 def is_whole(server: Server) -> bool:
-    """Whether the cursor has come to the end of the one run."""
+    """Whether the only run is forwarded to its end."""
     query = "SELECT r.version = f.version FROM runs r JOIN forwarded f USING (run_id)"
     return rows(server, query) == [(1,)]
 
 
 def check_whole(get: Get, run_id: str, found: list[tuple[str, int, float]]) -> None:
-    """Every update that is stored was forwarded once, with its scale; and so was every logged value."""
+    """Check that every stored update and logged value was forwarded exactly once."""
     assert [each for each, times in Counter(each[:2] for each in found).items() if times > 1] == []
     updates = get(f"/runs/{run_id}/updates?limit=1000000")
     expected = {
@@ -101,7 +100,7 @@ def check_whole(get: Get, run_id: str, found: list[tuple[str, int, float]]) -> N
 def test_a_training_is_seen_in_tensorboard(
     tmp_path: Path, new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TensorBoard's own reader finds every update and logged value, while the run goes on and once it has ended."""
+    """TensorBoard's reader finds every update and logged value, while the run continues and after its end."""
     folder = tmp_path / "board"
     server = new_server(options=["--forward", f"tensorboard:{folder}"])
     monkeypatch.setenv("AMPMON_URL", server.url)
@@ -130,7 +129,7 @@ def test_a_training_is_seen_in_tensorboard(
 
 
 def posted(server: Server, updates: int) -> PostedRun:
-    """A run with so many updates, one in 16 of them sampled and one in 100 skipped, that goes on."""
+    """A running run. One in 1000 updates is skipped."""
     run = PostedRun(server)
     for place in range(0, updates, 1000):
         run.updates(min(1000, updates - place) - 1, sampled=False)
@@ -151,13 +150,13 @@ def fsync(file):
 
 os.fsync = fsync
 """
-"""Kills a server when it syncs an event file of which so many bytes are written, before the cursor moves."""
+"""Kills a server that syncs an event file, keeping ``written`` bytes of it, before the cursor moves."""
 
 
 def test_what_a_kill_left_behind_is_written_again_and_not_twice(
     tmp_path: Path, new_server: Callable[..., Server]
 ) -> None:
-    """Whether the last record is torn, all of them are there or none is, a file holds each value once in the end."""
+    """After kills that leave no, some, torn or all records, the file holds each value once."""
     folder = tmp_path / "board"
     server = new_server()
     run = posted(server, 300)
@@ -182,7 +181,7 @@ def test_what_a_kill_left_behind_is_written_again_and_not_twice(
 def test_a_destination_that_is_down_delays_nothing_and_catches_up(
     tmp_path: Path, new_server: Callable[..., Server]
 ) -> None:
-    """It is told once in the log and shown on /metrics; what came meanwhile is forwarded when it can be."""
+    """A destination outage is logged once and shown on /metrics, and does not delay ingest. Later all is forwarded."""
     folder = tmp_path / "board"
     folder.write_text("a file in the folder's place")
     server = new_server(options=["--forward", f"tensorboard:{folder}"])
@@ -205,14 +204,13 @@ def test_a_destination_that_is_down_delays_nothing_and_catches_up(
 
 
 def metric(text: str, name: str) -> float:
-    """The value of the one series of a metric."""
     (found,) = re.findall(rf'^{name}{{destination="\w+"}} (\S+)$', text, re.MULTILINE)
     return float(found)
 
 
 @pytest.fixture(scope="module")
 def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database of MLflow's: it takes seconds to make one."""
+    """An empty MLflow database, shared because creating one takes seconds."""
     file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
     mlflow(f"sqlite:///{file}").search_experiments()
     return file
@@ -231,20 +229,20 @@ def mlflow(uri: str) -> Any:
 
 
 def held(uri: str, name: str) -> int:
-    """How many values of a metric MLflow has, of all runs."""
+    """The number of values of a metric in MLflow, over all runs."""
     with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as connection:
         query = "SELECT count(*) FROM metrics WHERE key = ?"
         return int(connection.execute(query, [name]).fetchone()[0])
 
 
 def mlflow_runs(uri: str, experiment: str = "tests") -> list[Any]:
-    """The runs that MLflow has in an experiment; none before it is there."""
+    """The runs of an MLflow experiment, empty if it does not exist."""
     known = mlflow(uri).get_experiment_by_name(experiment)
     return list(mlflow(uri).search_runs([known.experiment_id])) if known else []
 
 
 def histories(uri: str, run_id: str, experiment: str) -> dict[str, list[Any]]:
-    """By name, the metrics that MLflow has of a run; none before the run is there."""
+    """The metrics of a run in MLflow by name, empty if it has no such run."""
     runs = mlflow_runs(uri, experiment)
     found = [each for each in runs if each.data.tags.get("ampmon.run_id") == run_id]
     assert len(found) <= 1
@@ -256,7 +254,7 @@ def histories(uri: str, run_id: str, experiment: str) -> dict[str, list[Any]]:
 
 
 def check_mlflow(get: Get, run_id: str, uri: str) -> None:
-    """MLflow has one run, with all that is stored, once."""
+    """Check that MLflow has one run with all stored values, each once."""
     found = histories(uri, run_id, "tests")
     check_whole(
         get,
@@ -267,14 +265,14 @@ def check_mlflow(get: Get, run_id: str, uri: str) -> None:
 
 @pytest.fixture
 def app(settings: Settings, uri: str) -> FastAPI:
-    """One of this process: another would take seconds to import MLflow, too."""
+    """An app in this process, since another would import MLflow again, which takes seconds."""
     return create_app(replace(settings, forward=(f"mlflow:{uri}",)))
 
 
 @MLFLOW
 @pytest.mark.rare
 def test_a_run_is_seen_in_mlflow(uri: str, client: TestClient, send: Send) -> None:
-    """A training becomes one run of MLflow's, with every value once at its step, and is finished when it ended."""
+    """A run becomes one MLflow run with every value once, and finishes with it."""
     trainer = Batches(name="trainer", project="tests")
     updates = trainer.updates(120, skipped=[7, 50], sampled=[3, 90])
     logged = [trainer.scalars({"loss": 0.5})]
@@ -290,7 +288,7 @@ def test_a_run_is_seen_in_mlflow(uri: str, client: TestClient, send: Send) -> No
 def test_a_run_that_mlflow_does_not_take_keeps_no_other_waiting(
     uri: str, client: TestClient, send: Send, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One that was deleted in MLflow is set aside, with a line in the log, and the destination is not down."""
+    """A run deleted in MLflow is logged once and skipped. Other runs are forwarded, and the destination stays up."""
     gone, other = Batches(project="tests"), Batches(project="tests")
     send(gone.batch(gone.updates(1)))
     wait_for(lambda: held(uri, "amp/scale") == 1, "the first run")
@@ -313,7 +311,7 @@ def test_a_run_that_mlflow_does_not_take_keeps_no_other_waiting(
     ],
 )
 def test_a_destination_that_is_none_is_refused(tmp_path: Path, named: list[str], told: str) -> None:
-    """The server does not start, and says what to write."""
+    """The server does not start with an invalid or repeated destination, and says why."""
     options = [option for each in named for option in ("--forward", each)]
     ended = completed(["serve", "--port", "0", "--data-dir", str(tmp_path), *options])
     assert (ended.returncode, told in ended.stderr) == (2, True), ended.stderr

@@ -1,4 +1,4 @@
-"""Cells of sampled gradients and of their parameters, against the merging of every sample that counts."""
+"""Rollups of sampled gradients and parameters equal the merge of their samples."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from databases import provide
 
 
 class Start(NamedTuple):
-    """A process start on a rank: where it resumes, and how its batches are mixed with those of others."""
+    """A process start on a rank, the step where it resumes, and the seed of its samples."""
 
     rank: int
     resume_step: int
@@ -53,7 +53,7 @@ STEPS = st.lists(
     min_size=1,
     max_size=4,
 )
-"""Bursts of samples: where each begins, how many there are, and how many updates apart."""
+"""Bursts of samples: first step, number of samples, and updates between them."""
 
 
 def steps_of(bursts: Sequence[tuple[int, int, int]]) -> list[int]:
@@ -63,7 +63,7 @@ def steps_of(bursts: Sequence[tuple[int, int, int]]) -> list[int]:
 def played(
     starts: Sequence[Start], steps: Sequence[int], layout: wire.Layout, size: int
 ) -> list[wire.Batch]:
-    """The batches of each start, those of its ranks' others in between; a redone one may sample other steps."""
+    """The batches of each start. A repeated step may be sampled in one start only."""
     run_id, batches = uuid4(), []
     for start in starts:
         trainer = Trainer(
@@ -93,14 +93,14 @@ def _gradients(chance: random.Random) -> wire.Gradients:
 
 
 def same(found: Cells, wanted: Cells) -> None:
-    """Both hold the same, but for the order in which floats were added."""
+    """Check that both are equal up to the order of float additions."""
     assert found.dtype == wanted.dtype
     for name in wanted.dtype.names or ():
         np.testing.assert_allclose(found[name], wanted[name], rtol=1e-12, err_msg=name)
 
 
 def one(of: Cells) -> Cells:
-    """All of them as one cell."""
+    """All cells merged into one."""
     return cells.LAYOUT.merge(of, np.zeros(min(len(of), 1), np.int64))
 
 
@@ -127,7 +127,7 @@ def test_cells_hold_what_their_samples_do(
     order: random.Random,
     looked_at: list[tuple[int, int, int]],
 ) -> None:
-    """At every level and in every window cells are the samples merged, whoever sent them and in whatever order."""
+    """At every level and in every window, cells equal their merged samples, for batches in any order."""
     batches = played(starts, steps_of(bursts), layout, size=25)
     order.shuffle(batches)
     with TemporaryDirectory() as directory:
@@ -157,7 +157,7 @@ def test_cells_hold_what_their_samples_do(
 def test_a_run_may_be_resumed_on_more_ranks_or_fewer(
     settings: Settings, store: Store, apart: int
 ) -> None:
-    """Samples, cells and summary add up the shards of the ranks that did a step last; no others are missed or added."""
+    """Samples, cells and summary sum exactly the shards of the ranks that did a step last."""
     run_id, wanted, worlds = uuid4(), {}, (3, 1, 2)
     for place, world in enumerate(worlds):
         ranks = [
@@ -193,7 +193,7 @@ def test_a_run_may_be_resumed_on_more_ranks_or_fewer(
 
 
 def test_a_rank_that_was_not_told_of_others_is_not_alone(store: Store) -> None:
-    """Where the lowest said that it is the only one, the shards of all that were heard of are added up all the same."""
+    """Shards of all known ranks are summed, even if the lowest rank reports a world size of one."""
     run_id = uuid4()
     ranks = [Trainer(run_id, rank, layout="sharded", world_size=rank + 1) for rank in (0, 1)]
     for trainer in ranks:
@@ -207,9 +207,9 @@ def test_a_rank_that_was_not_told_of_others_is_not_alone(store: Store) -> None:
 def hold_parameters(
     connection: Connection, scaler: Scaler, source: StreamSource, stretch: Stretch, columns: int
 ) -> None:
-    """Cells of a rank's parameters in a stretch are its samples merged, none of them done again later.
+    """Check that a rank's parameter cells in a stretch equal its merged samples, without repeated steps.
 
-    A part of them is what all of them have at its places, in its order.
+    Reading a part must give the same cells at the part's places, in its order.
     """
     of = parameter_rollups.stream_samples(connection, scaler.run_id, source)
     rows = of.rows(0, INTEGER_MAX)
@@ -243,7 +243,7 @@ def held(connection: Connection, scaler: Scaler, level: int) -> Cells:
 
 
 def test_attempts_may_tell_of_other_parameters(store: Store) -> None:
-    """A parameter keeps its row by its name, though a later attempt has others, and in another order."""
+    """A parameter keeps its row by name when a later attempt has other parameters in another order."""
     first = Trainer()
     one = first.updates(3, sampled=range(3))
     store.ingest(first.batch(one))
@@ -270,7 +270,7 @@ def replace_header(trainer: Trainer, names: Sequence[str]) -> wire.StreamHeader:
 
 
 def test_parameters_may_join_after_the_last_sample(settings: Settings, store: Store) -> None:
-    """A header that grows and is never sampled again holds up no attempt that overlays it, and is found sound."""
+    """Parameters added after the last sample do not block a later attempt, and the run verifies as sound."""
     first = Trainer()
     store.ingest(first.batch(first.updates(20, sampled=[0, 19])))
     late = wire.Parameter("late.weight", (2, 3), "float32")
@@ -285,7 +285,7 @@ def test_parameters_may_join_after_the_last_sample(settings: Settings, store: St
 
 
 def test_rollups_are_rebuilt_as_they_were(settings: Settings, store: Store) -> None:
-    """What a rebuild makes of the samples that are held is what ingest has made of them, page by page."""
+    """A rebuild from the stored samples gives the same pages as ingest."""
     trainer = Trainer()
     steps = steps_of([(0, 40, 1), (5_000, 40, 100)])
     records = [
@@ -305,5 +305,5 @@ def test_rollups_are_rebuilt_as_they_were(settings: Settings, store: Store) -> N
         rollups.rebuild(connection, trainer.run_id.bytes)
         assert connection.execute(pages).all() == before
     database.dispose()
-    # Of the lowest level there are cells where every step was sampled, and none where one in a hundred was.
+    # The lowest level has cells where every step was sampled, and none where one in a hundred was.
     assert [row[2] for row in before if row[0] == row[1] == 1] == [0]

@@ -1,4 +1,4 @@
-"""A server that stops when nobody asks: `ampmon serve --stop-when-idle`, as `ampmon run` starts it."""
+"""`ampmon serve --stop-when-idle`, which `ampmon run` uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warm import completed
 
 
 def test_a_server_is_idle_while_nobody_asks_and_nobody_is_connected() -> None:
-    """The time counts from the last request, and from when the last page was closed, which holds a connection."""
+    """The idle time counts from the last request or the last closed connection."""
     clock = ManualClock()
     idle = Idle(60.0, clock)
     clock.advance(59.0)
@@ -31,7 +31,7 @@ def test_a_server_is_idle_while_nobody_asks_and_nobody_is_connected() -> None:
 
 
 def test_an_idle_server_stops_by_itself(new_server: Callable[..., Server]) -> None:
-    """It ends as on a signal, with its address taken back."""
+    """An idle server exits with 0 and removes its address file."""
     server = new_server(options=["--stop-when-idle", "0.005"])
     assert server.process is not None
     process = server.process
@@ -41,7 +41,7 @@ def test_an_idle_server_stops_by_itself(new_server: Callable[..., Server]) -> No
 
 
 def test_only_a_server_of_one_process_is_idle(tmp_path: Path) -> None:
-    """No minutes, and several processes, of which none knows of the others' requests, are refused in one line."""
+    """Zero minutes, or several workers, which do not see each other's requests, are rejected."""
     for options in (["--stop-when-idle", "0"], ["--stop-when-idle", "5", "--workers", "2"]):
         done = completed(["serve", "--data-dir", str(tmp_path), *options])
         assert done.returncode == 2

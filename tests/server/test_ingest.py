@@ -1,4 +1,4 @@
-"""What the store makes of batches: everything once, nothing of a bad one, losses known, resumed runs laid over."""
+"""Ingest stores each record once and no part of a bad batch, counts losses and overlays resumed runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.storage
 
 
 def test_a_resent_batch_changes_nothing(store: Store) -> None:
-    """The second time a batch comes, it is acknowledged alike and neither counts nor version move."""
+    """A resent batch gets the same acknowledgement and changes no count or version."""
     trainer = Trainer()
     batch = trainer.batch(
         [*trainer.updates(10, skipped=[3], sampled=[0, 5]), trainer.event("init")]
@@ -37,7 +37,7 @@ def test_a_resent_batch_changes_nothing(store: Store) -> None:
 
 
 def test_an_overlapping_batch_adds_its_rest(store: Store) -> None:
-    """Of a batch that is half known, the unknown half is stored."""
+    """A batch that is partly stored adds its other records."""
     trainer = Trainer()
     updates = trainer.updates(10)
     store.ingest(trainer.batch(updates[:6]))
@@ -47,7 +47,7 @@ def test_an_overlapping_batch_adds_its_rest(store: Store) -> None:
 
 
 def test_a_gap_is_counted_until_it_is_filled(store: Store) -> None:
-    """Records that are missing before the last one held are lost records; when they come they are no more."""
+    """Missing records count as lost until they arrive."""
     trainer = Trainer()
     updates = trainer.updates(10)
     store.ingest(trainer.batch([*updates[:3], *updates[7:]]))
@@ -61,7 +61,7 @@ def test_a_gap_is_counted_until_it_is_filled(store: Store) -> None:
 
 
 def test_the_same_seq_twice_in_a_batch_is_one_record(store: Store) -> None:
-    """Of two records with one seq the first is stored."""
+    """Of two records with the same seq in a batch, the first is stored."""
     trainer = Trainer()
     first = trainer.update()
     twin = msgspec.structs.replace(first, ordinal=7)
@@ -71,7 +71,7 @@ def test_the_same_seq_twice_in_a_batch_is_one_record(store: Store) -> None:
 
 
 def test_a_batch_may_hold_its_records_in_any_order(store: Store) -> None:
-    """Records are put in order of seq: none is lost, and the last one is what is acknowledged."""
+    """Records in any order are all stored, and the highest seq is acknowledged."""
     trainer = Trainer()
     records = [*trainer.updates(3), trainer.scalars({"loss": 1.0}), *trainer.updates(3)]
     first = store.ingest(trainer.batch([records[3], *records[:3]])).ack
@@ -83,7 +83,7 @@ def test_a_batch_may_hold_its_records_in_any_order(store: Store) -> None:
 
 
 def test_an_ordinal_given_twice_counts_once(store: Store) -> None:
-    """A second record of an update that is stored already is held, and changes no total."""
+    """A second update with the same step counts as a record but changes no total."""
     trainer = Trainer()
     first = trainer.update()
     twin = msgspec.structs.replace(trainer.update(skipped=True), ordinal=0)
@@ -95,7 +95,7 @@ def test_an_ordinal_given_twice_counts_once(store: Store) -> None:
 
 
 def test_records_without_their_headers_are_asked_for(store: Store) -> None:
-    """An attempt, and then a stream, that was never introduced is named, and nothing is stored."""
+    """A batch with an unknown attempt or stream raises UnknownHeader with its name, and stores nothing."""
     trainer = Trainer()
     updates = trainer.updates(2)
     with pytest.raises(UnknownHeader) as attempt:
@@ -109,7 +109,7 @@ def test_records_without_their_headers_are_asked_for(store: Store) -> None:
 
 
 def test_headers_are_remembered(store: Store) -> None:
-    """Once introduced, a stream's records need no headers."""
+    """Once its headers are stored, a stream's records need none."""
     trainer = Trainer()
     store.ingest(trainer.batch())
     store.ingest(trainer.batch(trainer.updates(2), headers=()))
@@ -118,7 +118,7 @@ def test_headers_are_remembered(store: Store) -> None:
 
 
 def test_a_resumed_run_goes_on_after_its_last_step(store: Store) -> None:
-    """Without a resume step the second attempt of every rank begins after the last step of any, and that is marked."""
+    """Without a resume step, every rank's second attempt begins after the last step of any rank, marked as assumed."""
     first = [Trainer(rank=0, world_size=2)]
     first.append(Trainer(first[0].run_id, rank=1, world_size=2))
     run_id = first[0].run_id
@@ -126,7 +126,7 @@ def test_a_resumed_run_goes_on_after_its_last_step(store: Store) -> None:
     store.ingest(first[1].batch(first[1].updates(7)))
     again = [Trainer(run_id, rank, world_size=2) for rank in (0, 1)]
     store.ingest(again[0].batch(again[0].updates(2)))
-    store.ingest(first[1].batch(first[1].updates(3)))  # the tail of the first attempt comes late
+    store.ingest(first[1].batch(first[1].updates(3)))  # the first attempt's tail arrives late
     store.ingest(again[1].batch(again[1].updates(2)))
     summary, identity = store.run(run_id)
 
@@ -134,12 +134,12 @@ def test_a_resumed_run_goes_on_after_its_last_step(store: Store) -> None:
         (each["attempt"], each["origin"], each["origin_assumed"]) for each in identity.attempts
     ]
     assert starts == [(0, 0, False), (1, 7, True)] * 2
-    assert summary.updates == 10  # steps 0 to 9: the tail's were done again
+    assert summary.updates == 10  # steps 0 to 9: the second attempt repeats the tail's
     assert (summary.attempts, summary.ranks) == (2, 2)
 
 
 def test_a_later_attempt_lies_over_an_earlier_one(store: Store) -> None:
-    """Where a step was done twice, series, skips and totals are the later attempt's; the rest stays."""
+    """For repeated steps, series, skips and totals come from the later attempt."""
     first = Trainer()
     store.ingest(first.batch(first.updates(10, skipped=[2, 6], sampled=[0, 6, 9])))
     second = Trainer(first.run_id, resume_step=5)
@@ -155,7 +155,7 @@ def test_a_later_attempt_lies_over_an_earlier_one(store: Store) -> None:
 
 
 def test_ranks_do_not_multiply_updates(store: Store) -> None:
-    """With four ranks a step counts once, and is skipped if any of them skipped."""
+    """With four ranks a step counts once, and as skipped if any rank skipped it."""
     run_id = uuid4()
     for rank in range(4):
         trainer = Trainer(run_id, rank, world_size=4)
@@ -169,7 +169,7 @@ def test_ranks_do_not_multiply_updates(store: Store) -> None:
 
 
 def test_a_hole_in_one_rank_is_filled_from_another(store: Store) -> None:
-    """Updates that the lowest rank lost are drawn from the next one, so that the chart counts what the summary does."""
+    """Updates that the lowest rank lost come from the next one, in series and summary."""
     run_id = uuid4()
     leader, other = Trainer(run_id, 0), Trainer(run_id, 1)
     kept, lost = leader.updates(10), {4, 5, 9}
@@ -182,7 +182,7 @@ def test_a_hole_in_one_rank_is_filled_from_another(store: Store) -> None:
 
 @pytest.mark.parametrize("kept", [range(5000, 5010), range(0, 5010, 50)], ids=["one hole", "many"])
 def test_a_page_reads_no_more_of_other_ranks_than_it_gives(store: Store, kept: range) -> None:
-    """A few updates of a run whose lowest rank lost most of them are read without the thousands that follow."""
+    """A page of updates with gaps filled from another rank reads only what it returns."""
     run_id = uuid4()
     torn, full = (Trainer(run_id, rank, world_size=2) for rank in (0, 1))
     store.ingest(torn.batch([torn.update(ordinal=ordinal) for ordinal in kept]))
@@ -198,7 +198,7 @@ def test_a_page_reads_no_more_of_other_ranks_than_it_gives(store: Store, kept: r
 
 
 def test_what_others_have_between_two_records_is_not_read(store: Store) -> None:
-    """A batch with a hole in it, of which another rank has every step, takes no more memory than one without."""
+    """Ingesting a batch with a gap does not load the other rank's updates in the gap."""
     run_id = uuid4()
     full, torn = (Trainer(run_id, rank, world_size=2) for rank in (0, 1))
     store.ingest(full.batch(full.updates(20_000)))
@@ -216,7 +216,7 @@ def test_what_others_have_between_two_records_is_not_read(store: Store) -> None:
 
 
 def test_shards_add_up_and_replicas_do_not(store: Store) -> None:
-    """Sharded gradients are summed over ranks, replicated ones are the lowest rank's."""
+    """Sharded gradients are summed over ranks. Replicated ones come from the lowest rank."""
     sharded, replicated = uuid4(), uuid4()
     for run_id, layout in ((sharded, "sharded"), (replicated, "replicated")):
         for rank in (0, 1):
@@ -231,7 +231,7 @@ def test_shards_add_up_and_replicas_do_not(store: Store) -> None:
 
 
 def test_numbers_that_are_not_finite_come_back_as_they_were(store: Store) -> None:
-    """A scale of NaN or infinity, and an infinite amax, survive the database."""
+    """Non-finite and subnormal scales, and a non-finite amax and norm, survive storage."""
     trainer = Trainer()
     odd = [math.nan, math.inf, -math.inf, 5e-324]
     updates = [trainer.update(scale=scale) for scale in odd]
@@ -253,7 +253,7 @@ def test_numbers_that_are_not_finite_come_back_as_they_were(store: Store) -> Non
 
 
 def test_samples_come_back_bit_for_bit(store: Store) -> None:
-    """What a sample's parameters had is what was sent, and its fractions follow from it."""
+    """A sample's parameters are read back as sent, and its fractions follow from them."""
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(70, sampled=range(0, 70, 2))))
     sampled = store.parameters(trainer.run_id, step=41)
@@ -269,7 +269,7 @@ def test_samples_come_back_bit_for_bit(store: Store) -> None:
 
 
 def test_the_newest_settings_of_an_attempt_hold(store: Store) -> None:
-    """A header that tells of other rules is kept, for the same parameters too; one of fewer of them is a resend."""
+    """A header with new scaler settings replaces them. A header with fewer parameters is a resend."""
     trainer = Trainer()
     longer = (*PARAMETERS, wire.Parameter("bias", (10,), "float16"))
     grown = msgspec.structs.replace(trainer.stream, parameters=longer)
@@ -283,7 +283,7 @@ def test_the_newest_settings_of_an_attempt_hold(store: Store) -> None:
 
 
 def test_a_header_may_grow_at_its_end_only(store: Store) -> None:
-    """Parameters may join; a shorter list is a resend; another list is refused."""
+    """A header may add parameters at its end or repeat fewer. A different list is rejected."""
     trainer = Trainer()
     longer = (*PARAMETERS, wire.Parameter("bias", (10,), "float16"))
     grown = msgspec.structs.replace(trainer.stream, parameters=longer)
@@ -301,7 +301,7 @@ def test_a_header_may_grow_at_its_end_only(store: Store) -> None:
 
 
 def test_what_went_wrong_in_the_monitor_is_summed_up(store: Store) -> None:
-    """Errors count as often as they say, drops as many as they say, once each however often they are sent."""
+    """Errors count by their `repeat` and drops by their `count`, once however often they are sent."""
     trainer = Trainer()
     records = [
         trainer.event("error", where="probe", repeat=100),
@@ -317,7 +317,7 @@ def test_what_went_wrong_in_the_monitor_is_summed_up(store: Store) -> None:
 
 
 def test_a_run_is_finished_when_all_ranks_are(store: Store) -> None:
-    """Running until the newest attempt of every rank has finished; crashed as soon as one has."""
+    """A run finishes when every rank's newest attempt has, and crashes when one has."""
     run_id = uuid4()
     ranks = [Trainer(run_id, rank, world_size=2) for rank in (0, 1)]
     statuses = []
@@ -335,7 +335,7 @@ def test_a_run_is_finished_when_all_ranks_are(store: Store) -> None:
 
 
 def test_a_run_that_goes_on_with_fewer_ranks_is_theirs(store: Store) -> None:
-    """How the ranks ended that are not started again is no more the run's end, nor are they waited for."""
+    """The status of a run resumed on fewer ranks depends on those ranks only."""
     run_id = uuid4()
     statuses = []
     for size, how in ((4, "exception"), (2, "finish"), (3, "finish")):
@@ -350,7 +350,7 @@ def test_a_run_that_goes_on_with_fewer_ranks_is_theirs(store: Store) -> None:
 
 
 def test_a_run_that_falls_quiet_is_silent(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a minute without a record, or ten times a long update, a run is silent; a list can ask for those."""
+    """A run is silent after a minute without records, or ten times a long update, and can be listed as such."""
     quick, slow = Trainer(), Trainer()
     store.ingest(quick.batch(quick.updates(3)))
     store.ingest(slow.batch([slow.update(duration=2 * SILENT_AFTER_US)]))
@@ -366,7 +366,7 @@ def test_a_run_that_falls_quiet_is_silent(store: Store, monkeypatch: pytest.Monk
 
 
 def test_scalars_may_be_anything_a_float_is(store: Store) -> None:
-    """NaN and infinities are stored with their kind; a null without one is refused."""
+    """Non-finite scalars are stored with their kind. A null without a kind is rejected."""
     trainer = Trainer()
     trainer.update()
     store.ingest(trainer.batch([trainer.scalars({"loss": math.nan, "lr": 0.1})]))
@@ -378,7 +378,7 @@ def test_scalars_may_be_anything_a_float_is(store: Store) -> None:
 
 
 def test_a_header_that_is_missing_is_asked_for_by_name(client: TestClient) -> None:
-    """Over HTTP records of an attempt that the server does not know are answered 409, with the header that it lacks."""
+    """Over HTTP, records of an unknown attempt get 409 with the name of the missing header."""
     trainer = Trainer()
     batch = trainer.batch([trainer.update()])
     bare = msgspec.structs.replace(batch, headers=())
@@ -390,7 +390,7 @@ def test_a_header_that_is_missing_is_asked_for_by_name(client: TestClient) -> No
 
 
 def test_what_is_deleted_stays_deleted(store: Store) -> None:
-    """Late records of a deleted run are acknowledged to any sender, so that they stop coming, and not stored."""
+    """Late records of a deleted run are acknowledged, so that they are not resent, but not stored."""
     trainer = Trainer()
     updates = trainer.updates(5, sampled=[0])
     store.ingest(trainer.batch(updates[:3]))
@@ -406,7 +406,7 @@ def test_what_is_deleted_stays_deleted(store: Store) -> None:
 
 
 def test_the_times_of_a_run_are_the_trainers(store: Store) -> None:
-    """Started and last time come from the records, and the monitor's own cost is a share of the time."""
+    """A run's times come from its records, and overhead is the monitor's share of them."""
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(11)))
     summary = store.run(trainer.run_id)[0]

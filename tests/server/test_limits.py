@@ -1,4 +1,4 @@
-"""What one caller may take of a server: cookies that are hard to read, requests a second, event streams at a time."""
+"""Limits per caller: cookie parsing, request rates and event streams."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ URL = "http://127.0.0.1:8267"
 def test_a_quoted_cookie_is_not_unquoted(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """A quoted cookie is never unquoted, which can take time quadratic in its length, on open routes or others."""
+    """The server never unquotes cookies, which can take quadratic time."""
     cookie = 'a="' + '\\"' * 31_000 + '"'
     unquoted: list[str] = []
 
@@ -59,7 +59,7 @@ def test_a_quoted_cookie_is_not_unquoted(
 
 
 def test_a_cookie_is_found_among_others(app: FastAPI, stranger: TestClient) -> None:
-    """What other programs on this host leave in a browser, quoted or broken, does not hide the cookie."""
+    """Quoted or broken cookies of other programs do not hide the server's own."""
     keys = app.state.service.keys
     own = f"{keys.cookie_name}={keys.cookie()}"
     for cookie in (own, f'a="2|1:0|x"; ="; {own}', f"{own};b=[{{]}};c", f"  a ;{own} ;"):
@@ -67,7 +67,7 @@ def test_a_cookie_is_found_among_others(app: FastAPI, stranger: TestClient) -> N
 
 
 def test_a_rate_is_kept() -> None:
-    """A bucket gives what it holds, then what has come in since, and says how long to wait."""
+    """A bucket gives its burst, then what has refilled, and says how long to wait."""
     now = [0.0]
     rate = Rate(10.0, 5.0, lambda: now[0])
     for _ in range(5):
@@ -87,7 +87,7 @@ def test_a_rate_is_kept() -> None:
 
 
 def test_those_who_come_too_often_stand_in_line() -> None:
-    """What the bucket holds is at once; then each waits for one more, and nobody longer than the line is."""
+    """The burst passes at once. Each later request waits its turn, up to the maximum."""
     now = [0.0]
     rate = Rate(10.0, 2.0, lambda: now[0])
 
@@ -111,13 +111,12 @@ REFUSED: list[tuple[int, str, str, dict[str, str]]] = [
     (421, "GET", f"{PROOF}evil.example:1", HOST),
     (422, "GET", f"{PROOF_PATH}?nonce=1", HOST),
 ]
-"""What strangers are refused, by the guard and by the routes that are open."""
+"""Requests without authentication that the guard or an open route rejects."""
 
 
 async def answered(
     app: FastAPI, method: str, target: str, headers: dict[str, str], body: bytes = b""
 ) -> int:
-    """The status of an answer."""
     begun: list[int] = []
 
     async def send(message: Message) -> None:
@@ -127,7 +126,7 @@ async def answered(
     told = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def receive() -> Message:
-        return next(told, None) or await asyncio.Future()  # whoever asks does not leave
+        return next(told, None) or await asyncio.Future()  # the client stays connected
 
     path, _, query = target.partition("?")
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
@@ -140,7 +139,7 @@ async def answered(
 def test_strangers_wait_and_hold_up_nobody(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever strangers are refused waits its turn; what they are granted does not, nor who is known, and refused."""
+    """Rejected unauthenticated requests wait their turn. Accepted and authenticated ones do not, even if limited."""
     monkeypatch.setattr(guard, "STRANGERS_PER_S", 0.001)
     monkeypatch.setattr(guard, "STRANGERS_BURST", 0.0)
     monkeypatch.setattr(guard, "STRANGERS_WAIT_S", math.inf)
@@ -185,13 +184,13 @@ def test_strangers_wait_and_hold_up_nobody(
 
     assert refused == [each[0] for each in REFUSED]
     assert others == [200, 204, 200, 429]
-    # One request in a thousand seconds is let through.
+    # The rate is one request per 1000 s.
     assert sorted(waits) == pytest.approx([1000 * (place + 1) for place in range(len(REFUSED))])
 
 
 @pytest.fixture
 def narrow(settings: Settings) -> Iterator[FastAPI]:
-    """A server that lets little through."""
+    """A server with tight limits."""
     small = replace(settings, requests_per_s=1.0, streams_per_token_max=2, streams_max=3)
     service = replace(Service.open(small), limits=Limits(small, ManualClock()))
     app = create_app(small, service)
@@ -206,7 +205,7 @@ def holding(app: FastAPI, name: str) -> TestClient:
 
 
 def test_one_token_asks_so_often_and_no_more(narrow: FastAPI) -> None:
-    """Who asks too often is told when to come again, and is counted; who has another token is not held up."""
+    """A token over its rate gets 429 with Retry-After and is counted. Other tokens are unaffected."""
     ada, eve = holding(narrow, "ada"), holding(narrow, "eve")
     told = [ada.get("/healthz") for _ in range(8)]
 
@@ -218,7 +217,7 @@ def test_one_token_asks_so_often_and_no_more(narrow: FastAPI) -> None:
 
 
 def test_so_many_streams_are_open_and_no_more(narrow: FastAPI) -> None:
-    """One token has so many streams, all have so many, and one that ends makes room for another."""
+    """Streams are limited per token and in total, and a closed stream frees its place."""
     limits = narrow.state.service.limits
     with contextlib.ExitStack() as open_now:
         for token_id in ("a", "a", "b"):
@@ -241,12 +240,12 @@ def test_rejected_tokens_are_cheap(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of a flood of unknown tokens few reach the database and few are lines of the log; who is known is let in."""
+    """In a flood of unknown tokens, few reach the database or the log, and a known token still works."""
     caplog.set_level(logging.INFO, "ampmon_server")
     monkeypatch.setattr(request_log, "LINES_PER_S", 1e-6)
     stranger: TestClient = request.getfixturevalue("stranger")
     tokens = app.state.service.tokens
-    tokens._monotonic = ManualClock()  # while it stands still, no lookup is repeated
+    tokens._monotonic = ManualClock()  # a stopped clock, so no lookup is repeated
     tokens._guesses = Rate(1e-6, 1 + 10)
     secret, _ = tokens.new("ci", "ada", ["read"])
     known = {"Authorization": f"Bearer {secret}"}

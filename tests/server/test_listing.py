@@ -1,4 +1,4 @@
-"""The list of runs: searched, filtered, sorted, counted, and given from any place on."""
+"""The list of runs: search, filters, sorting, counts and pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.storage
 def trained(
     store: Store, name: str, updates: int = 1, skipped: tuple[int, ...] = (), **header: Any
 ) -> Trainer:
-    """A run that has some updates, of which those at the places in ``skipped`` were."""
+    """A run with some updates. ``skipped`` are the places of the skipped ones."""
     trainer = Trainer(name=name)
     attempt = msgspec.structs.replace(trainer.attempt, **{"started": START, **header})
     records = trainer.updates(updates, skipped=skipped)
@@ -34,7 +34,7 @@ def trained(
 
 @pytest.fixture
 def runs(store: Store) -> dict[str, Trainer]:
-    """Four runs, the first the oldest, each of its own kind."""
+    """Four different runs, oldest first."""
     made = {
         "Alpha": trained(store, "Alpha", 4, (0, 1), project="letters", owner="ada"),
         "beta": trained(store, "beta", 9, started=START + 1, project="letters", owner="grace"),
@@ -52,7 +52,7 @@ def names(store: Store, **wanted: Any) -> list[str]:
 
 @pytest.mark.engines
 def test_every_word_of_a_search_is_found_somewhere(store: Store, runs: dict[str, Trainer]) -> None:
-    """Words are looked for in names, projects, owners and tags, in either case, and mean themselves."""
+    """Search finds every word literally, in any case of A to Z, in names, projects, owners and tags."""
     assert names(store, search="ALPH") == ["Alpha"]
     assert names(store, search="letters  ada") == ["Alpha"]
     assert names(store, search="baseline") == ["beta", "Alpha"]
@@ -63,7 +63,7 @@ def test_every_word_of_a_search_is_found_somewhere(store: Store, runs: dict[str,
 
 
 def test_filters_hold_together(store: Store, runs: dict[str, Trainer]) -> None:
-    """Project, tag and status each leave out what has another; a tag is the whole of one, as it is written."""
+    """Project, tag and status filters combine. A tag must match whole and in case."""
     assert names(store, project="letters") == ["beta", "Alpha"]
     assert names(store, tag="baseline") == ["Alpha"]
     assert names(store, tag='a "b"') == ["beta"]
@@ -75,7 +75,7 @@ def test_filters_hold_together(store: Store, runs: dict[str, Trainer]) -> None:
 
 @pytest.mark.engines
 def test_what_stands_between_tags_is_not_in_them(store: Store, runs: dict[str, Trainer]) -> None:
-    """Brackets, commas, quotes and backslashes are found where a tag has them, and only there."""
+    """Search finds brackets, commas, quotes and backslashes only where a tag contains them."""
     for name, tags in {
         "Alpha": ("plain", "x", "Plain"),
         "beta": ('a"x', 'z",', "\\"),
@@ -102,7 +102,7 @@ def test_what_stands_between_tags_is_not_in_them(store: Store, runs: dict[str, T
     [
         ("started", ["Äther", "50 % off_scale", "beta", "Alpha"]),
         ("updates", ["beta", "Alpha", "50 % off_scale", "Äther"]),
-        # Of those that are alike the newest comes first, and what has no share of its own comes last.
+        # Equal runs are ordered newest first. A run without updates has no share and comes last.
         ("skipped", ["50 % off_scale", "Alpha", "beta", "Äther"]),
         ("severity", ["Alpha", "50 % off_scale", "Äther", "beta"]),
         ("owner", ["beta", "Äther", "50 % off_scale", "Alpha"]),
@@ -111,7 +111,7 @@ def test_what_stands_between_tags_is_not_in_them(store: Store, runs: dict[str, T
 def test_runs_come_in_the_order_asked_for(
     store: Store, runs: dict[str, Trainer], sort: Any, expected: list[str]
 ) -> None:
-    """Any column sorts, the greatest first; runs without a value are last in either order."""
+    """Every column sorts, greatest first by default. Runs without a value are last in both orders."""
     store.keep(runs["Alpha"].run_id, Judgement("words", "critical", ()))
     store.keep(runs["50 % off_scale"].run_id, Judgement("words", "notice", ()))
     store.keep(runs["Äther"].run_id, Judgement("healthy", None, ()))
@@ -126,14 +126,14 @@ def test_runs_come_in_the_order_asked_for(
 
 @pytest.mark.engines
 def test_names_sort_without_regard_to_case(store: Store, runs: dict[str, Trainer]) -> None:
-    """Alpha stands before beta."""
+    """Names sort without regard to case."""
     found = names(store, sort="name", ascending=True, project="letters")
     assert found == ["Alpha", "beta"]
 
 
 @pytest.fixture
 def abroad(postgres: Postgres, tmp_path: Path) -> Iterator[Store]:
-    """A store in a PostgreSQL database that knows all alphabets, as most do."""
+    """A store in a PostgreSQL database with a Unicode locale, as most have."""
     url = postgres.new_database(options="LOCALE 'C.UTF-8'")
     opened = Store.open(Settings(data_directory=tmp_path / "abroad", database_url=url))
     yield opened
@@ -143,7 +143,7 @@ def abroad(postgres: Postgres, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.mark.engines
 def test_the_language_of_a_database_changes_no_list(store: Store, abroad: Store) -> None:
-    """Where a database makes Ä small too, runs are sorted and found as elsewhere: A to Z without regard to case."""
+    """With a Unicode locale, runs are sorted and found as elsewhere: only A to Z ignore case."""
     with abroad._engine.connect() as connection:
         assert connection.scalar(text("SELECT lower('Ä')")) == "ä"
     for each in (store, abroad):
@@ -156,7 +156,7 @@ def test_the_language_of_a_database_changes_no_list(store: Store, abroad: Store)
 
 
 def test_a_page_begins_anywhere(client: TestClient) -> None:
-    """Pages at offsets hold every run once, in order, and each tells how many there are."""
+    """Pages by offset hold every run once in order, with the total. An offset with a cursor is rejected."""
     store = client.app.state.service.store  # type: ignore[attr-defined]
     for number in range(7):
         trained(store, f"run {number}", number, started=START + number)
@@ -171,7 +171,7 @@ def test_a_page_begins_anywhere(client: TestClient) -> None:
 
 
 def test_what_can_be_filtered_by_is_counted(store: Store, runs: dict[str, Trainer]) -> None:
-    """Projects and tags come in order, with how many runs have each; those of archived runs apart."""
+    """Projects and tags are counted without archived and deleted runs. Archived runs are counted apart."""
     store.edit(runs["beta"].run_id, Edit(archived=True))
     store.delete(runs["Äther"].run_id)
     groups = store.groups()
@@ -185,7 +185,7 @@ def test_what_can_be_filtered_by_is_counted(store: Store, runs: dict[str, Traine
 
 
 def test_scales_of_many_runs_come_in_one_answer(client: TestClient) -> None:
-    """A path and words for each run that is there, null before its first update; the number of cells is bounded."""
+    """Scales give a path and words per existing run, null before its first update, from a bounded number of cells."""
     store = client.app.state.service.store  # type: ignore[attr-defined]
     short, long = trained(store, "short", 3), trained(store, "long", 600, (300,))
     new, gone = trained(store, "new", 0), Trainer()
@@ -202,7 +202,7 @@ def test_scales_of_many_runs_come_in_one_answer(client: TestClient) -> None:
 
 
 def test_losses_of_many_runs_come_in_one_answer(client: TestClient) -> None:
-    """The newest and the least loss under its own name, one that is not finite by its kind; null without a loss."""
+    """Losses give the last and least value with its name, a non-finite one as its kind, and null without a loss."""
     store = client.app.state.service.store  # type: ignore[attr-defined]
     none, lost = trained(store, "none", 3), Trainer(name="lost")
     records = [lost.update(), lost.scalars({"acc": 1.0, "val_loss": 0.5}), lost.update()]
@@ -216,6 +216,6 @@ def test_losses_of_many_runs_come_in_one_answer(client: TestClient) -> None:
 
 @pytest.mark.parametrize("runs", ["a,b", ",".join(str(UUID(int=each)) for each in range(101))])
 def test_scales_of_too_many_or_of_none_are_refused(client: TestClient, runs: str) -> None:
-    """What is no id, and more than a hundred of them, is answered 422."""
+    """Invalid ids, and more than a hundred, get 422."""
     answer = client.get(f"/api/v1/runs/scales?runs={runs}")
     assert (answer.status_code, answer.json()["field"]) == (422, "runs")

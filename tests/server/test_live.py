@@ -1,4 +1,4 @@
-"""News of runs: from the bus to its listeners, and from the server to a page."""
+"""Live news of runs: from the bus to its listeners, and from the server to a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from waiting import DEADLINE_S
 
 
 def heard(bus: Bus, runs: list[UUID] | None, published: list[Advance]) -> list[Advance]:
-    """What a listener is told of what another thread publishes before it looks; the last of it is for this listener."""
+    """Publish from another thread and return what a listener receives, until the last of ``published`` arrives."""
 
     async def listen() -> list[Advance]:
         told = []
@@ -34,7 +34,7 @@ def heard(bus: Bus, runs: list[UUID] | None, published: list[Advance]) -> list[A
 
 
 def test_many_advances_are_told_as_one() -> None:
-    """A run that moves on a thousand times between two looks is told of once, with the newest."""
+    """Many advances of a run between two reads arrive as one, the newest."""
     run = uuid4()
     published = [Advance(run, version, version) for version in range(1, 1001)]
 
@@ -42,7 +42,7 @@ def test_many_advances_are_told_as_one() -> None:
 
 
 def test_a_listener_hears_of_its_runs_only() -> None:
-    """Other runs' advances are not told."""
+    """A listener receives only the advances of its runs."""
     mine, other = uuid4(), uuid4()
     published = [Advance(other, 1, None), Advance(mine, 1, None)]
 
@@ -50,7 +50,7 @@ def test_a_listener_hears_of_its_runs_only() -> None:
 
 
 def test_a_listener_holds_so_much_and_no_more() -> None:
-    """However many runs move on, what waits for a slow listener is bounded."""
+    """The number of runs that wait for a slow listener is bounded."""
     bus = Bus()
 
     async def crowd() -> int:
@@ -66,7 +66,7 @@ def test_a_listener_holds_so_much_and_no_more() -> None:
 
 
 def test_a_closed_bus_keeps_nobody() -> None:
-    """Who listens after the end is let go at once."""
+    """Listening on a closed bus ends at once."""
     bus = Bus()
     bus.close()
 
@@ -78,7 +78,7 @@ def test_a_closed_bus_keeps_nobody() -> None:
 
 
 def advances(response: urllib3.BaseHTTPResponse) -> Iterator[dict[str, object]]:
-    """The data of a stream's `advance` events, as they come."""
+    """The data of a stream's `advance` events as they arrive."""
     buffer = b""
     for chunk in response.stream(1024):
         buffer += chunk
@@ -90,7 +90,7 @@ def advances(response: urllib3.BaseHTTPResponse) -> Iterator[dict[str, object]]:
 
 
 def test_a_page_hears_of_what_is_stored(server: Server) -> None:
-    """A stream begins with the version of each run asked for, and tells of a new one once it is stored."""
+    """A stream begins with the version of each requested run and sends each new one."""
     trainer, other = Trainer(), Trainer()
     post(server, trainer.batch(trainer.updates(3)))
     post(server, other.batch())
@@ -106,11 +106,11 @@ def test_a_page_hears_of_what_is_stored(server: Server) -> None:
 
 
 def test_streams_end_when_the_server_stops(server: Server) -> None:
-    """A stop does not wait for those who listen, and they are told that it is over."""
+    """A stopping server ends its streams properly and exits with 0."""
     stream = server.request("GET", "/api/v1/live", preload_content=False)
     process = server.process
     assert process is not None
     server.stop()
 
-    assert list(advances(stream)) == []  # it would raise for a stream that was cut
+    assert list(advances(stream)) == []  # raises if the stream was cut
     assert process.returncode == 0

@@ -1,4 +1,4 @@
-"""Logs: each request has an id, on its answer and in its lines; a refused or failed one is one line, with no secret."""
+"""Logs: request ids, one line per rejected or failed request, and no secrets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MSGPACK = {"Content-Type": "application/msgpack"}
 
 @contextmanager
 def saying(form: LogFormat) -> Iterator[None]:
-    """This process's log as `ampmon serve` writes it, for a while."""
+    """Log in this process as `ampmon serve` does."""
     root, own = logging.getLogger(), logging.getLogger("ampmon_server")
     before, levels = list(root.handlers), (root.level, own.level)
     root.handlers = []
@@ -41,7 +41,7 @@ def saying(form: LogFormat) -> Iterator[None]:
 
 
 def lines(server: Server) -> list[dict[str, Any]]:
-    """What a server has logged as JSON, but for the tests' own asking whether it is there."""
+    """The server's JSON log lines, without health checks."""
     told = [json.loads(line) for line in server.printed.splitlines() if line.startswith("{")]
     return [line for line in told if line.get("route") != "/healthz"]
 
@@ -53,7 +53,7 @@ def speaking(new_server: Callable[..., Server]) -> Server:
 
 
 def test_a_refused_request_is_one_line(speaking: Server) -> None:
-    """A line of JSON says when, what and how it ended, with the id on the answer; what went well says nothing."""
+    """A rejected request is logged as one JSON line with the answer's request id. A successful one is not logged."""
     assert speaking.request("GET", "/api/v1/runs").status == 200
     answer = speaking.request("GET", f"/api/v1/runs/{uuid4()}?secret=query")
     (line,) = lines(speaking)
@@ -67,7 +67,7 @@ def test_a_refused_request_is_one_line(speaking: Server) -> None:
 
 
 def test_nothing_secret_is_logged(speaking: Server) -> None:
-    """Neither query, header, body nor path is in what is printed, whoever asks, nor any way in."""
+    """No token, code, query, header, body or path value is logged."""
     for token in (speaking.token, "hunter2"):
         headers = {"Authorization": f"Bearer {token}", "Cookie": "a=hunter2", "X-Other": "hunter2"}
         for path in (
@@ -98,7 +98,7 @@ def test_nothing_secret_is_logged(speaking: Server) -> None:
     ],
 )
 def test_an_id_that_is_given_is_taken(client: TestClient, given: str, taken: bool) -> None:
-    """A short and harmless id of the caller's is the request's; any other is not, and is on no answer."""
+    """A short, harmless X-Request-ID is used. Any other is replaced."""
     answers = [client.get(path, headers={"X-Request-ID": given}) for path in ("/healthz", "/none")]
     told = [answer.headers["X-Request-ID"] for answer in answers]
 
@@ -107,7 +107,7 @@ def test_an_id_that_is_given_is_taken(client: TestClient, given: str, taken: boo
 
 
 def test_ids_differ(client: TestClient, stranger: TestClient) -> None:
-    """Each request without an id of its own is given another, also where it is let in by nobody."""
+    """Each request without an id gets its own, also without authentication."""
     told = [who.get("/readyz").headers["X-Request-ID"] for who in (client, stranger) * 20]
 
     assert len(set(told)) == len(told) == 40
@@ -116,7 +116,7 @@ def test_ids_differ(client: TestClient, stranger: TestClient) -> None:
 def test_the_id_is_in_every_thread(
     app: FastAPI, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is logged while a batch is stored, in the writers' thread, and while a route reads has the request's id."""
+    """The request's id is set in the threads that store a batch and read runs."""
     store, seen = app.state.service.store, []
     for name in ("ingest_together", "runs"):
         asked = getattr(type(store), name)
@@ -142,7 +142,7 @@ def test_a_failure_is_told_once_with_its_cause(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """An error of the server's own is one line, with its id and how it came about."""
+    """A server error is logged as one line with the request id and traceback."""
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("planted")
@@ -159,7 +159,7 @@ def test_a_failure_is_told_once_with_its_cause(
 
 
 def test_any_message_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Line breaks and half characters of a message stay in its one line; another library's lines are JSON too."""
+    """A message with line breaks or lone surrogates is one JSON line, also from other libraries."""
     with saying("json"):
         logging.getLogger("urllib3").warning("of %s", "a\nb\udcff")
     (line,) = capsys.readouterr().err.splitlines()
@@ -169,7 +169,7 @@ def test_any_message_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_plain_lines_are_words(new_server: Callable[..., Server]) -> None:
-    """By default a line is the words and the id, and no path can break out of it."""
+    """By default a line is plain text with the id, and a path cannot break out of it."""
     server = new_server()
     answer = server.request("GET", "/a%0Ab%1b[31m", headers={"X-Request-ID": "plain"})
     told = server.printed.replace(f"{server.announced}\n", "").splitlines()

@@ -1,4 +1,4 @@
-"""A run of very many streams or ranks: what each costs does not grow with the others, and there is an end to them."""
+"""Runs with very many streams or ranks: constant cost, and limits on their number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from batches import Trainer
 
 
 def headers(trainer: Trainer, count: int, *, first: int = 0) -> tuple[wire.Header, ...]:
-    """The header of an attempt, and those of so many scalers."""
+    """The headers of an attempt and of ``count`` scalers."""
     told = (
         wire.StreamHeader(stream=f"scaler {first + each}", scaler="GradScaler", device="cpu")
         for each in range(count)
@@ -28,7 +28,7 @@ def headers(trainer: Trainer, count: int, *, first: int = 0) -> tuple[wire.Heade
 
 @contextmanager
 def statements(database: Engine) -> Iterator[list[str]]:
-    """What the database is told meanwhile."""
+    """The SQL statements executed meanwhile."""
     told: list[str] = []
 
     def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
@@ -41,7 +41,7 @@ def statements(database: Engine) -> Iterator[list[str]]:
 
 @pytest.mark.engines
 def test_headers_of_a_batch_are_stored_at_once(store: Store) -> None:
-    """A thousand headers take as many statements as two do, and scalers are read with as many."""
+    """Storing and reading a thousand headers takes as many statements as two."""
     taken, read = [], []
     for count in (2, 1000):
         trainer = Trainer()
@@ -58,7 +58,7 @@ def test_headers_of_a_batch_are_stored_at_once(store: Store) -> None:
 
 
 def test_a_run_has_so_many_streams(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A header beyond the streams that a run may have is refused, with nothing stored; what is known is still taken."""
+    """A header beyond the limit of streams is rejected and not stored. Known headers are still accepted."""
     monkeypatch.setattr("ampmon_server.store.streams.roster.STREAMS_MAX", 3)
     trainer = Trainer()
     store.ingest(trainer.batch(headers=headers(trainer, 3)))
@@ -69,7 +69,7 @@ def test_a_run_has_so_many_streams(store: Store, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_run_has_so_many_ranks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank beyond those that a run may have is refused; a new start of one that is known is taken."""
+    """A rank beyond the limit is rejected. A new attempt of a known rank is accepted."""
     monkeypatch.setattr("ampmon_server.store.streams.attempts.RANKS_MAX", 2)
     first = Trainer()
     for rank in (0, 1, 1):
@@ -80,7 +80,7 @@ def test_a_run_has_so_many_ranks(store: Store, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_batch_has_so_many_headers() -> None:
-    """A batch with more headers than a process has is refused by name, before any of them is decoded."""
+    """Decoding a batch with too many headers raises an error that names the field."""
     trainer = Trainer()
     body = wire.encode(trainer.batch(headers=headers(trainer, wire.HEADERS_MAX)))
     with pytest.raises(msgspec.ValidationError, match=r"<= 1024 - at `\$.headers`"):

@@ -1,4 +1,4 @@
-"""`/metrics`: it counts what happens, its series are few whatever is asked for, and it names nobody's runs."""
+"""`/metrics` counts events with a bounded number of series and names no run by default."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def samples(text: str) -> Samples:
-    """Each series by its name and labels."""
+    """Each series by name and labels."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -61,7 +61,7 @@ def value(of: Samples, name: str, **labels: str) -> float:
 
 
 def test_what_happens_is_counted(client: TestClient) -> None:
-    """A batch that is taken counts once, with its records and bytes; one that is not counts by why."""
+    """An accepted batch counts once with its records and bytes, and a rejected one by its reason."""
     trainer = Trainer()
     batch = trainer.batch(trainer.updates(7))
     body = wire.encode(batch)
@@ -88,7 +88,7 @@ def test_what_happens_is_counted(client: TestClient) -> None:
 
 
 def test_records_that_build_on_nothing_are_counted_as_such(client: TestClient) -> None:
-    """A batch without the headers that it needs is refused for them, and one with a bad value for that."""
+    """Batches without required headers and with invalid values count under separate reasons."""
     trainer = Trainer()
     trainer.batch(trainer.updates(1))
     later = trainer.batch(trainer.updates(1))
@@ -112,7 +112,7 @@ def test_records_that_build_on_nothing_are_counted_as_such(client: TestClient) -
 
 
 def test_what_is_alerted_on_begins_at_nothing(client: TestClient) -> None:
-    """Before anything is refused each reason and limit is there with 0, so that the first refusal is an increase."""
+    """Counters used in alerts have all their labels at 0 from the start, so that the first event is an increase."""
     fresh = scrape(client)
 
     for name, label, values in (
@@ -125,7 +125,7 @@ def test_what_is_alerted_on_begins_at_nothing(client: TestClient) -> None:
 
 
 def test_messages_that_are_held_back_do_not_wait(client: TestClient, app: FastAPI) -> None:
-    """Of three that are due one is sent and two are held back as they should be; one that failed waits again."""
+    """The metric of waiting messages counts due and failed ones, not those held back by the hourly limit."""
     store, to = app.state.service.store, alerts_to(Target(name="own", url="json://127.0.0.1/x"))
     bad = wire.Finding(rule="skip_rate", severity="critical", title="bad", explanation="")
 
@@ -149,7 +149,7 @@ def test_messages_that_are_held_back_do_not_wait(client: TestClient, app: FastAP
 
 
 def test_no_path_makes_a_series(client: TestClient, stranger: TestClient) -> None:
-    """Random paths, methods and tokens, hundreds of them, make no series that one of their kind had not made."""
+    """Random paths and methods create no new series."""
     letters = random.Random(0)
 
     def odd() -> str:
@@ -168,7 +168,7 @@ def test_no_path_makes_a_series(client: TestClient, stranger: TestClient) -> Non
 
     ask(2)
     before = set(scrape(client))
-    before |= set(scrape(client))  # with the first one's own
+    before |= set(scrape(client))  # includes the series of the first scrape
     ask(10)
     after = scrape(client)
 
@@ -179,7 +179,7 @@ def test_no_path_makes_a_series(client: TestClient, stranger: TestClient) -> Non
 
 
 def test_nobody_is_named(client: TestClient) -> None:
-    """Neither project, run nor owner is in it, nor a token."""
+    """No project, run, owner or token appears in the metrics."""
     trainer = Trainer(uuid4(), project="secret-project", name="secret-name")
     batch = trainer.batch(trainer.updates(3))
     assert client.post(INGEST, content=wire.encode(batch), headers=MSGPACK).status_code == 200
@@ -195,7 +195,7 @@ def test_nobody_is_named(client: TestClient) -> None:
 
 
 def test_two_apps_share_nothing(client: TestClient, tmp_path: Path) -> None:
-    """Another app in the same process counts by itself."""
+    """Two apps in one process count separately."""
     client.get("/healthz")
     other = create_app(Settings(data_directory=tmp_path / "other", judging=False))
     with TestClient(other, base_url=str(client.base_url)) as asking:
@@ -212,14 +212,14 @@ def scrape_with(client: TestClient, token: str) -> Samples:
 
 
 def test_a_server_process_tells_of_itself(new_server: Callable[..., Server]) -> None:
-    """A real server's answer has its process, the size of its file, its streams and its judge, and needs the token."""
+    """A real server exposes metrics of its process, database file, streams and judge, and needs the token."""
     server = new_server()
     trainer = Trainer()
     body = wire.encode(trainer.batch(trainer.updates(20)))
     assert server.request("POST", INGEST, body=body, headers=MSGPACK).status == 200
     stream = server.request("GET", "/api/v1/live", preload_content=False)
     news = stream.stream(16)
-    next(news)  # kept, for one that is forgotten is closed
+    next(news)  # keeps a reference, since an unreferenced stream is closed
     told = samples(server.request("GET", "/metrics").data.decode())
     news.close()
     plain = server.request("GET", "/metrics", headers={"Authorization": ""})
@@ -235,7 +235,7 @@ def test_a_server_process_tells_of_itself(new_server: Callable[..., Server]) -> 
 
 
 def expressions(panels: list[dict[str, object]]) -> list[str]:
-    """Every expression of a dashboard's panels."""
+    """Every expression of the panels."""
     return [
         target["expr"]
         for panel in panels
@@ -244,12 +244,12 @@ def expressions(panels: list[dict[str, object]]) -> list[str]:
 
 
 def named(expression: str) -> set[str]:
-    """The metrics that an expression names."""
+    """The metrics in an expression."""
     return set(re.findall(r"\b(?:ampmon|process)_\w+", expression))
 
 
 def exposed(client: TestClient) -> set[str]:
-    """The names that `/metrics` has, of counters also where nothing was counted yet."""
+    """The metric names of `/metrics`, including counters without samples."""
     told = client.get("/metrics").text
     declared = {
         f"{family.name}{end}"
@@ -263,7 +263,7 @@ def exposed(client: TestClient) -> set[str]:
 
 
 def test_the_dashboard_shows_what_there_is(client: TestClient) -> None:
-    """Each metric that Grafana's dashboard names is one that a server exposes; panels have ids of their own."""
+    """The Grafana dashboard uses only exposed metrics, and its panels have unique ids."""
     board = json.loads(DASHBOARD.read_text())
     panels = board["panels"]
     asked = expressions(panels)
@@ -276,7 +276,7 @@ def test_the_dashboard_shows_what_there_is(client: TestClient) -> None:
 
 
 def test_the_manual_names_every_metric(client: TestClient) -> None:
-    """docs/operations.md has each metric of ampmon's own, and each reason for which a batch is refused."""
+    """docs/operations.md names each ampmon metric and each reason for rejecting a batch."""
     page = (DASHBOARD.parents[1] / "operations.md").read_text()
     own = {name for name, _ in samples(client.get("/metrics").text) if name.startswith("ampmon_")}
     store = client.app.state.service.store  # type: ignore[attr-defined]
@@ -290,7 +290,7 @@ def test_the_manual_names_every_metric(client: TestClient) -> None:
 
 
 def test_running_runs_are_shown_where_that_is_asked_for(settings: Settings) -> None:
-    """The newest running runs, up to the number, of the token's projects alone; a run that ended is gone."""
+    """If enabled, metrics show the newest running runs of the token's projects, up to the limit."""
     with TestClient(
         create_app(replace(settings, run_metrics=2)), base_url="http://127.0.0.1:8267"
     ) as client:
@@ -333,7 +333,7 @@ def replace_time(update: wire.Update, time: int) -> wire.Update:
 
 @pytest.mark.engines
 def test_only_a_file_has_a_size(client: TestClient, database: str | None) -> None:
-    """With SQLite the file's size is told, with PostgreSQL none; either is ready, and says how long it took to see."""
+    """Only SQLite reports a database size. Both engines report ready parts and the time of the check."""
     counted = scrape(client)
 
     assert (("ampmon_database_bytes", ()) in counted) is (database is None)
@@ -346,7 +346,7 @@ def test_only_a_file_has_a_size(client: TestClient, database: str | None) -> Non
 
 
 def test_what_the_follower_cannot_read_is_told(client: TestClient, app: FastAPI) -> None:
-    """Where news of other processes cannot be read, the bus is not ready, and why is not told to whoever asks."""
+    """If changes of other processes cannot be read, the bus is not ready. The answer hides the cause."""
 
     class Deaf:
         trouble = "connection to host db.internal as user ampmon failed"
@@ -366,7 +366,7 @@ def test_what_the_follower_cannot_read_is_told(client: TestClient, app: FastAPI)
 
 @pytest.mark.parametrize("what", ["database", "schema"])
 def test_what_is_not_ready_is_told(client: TestClient, app: FastAPI, what: str) -> None:
-    """`/readyz` and `/metrics` say which part cannot be used, without a name of a file, host or user."""
+    """`/readyz` and `/metrics` name the part that is not ready. `/readyz` hides the file name."""
     ready = client.get("/readyz")
     assert ready.json()["parts"] == {"database": "ok", "schema": "ok", "bus": "ok"}
     store = app.state.service.store

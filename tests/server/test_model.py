@@ -1,8 +1,7 @@
-"""The store against a plain model of it: rows in lists, over random histories of a run.
+"""The store against a plain model of lists, over random histories of a run.
 
-Ranks, attempts that begin anew, batches that come late, twice, in parts or never, values of every kind, and prunes in
-between. A history that fails is made smaller by Hypothesis until little is left of it. With `--hypothesis-profile=long`
-there are five hundred.
+Histories have ranks, new attempts, late, repeated, partial and lost batches, values of every kind, and prunes.
+Hypothesis shrinks a failing history. `--hypothesis-profile=long` runs five hundred.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from batches import START, Trainer, statistics
 
 
 EXAMPLES = {10: 2, 40: 10}
-"""Those of the suite's profile and of CI's."""
+"""Examples here by those of the suite's and CI's profiles."""
 SOME = settings(
     max_examples=EXAMPLES.get(settings().max_examples, 500),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -40,7 +39,7 @@ GRADIENTS = statistics().to_wire()
 
 
 class Start(NamedTuple):
-    """A process that starts on a rank at a step, and how many updates it makes, in batches of ``cut``."""
+    """A process that starts on a rank at a step and makes ``updates`` updates, in batches of ``cut``."""
 
     rank: int
     step: int
@@ -49,7 +48,7 @@ class Start(NamedTuple):
 
 
 class History(NamedTuple):
-    """Processes, how likely a batch is lost, held back or sent again, whether the run is pruned, and a seed."""
+    """Processes, probabilities that a batch is lost, late or repeated and that the run is pruned, and a seed."""
 
     starts: list[Start]
     lost: float
@@ -81,28 +80,28 @@ HISTORIES = st.builds(
 
 
 Name = tuple[int, str]
-"""A rank, and a name under which it logged."""
+"""A rank and a logged name."""
 
 Logged = dict[int, tuple[float, wire.Scalars]]
-"""Of each step a value, and the record that it came with."""
+"""By step, a value and its record."""
 
 
 class Model:
-    """What is held: of each rank and step the newest attempt's update, and from which step on there are rows."""
+    """What the store must hold: per rank and step the newest attempt's update, and the first step with rows."""
 
     def __init__(self) -> None:
         self.rows: dict[int, dict[int, tuple[int, wire.Update]]] = {}
         self.rows_from = 0
         self.done: dict[int, dict[int, int]] = {}
-        """By rank and step the newest attempt that did it, whether its row is held or not."""
+        """By rank and step, the newest attempt that did it, even if its row is pruned."""
         self.values: dict[Name, dict[int, dict[int, tuple[float, wire.Scalars]]]] = {}
-        """By step and attempt, those of steps that are not `over`."""
+        """By step and attempt, the values of steps that are not in `over`."""
         self.over: dict[Name, tuple[int, Logged]] = {}
-        """Before which step values stay as they were, for their rows are gone, and those."""
+        """The step before which values are final, since their rows are pruned, and those values."""
         self.seen: set[tuple[int, int, int]] = set()
 
     def add(self, rank: int, attempt: int, origin: int, records: Sequence[wire.Record]) -> None:
-        """Steps whose rows are gone stay as they are, and what has come before changes nothing."""
+        """Add records. Repeated records change nothing, and neither do updates of pruned steps."""
         for record in records:
             if (rank, attempt, record.seq) in self.seen:
                 continue
@@ -131,14 +130,14 @@ class Model:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Of each name the newest page keeps its rows."""
+        """Make values of pruned steps final. The newest page of each name keeps its rows."""
         for key, held in self.values.items():
             before = min(self.rows_from, max(held) // PAGE * PAGE)
             logged = self.logged(key)
             self.over[key] = before, {step: logged[step] for step in logged if step < before}
 
     def logged(self, key: Name) -> Logged:
-        """The values of a name, without those that a later attempt did over."""
+        """The values of a name, without those that a later attempt repeated."""
         before, over = self.over.get(key, (0, {}))
         found = dict(over)
         for step, of_step in self.values[key].items():
@@ -148,7 +147,7 @@ class Model:
         return dict(sorted(found.items()))
 
     def told(self) -> dict[int, dict[str, Any]]:
-        """Each step once: the lowest rank's update, skipped and sampled where any rank's is."""
+        """Each step once: the lowest rank's update, skipped or sampled if any rank's is."""
         found: dict[int, dict[str, Any]] = {}
         for rank in sorted(self.rows):
             for step, (attempt, update) in self.rows[rank].items():
@@ -159,13 +158,13 @@ class Model:
 
 
 def play(store: Store, run_id: UUID, history: History) -> Model:
-    """Have the processes of a history send what they recorded."""
+    """Send what the processes of a history record."""
     model, chance = Model(), random.Random(history.seed)
     attempts: dict[int, int] = {}
     sent, waiting = [], []
     for start in history.starts:
         trainer = Trainer(run_id, start.rank, resume_step=start.step, world_size=3)
-        store.ingest(trainer.batch())  # attempts are numbered as the server first hears of them
+        store.ingest(trainer.batch())  # the server numbers attempts by first contact
         attempt = attempts[start.rank] = attempts.get(start.rank, -1) + 1
         origin = (start.rank, attempt, start.step)
         sent += [(trainer, (*origin, some)) for some in _parts(trainer, start, chance)]
@@ -185,7 +184,7 @@ def play(store: Store, run_id: UUID, history: History) -> Model:
 
 
 def _parts(trainer: Trainer, start: Start, chance: random.Random) -> Iterator[list[wire.Record]]:
-    """What a process records, in batches, which may end between any two records."""
+    """The batches of a process. A batch may end between any two records."""
     for at in range(0, start.updates, start.cut):
         updates = range(min(start.cut, start.updates - at))
         some = [record for _ in updates for record in _recorded(trainer, chance)]
@@ -215,7 +214,7 @@ def _update(trainer: Trainer, chance: random.Random) -> wire.Update:
 
 
 def _recorded(trainer: Trainer, chance: random.Random) -> list[wire.Record]:
-    """An update, and what was logged at it: perhaps nothing, a value, or one twice."""
+    """An update with none, one or two logged values of a name."""
     logged = [
         {name: chance.choice(VALUES)}
         for name, share in (("loss", 0.5), ("loss", 0.1), ("accuracy", 0.01))
@@ -233,7 +232,7 @@ def _logged(trainer: Trainer, values: dict[str, float], chance: random.Random) -
 
 
 def check_rows(store: Store, run_id: UUID, model: Model) -> None:
-    """Every update whose row is held is told as it was recorded, and no other."""
+    """Check that exactly the updates with rows are returned, as recorded."""
     told = {step: row for step, row in model.told().items() if step >= model.rows_from}
     start, found = 0, []
     while start is not None:
@@ -273,7 +272,7 @@ def check_rows(store: Store, run_id: UUID, model: Model) -> None:
 
 
 def check_counts(store: Store, run_id: UUID, model: Model, chance: random.Random) -> None:
-    """The summary, and the cells of the whole run and of stretches of it, count each step once."""
+    """Check that the summary, and cells of the whole run and of windows, count each step once."""
     told = model.told()
     summary = store.run(run_id)[0]
     everything = (
@@ -300,7 +299,7 @@ def check_counts(store: Store, run_id: UUID, model: Model, chance: random.Random
 
 
 def check_logged(store: Store, run_id: UUID, model: Model, chance: random.Random) -> None:
-    """Names, values and stretches of them are told as they were logged."""
+    """Check names, values and windows of values against what was logged."""
     expected = {key: rows for key in model.values if (rows := model.logged(key))}
     told = {(each.rank, each.name): each for each in store.scalar_names(run_id)}
     assert told.keys() == expected.keys()
@@ -330,7 +329,7 @@ def check_logged(store: Store, run_id: UUID, model: Model, chance: random.Random
 def check_values(
     store: Store, run_id: UUID, stream: int, key: Name, rows: Logged, rows_from: int
 ) -> None:
-    """Every value whose row is held, and no other."""
+    """Check that exactly the values with rows are returned."""
     start, found = 0, []
     while start is not None:
         page = store.scalars(
@@ -350,7 +349,7 @@ def _told(value: float) -> tuple[float | None, str | None]:
 
 
 def check_times(store: Store, run_id: UUID, model: Model, chance: random.Random) -> None:
-    """A stretch of time, of a run with all of its rows, holds what happened within it."""
+    """Check that a time window of an unpruned run holds exactly its updates."""
     low, high = sorted(START + 50_000 * chance.randrange(0, 1300) for _ in "ab")
     inside = [row for row in model.told().values() if low <= row["of"].time <= high]
     cells = store.series(run_id, start=low, stop=high + 1, by="time", columns=100).updates
@@ -363,7 +362,7 @@ def check_times(store: Store, run_id: UUID, model: Model, chance: random.Random)
 def test_the_store_holds_what_a_plain_model_does(
     store: Store, settings: Settings, history: History
 ) -> None:
-    """Whatever happened to a run, its updates, totals, logged values, its figures and `db verify` agree with lists."""
+    """For any history, updates, totals, logged values and cells equal the model's, and `db verify` finds no error."""
     run_id, chance = uuid4(), random.Random(history.seed)
     model = play(store, run_id, history)
     check_rows(store, run_id, model)

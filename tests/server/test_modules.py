@@ -1,4 +1,4 @@
-"""Activations by module through the store and over HTTP, and a database from before there were any."""
+"""Activations by module, through the store and over HTTP."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def forward(*magnitudes: float) -> bytes:
 
 
 def overflowing(*rows: int, nan: bool = False) -> wire.Gradients:
-    """Gradients of the modules in `PASSED`, infinite in these rows, or NaN."""
+    """Gradients of the modules in `PASSED`, infinite or NaN in these rows."""
     made, lost = statistics(3), np.isin(np.arange(3), rows).astype(np.int64)
     spoilt = replace(made, zeros=made.zeros - lost, inf=lost * (not nan), nan=lost * nan)
     return spoilt.renumbered(np.array(PASSED)).to_wire()
 
 
 def test_a_row_per_module_in_forward_order(client: TestClient, send: Send) -> None:
-    """The sample at or before a step: counts, headroom both ways, and what could not be looked into."""
+    """The newest sample at or before a step gives one row per module: counts, both headrooms and modules left out."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(40, sampled=(0, 20))))
     answer = client.get(f"/api/v1/runs/{trainer.run_id}/modules?step=35").json()
@@ -55,7 +55,7 @@ def test_a_row_per_module_in_forward_order(client: TestClient, send: Send) -> No
 
 
 def test_numbers_that_are_not_finite_keep_their_kind(client: TestClient, send: Send) -> None:
-    """Infinite and NaN outputs are null with their kind; a module without fp16 gradients has none of theirs."""
+    """Infinite and NaN outputs are null with their kind. Without fp16 gradients, amax and headroom are null."""
     trainer = Trainer()
     nothing = statistics(3).renumbered(np.array(PASSED))
     for array in (nothing.looked, nothing.zeros, nothing.on_grid, nothing.histogram, nothing.amax):
@@ -72,7 +72,7 @@ def test_numbers_that_are_not_finite_keep_their_kind(client: TestClient, send: S
 
 
 def test_a_run_without_them_has_none(client: TestClient, send: Send) -> None:
-    """The call says that there is nothing, and the chart what to write."""
+    """Without activations, the route gives 404 and the chart says how to enable them."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(5)))
     answer = client.get(f"/api/v1/runs/{trainer.run_id}/modules")
@@ -96,7 +96,7 @@ def test_a_run_without_them_has_none(client: TestClient, send: Send) -> None:
 def test_the_chart_is_of_the_newest_sample_in_view(
     client: TestClient, send: Send, query: str, step: int | None
 ) -> None:
-    """By step and by time, the newest sample within; none where the stretch has none."""
+    """The chart shows the newest sample in a window by step or time, or says that there is none."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(40, sampled=(0, 10, 20, 30))))
     meta = client.get(f"/api/v1/runs/{trainer.run_id}/figures/activations{query}").json()["layout"][
@@ -110,7 +110,7 @@ def test_the_chart_is_of_the_newest_sample_in_view(
 
 
 def test_a_later_attempt_overlays(client: TestClient, send: Send) -> None:
-    """Where a resumed run did a step again, the sample is its own, and the earlier attempt's is not shown."""
+    """For repeated steps, only the later attempt's samples are shown."""
     first = Trainer()
     send(first.batch(first.updates(30, sampled=(5, 15, 25))))
     second = Trainer(run_id=first.run_id, resume_step=10)
@@ -125,13 +125,13 @@ def test_a_later_attempt_overlays(client: TestClient, send: Send) -> None:
         return answer["step"], answer["modules"][0]["forward"]
 
     assert at(9) == (5, 2.0)
-    assert at(19) == (12, 7.0)  # the first attempt's sample at step 15 is superseded
+    assert at(19) == (12, 7.0)
     assert at(29) == (25, 2.0)
 
 
 @pytest.mark.engines
 def test_blocks_are_read_one_at_a_time_from_the_newest_on(store: Store) -> None:
-    """Of samples in many blocks, no more are held than until the newest that was not done again; on either engine."""
+    """Blocks are read one at a time, newest first, only as far as the newest valid sample."""
     first = Trainer()
     store.ingest(first.batch(first.updates(100, sampled=range(100))))
     again = Trainer(run_id=first.run_id, resume_step=20)
@@ -144,13 +144,13 @@ def test_blocks_are_read_one_at_a_time_from_the_newest_on(store: Store) -> None:
 
     event.listen(store._engine, "after_cursor_execute", note)
     assert store.modules(first.run_id).step == 19
-    assert len(held) == 5  # of the first attempt four, and of the later one that there is none
-    assert max(held) <= 1  # SQLite's driver reads as it goes, and cannot tell
+    assert len(held) == 5  # four of the first attempt, and none found of the later one
+    assert max(held) <= 1  # SQLite's driver reports no row count
     event.remove(store._engine, "after_cursor_execute", note)
 
 
 def test_shards_are_put_together_by_name(client: TestClient, send: Send) -> None:
-    """Where gradients are sharded, a module is added up over ranks that started together; the largest output stays."""
+    """Sharded modules are summed over ranks of the same start, with the largest output of any rank."""
     ranks = [Trainer(rank=0, layout="sharded", world_size=2)]
     ranks.append(Trainer(run_id=ranks[0].run_id, rank=1, layout="sharded", world_size=2))
     for rank, trainer in enumerate(ranks):
@@ -179,9 +179,9 @@ def test_shards_are_put_together_by_name(client: TestClient, send: Send) -> None
         (activations(loss=math.inf), ("forward", None)),
         (activations(gradients=overflowing(0, 1)), ("backward", "block")),
         (activations(), ("backward", None)),
-        # What a module put out is lost, say, in a mask: the loss did not see it.
+        # The infinite output is, say, masked, so the loss stays finite.
         (activations(forward=forward(1, math.inf, 1)), ("backward", None)),
-        # Squashed, say, by a tanh: the loss did not see it, but on the way back it is 0 times infinity.
+        # A tanh, say, bounds the infinite output: the loss is finite, but backward multiplies 0 by infinity.
         (
             activations(forward=forward(1, math.inf, 1), gradients=overflowing(0, nan=True)),
             ("forward", "block.mlp"),
@@ -196,7 +196,7 @@ def test_the_ledger_says_where_an_overflow_began(
     passed: wire.Activations | None,
     origin: tuple[str | None, str | None],
 ) -> None:
-    """Forward where the loss was lost, with the first module to show it; else backward, with the one that made it."""
+    """The ledger says whether an overflow began in forward or backward, and in which module."""
     trainer = Trainer()
     send(trainer.batch([trainer.update(skipped=True, activations=passed)]))
     (skip,) = client.get(f"/api/v1/runs/{trainer.run_id}/skips").json()["skips"]
@@ -216,7 +216,7 @@ def test_the_ledger_says_where_an_overflow_began(
             {"loss": "not_finite", "origin": "forward", "origin_module": 2},
             ("not_finite", "forward", "block.mlp"),
         ),
-        # The word on the loss is before what a sample of its activations would tell.
+        # The reported loss takes precedence over sampled activations.
         (
             {"loss": "finite", "activations": activations(loss=math.nan)},
             ("finite", "backward", None),
@@ -227,7 +227,7 @@ def test_the_ledger_says_where_an_overflow_began(
 def test_the_ledger_has_the_word_on_the_loss(
     store: Store, told: dict[str, Any], ledger: tuple[str | None, ...]
 ) -> None:
-    """Where nobody saw where a loss was lost, its origin is not known."""
+    """The ledger keeps the reported loss and origin. A lost loss of unreported origin has none."""
     trainer = Trainer()
     store.ingest(trainer.batch([trainer.update(skipped=True, **told)]))
     (skip,) = store.skips(trainer.run_id).rows
@@ -255,7 +255,7 @@ def test_the_ledger_has_the_word_on_the_loss(
 def test_what_cannot_be_is_refused_by_name(
     client: TestClient, fields: dict[str, Any], named: str
 ) -> None:
-    """Lengths, counts and places that cannot be are a 422 that names the field, and nothing of them is stored."""
+    """Impossible lengths, counts and indices get 422 with the field's name, and nothing is stored."""
     trainer = Trainer()
     told = fields if "origin_module" in fields else {"activations": activations(**fields)}
     batch = trainer.batch([trainer.update(skipped=True, **told)])
@@ -271,7 +271,7 @@ def test_what_cannot_be_is_refused_by_name(
 
 
 def test_a_header_may_gain_modules_and_lose_none(client: TestClient, send: Send) -> None:
-    """Modules that join are stored; a resent older header changes nothing; another list is refused."""
+    """A header may add modules at its end, and an older one changes nothing. Another list is rejected."""
     trainer = Trainer()
     short = wire.StreamHeader(
         stream="scaler", scaler="GradScaler", device="cpu", modules=MODULES[:1]
@@ -296,7 +296,7 @@ def test_a_header_may_gain_modules_and_lose_none(client: TestClient, send: Send)
 
 @pytest.mark.storage
 def test_a_deleted_run_leaves_no_activations(store: Store) -> None:
-    """Deleting a run deletes its blocks of activations."""
+    """Clearing a deleted run deletes its blocks of activations."""
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(3, sampled=(0, 1))))
     store.delete(trainer.run_id)

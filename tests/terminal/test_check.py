@@ -1,4 +1,4 @@
-"""`ampmon check`: a preflight of a script's function, as a person and a program get it."""
+"""`ampmon check`: a preflight of a script's function, for people and programs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_script_is_checked(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A healthy model exits with 0, a sick one with 1 and the fix, in 80 columns but for code, and as JSON."""
+    """A healthy model exits with 0, a sick one with 1 and a fix as text or JSON. Only code exceeds 80 columns."""
     assert main(["check", f"{script}:healthy"]) == 0
     assert capsys.readouterr().out.startswith("Nothing to change")
 
@@ -81,7 +81,7 @@ def test_a_script_is_checked(script: Path, capsys: pytest.CaptureFixture[str]) -
 def test_what_cannot_be_checked_is_told(
     script: Path, function: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A function that fails, returns something else or is not there exits with 2 and the reason."""
+    """A function that fails, returns something else or is missing exits with 2 and a reason."""
     assert main(["check", f"{script}{function}"]) == 2
     answer = capsys.readouterr()
     assert words in answer.err

@@ -1,4 +1,4 @@
-"""`ampmon tail`: a run that goes on, on a server that stops and starts, and in a directory where none runs."""
+"""`ampmon tail`: a run in progress, on a server that stops and starts, and in a directory without one."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def following(server: Asking, run: PostedRun) -> RunFollower:
-    """A follower that has a diagnosis with each new version."""
+    """A follower whose clock advances an hour per reading, so that every new version is diagnosed."""
     hours = iter(range(0, 10**9, 3600))
     return RunFollower(server, str(run.run_id), columns=lambda: 40, clock=lambda: next(hours))
 
 
 def test_what_happens_is_told_once(server: Server) -> None:
-    """A growth, skips and a worse finding are each told at the next look, the past and what stays at none."""
+    """A growth, skips and a worse finding are each reported once. Earlier events and unchanged findings are not."""
     run = PostedRun(server)
     run.updates(8)
     run.updates(skipped=True)
@@ -77,7 +77,7 @@ def test_the_scale_is_drawn_as_it_goes_on(server: Server) -> None:
 
 
 def test_a_server_that_goes_and_comes_is_waited_for(server: Server) -> None:
-    """While it does not answer that is told once; then the run is followed on."""
+    """A server that does not answer is reported once, then the run is followed again."""
     run = PostedRun(server)
     run.updates(3)
     told: list[str] = []
@@ -99,7 +99,7 @@ def test_a_server_that_goes_and_comes_is_waited_for(server: Server) -> None:
 
 
 def test_plain_lines_end_with_the_run(server: Server) -> None:
-    """A run that is over is told by its findings and how it ended, and the exit code is 0."""
+    """A finished run's findings and final state are printed, and the exit code is 0."""
     run = PostedRun(server, "over")
     run.updates(1000, sampled=False)
     run.updates(12, skipped=True)
@@ -118,7 +118,7 @@ def test_plain_lines_end_with_the_run(server: Server) -> None:
 def test_an_offline_training_is_followed_without_a_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each look takes in what was written since, to the end; others may look meanwhile; the spool stays as it is."""
+    """A follower sees each new update until the end, beside other readers, and leaves no cursor in the spool."""
     ampmon.init("tests", "offline", dir=tmp_path, mode="offline")
     model = torch.nn.Linear(4, 2)
     scaler = ampmon.GradScaler("cpu", model=model)
@@ -155,7 +155,7 @@ RUN = SummaryAnswer(
 
 
 def test_the_view_fits_any_terminal() -> None:
-    """Whatever a run is called and is found to have, no line is longer than 80 columns, nor 40; words are plain."""
+    """At 80 and 40 columns no line of the view is too long, whatever the names, and control characters are removed."""
     long = "a-very-long-name" * 20
     finding = Finding(rule="r", severity="warning", title=long, explanation="e")
     run = msgspec.structs.replace(RUN, name=f"\x1b]0;owned\x07{long}", project=long)
@@ -171,7 +171,7 @@ def test_the_view_fits_any_terminal() -> None:
 
 
 def test_how_a_run_without_updates_stands() -> None:
-    """It has no step, and nothing that is not known is told of it."""
+    """The state of a run without updates has no step and omits unknown values."""
     moment = Moment(msgspec.structs.replace(RUN, updates=0), None, Sketch(), (), (), None)
 
     assert state(moment).split("  ")[0] == "step –"

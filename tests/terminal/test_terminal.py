@@ -1,4 +1,4 @@
-"""Runs in a terminal: of a server that runs, and of a directory where none does, at 80 columns."""
+"""Commands on runs, with and without a running server, at 80 columns."""
 
 from __future__ import annotations
 
@@ -28,15 +28,13 @@ from serving import Server
 
 @dataclass
 class Done:
-    """What a call came to."""
-
     code: int
     out: str
     err: str
 
 
 def typed(*words: str | Path) -> Done:
-    """`ampmon WORDS`, here, where its output is no terminal."""
+    """Run `ampmon` in this process. Its output is not a terminal."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([*map(str, words)])
@@ -45,7 +43,7 @@ def typed(*words: str | Path) -> Done:
 
 @dataclass
 class Place:
-    """A server with three runs: two of one project, and one of another whose updates are skipped now and then."""
+    """A server with two runs in one project, and one with several skips in another."""
 
     server: Server
     runs: dict[str, PostedRun]
@@ -70,7 +68,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def test_ampmon_alone_shows_three_commands_that_are_there() -> None:
-    """Without a command it prints three, each of which has a parser, and how to see the rest."""
+    """Without a command, `ampmon` prints three existing commands, in at most 80 columns."""
     from ampmon_server.cli.commands import parser
 
     done = typed()
@@ -92,7 +90,7 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_runs_are_listed_newest_first_and_filtered(place: Place) -> None:
-    """The table has a line for each run that the filters leave, with its share of skips and its scale."""
+    """`ampmon runs` lists the runs that match the filters, newest first, with their scale."""
     lines = place.typed("runs").out.splitlines()
 
     assert [line.split()[0] for line in lines[1:]] == ["other/sick", "tests/second", "tests/first"]
@@ -104,14 +102,14 @@ def test_runs_are_listed_newest_first_and_filtered(place: Place) -> None:
 
 
 def test_the_list_as_json_is_the_answer_as_it_is(place: Place) -> None:
-    """`ampmon runs --json` prints what the server answers."""
+    """`ampmon runs --json` prints the server's answer."""
     done = place.typed("runs", "--json", "--limit", "2")
 
     assert [each["name"] for each in json.loads(done.out)["runs"]] == ["sick", "second"]
 
 
 def test_a_run_is_shown_with_its_numbers_and_its_fixes(place: Place) -> None:
-    """`ampmon show` tells scale, skips, underflow and findings with code, in lines of at most 80 columns."""
+    """`ampmon show` prints scale, skips, underflow and findings. Only code and links may exceed 80 columns."""
     done = place.typed("show", "sick")
     out = " ".join(done.out.replace("\u202f", " ").split())
 
@@ -136,7 +134,7 @@ def test_a_run_as_json_has_its_diagnosis(place: Place) -> None:
 
 @pytest.mark.parametrize("command", ["runs", "show"])
 def test_what_cannot_be_answered_names_what_helps(command: str, tmp_path: Path) -> None:
-    """Without a server and without runs the exit code is 2, and one line names what to give."""
+    """Without a server and without runs, the command exits with 2 and names the missing option."""
     done = typed(command, "--data-dir", tmp_path)
 
     assert (done.code, done.out) == (2, "")
@@ -144,11 +142,11 @@ def test_what_cannot_be_answered_names_what_helps(command: str, tmp_path: Path) 
     assert "name a --data-dir, or a server's --url" in done.err
 
 
-# -- what a user may change ------------------------------------------------------------------------------------------
+# -- changes to runs -------------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_renamed_and_tagged(place: Place) -> None:
-    """A name is replaced; tags are added and removed one by one, and printed."""
+    """A run's name is replaced; its tags are added and removed individually, and printed."""
     run = PostedRun(place.server, "to be changed", project="changing")
     renamed = place.typed("rename", "to be changed", "other name")
     added = place.typed("tag", "other name", "a", "b")
@@ -162,7 +160,7 @@ def test_a_run_is_renamed_and_tagged(place: Place) -> None:
 
 
 def test_an_archived_run_is_found_and_brought_back(place: Place) -> None:
-    """It leaves the list, is shown by its name all the same, and is there again after --undo."""
+    """An archived run leaves the list, can still be shown by name, and returns with --undo."""
     PostedRun(place.server, "old", project="archiving").updates()
 
     def listed() -> bool:
@@ -180,7 +178,7 @@ def test_an_archived_run_is_found_and_brought_back(place: Place) -> None:
 def test_a_run_is_deleted_only_where_that_is_meant(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a terminal it takes --yes; of several runs all are found before the first is deleted."""
+    """Without a terminal, deletion needs --yes. If one named run is unknown, none is deleted."""
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     runs = [PostedRun(place.server, name, project="deleting") for name in ("bad", "worse")]
     asked = place.typed("delete", "bad")
@@ -209,7 +207,7 @@ def test_a_run_is_deleted_only_where_that_is_meant(
     ],
 )
 def test_bash_completes_what_may_be_typed(line: str, offered: set[str], tmp_path: Path) -> None:
-    """The script that is printed completes commands, flags, their values and files."""
+    """The printed bash script completes commands, flags, their values and files."""
     (tmp_path / "train.py").touch()
     words = line.split()
     script = (
@@ -224,7 +222,7 @@ def test_bash_completes_what_may_be_typed(line: str, offered: set[str], tmp_path
 
 
 def test_each_shell_has_a_script() -> None:
-    """zsh and fish get a script of their own, which names the commands."""
+    """zsh and fish each get their own script."""
     assert typed("completion", "zsh").out.startswith("#compdef ampmon")
     assert "complete -c ampmon" in typed("completion", "fish").out
 
@@ -233,7 +231,7 @@ def test_each_shell_has_a_script() -> None:
 
 
 def chart(x: list[int], y: list[float], skips: tuple[int, ...] = ()) -> bytes:
-    """A chart of a scale as the server answers it."""
+    """A chart of a scale, as the server answers it."""
 
     def array(values: Any, kind: str) -> dict[str, str]:
         return {"dtype": kind, "bdata": b64encode(np.array(values, f"<{kind}").tobytes()).decode()}
@@ -244,7 +242,7 @@ def chart(x: list[int], y: list[float], skips: tuple[int, ...] = ()) -> bytes:
 
 
 def test_a_sketch_rises_and_falls_with_the_scale() -> None:
-    """A step is a block, as high as its scale, with a tick below where it skipped; one that stays is level."""
+    """Each step is a block as high as its scale, with a tick below skips. A constant scale is level."""
     risen = sketch(chart([0, 1, 2, 3], [8.0, 10.0, 12.0, 8.0], (2,)), 10)
 
     assert risen == Sketch("▁▅█▁", "  ╵ ", 8.0, 12.0)
@@ -252,7 +250,7 @@ def test_a_sketch_rises_and_falls_with_the_scale() -> None:
 
 
 def test_a_column_of_a_sketch_has_its_lowest_scale() -> None:
-    """Of many steps to a column the lowest is drawn; a scale lasts until it moves; missing steps are left out."""
+    """A column with several steps shows the lowest scale. A scale lasts until it changes; missing steps stay blank."""
     dip = [16.0] * 50 + [12.0] + [16.0] * 49
     assert sketch(chart([*range(100)], dip), 10).line == "█████▁████"
     assert sketch(chart([0, 60, 99], [12.0, 16.0, 16.0]), 10).line == "▁▁▁▁▁▁████"
@@ -260,7 +258,7 @@ def test_a_column_of_a_sketch_has_its_lowest_scale() -> None:
 
 
 def test_there_is_no_sketch_of_nothing() -> None:
-    """A chart without a line, or without a finite scale, makes an empty sketch."""
+    """A chart without a line, or without a finite scale, gives an empty sketch."""
     assert sketch(b'{"data": []}', 10) == Sketch()
     assert sketch(chart([0], [np.nan]), 10) == Sketch()
 
@@ -269,7 +267,7 @@ def test_there_is_no_sketch_of_nothing() -> None:
 
 
 def test_the_training_loss_is_found_among_what_is_logged() -> None:
-    """It is the value called loss, else one for training before one for validation; none where nothing is one."""
+    """The training loss is the value named loss, else a training value before a validation value, else none."""
 
     def chosen(*names: str) -> str | None:
         found = loss_among([LoggedAnswer(name) for name in names])
@@ -282,6 +280,6 @@ def test_the_training_loss_is_found_among_what_is_logged() -> None:
 
 
 def test_durations_are_told_in_their_largest_unit() -> None:
-    """Seconds, minutes, hours, days."""
+    """Durations are rounded and have one unit."""
     told = [duration(each) for each in (0, 59, 90 * 60, 86400 * 12)]
     assert [each.replace("\u202f", " ") for each in told] == ["0 s", "59 s", "2 h", "12 d"]

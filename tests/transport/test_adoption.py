@@ -1,4 +1,4 @@
-"""Who sends a spool whose writer is gone, and what becomes of one given up too early: nothing is lost, and one wins."""
+"""Adoption of spools whose writer is gone: one sender gets each, and a spool adopted too early loses nothing."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ STRANGER = msgspec.structs.replace(DEAD, host="another-machine")
 
 
 def silent(path: Path, for_s: float = SILENT_S + 1) -> None:
-    """Make a spool look as if nobody had touched it for so long."""
+    """Make a spool look untouched for ``for_s`` seconds."""
     then_s = time.time() - for_s
     for each in (*path.iterdir(), path):
         os.utime(each, (then_s, then_s))
 
 
 def taken(path: Path) -> Path:
-    """Take over a spool as a sender would, and say where it lies now."""
+    """Take over a spool as a sender does, and return its new path."""
     destination = Destination.read(path)
     assert destination is not None
     now = adopt(path, destination)
@@ -62,7 +62,7 @@ def _race(path: Path, ready: Barrier, won: multiprocessing.Queue[str]) -> None:
 
 
 def test_of_several_that_take_a_spool_over_one_gets_it(tmp_path: Path) -> None:
-    """Processes that claim the same spool at once: one has it, named in its new name, and the others go on quietly."""
+    """Of several processes that claim a spool at once, one gets it, under a name of its own."""
     context = multiprocessing.get_context("fork")
     for _ in range(3):
         attempt = Attempt(tmp_path, process=DEAD)
@@ -86,14 +86,14 @@ def test_of_several_that_take_a_spool_over_one_gets_it(tmp_path: Path) -> None:
 
 
 def test_a_machine_s_own_dead_keep_their_name(tmp_path: Path) -> None:
-    """What a dead or a living process of this machine wrote is its sender's without being taken over."""
+    """A spool of this machine is adopted under its own name, whether its process is alive or dead."""
     for attempt in (Attempt(tmp_path), Attempt(tmp_path, process=DEAD)):
         assert taken(attempt.spool.path) == attempt.spool.path
         attempt.spool.close()
 
 
 def test_a_stranger_s_spool_is_taken_when_it_was_silent_for_long(tmp_path: Path) -> None:
-    """On a shared directory a spool of another machine is left alone until nobody touched it for ten minutes."""
+    """A spool of another machine is adopted only after ten minutes without a write."""
     attempt = Attempt(tmp_path, process=STRANGER)
     attempt.events(2)
     destination = Destination.read(attempt.spool.path)
@@ -109,7 +109,7 @@ def test_a_stranger_s_spool_is_taken_when_it_was_silent_for_long(tmp_path: Path)
 
 
 def test_a_stranger_whose_sender_works_is_only_silent(tmp_path: Path) -> None:
-    """A trainer that is silent for long, as in an evaluation, is not given up while its machine's sender works."""
+    """A spool that is silent for long is not adopted while its machine's sender works."""
     attempt = Attempt(tmp_path, process=STRANGER)
     attempt.events(2)
     silent(attempt.spool.path)
@@ -126,7 +126,7 @@ def test_a_stranger_whose_sender_works_is_only_silent(tmp_path: Path) -> None:
 
 
 def test_a_spool_taken_over_is_another_s_only_when_its_taker_is_gone(tmp_path: Path) -> None:
-    """What a living process of this machine took over is left to it; a dead one's or a silent stranger's is not."""
+    """A claimed spool is adopted if its claimant is dead, or belongs to another machine and is silent."""
     living = msgspec.structs.replace(this_process(), pid=1, started=0)
     for who, left in ((living, True), (DEAD, False), (STRANGER, True)):
         attempt = Attempt(tmp_path, process=DEAD)
@@ -147,7 +147,7 @@ def _claimed_by(path: Path, who: ProcessIdentity) -> Path:
 
 
 def test_a_stranger_given_up_is_delivered_and_said_to_have_crashed(tmp_path: Path) -> None:
-    """Of a machine that died all arrives, then the word that the attempt crashed, a minute after it was taken over."""
+    """An adopted spool of another machine is delivered. A minute after adoption its attempt is marked as crashed."""
     server, clock = MemoryTransport(), ManualClock()
     attempt = Attempt(tmp_path, process=STRANGER)
     attempt.events(3)
@@ -167,7 +167,7 @@ def test_a_stranger_given_up_is_delivered_and_said_to_have_crashed(tmp_path: Pat
 
 
 def test_a_writer_that_lives_after_all_loses_nothing(tmp_path: Path) -> None:
-    """What goes into a spool that was given up too early is sent, and it stays until that is silent for long too."""
+    """Records written to a spool after its adoption are sent, and the spool stays while its writer goes on."""
     server, clock = MemoryTransport(), ManualClock()
     attempt = Attempt(tmp_path, process=STRANGER)
     attempt.events(3)
@@ -190,7 +190,7 @@ def test_a_writer_that_lives_after_all_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_an_attempt_that_goes_on_in_a_spool_of_its_own_has_not_crashed(tmp_path: Path) -> None:
-    """Once its writer has begun a spool anew, the one that was taken over goes without a word of a crash."""
+    """Once its writer has begun a new spool, the adopted one is removed and no crash is reported."""
     server, clock = MemoryTransport(), ManualClock()
     attempt = Attempt(tmp_path, process=STRANGER)
     attempt.events(3)
@@ -208,7 +208,7 @@ def test_an_attempt_that_goes_on_in_a_spool_of_its_own_has_not_crashed(tmp_path:
 
 
 def test_a_spool_that_was_taken_away_is_done_with(tmp_path: Path) -> None:
-    """A sender whose spool another process takes over lets go of it without noise, and records are stored once."""
+    """A sender drops a spool that another process took over, and sends none of it."""
     server, stop = MemoryTransport(), threading.Event()
     server.down = True
     attempt = Attempt(tmp_path, process=DEAD)
@@ -226,7 +226,7 @@ def test_a_spool_that_was_taken_away_is_done_with(tmp_path: Path) -> None:
 
 
 def test_waiting_for_the_end_sees_a_spool_that_was_taken_over(tmp_path: Path) -> None:
-    """A spool that another process took over is not taken for one that was delivered and removed."""
+    """`wait_until_sent` does not take a spool that another process claimed for a delivered one."""
     attempt = Attempt(tmp_path)
     attempt.events(3)
     path = attempt.spool.path
@@ -240,7 +240,7 @@ def test_waiting_for_the_end_sees_a_spool_that_was_taken_over(tmp_path: Path) ->
 
 
 def test_what_a_killed_removal_left_is_removed(tmp_path: Path) -> None:
-    """A sender killed while it removed a delivered spool leaves no records, and nothing once another has looked."""
+    """A sender removes what a killed sender left while removing a delivered spool."""
     attempts = [Attempt(tmp_path, process=DEAD) for _ in range(2)]
     for attempt in attempts:
         attempt.spool.close()
@@ -259,7 +259,7 @@ def test_what_a_killed_removal_left_is_removed(tmp_path: Path) -> None:
 def test_each_machine_has_a_sender_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of machines that share a directory none keeps another from having a sender, nor reads another's status."""
+    """On a shared directory each machine has its own sender."""
     office = election.elect(tmp_path)
     assert office is not None
     assert election.elect(tmp_path) is None
@@ -276,7 +276,7 @@ def test_each_machine_has_a_sender_of_its_own(
 def test_one_sender_where_files_cannot_be_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """On a file system without locks the lock is on a local disk: still one sender, until it or the directory goes."""
+    """On a file system without locks the lock is kept on a local disk, and there is still only one sender."""
     flock = fcntl.flock
 
     def refusing(fd: int, how: int) -> None:
@@ -301,7 +301,7 @@ def test_one_sender_where_files_cannot_be_locked(
 def test_what_dead_processes_left_is_sent_while_a_server_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A spool whose process and sender are gone gets a sender from `ampmon serve`, whoever else is still there."""
+    """While `ampmon serve` runs, it starts a sender for a spool whose process and sender are gone."""
     looks, find = list[Path](), sender.orphans
     monkeypatch.setattr(sender, "orphans", lambda path: (looks.append(path), find(path))[1])
     with RecordingServer() as server, Adopting(tmp_path, every_s=0.02):

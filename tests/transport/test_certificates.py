@@ -1,4 +1,4 @@
-"""Over https nothing leaves a client before the server has shown a certificate that it trusts, for the name dialled."""
+"""Over https, clients send nothing until the server shows a trusted certificate for the name they dialled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from waiting import DEADLINE_S
 
 @contextlib.contextmanager
 def listening(cert: Path, key: Path) -> Iterator[tuple[str, list[bytes]]]:
-    """Somebody's TLS server: its address, and what each connection came to tell."""
+    """A TLS server: its address, and what each connection has sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     heard: list[bytes] = []
@@ -47,7 +47,7 @@ def listening(cert: Path, key: Path) -> Iterator[tuple[str, list[bytes]]]:
 
 
 def ask_all(url: str) -> list[str]:
-    """What both clients that send tokens make of the server at ``url``."""
+    """The errors of both clients that send tokens to the server at ``url``."""
     said = []
     transport = HttpTransport(url, token="a-token")
     try:
@@ -66,7 +66,7 @@ def ask_all(url: str) -> list[str]:
 def test_a_strangers_certificate_is_told_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A certificate of no authority that is known, of another name, or expired ends it before a byte is sent."""
+    """With an unknown authority, another name or an expired certificate, a client sends nothing, not even its token."""
     known, stranger = tmp_path / "known", tmp_path / "stranger"
     known.mkdir(), stranger.mkdir()
     trusted, other = Authority(known), Authority(stranger)
@@ -86,7 +86,7 @@ def test_a_strangers_certificate_is_told_nothing(
 
 
 def test_a_known_certificate_is_told_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its authority in SSL_CERT_FILE, the same server gets the token."""
+    """With its authority in SSL_CERT_FILE, a server gets the token from both clients."""
     authority = Authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
     with listening(*authority.issue()) as (url, heard):

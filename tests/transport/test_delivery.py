@@ -1,4 +1,4 @@
-"""What arrives of a spool: everything once and in order, whatever the server does, and what is done about poison."""
+"""Delivery of spools: every record arrives once and in order, and rejected records are set aside."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def send(directory: Path, server: MemoryTransport, **options: tuple[str, ...]) -
 
 
 def test_drain_is_a_function_whoever_asks() -> None:
-    """A module loaded on request leaves the name that it was asked by to what it is the name of."""
+    """`ampmon.sender.drain` is the function also after the submodule of that name is loaded."""
     for _ in range(2):
         assert callable(importlib.import_module("ampmon.sender").drain)
 
 
 def test_records_arrive_once_and_in_order(tmp_path: Path, server: MemoryTransport) -> None:
-    """Everything that was appended is stored, with the attempt's header; draining again sends nothing."""
+    """All appended records are stored once, with the attempt's header. Draining again sends only new ones."""
     attempt = Attempt(tmp_path)
     attempt.events(12_000)
     assert send(tmp_path, server) == DrainReport(sent=12_000)
@@ -56,7 +56,7 @@ def test_records_arrive_once_and_in_order(tmp_path: Path, server: MemoryTranspor
 
 
 def padded(attempt: Attempt, size: int) -> None:
-    """An event with so many bytes in a field that is not known yet: those that are known hold less."""
+    """Append an event with ``size`` bytes in an unknown field, since known fields hold less."""
     wait_for(lambda: attempt.spool.fullness <= 1)
     event = wire.Event(stream="", seq=attempt.seq, time=attempt.seq, kind="init")
     record = {**msgspec.to_builtins(event), "padding": "x" * size}
@@ -65,7 +65,7 @@ def padded(attempt: Attempt, size: int) -> None:
 
 
 def test_batches_stay_below_four_megabytes(tmp_path: Path, server: MemoryTransport) -> None:
-    """A batch holds at most 4 MiB of records, and at least one."""
+    """A batch holds at most 4 MiB of records, but at least one record."""
     attempt = Attempt(tmp_path, segment_bytes=2**22)
     for size in (*[1_500_000] * 9, 6_000_000):
         padded(attempt, size)
@@ -75,7 +75,7 @@ def test_batches_stay_below_four_megabytes(tmp_path: Path, server: MemoryTranspo
 
 
 def test_finished_spool_is_gone(tmp_path: Path, server: MemoryTransport) -> None:
-    """Once an attempt that finished is delivered, its spool is removed, and nothing is said of a crash."""
+    """The spool of a finished attempt is removed after delivery, and no crash is reported."""
     attempt = Attempt(tmp_path)
     attempt.finish()
     send(tmp_path, server)
@@ -86,7 +86,7 @@ def test_finished_spool_is_gone(tmp_path: Path, server: MemoryTransport) -> None
 def test_delivered_segments_are_removed_while_the_run_goes_on(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
-    """Of a long run only the last segment stays on disk."""
+    """Delivered segments of a running attempt are removed, except the last."""
     attempt = Attempt(tmp_path, segment_bytes=3000)
     attempt.events(500)
     send(tmp_path, server)
@@ -98,7 +98,7 @@ def test_delivered_segments_are_removed_while_the_run_goes_on(
 
 
 def test_killed_process_is_said_to_have_crashed(tmp_path: Path, server: MemoryTransport) -> None:
-    """The tail of a process that is gone without a last word is delivered, then the attempt is marked as crashed."""
+    """The last records of a dead process are delivered, then its attempt is marked as crashed."""
     attempt = Attempt(tmp_path, process=DEAD)
     attempt.events(3)
     assert send(tmp_path, server).sent == 3
@@ -110,7 +110,7 @@ def test_killed_process_is_said_to_have_crashed(tmp_path: Path, server: MemoryTr
 def test_process_killed_at_its_birth_leaves_nothing(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
-    """A spool of a process that is gone, in which nothing was written, is removed; with a record in it, it stays."""
+    """A dead process's spool without header and records is removed. With a record it stays."""
     attempts = [Attempt(tmp_path, process=DEAD, announced=False) for _ in range(2)]
     attempts[1].event()
     assert send(tmp_path, server).sent == 0
@@ -120,7 +120,7 @@ def test_process_killed_at_its_birth_leaves_nothing(
 
 
 def test_finish_counts_whoever_delivers_the_rest(tmp_path: Path, server: MemoryTransport) -> None:
-    """An attempt whose last word an earlier sender delivered is not said to have crashed by the next one."""
+    """An attempt whose finish was delivered earlier is not marked as crashed by the next delivery."""
     attempt = Attempt(tmp_path)
     attempt.event("finish")
     send(tmp_path, server)
@@ -132,7 +132,7 @@ def test_finish_counts_whoever_delivers_the_rest(tmp_path: Path, server: MemoryT
 
 
 def test_finish_of_a_stream_is_not_the_process_s(tmp_path: Path, server: MemoryTransport) -> None:
-    """A stream's event of the name, or the word in a text, is not the attempt's last word."""
+    """A stream's event named finish, or the word in a message, does not finish the attempt."""
     attempt = Attempt(tmp_path, process=DEAD)
     header = wire.StreamHeader(stream="scaler", scaler="GradScaler", device="cpu")
     attempt.spool.header("scaler", wire.encode(header))
@@ -144,7 +144,7 @@ def test_finish_of_a_stream_is_not_the_process_s(tmp_path: Path, server: MemoryT
 
 
 def test_lost_acknowledgement_doubles_nothing(tmp_path: Path, server: MemoryTransport) -> None:
-    """A batch that was stored but not acknowledged is sent again, and is stored once."""
+    """A batch whose acknowledgement is lost is sent again and stored once."""
     attempt = Attempt(tmp_path)
     attempt.events(7000)
     server.lose_acks = 2
@@ -157,7 +157,7 @@ def test_lost_acknowledgement_doubles_nothing(tmp_path: Path, server: MemoryTran
 
 
 def test_server_that_is_down_costs_nothing(tmp_path: Path, server: MemoryTransport) -> None:
-    """What cannot be sent stays on disk, is reported in words and bytes, and arrives later."""
+    """While the server is down, records stay on disk and are reported with the reason. They arrive later."""
     attempt = Attempt(tmp_path)
     attempt.events(10)
     server.down = True
@@ -173,7 +173,7 @@ def test_server_that_is_down_costs_nothing(tmp_path: Path, server: MemoryTranspo
 def test_headers_are_sent_again_when_the_server_lacks_them(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
-    """A server that lost its headers gets all of them with the batch that it turned back."""
+    """A server that lost its headers gets all of them again with the rejected batch."""
     attempt = Attempt(tmp_path)
     stream = wire.StreamHeader(stream="scaler", scaler="GradScaler", device="cpu")
     attempt.spool.header("scaler", wire.encode(stream))
@@ -193,7 +193,7 @@ def test_headers_are_sent_again_when_the_server_lacks_them(
 def test_new_headers_are_sent_and_old_ones_are_not_repeated(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
-    """A header goes out when it is new or has changed, alone if need be, and not again."""
+    """A header is sent if it is new or changed, alone if necessary, and not repeated."""
     attempt = Attempt(tmp_path)
     delivery = SpoolDelivery(
         attempt.spool.path, Destination.of(attempt.options), server, ManualClock()
@@ -208,7 +208,7 @@ def test_new_headers_are_sent_and_old_ones_are_not_repeated(
 
 
 def test_spool_waits_for_its_run(tmp_path: Path, server: MemoryTransport) -> None:
-    """Records that come before their run is known are left alone until it is, and arrive complete."""
+    """Records written before their run is known are held until it is, and arrive completely."""
     attempt = Attempt(tmp_path, announced=False, segment_bytes=2000)
     attempt.events(200)
     assert send(tmp_path, server).sent == 0
@@ -221,7 +221,7 @@ def test_spool_waits_for_its_run(tmp_path: Path, server: MemoryTransport) -> Non
 
 
 def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, server: MemoryTransport) -> None:
-    """Records that the server refuses are kept in a file with the reason, and counted; the others are all stored."""
+    """Rejected records are counted and saved to a file with the reason; all others are stored."""
     attempt = Attempt(tmp_path)
     attempt.events(100)
     attempt.finish()
@@ -242,7 +242,7 @@ def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, server: Memory
 def test_sender_that_is_refused_throws_nothing_away(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
-    """Where the server refuses even an empty batch, no record is to blame: all of them stay on disk."""
+    """If the server refuses even an empty batch, all records stay on disk."""
     attempt = Attempt(tmp_path)
     attempt.events(10)
     server.bytes_max = 0
@@ -256,7 +256,7 @@ def test_sender_that_is_refused_throws_nothing_away(
 
 
 def test_refused_records_outlive_a_lost_cursor(tmp_path: Path, server: MemoryTransport) -> None:
-    """What was set aside stays on disk though the cursor that counted it is lost, and the rest is delivered."""
+    """Without its cursor, a spool keeps the records set aside, and the others are delivered."""
     attempt = Attempt(tmp_path, segment_bytes=200)
     attempt.events(20)
     server.refuse = lambda record: record.seq == 0
@@ -271,7 +271,7 @@ def test_refused_records_outlive_a_lost_cursor(tmp_path: Path, server: MemoryTra
 
 @pytest.mark.parametrize("status", [301, 307, 403, 404, 405, 410, 415])
 def test_answer_that_blames_no_record_sets_none_aside(tmp_path: Path, status: int) -> None:
-    """A record that met a redirect, a gateway's 404 or 403, or the like, even once, is kept and sent again."""
+    """After a redirect, a 403, a 404 or the like, a record is kept and sent again."""
     with RecordingServer() as server:
         attempt = Attempt(tmp_path, url=server.url)
         attempt.event()
@@ -287,7 +287,7 @@ def test_answer_that_blames_no_record_sets_none_aside(tmp_path: Path, status: in
 def test_spool_that_holds_nothing_goes(
     tmp_path: Path, server: MemoryTransport, torn: bytes
 ) -> None:
-    """A process that could write nothing, or was killed as it wrote its first, leaves a spool that is not kept."""
+    """A dead process's spool is removed if it is empty or ends within its first header."""
     empty, other = (Attempt(tmp_path, process=DEAD, announced=False) for _ in range(2))
     (empty.spool.path / "000000.seg").write_bytes(torn)
     other.event()
@@ -299,7 +299,7 @@ def test_spool_that_holds_nothing_goes(
 def test_header_that_cannot_be_read_holds_up_no_other_spool(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
-    """A spool whose header makes no sense stays, with the reason in the report; the next one is sent."""
+    """A spool with an unreadable header stays and is reported, and the next spool is sent."""
     odd, sound = Attempt(tmp_path, announced=False), Attempt(tmp_path)
     odd.spool.header("attempt", b"\xc0")
     for attempt in (odd, sound):
@@ -312,7 +312,7 @@ def test_header_that_cannot_be_read_holds_up_no_other_spool(
 
 
 def test_too_large_batches_are_split(tmp_path: Path, server: MemoryTransport) -> None:
-    """A server that takes less at a time gets smaller batches, in order, and what is too large alone is set aside."""
+    """Batches too large for the server are split in order. A record too large by itself is set aside."""
     attempt = Attempt(tmp_path)
     attempt.events(300, text="x" * 1000)
     attempt.event("init", text="x" * 100_000)
@@ -327,7 +327,7 @@ def test_too_large_batches_are_split(tmp_path: Path, server: MemoryTransport) ->
 def test_an_update_too_large_for_a_server_arrives_without_its_sample(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
-    """Of an update that a server has no room for only the sample is missing; the whole of it is set aside."""
+    """An update too large for the server is stored without its sample, and the whole update is set aside."""
     attempt = Attempt(tmp_path)
     empty = dict.fromkeys(wire.Gradients.__struct_fields__, b"")
     update = wire.Update(
@@ -351,7 +351,7 @@ def test_an_update_too_large_for_a_server_arrives_without_its_sample(
 
 
 def test_damage_costs_the_records_it_hit(tmp_path: Path, server: MemoryTransport) -> None:
-    """Damaged bytes on disk lose the record they hit: a gap in its stream, counted, and nothing else."""
+    """Damaged bytes cost only the record they hit, and the damage is counted."""
     attempt = Attempt(tmp_path)
     attempt.events(10)
     segment = attempt.spool.path / "000000.seg"
@@ -367,7 +367,7 @@ def test_damage_costs_the_records_it_hit(tmp_path: Path, server: MemoryTransport
 
 
 def test_missing_segment_holds_back_none_behind_it(tmp_path: Path, server: MemoryTransport) -> None:
-    """A segment that is gone from the middle of a spool is a gap: what lies behind it is delivered before it goes."""
+    """A missing segment is a gap, and the segments after it are delivered."""
     attempt = Attempt(tmp_path, segment_bytes=300)
     attempt.events(30)
     attempt.finish()
@@ -380,7 +380,7 @@ def test_missing_segment_holds_back_none_behind_it(tmp_path: Path, server: Memor
 
 
 def test_offline_spools_are_sent_on_request_only(tmp_path: Path, server: MemoryTransport) -> None:
-    """What was recorded offline stays where it is until somebody asks for it."""
+    """Offline spools are sent only on request."""
     attempt = Attempt(tmp_path, mode="offline")
     attempt.finish()
     assert send(tmp_path, server).sent == 0
@@ -391,7 +391,7 @@ def test_offline_spools_are_sent_on_request_only(tmp_path: Path, server: MemoryT
 def test_process_on_another_machine_is_not_taken_for_dead(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
-    """On a shared directory, a process of another host is neither crashed nor its spool removed."""
+    """A process of another host is not marked as crashed, and its spool stays."""
     stranger = msgspec.structs.replace(DEAD, host="another-machine")
     attempt = Attempt(tmp_path, process=stranger)
     attempt.events(2)
@@ -409,7 +409,7 @@ def _append(directory: Path, ids: multiprocessing.SimpleQueue[str]) -> None:
 
 
 def test_ranks_of_one_host_share_a_directory(tmp_path: Path, server: MemoryTransport) -> None:
-    """Several processes that write at once are all delivered, each in its order."""
+    """Spools of several processes that write at once are all delivered, each in order."""
     context = multiprocessing.get_context("fork")
     ids = context.SimpleQueue()
     ranks = [context.Process(target=_append, args=(tmp_path, ids)) for _ in range(3)]
@@ -425,7 +425,7 @@ def test_ranks_of_one_host_share_a_directory(tmp_path: Path, server: MemoryTrans
 def test_a_resumed_run_waits_for_the_attempt_before_it(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
-    """Of two attempts of a rank the ended one arrives whole before the other begins; other runs wait for neither."""
+    """A resumed attempt is sent after the whole of the ended one before it. Other runs do not wait."""
     clock = ManualClock()
     ended = Attempt(tmp_path, process=DEAD)
     ended.events(12_000)
@@ -452,7 +452,7 @@ def test_a_resumed_run_waits_for_the_attempt_before_it(
 def test_an_attempt_that_just_died_arrives_whole_before_the_next(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
-    """A process that lived a moment ago may be dead when the next attempt has begun: that one waits for its rest."""
+    """If a process dies during its delivery, all its records arrive before those of the run's next attempt."""
     clock = ManualClock()
     with subprocess.Popen(["sleep", "60"]) as child:
         began = start_time(child.pid)
@@ -487,7 +487,7 @@ def test_an_attempt_that_just_died_arrives_whole_before_the_next(
 
 
 def test_what_is_sent_at_once_may_grow_again(tmp_path: Path, server: MemoryTransport) -> None:
-    """A delivery that was limited, for others share the memory, sends all at once when they are gone."""
+    """A delivery whose limit is raised again sends the rest at once."""
     attempt = Attempt(tmp_path)
     attempt.events(400, text="x" * 1000)
     destination = Destination.of(attempt.options)
@@ -502,7 +502,7 @@ def test_what_is_sent_at_once_may_grow_again(tmp_path: Path, server: MemoryTrans
 
 
 def test_back_off_grows_to_its_limit_and_is_jittered() -> None:
-    """Delays double up to 30 s, differ from each other, and begin anew after a success."""
+    """Delays double up to 30 s, differ from each other, and start over after a success."""
     clock = ManualClock()
     backoff = Backoff(clock)
     delays = []
@@ -520,7 +520,7 @@ def test_back_off_grows_to_its_limit_and_is_jittered() -> None:
 
 
 def test_back_off_waits_as_long_as_the_server_asks() -> None:
-    """A Retry-After is the least that is waited, and all whom it was told do not come back together."""
+    """Retry-After is the minimum wait, and jitter spreads the senders."""
     waits = []
     for _ in range(100):
         backoff = Backoff(ManualClock())
@@ -532,7 +532,7 @@ def test_back_off_waits_as_long_as_the_server_asks() -> None:
 
 
 def test_after_a_failure_batches_begin_small(tmp_path: Path, server: MemoryTransport) -> None:
-    """What follows an outage, or an attempt that a slow line could not end, is 64 KiB, then twice as much each time."""
+    """After a failure, batches begin at 64 KiB and double each time."""
     attempt = Attempt(tmp_path)
     attempt.events(3000, text="x" * 500)
     destination = Destination.of(attempt.options)
@@ -553,7 +553,7 @@ def test_after_a_failure_batches_begin_small(tmp_path: Path, server: MemoryTrans
 def test_cursor_that_cannot_be_written_holds_up_nothing(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
-    """Where the cursor cannot be kept, records go on to arrive once, and disk is freed behind them."""
+    """If the cursor cannot be written, records still arrive once and delivered segments are removed."""
     attempt = Attempt(tmp_path, segment_bytes=3000)
     (attempt.spool.path / "cursor").mkdir()
     attempt.events(500)

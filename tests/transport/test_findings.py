@@ -1,4 +1,4 @@
-"""What the server finds comes back to the training process by way of the sender, and never troubles the training."""
+"""The server's findings reach the training process through the sender, and never disturb the training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from waiting import DEADLINE_S, wait_for
 
 
 def found(rule: str = "skip_rate", severity: str = "warning", **more: Any) -> dict[str, Any]:
-    """A finding as an acknowledgement has it."""
+    """A finding as in an acknowledgement."""
     words = {"title": f"{rule} is {severity}", "explanation": "", "fix": "scaler.update()"}
     return {"rule": rule, "severity": severity, **words, **more}
 
@@ -40,7 +40,7 @@ def kept(path: Path) -> Any:
 
 
 class Known:
-    """Findings as a process would know them, from a folder that stands for its spool."""
+    """The findings a process knows, read from a folder that stands for its spool."""
 
     def __init__(self, path: Path) -> None:
         path.mkdir(exist_ok=True)
@@ -67,7 +67,7 @@ def known(tmp_path: Path) -> Iterator[Known]:
 
 
 def test_the_sender_leaves_what_was_found_in_the_spool(tmp_path: Path) -> None:
-    """What an acknowledgement tells lies in `findings` and `request`; one that tells nothing leaves both."""
+    """Findings and requests of an acknowledgement are stored in the spool. Without new ones, the old ones stay."""
     server = MemoryTransport()
     attempt = Attempt(tmp_path)
     for told, expected, asked, request in [
@@ -84,7 +84,7 @@ def test_the_sender_leaves_what_was_found_in_the_spool(tmp_path: Path) -> None:
 
 
 def test_records_arrive_where_findings_cannot_be_kept(tmp_path: Path) -> None:
-    """A disk that does not take the file, or a spool that is gone meanwhile, costs no record."""
+    """Records arrive even if the findings cannot be written or the spool is gone."""
     server = MemoryTransport()
     server.findings = (found(),)
     attempt = Attempt(tmp_path)
@@ -98,7 +98,7 @@ def test_records_arrive_where_findings_cannot_be_kept(tmp_path: Path) -> None:
 
 
 def test_a_listener_hears_each_finding_once_and_again_when_it_is_graver(known: Known) -> None:
-    """One call for each rule and scaler, one more when it is graver, and none for another scaler's."""
+    """A listener is called once per rule, again when the finding gets worse, and not for another scaler's findings."""
     heard: list[tuple[str, str]] = []
     listener = FindingListener(
         "scaler", lambda finding: heard.append((finding.rule, finding.severity))
@@ -115,7 +115,7 @@ def test_a_listener_hears_each_finding_once_and_again_when_it_is_graver(known: K
 
 
 def test_a_listener_that_raises_or_is_slow_holds_up_nobody(known: Known) -> None:
-    """What it raises is counted, and while one is at work the findings that are known go on."""
+    """A slow listener does not hold up new findings, and its exceptions are reported."""
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(finding: wire.Finding) -> None:
@@ -135,7 +135,7 @@ def test_a_listener_that_raises_or_is_slow_holds_up_nobody(known: Known) -> None
 
 
 def test_findings_of_a_newer_server_are_left_out(known: Known) -> None:
-    """One that is no `Finding` of ours is left out, and those beside it are known."""
+    """Findings that cannot be decoded are left out, and the others are kept."""
     known.arrive(found("odd", severity="catastrophic"), found("known", also="new"), {"rule": 3})
     assert [finding.rule for finding in known.findings.newest] == ["known"]
     (known.path / "findings").write_bytes(b"\xc1 not msgpack")
@@ -144,7 +144,7 @@ def test_findings_of_a_newer_server_are_left_out(known: Known) -> None:
 
 
 def test_only_the_recommended_fix_is_in_a_warning(known: Known) -> None:
-    """Of two critical findings both are warned of, and the code is that of the one that is not second."""
+    """Both critical findings are warned of, but only the recommended fix is shown."""
     known.arrive(
         found("dead_scale", "critical"), found("diverged", "critical", second="Alternative")
     )
@@ -154,7 +154,7 @@ def test_only_the_recommended_fix_is_in_a_warning(known: Known) -> None:
 
 
 def test_a_critical_finding_is_warned_of(known: Known) -> None:
-    """Critical ones are said in the terminal, under a key that says each rule once; others are not."""
+    """Critical findings become warnings under a key per rule, and others do not."""
     known.arrive(found("dead_scale", "critical"), found("skip_rate"))
     assert known.warnings == ["finding dead_scale"]
 
@@ -163,7 +163,7 @@ EVIL = "a\x1b]0;owned\x07b\x9b31mc\u202ed\n" + "long " * 2000
 
 
 def test_a_server_cannot_command_the_terminal_of_a_training(known: Known) -> None:
-    """Its words arrive as plain text of bounded length; what is no rule's name is left out, and warnings are few."""
+    """A server's words are shown as plain text of limited length and number. Invalid rule names are left out."""
     bad = (EVIL, "Skip", "skip rate", "x" * 65, "")
     words = {"title": EVIL, "explanation": EVIL, "fix": EVIL, "scaler": EVIL, "figure": EVIL}
     words |= {"parameters": [EVIL] * 500, "evidence": {EVIL: EVIL}}
@@ -186,7 +186,7 @@ def test_a_server_cannot_command_the_terminal_of_a_training(known: Known) -> Non
 
 
 def test_a_scaler_with_a_listener_pickles(data_directory: Path) -> None:
-    """A function that cannot be pickled does not keep its scaler from it; copies have none."""
+    """A scaler with a listener can be pickled and copied."""
     scaler = ampmon.GradScaler("cpu", on_finding=lambda finding: None)
     watched = ampmon.watch(torch.amp.GradScaler("cpu"), on_finding=lambda finding: None)
     for each in (scaler, watched):
@@ -195,9 +195,7 @@ def test_a_scaler_with_a_listener_pickles(data_directory: Path) -> None:
 
 
 def test_findings_of_a_real_run_reach_the_training(server: Server, data_directory: Path) -> None:
-    """A scale that dies is known to the process that trains: by its monitor, by a call off the training thread, and
-    as a warning.
-    """
+    """A training learns of its dying scale by its monitor, a listener called on another thread, and a warning."""
     heard: list[tuple[str, str]] = []
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(named(model.named_parameters()), lr=0.1)

@@ -1,4 +1,4 @@
-"""What the HTTP transport sends, and what it makes of each answer: against a real server on a real socket."""
+"""The HTTP transport's requests and its handling of answers, at a real server on a real socket."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def transport(server: RecordingServer) -> Iterator[HttpTransport]:
 def test_batch_arrives_and_is_acknowledged(
     server: RecordingServer, transport: HttpTransport
 ) -> None:
-    """A batch is posted as msgpack to the ingest path with the token, and the server's word comes back."""
+    """A batch is posted as msgpack to the ingest path with the token, and the acknowledgement is returned."""
     assert transport.send(batch(3), 3) == wire.Ack(acked={"": 2}, version=1)
     request = server.requests[0]
     assert request["path"] == "/api/v1/ingest"
@@ -64,7 +64,7 @@ def test_batch_arrives_and_is_acknowledged(
 def test_large_batches_are_compressed(
     server: RecordingServer, monkeypatch: pytest.MonkeyPatch, encoding: str
 ) -> None:
-    """A batch worth it goes as zstd, or as gzip without that package, several times smaller, and is read back whole."""
+    """A large batch is compressed with zstd, or gzip without that package, to a quarter at most, and arrives whole."""
     if encoding == "gzip":
         monkeypatch.setitem(sys.modules, "zstandard", None)
     body = batch(1000)
@@ -80,7 +80,7 @@ def test_large_batches_are_compressed(
 def test_transient_answers_are_worth_trying_again(
     server: RecordingServer, transport: HttpTransport, status: int
 ) -> None:
-    """Outages, overload, and a token that does not fit yet are Unreachable, and the next attempt goes through."""
+    """Outages, overload and an unknown token raise Unreachable, and the next attempt succeeds."""
     server.planned.append((status, {}))
     with pytest.raises(Unreachable, match=str(status)):
         transport.send(batch(), 1)
@@ -91,7 +91,7 @@ def test_transient_answers_are_worth_trying_again(
 def test_final_answers_are_refusals(
     server: RecordingServer, transport: HttpTransport, status: int
 ) -> None:
-    """What trying again would not change is Refused, with its status and the server's reason; nothing is followed."""
+    """Permanent failures raise Refused with status and reason, and redirects are not followed."""
     elsewhere = f"{server.url}/elsewhere"
     server.planned.append((status, {"Location": elsewhere}))
     with pytest.raises(Refused, match="as planned") as refused:
@@ -103,7 +103,7 @@ def test_final_answers_are_refusals(
 def test_missing_header_has_its_own_error(
     server: RecordingServer, transport: HttpTransport
 ) -> None:
-    """409 means that the server lacks a header of the batch."""
+    """409 raises HeaderMissing: the server lacks a header of the batch."""
     with pytest.raises(HeaderMissing):
         transport.send(batch(headers=()), 1)
 
@@ -120,7 +120,7 @@ def test_missing_header_has_its_own_error(
 def test_retry_after_is_understood(
     server: RecordingServer, transport: HttpTransport, value: str, least: float, most: float
 ) -> None:
-    """Retry-After in seconds or as a date is passed on, within five minutes."""
+    """Retry-After in seconds or as a date is passed on, limited to five minutes."""
     server.planned.append((503, {"Retry-After": value}))
     with pytest.raises(Unreachable) as unreachable:
         transport.send(batch(), 1)
@@ -132,7 +132,7 @@ def test_retry_after_is_understood(
 def test_senseless_retry_after_is_ignored(
     server: RecordingServer, transport: HttpTransport, value: str
 ) -> None:
-    """A Retry-After that is neither seconds nor a date counts as none."""
+    """A Retry-After that is neither seconds nor a date is ignored."""
     server.planned.append((503, {"Retry-After": value}))
     with pytest.raises(Unreachable) as unreachable:
         transport.send(batch(), 1)
@@ -140,7 +140,7 @@ def test_senseless_retry_after_is_ignored(
 
 
 def test_nobody_listening_is_unreachable() -> None:
-    """A port that nobody listens on is said to have refused the connection."""
+    """A port without a listener raises Unreachable with "connection refused" in it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -149,7 +149,7 @@ def test_nobody_listening_is_unreachable() -> None:
 
 
 def test_slow_and_broken_answers_are_unreachable(server: RecordingServer) -> None:
-    """An answer that does not come in time, and a connection cut before it, are Unreachable."""
+    """A late answer and a lost connection raise Unreachable."""
     impatient = HttpTransport(server.url, token="a-token", read_timeout_s=0.1)
     with server.silent(), pytest.raises(Unreachable, match="timed out"):
         impatient.send(batch(), 1)
@@ -164,7 +164,7 @@ def test_slow_and_broken_answers_are_unreachable(server: RecordingServer) -> Non
 
 @contextlib.contextmanager
 def scripted(*scenes: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that proves itself and then plays one scene with each connection, in order; its address."""
+    """A server that proves itself, then plays one scene per connection, in order. Yields its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def play() -> None:
@@ -218,7 +218,7 @@ def trickle(connection: socket.socket) -> None:
 def answer_once(connection: socket.socket) -> None:
     heard(connection)
     connection.sendall(ANSWER)
-    heard(connection)  # and close without a word, as a server does whose patience ends just then
+    heard(connection)  # then close without an answer, as a server does at its keep-alive timeout
 
 
 def answer(connection: socket.socket) -> None:
@@ -227,7 +227,7 @@ def answer(connection: socket.socket) -> None:
 
 
 def test_a_server_that_trickles_is_given_up() -> None:
-    """A byte now and then keeps no request going beyond its time: what it was is lost, and the next one is answered."""
+    """A server that sends its answer byte by byte runs into the total timeout, and the next request is answered."""
     with scripted(trickle, answer) as url:
         hasty = HttpTransport(url, token="a-token", read_timeout_s=0.3, total_timeout_s=0.5)
         with pytest.raises(Unreachable, match="timed out"):
@@ -239,7 +239,7 @@ def test_a_server_that_trickles_is_given_up() -> None:
 
 
 def test_a_connection_closed_between_requests_is_no_failure() -> None:
-    """A server that ends a kept connection just as a batch is sent on it gets the batch on another one."""
+    """If a server closes a kept connection as a batch is sent, the batch goes over another one."""
     with scripted(answer_once, answer_once, answer) as url:
         transport = HttpTransport(url, token="a-token")
         for _ in range(3):
@@ -248,7 +248,7 @@ def test_a_connection_closed_between_requests_is_no_failure() -> None:
 
 
 def test_a_new_connection_that_breaks_is_a_failure() -> None:
-    """A server that closes a connection without ever having answered on it is not asked twice at once."""
+    """A new connection that is closed before any answer raises Unreachable and is not retried at once."""
     with scripted(heard, answer) as url:
         transport = HttpTransport(url, token="a-token")
         with pytest.raises(Unreachable, match="connection lost"):
@@ -260,14 +260,14 @@ def test_a_new_connection_that_breaks_is_a_failure() -> None:
 def test_somebody_else_s_server_acknowledges_nothing(
     server: RecordingServer, transport: HttpTransport
 ) -> None:
-    """A 200 that is not an acknowledgement, as another program on the port gives, is not taken for one."""
+    """A 200 that is no acknowledgement, as another program on the port may send, raises Unreachable."""
     server.planned.append((200, {}))
     with pytest.raises(Unreachable, match="not that of an ampmon server"):
         transport.send(batch(), 1)
 
 
 def test_token_file_is_read_at_each_attempt(tmp_path: Path) -> None:
-    """A token that appears or changes in the data directory is used from the next attempt on, where it is known."""
+    """The token file is read at each attempt, and a token is sent only to a server that knows it."""
     token_file = tmp_path / "token"
     with RecordingServer(token="second") as server:
         transport = HttpTransport(server.url, token_file=token_file)
@@ -287,7 +287,7 @@ def test_token_file_is_read_at_each_attempt(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("token", ["geheim", "ge\nheim", "geheim\u00e9", "geheim\x00"])
 def test_token_is_in_no_error(server: RecordingServer, token: str) -> None:
-    """No exception, nor one that it came from, quotes the token; one that no header can carry is told apart."""
+    """Neither an exception nor its cause contains the token."""
     server.planned.extend([(401, {}), (400, {})])
     for url in (server.url, server.url, "http://127.0.0.1:9", "http://no such host"):
         transport = HttpTransport(url, token=token)

@@ -1,4 +1,4 @@
-"""Ids, ranks, processes and versions: what is known of who reports."""
+"""The identity of a reporting process: ids, ranks, fate, commit and versions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from waiting import wait_for
 
 
 def test_uuid7_is_of_rfc_9562(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version, variant and the milliseconds since the epoch stand where the RFC has them."""
-    # A test that moved the clock may have left this process with an id of the future, which the next must exceed.
+    """A UUIDv7 has version, variant and milliseconds since the epoch where RFC 9562 puts them."""
+    # A test that moved the clock may have left an id from the future here, which the next id must exceed.
     monkeypatch.setattr("ampmon.identity.ids._last", 0)
     before = time.time_ns() // 1_000_000
     value = identity.uuid7()
@@ -32,7 +32,7 @@ def test_uuid7_is_of_rfc_9562(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_uuid7_only_ever_grows() -> None:
-    """Ids of one process sort in the order they were made, and those of its threads are all different."""
+    """Ids of one process increase in the order of creation, and its threads make different ones."""
     values = [identity.uuid7() for _ in range(20_000)]
     assert values == sorted(set(values))
     with ThreadPoolExecutor(4) as pool:
@@ -45,7 +45,7 @@ def test_uuid7_only_ever_grows() -> None:
 
 
 def test_forked_children_make_other_ids() -> None:
-    """Parent and children of a fork do not make the same ids."""
+    """Parent and children of a fork make different ids."""
     with multiprocessing.get_context("fork").Pool(3) as pool:
         values = pool.map(_ids, range(9))
     values.append(_ids(0))
@@ -90,7 +90,7 @@ def _ids(_: int) -> list[str]:
     ],
 )
 def test_rank_is_the_launcher_s(environment: dict[str, str], expected: tuple[int, int]) -> None:
-    """The innermost launcher's rank counts; half of one, nonsense, and a batch script outside srun do not."""
+    """The innermost launcher's rank counts. Incomplete or invalid values, and a batch script outside srun, do not."""
     assert identity.rank_of_process(environment) == expected
 
 
@@ -98,7 +98,7 @@ SLURM = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"
 
 
 def test_ranks_derive_the_same_run() -> None:
-    """The ranks of a Slurm step get one UUIDv8; another job or step gets another."""
+    """The ranks of a Slurm step derive the same UUIDv8; another job, step or cluster gets another."""
     environments = [
         SLURM,
         {**SLURM, "SLURM_JOB_ID": "78"},
@@ -112,7 +112,7 @@ def test_ranks_derive_the_same_run() -> None:
 
 
 def test_a_launch_goes_on_with_its_own_run_only() -> None:
-    """What torchrun was told, and whose run it is, make one UUIDv8: an id that others use too joins nobody's run."""
+    """A launch's UUIDv8 depends on torchrun's id and the run's owner, project and name, so equal ids do not collide."""
     launched = identity.launched_run_id
     environment = {"TORCHELASTIC_RUN_ID": "100"}
     ids = [
@@ -140,12 +140,12 @@ def test_a_launch_goes_on_with_its_own_run_only() -> None:
     ],
 )
 def test_no_run_is_shared_where_the_launcher_names_none(environment: dict[str, str]) -> None:
-    """A launch, a batch script, and an interactive shell in a job of one task have no run that all derive alike."""
+    """Without a launcher that identifies all ranks of one launch, no shared run is derived."""
     assert identity.shared_run_id(environment) is None
 
 
 def test_process_is_alive_until_it_is_killed() -> None:
-    """A running process is alive; killed, it is gone, even while its parent has not asked about it."""
+    """A running process is alive. Once killed it is gone, even as a zombie."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         process = msgspec.structs.replace(
             identity.this_process(),
@@ -161,7 +161,7 @@ def test_process_is_alive_until_it_is_killed() -> None:
 
 
 def test_reused_pid_is_another_process() -> None:
-    """A pid that now belongs to a process with another start time is not the one that was meant."""
+    """A pid whose process has another start time is a different process."""
     this = identity.this_process()
     assert this.fate() == "alive"
     assert identity.process_alive(os.getpid(), this.started)
@@ -178,7 +178,7 @@ def test_reused_pid_is_another_process() -> None:
     ],
 )
 def test_fate_of_what_cannot_be_seen_is_unknown(change: dict[str, object], fate: str) -> None:
-    """A reboot ends a process; another host or container hides it, which is not its end."""
+    """A reboot ends a process. On another host or in another container its fate is unknown."""
     assert msgspec.structs.replace(identity.this_process(), **change).fate() == fate
 
 
@@ -197,7 +197,7 @@ def git(directory: Path, *arguments: str) -> str:
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="compares with git itself")
 def test_commit_is_the_one_that_git_names(tmp_path: Path) -> None:
-    """Loose and packed refs, a detached head and a worktree all give what `git rev-parse HEAD` gives."""
+    """Loose and packed refs, a worktree and a detached head give the same commit as `git rev-parse HEAD`."""
     repository = tmp_path / "repository"
     (repository / "deep" / "down").mkdir(parents=True)
     git(repository, "init")
@@ -222,14 +222,14 @@ def test_commit_is_the_one_that_git_names(tmp_path: Path) -> None:
     "head", [b"ref: ../../../etc/passwd", b"\xff\xfe", b"", b"ref: refs/heads/gone"]
 )
 def test_broken_repository_has_no_commit(tmp_path: Path, head: bytes) -> None:
-    """A .git that makes no sense gives no commit and no exception."""
+    """A damaged .git gives no commit and no exception."""
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_bytes(head)
     assert identity.git_commit(tmp_path) == ""
 
 
 def test_versions_load_nothing() -> None:
-    """Versions of Python, ampmon and what is loaded are told; torch, which is not, is neither told nor loaded."""
+    """`versions` names Python and loaded packages. It neither names nor loads torch."""
     program = "import sys; from ampmon import identity as i; print(i.versions()); assert 'torch' not in sys.modules"
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
@@ -245,7 +245,7 @@ class _Awkward:
 
 
 def test_attempt_describes_this_process_and_survives_the_wire(tmp_path: Path) -> None:
-    """The header names host, pid and owner, and holds any configuration: what has no place on the wire goes as text."""
+    """The header has host, pid, owner and any configuration. Values that the wire cannot carry become text."""
     config = {
         "lr": 1e-3,
         "path": tmp_path,

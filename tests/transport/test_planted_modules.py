@@ -1,4 +1,4 @@
-"""Programs that ampmon starts run no module that lies in a directory of data, or of the user's project."""
+"""Programs that ampmon starts run no module from a data directory or the user's project."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = ("msgspec", "queue", "logging", "email", "urllib3", "json", "pickle", "m
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with modules that leave a mark when they run: the working directory, on PYTHONPATH, and for data."""
+    """A folder of modules that leave a mark when run: the working directory, on PYTHONPATH and a data directory."""
     folder = tmp_path / "shared"
     folder.mkdir()
     for name in NAMES:
@@ -43,19 +43,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ran(folder: Path) -> list[str]:
-    """The planted modules that were run."""
     return sorted(path.stem for path in folder.glob("*.ran"))
 
 
 def test_planted_modules_would_run(folder: Path) -> None:
-    """`python -m` in such a folder runs them, which is what the other tests look for."""
+    """`python -m` in the folder does run its modules, so the other tests could fail."""
     subprocess.run([sys.executable, "-m", "ampmon.sender", folder], check=False)
 
     assert ran(folder)
 
 
 def test_the_sender_runs_no_module_of_its_data_directory(folder: Path) -> None:
-    """A trainer's sender starts, as a process, and runs nothing that was planted there."""
+    """The sender starts as a process at the root directory and runs no planted module."""
     attempt = Attempt(folder)
     launch.ensure_running(folder)
     wait_for(lambda: ran(folder) or sender.status(folder))
@@ -70,7 +69,7 @@ def test_the_sender_runs_no_module_of_its_data_directory(folder: Path) -> None:
 
 
 def test_no_program_of_the_service_runs_a_planted_module(folder: Path) -> None:
-    """Nor does the program that sends an alert, or the server that the demo starts."""
+    """Neither the program that sends an alert nor `ampmon_server.cli` runs a planted module."""
     target = Target(name="own", url="json://127.0.0.1:9")
     asyncio.run(deliver(target, trial("own", None), allow_private=True))
     help_of_cli = interpreter.command("ampmon_server.cli", "--help")
@@ -83,7 +82,7 @@ def test_no_program_of_the_service_runs_a_planted_module(folder: Path) -> None:
 def test_the_folder_of_the_package_comes_after_the_standard_library(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program finds ampmon where this process has it, and packages of this process's path after installed ones."""
+    """A program imports the same ampmon as this process, has absolute paths only, and runs no planted module."""
     monkeypatch.setattr(sys, "path", ["", str(folder), *sys.path])
     program = "import sys, ampmon; print(*sys.path, ampmon.__file__, sep='\\n')"
     (folder / "shown.py").write_text(program)
@@ -103,7 +102,7 @@ def test_the_folder_of_the_package_comes_after_the_standard_library(
 def test_a_spawned_process_runs_no_planted_module(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server spawns workers from the root: in a working directory with such modules they would run."""
+    """A process spawned from the root runs no planted module. Spawned from the folder, it does."""
     monkeypatch.delenv("PYTHONPATH")
     spawn = multiprocessing.get_context("spawn")
     with interpreter.at_root() as before:
@@ -121,7 +120,7 @@ def test_a_spawned_process_runs_no_planted_module(
 
 
 def test_python_is_started_in_one_way() -> None:
-    """Only `ampmon.system.interpreter` makes a command of Python's, and only the workers' module spawns a process."""
+    """Only `ampmon.system.interpreter` builds a Python command, and only the workers' module spawns processes."""
     sources = [*(ROOT / "ampmon").rglob("*.py"), *(ROOT / "server").rglob("*.py")]
     starts = {
         str(path.relative_to(ROOT))

@@ -1,4 +1,4 @@
-"""What others own, can write to or have linked elsewhere is not used, and what ampmon makes is its owner's alone."""
+"""ampmon rejects files and folders that others own, can write to or have linked, and makes its own private."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_writable(path: Path) -> None:
 
 
 def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    """So is a folder in it, or a file; the message names whose it is. What root owns is taken."""
+    """A directory or file of another user is rejected with the owner's name. root's is accepted."""
     (tmp_path / "token").touch(mode=0o600)
     owner = f"belongs to user {tmp_path.owner()}"
     if os.geteuid() == 0:
@@ -49,7 +49,7 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("below", ["", "spool", "server", "senders"])
 def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path, below: str) -> None:
-    """Trainer, sender and server use none where others plant files, and say how to end that."""
+    """Trainer, sender and server reject a directory that others can write to, and name the command that fixes it."""
     folder = tmp_path / "data"
     for name in ("spool", "server", "senders"):
         private.directory(folder, name)
@@ -71,7 +71,7 @@ def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path, below: 
 
 
 def test_a_planted_token_is_nobody_s(tmp_path: Path) -> None:
-    """A token that others can write lets nobody in, and is sent to no server."""
+    """A token that others can write is neither accepted nor sent."""
     token = tmp_path / "token"
     token.write_text("x" * 43)
     make_writable(token)
@@ -87,7 +87,7 @@ def test_a_planted_token_is_nobody_s(tmp_path: Path) -> None:
 
 
 def test_no_planted_link_is_followed(tmp_path: Path) -> None:
-    """Links in the place of files that ampmon writes or reads lead nowhere: what they point to stays as it was."""
+    """Symbolic links in place of ampmon's files are not followed, and their target stays unchanged."""
     folder = tmp_path / "data"
     mine = tmp_path / "mine"
     mine.write_text("precious" * 8)
@@ -110,7 +110,7 @@ def test_no_planted_link_is_followed(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    """The data directory itself may be a link, to another disk; `server` in it may not."""
+    """The data directory may be a link, but `server` in it may not."""
     real = private.directory(tmp_path / "real", "elsewhere")
     (tmp_path / "link").symlink_to(real)
     private.directory(tmp_path / "link", "spool")
@@ -120,14 +120,14 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    """A pipe in the place of a token reads as empty at once, and is no token."""
+    """A pipe in place of a token is read without waiting and is rejected."""
     os.mkfifo(tmp_path / "token", 0o600)
     with pytest.raises(KeyProblem, match="damaged"):
         Keys.load(tmp_path)
 
 
 def test_the_database_is_its_owner_s_in_a_folder_made_before(tmp_path: Path) -> None:
-    """Database, its log and its lock are made 0600, whatever the umask, also where others may look into the folder."""
+    """Database, WAL and lock are created with mode 0600, whatever the umask and the folder's mode."""
     folder = tmp_path / "open"
     folder.mkdir(mode=0o755)
     before = os.umask(0o022)
@@ -142,7 +142,7 @@ def test_the_database_is_its_owner_s_in_a_folder_made_before(tmp_path: Path) -> 
 
 
 def test_a_group_of_one_s_own_may_write(tmp_path: Path) -> None:
-    """A directory of umask 002 is taken where the group is the user's alone, and refused where it is not."""
+    """A group-writable directory is accepted only if the group is the user's alone."""
     own = tmp_path / "own"
     own.mkdir()
     own.chmod(0o775)

@@ -1,4 +1,4 @@
-"""Over plain http nothing but a nonce, a token's id and an address leaves a client before the server is proven."""
+"""Over plain http a client sends only a nonce, a token's id and an address before the server proves itself."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ QUESTION = re.compile(
 
 @contextlib.contextmanager
 def stranger(answer: bytes | Callable[[bytes], bytes]) -> Iterator[tuple[str, list[bytes]]]:
-    """Somebody on a port: their address, and all that each connection has told them, whatever they answer."""
+    """A stranger on a port that gives ``answer``: its address, and what each connection has sent."""
     heard: list[bytes] = []
 
     def listen(connection: socket.socket) -> None:
@@ -79,7 +79,7 @@ def ok(body: bytes) -> bytes:
 
 
 def ask_all(url: str, folder: Path) -> list[str]:
-    """What each client that sends a token makes of who is at ``url``; the demo's says nothing."""
+    """The errors of the clients that send tokens to ``url``. The demo's client must get no answer."""
     (folder / "token").write_text(TOKEN)
     said = []
     transport = HttpTransport(url, token_file=folder / "token")
@@ -113,7 +113,7 @@ STRANGERS: dict[str, bytes | Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("who", STRANGERS)
 def test_a_stranger_is_told_nothing(tmp_path: Path, who: str) -> None:
-    """Whatever somebody on the port answers, a nonce, an id and an address is all that they ever get of any client."""
+    """Whatever a stranger answers, it gets only a nonce, an id and an address, and no error shows the token."""
     with stranger(STRANGERS[who]) as (url, heard):
         said = ask_all(url, tmp_path)
     assert len(heard) == 3
@@ -124,7 +124,7 @@ def test_a_stranger_is_told_nothing(tmp_path: Path, who: str) -> None:
 
 
 def test_it_is_said_who_has_to_do_what(tmp_path: Path) -> None:
-    """An older server, a token that is not known, and a port that is forwarded each have words of their own."""
+    """An older server, an unknown token and a forwarded port each give a message that says what to do."""
     with stranger(STRANGERS["an older server"]) as (url, _):
         assert all("has to be upgraded" in each for each in ask_all(url, tmp_path))
     with RecordingServer(token="another") as server:
@@ -146,7 +146,7 @@ def served(tmp_path: Path) -> Iterator[ThreadedServer]:
 
 
 def sent(url: str, token_file: Path) -> int:
-    """How many updates the server at ``url`` has taken."""
+    """Send three updates and return how many the server at ``url`` has acknowledged."""
     trainer = Trainer()
     transport = HttpTransport(url, token_file=token_file)
     try:
@@ -157,7 +157,7 @@ def sent(url: str, token_file: Path) -> int:
 
 
 def test_a_relay_is_no_server(served: ThreadedServer) -> None:
-    """Who hands a client's question on to the real server from another port gets no proof, unless told of there."""
+    """A relay on another port gets no proof from the server unless its address is allowed."""
     token_file = served.directory / "token"
     assert sent(f"http://127.0.0.1:{served.port}", token_file) == 3
     with Proxy(served.port) as relay:
@@ -170,7 +170,7 @@ def test_a_relay_is_no_server(served: ThreadedServer) -> None:
 
 
 def test_a_token_of_the_database_is_proven(served: ThreadedServer, tmp_path: Path) -> None:
-    """A token that was made for somebody works over plain http, until it is revoked."""
+    """A token of the database works over plain http until it is revoked."""
     tokens = served._service.tokens
     secret, made = tokens.new("ci", "ada", ["ingest"])
     mine = tmp_path / "mine"
@@ -184,7 +184,7 @@ def test_a_token_of_the_database_is_proven(served: ThreadedServer, tmp_path: Pat
 def test_a_challenge_leaves_no_secret_in_the_log(
     served: ThreadedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a challenge that is refused, the log has the route and no more."""
+    """For a rejected challenge the log has only the route and the status."""
     caplog.set_level(logging.INFO, "ampmon_server")
     with Proxy(served.port) as relay, contextlib.suppress(Unreachable):
         sent(relay.url, served.directory / "token")
@@ -197,7 +197,7 @@ def test_a_challenge_leaves_no_secret_in_the_log(
 def test_a_proof_is_of_all_that_was_asked(
     token: str, nonce: str, address: str, data: st.DataObject
 ) -> None:
-    """Another token, nonce or address has another proof, wherever one ends and the next begins."""
+    """Another token, nonce or address gives another proof, even if nonce and address join to the same text."""
     known = digest_of(token)
     mine = proof(known, nonce, address)
     assert proof(known, nonce, address) == mine
@@ -230,7 +230,7 @@ def test_a_proof_is_of_all_that_was_asked(
     ],
 )
 def test_only_own_addresses_are_proven(served: ThreadedServer, address: str, own: bool) -> None:
-    """Where a connection arrived, and what was named, with its port or at the usual ones: nothing else."""
+    """A server proves only the address of the connection and named ones, with their port or the usual ports."""
     service = served._service
     proofs = Proofs(service.keys, service.tokens, ["Hub.example", "127.0.0.1:9000"])
 
@@ -240,7 +240,7 @@ def test_only_own_addresses_are_proven(served: ThreadedServer, address: str, own
 
 
 def test_the_question_is_what_was_dialled() -> None:
-    """The address in a question is where the connection leads, so that no name stands for two of them."""
+    """The address in a challenge is the one the client has connected to, not a name."""
     with stranger(STRANGERS["a page"]) as (url, heard):
         port = url.rpartition(":")[2]
         transport = HttpTransport(f"http://localhost:{port}/base", token=TOKEN)

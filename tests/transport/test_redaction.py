@@ -1,4 +1,4 @@
-"""What is given as a run's configuration leaves no password and no token behind, and is otherwise what was given."""
+"""Redaction of a run's configuration: passwords and tokens are removed, and everything else stays."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ PARTS = {
     "curl -H 'Authorization: Basic YWRhOmh1bnRlcjI=' host": "host",
     '{"password": "hunter2", "lr": 1}': '"lr": 1',
 }
-"""Texts with a secret in them, each with a part that stays."""
+"""Texts with a secret, each with a part that stays."""
 HARMLESS = {
     "lr": 1e-3,
     "max_tokens": 512,
@@ -115,7 +115,7 @@ HARMLESS = {
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_what_is_called_a_secret_is_removed(name: str) -> None:
-    """Whatever the case and the words around it, and however deep: the name stays and the value does not."""
+    """A text under a secret's name is removed in any spelling and at any depth. Names and numbers stay."""
     deep = {"outer": [{name: SECRET}, {name: [SECRET]}, {name: {"x": "y", name: SECRET}}]}
 
     assert redacted(name, SECRET) == REMOVED
@@ -125,7 +125,7 @@ def test_what_is_called_a_secret_is_removed(name: str) -> None:
 
 
 def test_all_that_is_in_a_secret_is_one() -> None:
-    """Below a name that is a secret's, no text is left."""
+    """All texts below a secret's name are removed."""
     told = redacted("credentials", {"user": "ada", "how": [{"in": "full"}], "port": 5432})
 
     assert told == {"user": REMOVED, "how": [{"in": REMOVED}], "port": 5432}
@@ -133,14 +133,14 @@ def test_all_that_is_in_a_secret_is_one() -> None:
 
 @pytest.mark.parametrize("value", BY_LOOKS)
 def test_what_looks_like_a_token_is_removed(value: str) -> None:
-    """Whatever its name, and in the middle of a text."""
+    """A value that looks like a token is removed under any name, and inside a text."""
     assert redacted("note", value) == REMOVED
     assert value not in str(redacted("command", f"run --with {value} --more"))
 
 
 @pytest.mark.parametrize(("text", "stays"), PARTS.items())
 def test_a_secret_in_a_text_is_removed_and_the_rest_stays(text: str, stays: str) -> None:
-    """Flags, variables, connection strings, headers and signed addresses lose the value behind a secret's name."""
+    """Flags, variables, connection strings, headers and signed URLs lose only the secret's value."""
     told = str(redacted("note", text))
 
     assert REMOVED in told
@@ -150,7 +150,7 @@ def test_a_secret_in_a_text_is_removed_and_the_rest_stays(text: str, stays: str)
 
 
 def test_the_value_of_a_flag_in_a_list_is_removed() -> None:
-    """A command line that is kept as a list loses the word behind a secret's flag, and no other."""
+    """A command line kept as a list loses only the word after a secret's flag."""
     line = [
         "train.py",
         "--db-password",
@@ -167,7 +167,7 @@ def test_the_value_of_a_flag_in_a_list_is_removed() -> None:
 
 
 def test_our_own_tokens_are_removed_under_any_name() -> None:
-    """Tokens, one-time links and sessions leave nothing behind; of tokens without a prefix 99 % are told from names."""
+    """ampmon's tokens, login links and sessions are removed, and at least 99 % of tokens without a prefix."""
     chance = random.Random(20)
     codes = [urlsafe_b64encode(chance.randbytes(32)).decode().rstrip("=") for _ in range(1000)]
     plain = Keys(codes[0])
@@ -181,7 +181,7 @@ def test_our_own_tokens_are_removed_under_any_name() -> None:
 
 
 def test_a_url_loses_its_password() -> None:
-    """Of an address with a user and a password host and path are left."""
+    """A URL loses its user and password and keeps host and path."""
     told = redacted(
         "database", "postgresql://ada:s3cr3t@db.example/ampmon and https://t0k3n@git.example/x"
     )
@@ -190,13 +190,13 @@ def test_a_url_loses_its_password() -> None:
 
 
 def test_what_is_harmless_stays() -> None:
-    """Words that merely contain such a name, numbers, and what a tokenizer calls a token are left alone."""
+    """Words that merely contain a secret's name, numbers, and a tokenizer's tokens stay."""
     assert redacted("config", HARMLESS) == HARMLESS
 
 
 @given(PLAIN)
 def test_nothing_is_raised_and_nothing_else_changes(value: object) -> None:
-    """Of any plain value the shape stays, and nothing is found twice."""
+    """Redacting twice changes nothing, and plain values without a secret stay as they are."""
     once = redacted("config", value)
     assert redacted("config", once) == once
     if "pass" not in repr(value).lower() and REMOVED not in repr(once):
@@ -204,7 +204,7 @@ def test_nothing_is_raised_and_nothing_else_changes(value: object) -> None:
 
 
 def test_what_is_nearly_a_secret_is_read_as_fast_as_any_text() -> None:
-    """A quarter of a megabyte of a pattern's beginnings is read to its end: in quadratic time that would take hours."""
+    """256 KiB of a pattern's beginnings are read in linear time; in quadratic time that would take hours."""
     pieces = ("eyJ", "-----BEGIN ", "://a", "sk-", "Bearer ", "ampmon_", "://" + "a" * 255)
     pieces += (
         "password",
@@ -222,7 +222,7 @@ def test_what_is_nearly_a_secret_is_read_as_fast_as_any_text() -> None:
 
 
 def test_no_secret_reaches_the_disk(tmp_path: Path) -> None:
-    """The header that a training process writes has what it was configured with, and no secret of it."""
+    """The header that is written to disk has the configuration without its secrets."""
     config = {"lr": 0.1, "password": SECRET, "hub": {"token": SECRET}, "args": ["hf_" + "a1B2" * 9]}
     options = resolve(dir=tmp_path, config=config, environment={})
     written = wire.encode(identity.new_attempt(options, run_id=identity.uuid7()))

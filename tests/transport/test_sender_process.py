@@ -1,4 +1,4 @@
-"""The sender as it runs: real processes, real sockets, real signals."""
+"""The sender with real processes, sockets and signals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def server() -> Iterator[RecordingServer]:
 
 
 class SenderProcess:
-    """`python -m ampmon.sender DIR` in the foreground, ended with the block."""
+    """`python -m ampmon.sender DIR` in the foreground, terminated at the end of the block."""
 
     def __init__(self, directory: Path) -> None:
         self.process = subprocess.Popen(
@@ -58,7 +58,7 @@ class SenderProcess:
 
 
 def test_one_sender_per_directory(tmp_path: Path, server: RecordingServer) -> None:
-    """Of two senders the second leaves at once, and when the first is killed another takes its place."""
+    """A second sender exits at once. After the first is killed, another takes its place."""
     attempt = Attempt(tmp_path, url=server.url)
     with SenderProcess(tmp_path) as first:
         wait_for(lambda: election.is_held(tmp_path))
@@ -75,7 +75,7 @@ def test_one_sender_per_directory(tmp_path: Path, server: RecordingServer) -> No
 
 
 def test_records_ship_at_the_next_look(tmp_path: Path) -> None:
-    """The sender looks at each spool 20 ms after it last found nothing to send, and sends what is there."""
+    """The sender looks at a spool 20 ms after it last found nothing, and sends each new record."""
     server, clock, attempt = MemoryTransport(), ManualClock(), Attempt(tmp_path)
     destination = Destination.of(attempt.options)
     worker = DestinationWorker(destination, server, clock, gone=lambda name: None)
@@ -90,7 +90,7 @@ def test_records_ship_at_the_next_look(tmp_path: Path) -> None:
 
 
 def test_everything_arrives_once_when_the_server_comes_back(tmp_path: Path) -> None:
-    """A server that is absent at first, and gone for a while later, has every record once and in order in the end."""
+    """A server that starts late and is away for a while gets every record once and in order."""
     port = free_port()
     attempt = Attempt(tmp_path, url=f"http://127.0.0.1:{port}")
     attempt.events(2000)
@@ -113,7 +113,7 @@ def test_everything_arrives_once_when_the_server_comes_back(tmp_path: Path) -> N
 def test_killed_trainer_is_delivered_to_its_last_record(
     tmp_path: Path, server: RecordingServer
 ) -> None:
-    """A trainer killed while it appends: every record it was told is kept arrives, then the word that it crashed."""
+    """All records that a killed trainer has appended arrive, then its attempt is marked as crashed."""
     with SenderProcess(tmp_path):
         with subprocess.Popen(
             endless(tmp_path, server.url), stdout=subprocess.PIPE, bufsize=0
@@ -134,7 +134,7 @@ def test_killed_trainer_is_delivered_to_its_last_record(
 
 
 def test_killed_sender_loses_and_doubles_nothing(tmp_path: Path, server: RecordingServer) -> None:
-    """Senders killed in the middle of their work leave no gap and no double behind."""
+    """Senders that are killed while sending lose no record and store none twice."""
     attempt = Attempt(tmp_path, url=server.url)
     for _ in range(4):
         with SenderProcess(tmp_path) as process:
@@ -153,7 +153,7 @@ def test_killed_sender_loses_and_doubles_nothing(tmp_path: Path, server: Recordi
 def test_sender_leaves_when_idle_and_takes_its_status_along(
     tmp_path: Path, server: RecordingServer
 ) -> None:
-    """Once the last trainer is delivered, the sender ends by itself."""
+    """Once the last trainer is delivered, the sender exits and removes its status."""
     attempt = Attempt(tmp_path, url=server.url)
     attempt.finish()
     with SenderProcess(tmp_path) as process:
@@ -163,12 +163,12 @@ def test_sender_leaves_when_idle_and_takes_its_status_along(
 
 
 def test_sender_stays_five_seconds_without_work(tmp_path: Path) -> None:
-    """A trainer that starts within five seconds of the last one's end finds its sender there."""
+    """Without work the sender stays for five seconds, then ends."""
     looks = 0
 
     def clock() -> float:
         nonlocal looks
-        looks += threading.current_thread().name == "loop"  # and not one of those that send
+        looks += threading.current_thread().name == "loop"  # not a thread that sends
         return now()
 
     def wait_for_looks() -> None:
@@ -181,7 +181,7 @@ def test_sender_stays_five_seconds_without_work(tmp_path: Path) -> None:
     thread = threading.Thread(target=loop.run, args=(stop,), name="loop")
     thread.start()
     wait_for(lambda: spools(tmp_path) == [])
-    wait_for_looks()  # it has seen that
+    wait_for_looks()  # the loop has seen that
     now.advance(4.9)
     wait_for_looks()
     assert thread.is_alive()
@@ -191,7 +191,7 @@ def test_sender_stays_five_seconds_without_work(tmp_path: Path) -> None:
 
 
 def test_deleted_directory_ends_its_sender(tmp_path: Path, server: RecordingServer) -> None:
-    """When the data directory is deleted and made anew, the old sender leaves it to the new one."""
+    """After its data directory is deleted a sender ends, and a new one serves the new directory."""
     directory = tmp_path / "data"
     lost = Attempt(directory, url=server.url)
     with SenderProcess(directory) as old:
@@ -207,7 +207,7 @@ def test_deleted_directory_ends_its_sender(tmp_path: Path, server: RecordingServ
 
 
 def test_terminated_sender_ends_cleanly(tmp_path: Path, server: RecordingServer) -> None:
-    """SIGTERM ends the sender at once, with success, although a trainer lives; its log says so."""
+    """SIGTERM ends the sender with exit code 0 although a trainer lives, and its log says so."""
     attempt = Attempt(tmp_path, url=server.url)
     with SenderProcess(tmp_path) as process:
         wait_for(lambda: sender.status(tmp_path))
@@ -233,7 +233,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_signal_in_the_midst_of_a_wait_ends_the_sender(tmp_path: Path) -> None:
-    """A sender that is told to end just while it holds the lock of its own stop event ends with exit code 0."""
+    """SIGTERM ends the sender cleanly even while it holds the lock of its own stop event."""
     attempt = Attempt(tmp_path, url=f"http://127.0.0.1:{free_port()}")
     attempt.events(3)
     scripts.run("-c", INTERRUPTED_IN_A_WAIT, str(tmp_path), preload="torch")
@@ -241,7 +241,7 @@ def test_a_signal_in_the_midst_of_a_wait_ends_the_sender(tmp_path: Path) -> None
 
 
 def test_sender_loads_no_torch() -> None:
-    """Neither the sender's process nor what a trainer loads of it brings in torch; the trainer not even the client."""
+    """The sender's process loads no torch and no numpy. The part that a trainer imports loads no urllib3 either."""
     for statement, absent in (
         ("import ampmon.sender.__main__, ampmon.sender.loop", {"torch", "numpy"}),
         ("import ampmon.sender", {"torch", "numpy", "urllib3"}),
@@ -256,7 +256,7 @@ def test_sender_loads_no_torch() -> None:
 def test_ensure_running_starts_one_that_is_nobody_s_child(
     tmp_path: Path, server: RecordingServer
 ) -> None:
-    """The sender that a trainer starts is of another session, not its child, at low priority, and is started once."""
+    """The started sender is no child of the trainer, has its own session and low priority, and delivers the records."""
     attempt = Attempt(tmp_path, url=server.url)
     for _ in range(3):
         sender.ensure_running(tmp_path)
@@ -280,7 +280,7 @@ def test_ensure_running_starts_one_that_is_nobody_s_child(
 def test_thread_does_it_where_no_process_can_be_started(
     tmp_path: Path, server: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In an embedded interpreter, whose executable is not Python, a thread of this process sends."""
+    """If the executable is not Python, as in an embedded interpreter, a thread of this process sends."""
     monkeypatch.setattr(sys, "executable", "/usr/bin/simulator")
     attempt = Attempt(tmp_path, url=server.url)
     attempt.events(3)
@@ -297,7 +297,7 @@ def test_thread_does_it_where_no_process_can_be_started(
 def test_forked_child_does_not_keep_the_office(
     tmp_path: Path, server: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker forked while a thread of its parent is the sender does not hold the lock when that thread has ended."""
+    """A worker forked from a process with a sender thread does not hold the lock after that thread ends."""
     monkeypatch.setattr(sys, "executable", "/usr/bin/simulator")
     attempt = Attempt(tmp_path, url=server.url)
     sender.ensure_running(tmp_path)
@@ -313,7 +313,7 @@ def test_forked_child_does_not_keep_the_office(
 
 
 def test_ensure_running_never_raises(tmp_path: Path) -> None:
-    """A data directory that is a file is not the training's problem."""
+    """`ensure_running` does not raise if the data directory is a file."""
     file = tmp_path / "file"
     file.write_text("")
     sender.ensure_running(file)
@@ -321,7 +321,7 @@ def test_ensure_running_never_raises(tmp_path: Path) -> None:
 
 
 def test_finish_does_not_wait_for_a_server_that_is_away(tmp_path: Path) -> None:
-    """Once the sender knows that the server is away, nobody waits for it, however far the deadline is."""
+    """`wait_until_sent` returns False without waiting if the sender knows that the server is away."""
     attempt = Attempt(tmp_path, url=f"http://127.0.0.1:{free_port()}")
     attempt.event()
     with SenderProcess(tmp_path):
@@ -331,7 +331,7 @@ def test_finish_does_not_wait_for_a_server_that_is_away(tmp_path: Path) -> None:
 
 
 def test_server_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
-    """While one destination does not answer, another gets its records."""
+    """While one destination hangs, another gets its records."""
 
     class Hanging(MemoryTransport):
         def send(self, batch: bytes, records: int) -> wire.Ack:
@@ -357,7 +357,7 @@ def test_server_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
 
 
 def test_a_spool_made_anew_is_sent_beside_others_that_live(tmp_path: Path) -> None:
-    """What a writer records after its spool was removed arrives, though the sender lives on for another writer."""
+    """Records written after a spool was removed arrive, while the sender also serves another writer."""
     server, stop = MemoryTransport(), threading.Event()
     removed, other = Attempt(tmp_path), Attempt(tmp_path)
     thread = threading.Thread(target=Loop(tmp_path, lambda destination: server).run, args=(stop,))
@@ -366,7 +366,7 @@ def test_a_spool_made_anew_is_sent_beside_others_that_live(tmp_path: Path) -> No
         attempt.events(3)
         wait_for(lambda of=attempt.id: len(server.records(of)) == 3)
     shutil.rmtree(removed.spool.path)
-    for more in (1, 2):  # its sender has been at all spools meanwhile, and found that it is gone
+    for more in (1, 2):  # by then the sender has looked at all spools and found this one gone
         other.events(1)
         wait_for(lambda more=more: len(server.records(other.id)) == 3 + more)
     removed.spool.look()
@@ -380,7 +380,7 @@ def test_a_spool_made_anew_is_sent_beside_others_that_live(tmp_path: Path) -> No
 
 
 def test_a_server_that_nothing_goes_to_any_more_is_let_go(tmp_path: Path) -> None:
-    """A minute after its last spool a server has no thread; what comes for it later is sent all the same."""
+    """A destination that has no spool any more loses its thread, and later records to it still arrive."""
     urls, stop, clock = ("http://left", "http://used"), threading.Event(), ManualClock()
     transports = {url: MemoryTransport() for url in urls}
     used, left = Attempt(tmp_path, url=urls[1]), Attempt(tmp_path, url=urls[0], process=DEAD)
@@ -407,7 +407,7 @@ def test_a_server_that_nothing_goes_to_any_more_is_let_go(tmp_path: Path) -> Non
 
 
 def test_what_senders_elsewhere_left_goes_after_a_month(tmp_path: Path) -> None:
-    """Files of a machine or container without a sign of life for a month are removed; of others, and its own, not."""
+    """Files of a machine without a sign of life for a month are removed. Others and the sender's own stay."""
     old_s = time.time() - 31 * 86400
     homes = [tmp_path / "senders" / name for name in ("gone", "killed", "works", "began")]
     for home in (*homes, election.home(tmp_path)):
@@ -436,7 +436,7 @@ def _of(destination: Destination, transports: dict[str, MemoryTransport]) -> Mem
 
 
 def test_status_tells_what_waits_and_why(tmp_path: Path) -> None:
-    """The status names the server's problem, the bytes that wait and the records set aside, and clears up after."""
+    """The status has the server's problem, the waiting bytes and the rejected records, and clears afterwards."""
     server, stop = MemoryTransport(), threading.Event()
     server.down = True
     attempt = Attempt(tmp_path, url="http://127.0.0.1:9")
@@ -462,7 +462,7 @@ def test_status_tells_what_waits_and_why(tmp_path: Path) -> None:
 
 
 class Taking(http.server.BaseHTTPRequestHandler):
-    """Acknowledges whatever comes, and keeps nothing."""
+    """Acknowledges every batch and keeps nothing."""
 
     protocol_version = "HTTP/1.1"
 
@@ -484,7 +484,7 @@ class Taking(http.server.BaseHTTPRequestHandler):
 
 
 def test_memory_does_not_grow_with_what_waits_nor_with_where_it_goes(tmp_path: Path) -> None:
-    """A backlog of large records for four servers is sent by a process that never holds 60 MB."""
+    """A backlog of large records for four servers is sent within 60 MB of memory."""
     servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taking) for _ in range(4)]
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Where records go when nobody named an address: to the server on the data directory, on whichever port it listens."""
+"""By default, records go to the server on the data directory, on whichever port it listens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from warm import completed
 
 
 def test_an_address_is_found_where_none_is_named(data_directory: Path) -> None:
-    """What a server wrote comes after an argument and AMPMON_URL, and before the usual address."""
+    """The address a server has written comes before the default address and after AMPMON_URL."""
     assert (resolve().url, resolve().named) == (DEFAULT_URL, False)
     address_file(data_directory).parent.mkdir(parents=True, mode=0o700)
     address_file(data_directory).write_text("http://127.0.0.1:9000\n")
@@ -30,7 +30,7 @@ def test_an_address_is_found_where_none_is_named(data_directory: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"9000", b"http://a b", b"\xff", b"ftp://127.0.0.1"])
 def test_a_file_that_holds_no_address_is_left_alone(data_directory: Path, content: bytes) -> None:
-    """Nothing that a damaged file holds becomes an address, or an error."""
+    """A damaged address file gives neither an address nor an error."""
     address_file(data_directory).parent.mkdir(parents=True, mode=0o700)
     address_file(data_directory).write_bytes(content)
     assert server_address(data_directory) is None
@@ -39,7 +39,7 @@ def test_a_file_that_holds_no_address_is_left_alone(data_directory: Path, conten
 
 @pytest.mark.skipif(os.name != "posix", reason="files have no such modes there")
 def test_an_address_that_others_can_write_is_not_believed(data_directory: Path) -> None:
-    """A file that another user may have planted leads nobody anywhere."""
+    """An address file that others can write is ignored."""
     address_file(data_directory).parent.mkdir(parents=True, mode=0o700)
     address_file(data_directory).write_text("http://127.0.0.1:9000\n")
     address_file(data_directory).chmod(0o666)
@@ -63,7 +63,7 @@ class Line:
 
 
 def test_records_follow_a_server_that_moves() -> None:
-    """A batch goes to the address of the moment, and the line to the one before is closed."""
+    """Each batch goes to the current address, and the connection to the one before is closed."""
     at, lines = ["http://127.0.0.1:1"], list[Line]()
 
     def to(url: str) -> Line:
@@ -86,7 +86,7 @@ def test_records_follow_a_server_that_moves() -> None:
 def test_a_run_reaches_a_server_that_starts_later_on_another_port(
     new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither an online run nor `ampmon sync` of an offline one needs to be told the server's port."""
+    """An online run, and `ampmon sync` of an offline one, find a server on another port."""
     monkeypatch.setenv("AMPMON_MODE", "online")
     ampmon.init(name="online")
     server = new_server()

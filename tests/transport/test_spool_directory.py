@@ -55,7 +55,7 @@ def mode_of(path: Path) -> int:
 
 
 def test_spool_is_its_owner_s_only(tmp_path: Path) -> None:
-    """Directories are made 0700 and files 0600, whatever the umask."""
+    """Directories are created with mode 0700 and files with 0600, whatever the umask."""
     before = os.umask(0)
     try:
         attempt = Attempt(tmp_path / "data")
@@ -69,7 +69,7 @@ def test_spool_is_its_owner_s_only(tmp_path: Path) -> None:
 
 
 def test_unwritable_directory_says_what_to_do(tmp_path: Path) -> None:
-    """A data directory that cannot be is a SpoolError that names it and the remedy."""
+    """An unwritable data directory raises a SpoolError that names it and the remedy."""
     file = tmp_path / "file"
     file.write_text("in the way")
     with pytest.raises(SpoolError, match=r"file.* cannot be written .*AMPMON_DIR"):
@@ -77,7 +77,7 @@ def test_unwritable_directory_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_segments_rotate_and_begin_with_the_newest_headers(tmp_path: Path) -> None:
-    """Each segment after the first starts with the newest header of every key, so the ones before it may go."""
+    """The last segment alone gives the newest header of every key, so earlier segments can be removed."""
     attempt = Attempt(tmp_path, segment_bytes=2000)
     attempt.spool.header("a", b"old")
     attempt.spool.header("b", b"only")
@@ -98,7 +98,7 @@ def test_segments_rotate_and_begin_with_the_newest_headers(tmp_path: Path) -> No
 def test_names_are_synced_with_what_they_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first sync has the disk keep the names of spool and segment; later ones again only for a new segment."""
+    """The first sync also syncs the directories. Later ones do so only for a new segment."""
     synced: list[Path] = []
     sync = os.fsync
     monkeypatch.setattr(
@@ -119,7 +119,7 @@ def test_names_are_synced_with_what_they_name(
 
 
 def test_reader_resumes_at_any_record(tmp_path: Path) -> None:
-    """A reader that starts where an entry ended reads what follows it, and knows the headers before it."""
+    """A reader that starts at the end of any entry reads what follows and has the earlier headers."""
     attempt = Attempt(tmp_path, segment_bytes=1500)
     attempt.events(60)
     attempt.spool.close()
@@ -135,7 +135,7 @@ def test_reader_resumes_at_any_record(tmp_path: Path) -> None:
 
 
 def test_records_larger_than_a_read_are_read(tmp_path: Path) -> None:
-    """A record larger than what is read at once, and than the batch's limit, comes whole and alone."""
+    """A record larger than the read limit is read whole and alone."""
     attempt = Attempt(tmp_path)
     attempt.event("init")
     attempt.event("init", text="x" * 5_000_000)
@@ -149,7 +149,7 @@ def test_records_larger_than_a_read_are_read(tmp_path: Path) -> None:
 
 
 def test_cursor_that_cannot_be_read_begins_anew(tmp_path: Path) -> None:
-    """A cursor survives being written; one that is lost or damaged means the beginning, never an error."""
+    """A written cursor is read back, and an empty file means the beginning."""
     Cursor(segment=3, offset=17, rejected=2, finished=True).write(tmp_path, durable=True)
     assert Cursor.read(tmp_path).position == Position(3, 17)
     (tmp_path / "cursor").write_bytes(b"")
@@ -157,7 +157,7 @@ def test_cursor_that_cannot_be_read_begins_anew(tmp_path: Path) -> None:
 
 
 def test_token_shows_in_no_representation(tmp_path: Path) -> None:
-    """A destination that is printed or logged does not show its token."""
+    """A destination's representation does not show its token."""
     attempt = Attempt(tmp_path)
     destination = Destination(
         url="http://x",
@@ -172,7 +172,7 @@ def test_token_shows_in_no_representation(tmp_path: Path) -> None:
 def test_an_interrupt_behind_a_write_spoils_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C between a write and its bookkeeping: that record and the next lie where they say they do."""
+    """A KeyboardInterrupt after a write damages neither that record nor the next."""
     attempt = Attempt(tmp_path)
     records = [wire.encode(wire.Event(stream="", seq=seq, time=0, kind="init")) for seq in range(3)]
     write = os.write
@@ -192,7 +192,7 @@ def test_an_interrupt_behind_a_write_spoils_no_record(
 
 
 class Late(bytes):
-    """A record, in the midst of whose first writing a signal arrives."""
+    """A record during whose first write a signal arrives."""
 
     arrived = False
 
@@ -204,7 +204,7 @@ class Late(bytes):
 
 
 def test_what_a_signal_handler_raises_is_no_trouble_of_the_disk(tmp_path: Path) -> None:
-    """A TimeoutError, which is an OSError, is for who appends, and the record that it interrupted is kept."""
+    """A TimeoutError raised by a signal handler is not taken for a disk error, and the interrupted record is kept."""
 
     def handler(*_: object) -> None:
         raise TimeoutError
@@ -243,7 +243,7 @@ def _append_beyond_limit(directory: Path) -> None:
 
 
 def test_a_write_in_part_is_taken_back_and_done_again(tmp_path: Path) -> None:
-    """A file that takes a part of a record and then no more: all is kept, in order, and leaves no damage behind."""
+    """A partial write is undone and repeated, so all records are kept in order and without damage."""
     child = multiprocessing.get_context("fork").Process(
         target=_append_beyond_limit, args=(tmp_path,)
     )
@@ -253,7 +253,7 @@ def test_a_write_in_part_is_taken_back_and_done_again(tmp_path: Path) -> None:
 
 
 def test_append_after_close_is_counted(tmp_path: Path) -> None:
-    """A record that comes after the end is refused and counted, and raises nothing."""
+    """An append after close is rejected and counted, and raises nothing."""
     attempt = Attempt(tmp_path)
     attempt.finish()
     assert not attempt.spool.append(b"late")
@@ -267,7 +267,7 @@ def _abandon(attempt: Attempt) -> None:
 
 
 def test_forked_child_leaves_the_file_alone(tmp_path: Path) -> None:
-    """After `abandon` in a forked child, the parent goes on and its file holds its own records only."""
+    """After `abandon` in a forked child, the parent goes on and its file holds only its own records."""
     attempt = Attempt(tmp_path)
     attempt.events(3)
     child = multiprocessing.get_context("fork").Process(target=_abandon, args=(attempt,))
@@ -282,7 +282,7 @@ def test_forked_child_leaves_the_file_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_kill_loses_no_record_whose_append_returned(tmp_path: Path, seed: int) -> None:
-    """A process killed while it appends leaves every record that it was told is kept, and none that is not one."""
+    """A process killed while it appends leaves every record whose append returned, in order."""
     rng = random.Random(seed)
     with subprocess.Popen(endless(tmp_path), stdout=subprocess.PIPE, bufsize=0) as child:
         assert child.stdout is not None
@@ -303,7 +303,7 @@ def test_kill_loses_no_record_whose_append_returned(tmp_path: Path, seed: int) -
 
 
 def test_reader_keeps_up_with_a_writer_that_is_at_work(tmp_path: Path) -> None:
-    """Reading while another process appends gives each record once, in order, and takes none for damage."""
+    """Reading while another process appends gives each record once, in order and without damage."""
     with subprocess.Popen(endless(tmp_path), stdout=subprocess.PIPE, bufsize=0) as child:
         assert child.stdout is not None
         path = attempt_directory(tmp_path, UUID(child.stdout.readline().decode().strip()))

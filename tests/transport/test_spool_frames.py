@@ -1,4 +1,4 @@
-"""What is read from a segment is a subset, in order, of what was written, whatever became of the bytes between."""
+"""Reading a segment yields some of the frames written, in order, whatever happened to its bytes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def is_subsequence(some: list[bytes], of: list[bytes]) -> bool:
 
 @given(PAYLOADS)
 def test_whole_segment_gives_back_what_was_written(payloads: list[bytes]) -> None:
-    """Frames of any payloads, magic bytes among them, are read back equal and in order."""
+    """Frames of any payloads, magic bytes included, are read back equal and in order."""
     assert read(written(payloads), complete=True) == (payloads, 0)
 
 
 @given(PAYLOADS)
 def test_truncation_at_every_byte_loses_the_last_frame_only(payloads: list[bytes]) -> None:
-    """A segment cut anywhere gives the frames that are whole; the torn tail waits, or is damage once it is complete."""
+    """A cut segment yields its whole frames. The torn tail is damage only if the segment is complete."""
     segment = written(payloads)
     ends = [0]
     for payload in payloads:
@@ -57,7 +57,7 @@ def test_truncation_at_every_byte_loses_the_last_frame_only(payloads: list[bytes
 def test_flipped_bits_cost_the_frames_that_they_hit(
     payloads: list[bytes], data: st.DataObject
 ) -> None:
-    """Bits flipped anywhere lose at most one frame each, are counted, and never make a frame that was not written."""
+    """Flipped bits lose at most one frame each, count as damage, and never make a new frame."""
     segment = bytearray(written(payloads))
     flips = data.draw(st.sets(st.integers(0, 8 * len(segment) - 1), min_size=1, max_size=3))
     for bit in flips:
@@ -72,7 +72,7 @@ def test_flipped_bits_cost_the_frames_that_they_hit(
 def test_foreign_bytes_between_frames_are_skipped(
     payloads: list[bytes], garbage: bytes, position: int
 ) -> None:
-    """The frames after a piece of garbage, such as a torn write leaves, are all read."""
+    """Frames after foreign bytes, as a torn write leaves them, are all read."""
     before = written(payloads[:position])
     segment = before + garbage
     for payload in payloads[position:]:
@@ -81,14 +81,14 @@ def test_foreign_bytes_between_frames_are_skipped(
 
 
 def test_frame_inside_a_torn_frame_is_not_read() -> None:
-    """A payload that holds the bytes of a frame of its own spool is no record, even when the outer frame is torn."""
+    """A frame inside the payload of a torn frame is not read."""
     inner = frame.encode(frame.RECORD, b"inner", salt=SALT, offset=0)
     torn = frame.encode(frame.RECORD, inner * 3, salt=SALT, offset=0)[:-1]
     assert read(torn, complete=True) == ([], 1)
 
 
 def test_frame_of_another_spool_is_not_read() -> None:
-    """A frame is valid in the segment and at the offset it was written for, and nowhere else."""
+    """A frame is valid only in its own segment and at its own offset."""
     segment = written([b"one", b"two"])
     other = frame.salt_of(UUID(int=8), 3)
     pieces = list(frame.scan(segment, salt=other, offset=0, complete=True))
@@ -99,11 +99,11 @@ def test_frame_of_another_spool_is_not_read() -> None:
 
 @given(st.binary(max_size=300))
 def test_noise_holds_no_frame(noise: bytes) -> None:
-    """Random bytes are never taken for a frame."""
+    """Random bytes are never read as a frame."""
     assert read(noise, complete=True)[0] == []
 
 
 def test_oversized_payload_is_refused() -> None:
-    """A payload beyond the frame's limit is an error at once, not a frame that no reader takes."""
+    """A payload above the limit raises a ValueError when it is encoded."""
     with pytest.raises(ValueError, match="at most"):
         frame.encode(frame.RECORD, bytes(frame.PAYLOAD_BYTES_MAX + 1), salt=SALT, offset=0)

@@ -1,4 +1,4 @@
-"""Disks that are slow, far away, full or gone: records go through memory then, and training waits for none of it."""
+"""Slow, remote, full or missing disks: records go through memory, and training does not wait."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def seqs_in(path: Path) -> list[int]:
 
 
 class Disk:
-    """What `os.write` does meanwhile: ``act`` is called first, and may wait or raise."""
+    """Calls ``act``, which may wait or raise, before each `os.write`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.act: Callable[[], None] = lambda: None
@@ -65,7 +65,7 @@ def refuse() -> None:
 def test_a_file_system_of_several_machines_is_written_by_the_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Disk
 ) -> None:
-    """On a network mount every record goes through memory and no append calls the system; all arrive, in order."""
+    """On a network mount all records go through memory, arrive in order, and no append writes to the disk."""
     listed = tmp_path / "mountinfo"
     listed.write_text(f"1 0 8:1 / / rw - ext4 a rw\n2 1 0:9 / {tmp_path} rw - nfs4 nas:/ rw\n")
     monkeypatch.setattr(mounts, "MOUNTS", listed)
@@ -84,7 +84,7 @@ def test_a_file_system_of_several_machines_is_written_by_the_thread(
 
 
 def test_a_disk_that_hangs_costs_one_append_its_time(tmp_path: Path, disk: Disk) -> None:
-    """The first slow append is the last one that waits; the disk is written directly again once it is quick."""
+    """After one slow append, records go through memory until the disk is fast again."""
     clock, direct = ManualClock(), list[float]()
     attempt, appending = Attempt(tmp_path, clock=clock), threading.get_ident()
 
@@ -108,7 +108,7 @@ def test_a_disk_that_hangs_costs_one_append_its_time(tmp_path: Path, disk: Disk)
 
 
 def test_single_waits_of_a_busy_machine_change_nothing(tmp_path: Path, disk: Disk) -> None:
-    """Appends of 6 ms now and then, as where processes take turns, leave records on their way straight to the disk."""
+    """Single appends of 6 ms, as on a busy machine, leave records going straight to disk."""
     clock = ManualClock()
     attempt = Attempt(tmp_path, clock=clock)
     for _ in range(10):
@@ -121,7 +121,7 @@ def test_single_waits_of_a_busy_machine_change_nothing(tmp_path: Path, disk: Dis
 
 
 def test_a_disk_that_refuses_is_asked_until_it_takes_what_waits(tmp_path: Path, disk: Disk) -> None:
-    """Records that a full disk refuses wait in memory, the reason is told, and they follow once there is room."""
+    """Records that a full disk rejects wait in memory with the reason, and are written once there is room."""
     attempt = Attempt(tmp_path)
     attempt.events(10)
     disk.act = refuse
@@ -136,7 +136,7 @@ def test_a_disk_that_refuses_is_asked_until_it_takes_what_waits(tmp_path: Path, 
 
 
 def test_memory_is_bounded_and_what_is_beyond_is_counted(tmp_path: Path, disk: Disk) -> None:
-    """However long the disk refuses, no more than twice the ring waits; each record more is a False, and counted."""
+    """At most twice the ring waits in memory. Further appends return False and are counted."""
     attempt = Attempt(tmp_path)
     disk.act = refuse
     record = wire.encode(
@@ -151,7 +151,7 @@ def test_memory_is_bounded_and_what_is_beyond_is_counted(tmp_path: Path, disk: D
 
 
 def test_a_spool_that_is_removed_is_made_anew(tmp_path: Path) -> None:
-    """Where somebody deletes the data directory, the next record begins a segment of the attempt, headers first."""
+    """After the data directory is deleted, the next record begins a new segment with the headers."""
     attempt = Attempt(tmp_path / "data")
     attempt.events(5)
     attempt.spool.look()
@@ -172,7 +172,7 @@ def test_a_spool_that_is_removed_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_spool_that_cannot_be_made_anew_waits_in_memory(tmp_path: Path) -> None:
-    """Where a file is in the way of the directory that was removed, records wait until it is out of the way."""
+    """If a file is in the way of a removed directory, records wait in memory until it is gone."""
     attempt = Attempt(tmp_path / "data")
     shutil.rmtree(tmp_path / "data")
     (tmp_path / "data").write_text("in the way")
@@ -185,7 +185,7 @@ def test_a_spool_that_cannot_be_made_anew_waits_in_memory(tmp_path: Path) -> Non
 
 
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
-    """On a file system of 1 MB: appends go on while it is full, and all is there once somebody made room."""
+    """Appends continue while a file system of 1 MB is full, and all records are written once there is room."""
     small = tmp_path / "small"
     small.mkdir()
     mount = shutil.which("mount")
@@ -230,7 +230,7 @@ process.FINISH_DEADLINE_S = 0.5
 
 
 def test_a_process_ends_though_its_disk_hangs_for_ever(tmp_path: Path) -> None:
-    """With every thread in a call that never returns, the process warns, ends at its deadline, says what it lost."""
+    """If every disk call hangs, the process warns, ends at its deadline and says what is lost."""
     ended = subprocess.run(
         [sys.executable, "-c", HANGING, str(tmp_path)],
         check=True,
@@ -269,7 +269,7 @@ print(attempt.spool.path)
 
 
 def test_the_child_of_a_fork_forgets_what_waits_in_memory(tmp_path: Path) -> None:
-    """What waited in the parent's memory at a fork is written once, by the parent."""
+    """Records that wait in memory at a fork are written once, by the parent."""
     script = FORKING.format(folder=str(Path(__file__).parents[1]))
     path = subprocess.check_output(
         [sys.executable, "-W", "ignore", "-c", script, str(tmp_path)], text=True, timeout=DEADLINE_S

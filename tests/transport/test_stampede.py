@@ -1,4 +1,4 @@
-"""A thousand senders and one server: how many requests a second it gets when it is away, busy, and back."""
+"""A thousand senders and one server: the requests per second while it is away, busy and back."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ampmon.testing import ManualClock
 SENDERS = 1000
 AWAY_S = 600.0
 BATCHES = 5
-"""What each sender has to send once the server is back."""
+"""Batches that each sender has to send once the server is back."""
 RETRY_AFTER_S = 1.0
 
 
 def requests(away_s: float, per_s: float) -> list[float]:
-    """When requests are made, the server being away at first and then taking so many batches a second."""
+    """The times of requests to a server that is away until ``away_s``, then takes ``per_s`` batches a second."""
     random.seed(5)
     clock = ManualClock(0.0)
     senders = [Backoff(clock) for _ in range(SENDERS)]
@@ -47,7 +47,7 @@ def requests(away_s: float, per_s: float) -> list[float]:
 
 
 def most_in_a_second(made: list[float], start_s: float, stop_s: float = float("inf")) -> int:
-    """The most of these requests that fall into any second between the two."""
+    """The most requests in any second between ``start_s`` and ``stop_s``."""
     times = [at for at in made if start_s <= at < stop_s]
     first = most = 0
     for last, at in enumerate(times):
@@ -59,7 +59,7 @@ def most_in_a_second(made: list[float], start_s: float, stop_s: float = float("i
 
 @pytest.mark.parametrize("per_s", [50, 1000])
 def test_a_server_that_returns_is_not_run_over(per_s: int) -> None:
-    """Of a thousand senders at most 90 ask in a second while the server is away, and 350 when it is back."""
+    """A thousand senders make at most 90 requests a second while the server is away, and 350 when it is back."""
     made = requests(AWAY_S, per_s)
     assert most_in_a_second(made, 60, AWAY_S) <= 90
     assert most_in_a_second(made, AWAY_S) <= 350
@@ -67,7 +67,7 @@ def test_a_server_that_returns_is_not_run_over(per_s: int) -> None:
 
 
 def test_a_busy_server_is_soon_asked_no_more_than_it_can_take() -> None:
-    """A thousand that come at once, and are told to come later, come at most 450 in a second from then on."""
+    """A thousand senders rejected by a busy server make at most 450 requests a second afterwards."""
     made = requests(0.0, 50)
     assert most_in_a_second(made, 1.2) <= 450
     assert made[-1] <= 1.5 * SENDERS * BATCHES / 50

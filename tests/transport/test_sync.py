@@ -1,4 +1,4 @@
-"""`ampmon sync`: real processes and directories, a server on a socket, an interpreter without the server's packages."""
+"""`ampmon sync` with real processes, directories and servers, and without the server's packages."""
 
 from __future__ import annotations
 
@@ -69,15 +69,13 @@ def server() -> Iterator[RecordingServer]:
 
 @dataclass
 class Done:
-    """What a call came to."""
-
     returncode: int
     stdout: str
     stderr: str
 
 
 def ampmon(*arguments: str | Path) -> Done:
-    """`ampmon ARGUMENTS`, here."""
+    """Run `ampmon` in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(each) for each in arguments])
@@ -85,7 +83,7 @@ def ampmon(*arguments: str | Path) -> Done:
 
 
 def with_base_dependencies(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The same in a process of its own, where only ampmon's base dependencies can be imported."""
+    """Run `ampmon` in its own process, where only the base dependencies can be imported."""
     program = WITHOUT.format(packages=SERVER_S, arguments=[str(each) for each in arguments])
     return subprocess.run(
         [sys.executable, "-c", program],
@@ -97,7 +95,7 @@ def with_base_dependencies(*arguments: str | Path) -> subprocess.CompletedProces
 
 
 def left_behind(directory: Path, url: str, count: int = 3, **options: object) -> Attempt:
-    """An attempt whose process is gone, with so many records."""
+    """An attempt with ``count`` records, whose process is gone."""
     attempt = Attempt(directory, url=url, **{"process": DEAD, **options})  # type: ignore[arg-type]
     attempt.events(count, text="x" * 500)
     attempt.leave()
@@ -113,7 +111,7 @@ def silent(path: Path) -> None:
 def test_everything_is_sent_and_a_second_call_finds_nothing(
     tmp_path: Path, server: RecordingServer
 ) -> None:
-    """Online and offline spools are sent with base dependencies only; then nothing is left, and a call says so."""
+    """Online and offline spools are sent with base dependencies only, and a second call says that nothing is left."""
     attempts = [left_behind(tmp_path, server.url, mode=mode) for mode in ("online", "offline")]
     done = with_base_dependencies("sync", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -129,7 +127,7 @@ def test_everything_is_sent_and_a_second_call_finds_nothing(
 def test_a_copy_from_a_machine_that_died_goes_to_another_server(
     tmp_path: Path, server: RecordingServer
 ) -> None:
-    """Of a copied directory, or one spool of it, all goes to --url, though the runs were told of another address."""
+    """A copied directory, or a single spool of it, is sent to --url instead of its recorded address."""
     server.token = "t0ken"
     (tmp_path / "token-of-it").write_text("t0ken\n")
     attempts = [
@@ -153,7 +151,7 @@ def test_a_copy_from_a_machine_that_died_goes_to_another_server(
 def test_a_stranger_heard_of_lately_is_sent_and_kept(
     tmp_path: Path, server: RecordingServer
 ) -> None:
-    """Of a machine that cannot be asked and wrote just now all is sent; its spool stays, for it may write more."""
+    """A recently written spool of another machine is sent and kept, and its attempt does not end."""
     attempt = left_behind(tmp_path, server.url, process=STRANGER)
     done = ampmon("sync", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -166,7 +164,7 @@ def test_a_stranger_heard_of_lately_is_sent_and_kept(
 def test_a_silent_stranger_whose_sender_works_is_sent_and_kept(
     tmp_path: Path, server: RecordingServer
 ) -> None:
-    """A process of another machine may be silent for long and live: while that machine's sender does, it stays."""
+    """A silent spool of another machine is sent and kept while that machine's sender works."""
     attempt = left_behind(tmp_path, server.url, process=STRANGER)
     silent(attempt.spool.path)
     status = tmp_path / "senders" / STRANGER.place() / "status"
@@ -178,7 +176,7 @@ def test_a_silent_stranger_whose_sender_works_is_sent_and_kept(
 
 
 def test_a_token_that_is_missing_is_asked_for(tmp_path: Path) -> None:
-    """Where the server knows no such token, the last line says how to name another."""
+    """If the server does not know the token, the error names --token-file."""
     with RecordingServer(token="another") as server:
         left_behind(tmp_path, server.url)
         done = ampmon("sync", tmp_path)
@@ -189,7 +187,7 @@ def test_a_token_that_is_missing_is_asked_for(tmp_path: Path) -> None:
 def test_a_token_goes_to_no_server_that_only_a_spool_names(
     tmp_path: Path, new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over https AMPMON_TOKEN and the user's own file stay here until the server is named; a spool's own token goes."""
+    """AMPMON_TOKEN and the user's token file are sent only to a server the user names. A spool's own token is sent."""
     authority = Authority(tmp_path)
     cert, key = authority.issue()
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
@@ -199,7 +197,7 @@ def test_a_token_goes_to_no_server_that_only_a_spool_names(
     told, untold = (
         tmp_path / "told",
         server.directory / "untold",
-    )  # above which lies the user's own file
+    )  # the user's token file is above it
     for directory in (told, untold):
         left = left_behind(directory, server.url)
         (directory / "token").unlink()
@@ -215,7 +213,7 @@ def test_a_token_goes_to_no_server_that_only_a_spool_names(
 
 
 def test_what_is_left_is_said_with_the_reason(tmp_path: Path, server: RecordingServer) -> None:
-    """A server that is away, a record that is refused and a spool without a header: each in words, exit code 1."""
+    """An absent server, a rejected record and a spool without a header are each reported with exit code 1."""
     left_behind(tmp_path / "away", "http://127.0.0.1:9")
     away = ampmon("sync", tmp_path / "away")
     assert away.returncode == 1
@@ -235,7 +233,7 @@ def test_what_is_left_is_said_with_the_reason(tmp_path: Path, server: RecordingS
 
 
 def test_what_cannot_be_begun_is_said(tmp_path: Path) -> None:
-    """A directory that is not there or holds no spools, and an address that is none: exit code 2 and what to do."""
+    """A missing directory, one without spools and an invalid address each give exit code 2 and one line of error."""
     for arguments in (("nowhere",), (".",), (".", "--url", "localhost")):
         done = ampmon("sync", tmp_path / arguments[0], *arguments[1:])
         assert done.returncode == 2
@@ -245,7 +243,7 @@ def test_what_cannot_be_begun_is_said(tmp_path: Path) -> None:
 
 
 def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) -> None:
-    """Killed again and again in the middle of its work, it goes on where it stopped; all is stored once."""
+    """A sync killed several times continues where it stopped, and every record is stored once."""
     attempt = Attempt(tmp_path, url=server.url, process=DEAD, segment_bytes=2**20)
     attempt.events(14_000, text="x" * 4000)  # fourteen batches
     attempt.leave()
@@ -257,13 +255,13 @@ def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) 
 
     server.store.refuse = held
     for number in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
-        # A few batches, one of which may be of the process before: so none is over before it is killed.
+        # Few batches are let through, one perhaps of the process before, so that no process is done before its signal.
         before = len(server.store.batches)
         room = before + 3
         process = start(["sync", str(tmp_path)], tmp_path / "log")
         wait_for(lambda before=before: len(server.store.batches) >= before + 2)
         process.send_signal(number)
-        room = sys.maxsize  # whoever is asked to end waits for the answer to what it has sent
+        room = sys.maxsize  # an interrupted process waits for the answer to its last batch
         assert process.wait(DEADLINE_S) != 0
     taken = spools(tmp_path)
     assert len(taken) == 1
@@ -275,7 +273,7 @@ def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) 
 
 
 def test_several_at_once_send_once_what_one_would(tmp_path: Path, server: RecordingServer) -> None:
-    """Calls beside each other neither lose nor double; each says what another has taken."""
+    """Simultaneous calls lose no record and store none twice."""
     attempts = [left_behind(tmp_path, server.url, 2000) for _ in range(4)]
     log = tmp_path / "log"
     calls = [start(["sync", str(tmp_path)], log) for _ in range(3)]
@@ -287,7 +285,7 @@ def test_several_at_once_send_once_what_one_would(tmp_path: Path, server: Record
 
 
 def test_beside_a_sender_at_work_it_leaves_the_living_alone(tmp_path: Path) -> None:
-    """Where this machine's sender works, what a living process records online is left to it; the dead's is taken."""
+    """While this machine's sender works, sync sends only spools of dead processes and leaves the living ones' to it."""
     server = MemoryTransport()
     living, dead = Attempt(tmp_path), left_behind(tmp_path, "http://127.0.0.1:9")
     living.events(2)
@@ -305,7 +303,7 @@ def test_beside_a_sender_at_work_it_leaves_the_living_alone(tmp_path: Path) -> N
 
 
 def test_of_a_process_that_goes_on_writing_it_sends_what_is_there(tmp_path: Path) -> None:
-    """A writer that adds a record to its offline spool with every answer is not waited for, and is no problem."""
+    """Sync sends what a spool holds and does not wait for a process that goes on writing."""
     living, ended = (Attempt(tmp_path, mode="offline") for _ in range(2))
 
     class Slow(MemoryTransport):
@@ -327,7 +325,7 @@ def test_of_a_process_that_goes_on_writing_it_sends_what_is_there(tmp_path: Path
 
 
 def test_what_a_living_process_took_over_is_left_to_it(tmp_path: Path) -> None:
-    """A spool that another process of this machine sends is not taken from it."""
+    """A spool that another process of this machine has claimed is not taken from it."""
     left_behind(tmp_path, "http://127.0.0.1:9")
     (path,) = spools(tmp_path)
     claimed = claim(path)
@@ -340,7 +338,7 @@ def test_what_a_living_process_took_over_is_left_to_it(tmp_path: Path) -> None:
 
 
 def test_a_server_that_stumbles_is_asked_again(tmp_path: Path, server: RecordingServer) -> None:
-    """A reset, a 503 and a lost acknowledgement are not the end of it."""
+    """A reset, a 503, a 500 and a lost acknowledgement are retried."""
     attempt = left_behind(tmp_path, server.url)
     server.planned.extend([(0, {}), (503, {"Retry-After": "0"}), (500, {})])
     server.store.lose_acks = 1
@@ -349,7 +347,7 @@ def test_a_server_that_stumbles_is_asked_again(tmp_path: Path, server: Recording
 
 
 def test_a_terminal_gets_a_bar(tmp_path: Path, server: RecordingServer) -> None:
-    """On a terminal a line tells bytes, records, rate and the time left, and is wiped away; elsewhere there is none."""
+    """A terminal gets a progress line with records and rate, which is erased at the end."""
     left_behind(tmp_path, server.url, 20_000)
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "ampmon_server.cli", "sync", str(tmp_path)]
@@ -374,7 +372,7 @@ def test_a_terminal_gets_a_bar(tmp_path: Path, server: RecordingServer) -> None:
 def test_the_real_server_takes_what_is_synced(
     tmp_path: Path, new_server: Callable[..., Server]
 ) -> None:
-    """What a process that died left offline is on the page after one call, its run marked as crashed."""
+    """One call delivers the offline records of a dead process to a real server, which marks the run as crashed."""
     directory = tmp_path / "ampmon"
     server = new_server(directory)
     attempt = left_behind(directory, server.url, mode="offline")
@@ -385,7 +383,7 @@ def test_the_real_server_takes_what_is_synced(
 
 
 def test_sync_waits_for_a_writer_that_may_be_alive(tmp_path: Path) -> None:
-    """A silent stranger's spool goes two seconds after it was taken over, not before."""
+    """A silent spool of another machine is removed two seconds after it was taken over."""
     attempt = left_behind(tmp_path, "http://127.0.0.1:9", process=STRANGER)
     silent(attempt.spool.path)
     server, clock, there = MemoryTransport(), ManualClock(0.0), list[float]()
@@ -403,7 +401,7 @@ def test_sync_waits_for_a_writer_that_may_be_alive(tmp_path: Path) -> None:
 
 
 def test_the_check_of_dependencies_can_fail(tmp_path: Path) -> None:
-    """Where the same packages are missing, a command that needs the server says that it does."""
+    """Without the server's packages, `ampmon serve` exits with 2 and says what to install."""
     done = with_base_dependencies("serve", "--data-dir", tmp_path)
     assert done.returncode == 2
     assert "pip install" in done.stderr

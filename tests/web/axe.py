@@ -1,4 +1,4 @@
-"""What keeps somebody out of a page, by axe's rules. Knows no view."""
+"""Accessibility violations on a page, by axe's rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RUN = """within => axe.run(within ?? document, {resultTypes: ["violations"]}).t
 
 
 def violations(page: Page, within: str | None = None) -> list[str]:
-    """Run axe on the page, or on the element ``within``. Each violation is a rule and the elements that break it."""
-    if not page.evaluate("Boolean(window.axe)"):  # to load it costs as much as half of a run
+    """Run axe on the page, or on the element ``within``. Return each broken rule with the elements that break it."""
+    if not page.evaluate("Boolean(window.axe)"):  # loading axe costs half as much as a run
         page.evaluate(_AXE)
     return list(page.evaluate(_RUN, within))

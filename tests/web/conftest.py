@@ -1,4 +1,4 @@
-"""A reader for each test of the page, before a server that all tests of a worker share, or before one of its own."""
+"""Readers of the page, at a server that a worker's tests share or at one of a test's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from web.seat import Seat, seated
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory, documentation: Path) -> Iterator[Server]:
-    """One server for all tests that do not mind the runs of the others."""
+    """The server of all tests that tolerate other tests' runs."""
     server = Server(tmp_path_factory.mktemp("served") / "ampmon")
     server.start()
     yield server
@@ -25,14 +25,14 @@ def served(tmp_path_factory: pytest.TempPathFactory, documentation: Path) -> Ite
 
 @pytest.fixture(scope="session")
 def seat(kept_browser: Lent, served: Server) -> Iterator[Seat]:
-    """The page of the shared server that the readers of it use one after another."""
+    """The shared server's page, which its readers use in turn."""
     with seated(kept_browser, served) as seat:
         yield seat
 
 
 @pytest.fixture
 def reader(browser: Browser, seat: Seat) -> Iterator[Reader]:
-    """A reader of the shared server, at a page that was loaded before: what a test leaves behind there fails it."""
+    """A reader of the shared server on a loaded page. Errors, and changes that a test leaves, fail the test."""
     reader = seat.take(browser)
     yield reader
     left = seat.leave(reader)
@@ -42,7 +42,7 @@ def reader(browser: Browser, seat: Seat) -> Iterator[Reader]:
 
 @pytest.fixture
 def passer_by(served: Server, new_reader: Callable[[Server], Reader]) -> Reader:
-    """A reader of the shared server who may leave or spoil the page, which draws nothing and is no one else's."""
+    """A reader of the shared server with a page of its own, which it may break. No charts are drawn."""
     reader = new_reader(served)
     light(reader.page)
     return reader

@@ -1,4 +1,4 @@
-"""What is wrong with how the page is laid out, told element by element. Knows no view."""
+"""Layout faults of the page, element by element."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _POLL_MS = 100
 
 
 def faults(page: Page, patience_s: float = DEADLINE_S) -> list[str]:
-    """What sticks out of the window sideways, is cut off with no way to read it, or lies outside of its chart.
+    """Elements that stick out of the window sideways, are cut off unreadably, or lie outside their chart.
 
-    What passes within ``patience_s`` is none: a chart is drawn anew after its window has another width.
+    Faults that disappear within ``patience_s`` do not count: a chart is redrawn after its window changes width.
     """
     end = time.monotonic() + patience_s
     while (found := list(page.evaluate(_FAULTS))) and time.monotonic() < end:

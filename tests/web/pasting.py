@@ -1,4 +1,4 @@
-"""A reader pastes a message into the search of the documentation. Knows no run."""
+"""Pasting an error message into the documentation's search."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MESSAGES = (
     "one line among many",
     "ours, with the code",
 )
-"""One about each message that people search for most, by its name in pasted.toml."""
+"""One for each of the messages searched most often, by its name in pasted.toml."""
 
 
 def to_its_fix(reader: Reader, name: str) -> None:
-    """Go from a pasted message to its fix in two clicks, of which one opens the search. Fails where it is not seen."""
+    """Go from a pasted message to its fix in two clicks, one of which opens the search. Fail if the fix is not seen."""
     page = reader.page
     text, entry = PASTED[name]
     page.evaluate("text => navigator.clipboard.writeText(text)", text)

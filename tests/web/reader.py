@@ -1,4 +1,4 @@
-"""A reader of the page in a real browser: what they see, what they do, and what must never happen meanwhile."""
+"""A test's reader of the page in a real browser: looks, acts, and records what must never happen."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from waiting import DEADLINE_S
 
 expect.set_options(timeout=DEADLINE_S * 1000)
 POLL_MS = (20, 160)
-"""How long to wait before asking the page again, at first and in the end: to ask costs both processes a little."""
+"""Milliseconds between polls of the page, first and longest. Each poll costs both processes a little."""
 DESK = (1440, 500)
-"""Of no more height than most tests need: each chart on the screen is drawn again for all news."""
+"""Width and height in pixels. Tests rarely need more height, and each chart on screen is redrawn for every update."""
 
 
 _GO = """hash => new Promise((done) => {
@@ -37,27 +37,27 @@ _GO = """hash => new Promise((done) => {
     addEventListener("hashchange", () => done(), {once: true});
     location.hash = hash;
 })"""
-"""Resolves once the page, which began to listen before, has taken note."""
+"""Resolves once the page, whose listener is older, has handled the new address."""
 _IDLE = """async () => {
     for (let task = 0; task < 3; task++) {
         await new Promise(setTimeout);
         await new Promise((done) => requestIdleCallback(done));
     }
 }"""
-"""Resolves once the page has had nothing to do three times, each after the tasks that were waiting then."""
+"""Resolves after the page has been idle three times, each after the tasks queued before."""
 _TEXTS = """selector => [...document.querySelectorAll(selector)].map(
     one => one.checkVisibility() ? one.innerText : '')"""
-"""Half of what the same costs with one of Playwright's locators, and tests ask for it again and again."""
+"""Takes half as long as a Playwright locator, and tests call it very often."""
 NOWHERE = "#/?project=nobody-has-this"
-"""An address with hardly anything on it, where a page is between two others."""
+"""An almost empty view, opened between two others."""
 
 
 _FREE: WeakKeyDictionary[Browser, list[BrowserContext]] = WeakKeyDictionary()
-"""The contexts of each browser that a reader has left. A new one starts a process and compiles every script anew."""
+"""Contexts that readers have left, by browser. A new context starts a process and compiles every script again."""
 
 
 def enter(browser: Browser, server: Server) -> Page:
-    """A page that is signed in at ``server`` by a one-time link, in a context that no other page is in."""
+    """Open a page that is signed in at ``server`` by a one-time link, in a context without other readers."""
     free = _FREE.setdefault(browser, [])
     context = free.pop() if free else _new_context(browser)
     context.request.get(server.login_link(), max_redirects=0)
@@ -67,7 +67,7 @@ def enter(browser: Browser, server: Server) -> Page:
 
 
 def light(page: Page) -> Page:
-    """A page without the library that draws, which each origin has compiled anew: most facts need no chart."""
+    """Keep the page from loading the chart library, which each origin compiles again. Most tests need no chart."""
     page.add_init_script("Object.defineProperty(HTMLScriptElement.prototype, 'src', {set() {}})")
     return page
 
@@ -81,7 +81,7 @@ def _new_context(browser: Browser) -> BrowserContext:
 
 
 def leave(context: BrowserContext, *origins: str) -> None:
-    """Close a context's pages and forget their state, so that the next reader finds a new context's."""
+    """Close a context's pages and clear their state, so that the next reader finds it as new."""
     keeper, *pages = context.pages
     for page in pages:
         page.close()
@@ -97,9 +97,9 @@ def leave(context: BrowserContext, *origins: str) -> None:
 
 
 class Reader:
-    """Someone before a page of ``server``.
+    """A reader at a page of ``server``.
 
-    Everything is there for the asking on ``page``, Playwright's own; here is what tests say again and again.
+    The attribute `page` is Playwright's own. The methods are what tests do often.
     """
 
     def __init__(self, page: Page, server: Server) -> None:
@@ -113,7 +113,7 @@ class Reader:
         page.context.on("weberror", self._note_error)
 
     def open(self, hash: str = "#/") -> None:
-        """Go to an address of the page, which is loaded if it is not there, and forgets where it was."""
+        """Go to an address of the page. Load the page if necessary, else pass `NOWHERE`, which resets the view."""
         if self.page.url.partition("#")[0] != f"{self.server.url}/":
             self.load(hash)
             return
@@ -121,43 +121,42 @@ class Reader:
         self.page.evaluate(_GO, hash)
 
     def load(self, hash: str = "#/") -> None:
-        """Go to an address of the page, which is loaded anew."""
+        """Load the page anew at an address."""
         if self.page.url.startswith(self.server.url):
             self.page.goto("about:blank")
         self.page.goto(f"{self.server.url}/{hash}")
 
     def arrive(self, run: PostedRun) -> None:
-        """Open a run and wait for its name, which is there before its charts are."""
+        """Open a run and wait for its name, which comes before its charts."""
         self.open(f"#{run.path}")
         self.wait("the name", lambda: self.text("h1") not in {"", "…"})
 
     def show(self, run: PostedRun, query: str = "") -> None:
-        """Open a run and wait for its name and its first chart, which come with answers of their own."""
+        """Open a run and wait for its name and its first chart, which come in separate answers."""
         self.open(f"#{run.path}{query}")
         self.wait("the chart of the scale", self.scrolled_to)
         self.wait("the name", lambda: self.text("h1") != "…")
 
     def figure(self, name: str) -> Locator:
-        """The panel of a chart."""
         return self.page.locator(f"[data-figure={name}]")
 
     def caption(self, name: str) -> str:
-        """What a chart says of itself, which in the stack opens with its (i)."""
+        """A chart's caption. In the stack it begins with the (i)."""
         said = self.figure(name).locator(".caption").text_content() or ""
         return said.replace("\u202f", " ")
 
     def tab(self, name: str) -> None:
-        """Turn to a tab of a run's page."""
+        """Open a tab of a run's page."""
         self.page.locator(f"#tab-{name}").click()
         expect(self.page.locator(f"#in-{name}")).to_be_visible()
 
     def plot(self, name: str, js: str) -> Any:
-        """What ``js`` says of a chart's element, ``plot``; None before it is drawn."""
+        """The value of ``js`` with a chart's element as ``plot``; None before the chart is drawn."""
         found = f"document.querySelector('[data-figure={name}] .plot.js-plotly-plot')"
         return self.ask(f"(plot => plot && ({js}))({found})")
 
     def points(self, name: str = "scale") -> int:
-        """The points of a chart's first line, bands left out; 0 before it is drawn."""
+        """The number of points of a chart's first line other than the headroom; 0 before it is drawn."""
         line = "plot._fullData?.find(each => each.name !== 'headroom')"
         return int(self.plot(name, f"{line}?._length") or 0)
 
@@ -167,37 +166,36 @@ class Reader:
         return int(self.plot("scale", f"{line}?.x.at(-1)") or 0)
 
     def scrolled_to(self, name: str = "scale") -> int:
-        """As `points`, of a chart that is brought on the screen: what came above it may have moved it off."""
+        """Scroll to a chart and return its `points`. Content that came above it may have moved it off screen."""
         panel = f"document.querySelector('[data-figure={name}]')"
         self.ask(f"{panel}?.scrollIntoView({{block: 'nearest'}})")
         return self.points(name)
 
     def range(self, name: str = "scale") -> Any:
-        """The stretch of the horizontal axis that a chart shows."""
+        """The range of a chart's horizontal axis."""
         return self.plot(name, "plot.layout.xaxis.range")
 
     def ask(self, js: str) -> Any:
-        """What an expression gives in the page."""
         return self.page.evaluate(js)
 
     def text(self, selector: str) -> str:
-        """The text of the first element that is there, as it is seen, or "" where none is."""
+        """The visible text of the first matching element, or "" without one."""
         return (self.texts(selector) or [""])[0]
 
     def texts(self, selector: str) -> list[str]:
-        """The text of each element that is there, "" where it is not seen."""
+        """The text of each matching element, "" for a hidden one."""
         texts = self.page.evaluate(_TEXTS, selector)
-        return [text.replace("\u202f", " ") for text in texts]  # numbers are told with thin spaces
+        return [text.replace("\u202f", " ") for text in texts]  # numbers have thin spaces
 
     def size(self, width: int, height: int = DESK[1]) -> None:
         self.page.set_viewport_size({"width": width, "height": height})
 
     def theme(self, name: Literal["light", "dark"]) -> None:
-        """What the reader's system asks for."""
+        """Set the color scheme of the reader's system."""
         self.page.emulate_media(color_scheme=name)
 
     def drag(self, start: int, end: int, name: str = "scale", *, release: bool = True) -> None:
-        """Drag across a chart, from and to pixels off its middle."""
+        """Drag across a chart. ``start`` and ``end`` are in pixels from its middle."""
         box = self.figure(name).locator(".plot").bounding_box()
         assert box is not None
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -208,7 +206,7 @@ class Reader:
             self.page.mouse.up()
 
     def wait(self, what: str, condition: Callable[[], Any]) -> Any:
-        """What ``condition`` gives once it is true; ``what`` names it where it never is."""
+        """Poll ``condition`` until it is true and return its value. ``what`` names it in the failure."""
         end = time.monotonic() + DEADLINE_S
         poll_ms, longest_ms = POLL_MS
         while time.monotonic() < end:
@@ -219,11 +217,11 @@ class Reader:
         raise AssertionError(f"waited in vain for {what}; the page says:\n{self.text('body')}")
 
     def catch_up(self) -> None:
-        """Return once the page has done what it had to do when this was called: handled answers, drawn charts."""
+        """Wait until the page has done its pending work, such as handling answers and drawing charts."""
         self.page.evaluate(_IDLE)
 
     def hold(self, calls: str | re.Pattern[str]) -> list[Route]:
-        """Hold back ``calls``, and list them as they are made."""
+        """Hold back requests that match ``calls``. The returned list grows as they are made."""
         held: list[Route] = []
 
         def keep(route: Route) -> None:
@@ -233,7 +231,7 @@ class Reader:
         return held
 
     def let_go(self, held: Iterable[Route]) -> None:
-        """Let through calls that were held back, and return once the page has handled the answers."""
+        """Release requests that were held back, and wait until the page has handled the answers."""
         for route in held:
             with self.page.expect_response(route.request.url) as answer:
                 route.continue_()
@@ -241,11 +239,11 @@ class Reader:
         self.catch_up()
 
     def forgive(self, pattern: str) -> None:
-        """Let pass what this regular expression finds among the quarrels: a test that breaks something has some."""
+        """Ignore quarrels that match the pattern, for a test that breaks something."""
         self._forgiven.append(pattern)
 
     def close(self) -> None:
-        """Leave: a server that ends before would be one more quarrel. Twice does no harm."""
+        """Leave the page. A server that ends first causes one more quarrel. A second call does nothing."""
         if self._left:
             return
         self._left = True
@@ -253,13 +251,13 @@ class Reader:
         leave(self.page.context, self.server.url)
 
     def rise(self) -> None:
-        """Listen no more to a page that somebody else will read."""
+        """Stop listening to a page that another reader will use."""
         self.page.context.remove_listener("request", self._note_request)
         self.page.context.remove_listener("console", self._note_words)
         self.page.context.remove_listener("weberror", self._note_error)
 
     def quarrels(self) -> list[str]:
-        """Errors in the console, violations of the policy among them, and requests to anywhere but the server."""
+        """Console errors including policy violations, uncaught errors, and requests to other servers."""
         return [
             each
             for each in self._quarrels

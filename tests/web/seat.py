@@ -1,6 +1,6 @@
-"""A page that many readers use, one after another: none finds anything of the one before.
+"""A page that many readers use in turn, each without traces of the one before.
 
-To load the page anew for each would cost more than most tests do: it is a matter of the library that draws.
+Loading the page for each reader would cost more than most tests do, because of the chart library.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STATE = f"""() => ({{
 
 
 class Seat:
-    """Before ``server``. What a test can do to a page and not undo by itself is undone here, or told.
+    """A page of ``server``. Changes that a test leaves are undone here or reported.
 
     ``prepare`` gets the page before it is loaded.
     """
@@ -53,7 +53,7 @@ class Seat:
         self._clean: dict[str, Any] = {}
 
     def take(self, browser: Browser) -> Reader:
-        """A reader at the page, which is at an address with nothing on it."""
+        """A reader at the page, which shows an almost empty view."""
         if self._page is None:
             self._page = self._prepare(enter(browser, self.server))
             reader = Reader(self._page, self.server)
@@ -63,7 +63,7 @@ class Seat:
         return Reader(self._page, self.server)
 
     def leave(self, reader: Reader) -> list[str]:
-        """What the reader left behind there; the next gets another page then."""
+        """Return what the reader left behind. If there is anything, the next reader gets another page."""
         try:
             left = self._tidied(reader)
         except (Error, AssertionError) as error:
@@ -76,7 +76,7 @@ class Seat:
         return left
 
     def close(self) -> None:
-        """Close the page, and leave its context, with the compiled scripts, to the readers that follow."""
+        """Close the page and leave its context, with the compiled scripts, to later readers."""
         if self._page is not None:
             leave(self._page.context, self.server.url)
         self._page = None
@@ -87,7 +87,7 @@ class Seat:
         page.context.unroute_all()
         page.context.clear_permissions()
         page.mouse.move(0, 0)
-        reader.open(NOWHERE)  # first: charts would be drawn anew for another size or theme
+        reader.open(NOWHERE)  # first, or charts would be redrawn for the new size or theme
         reader.size(*DESK)
         page.emulate_media(color_scheme="light")
         page.evaluate(_TIDY, self._clean["window"])
@@ -99,7 +99,7 @@ class Seat:
         ]
 
     def _state(self, reader: Reader) -> dict[str, Any]:
-        """The page as it is, once the words of a moment are gone."""
+        """The state of the page once it is at rest and its toast is gone."""
         reader.wait("nothing", lambda: "No run" in reader.text("main"))
         reader.wait("the connection", lambda: reader.text("#connection") == "Live")
         reader.wait("who reads", lambda: reader.text("#who"))
@@ -115,7 +115,7 @@ class Seat:
 def seated(
     kept_browser: Lent, server: Server, prepare: Callable[[Page], Page] = lambda page: page
 ) -> Iterator[Seat]:
-    """A seat before ``server``; its page is closed at the end of the block."""
+    """A seat at ``server``, whose page is closed at the end of the block."""
     seat = Seat(server, prepare)
     yield seat
     with kept_browser():

@@ -1,4 +1,4 @@
-"""Activations in a real browser: a chart in its place among the others, and what the ledger of skips says of them."""
+"""Activations in a real browser: their chart, and what the ledger of skips says about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from web.reader import Reader
 
 
 def test_activations_have_their_place_on_the_page(reader: Reader) -> None:
-    """The chart shows the newest sample in view, is not zoomed with the steps, and the ledger says where it began."""
+    """The chart shows the newest sample in view and does not zoom. The ledger names the overflow's origin."""
     trainer = Trainer()
     exploded = activations(forward=np.array([2.0, math.inf, math.nan]).tobytes(), loss=math.nan)
     updates = trainer.updates(40, sampled=(0, 30))
@@ -46,7 +46,7 @@ def test_activations_have_their_place_on_the_page(reader: Reader) -> None:
 
 
 def test_the_ledger_says_what_is_known_of_the_loss(reader: Reader) -> None:
-    """Where a loss that was not finite began, in a module, the input or the loss itself; and that it was finite."""
+    """The ledger says whether the loss was finite, else where it went wrong: a module, the input or the loss."""
     trainer = Trainer()
     told = (
         {"loss": "not_finite", "origin": "forward", "origin_module": 2},

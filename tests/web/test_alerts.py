@@ -1,4 +1,4 @@
-"""Alerts on the page, in a real browser: how they stand, who was not told, and what a reader does about it."""
+"""Alerts on the page in a real browser: their state, failed deliveries, and what a reader can do."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FIRST = "[data-rule=culprit_layer]"
 ALERT = f"{FIRST} .alert"
 ROWS = {name: f"[data-ledger^='{name}'] tbody tr" for name in ("Firing", "Failed", "Muted", "Sent")}
 SECRET = "hunter2"
-"""In the URL of each target."""
+"""Part of each target's URL."""
 
 
 @pytest.fixture(scope="module")
 def told(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that tells two targets, of which one refuses."""
+    """A server that alerts two targets, one of which refuses."""
     folder = tmp_path_factory.mktemp("told")
     with receiving() as phone, receiving() as chat:
         chat.answer = 500
@@ -41,7 +41,7 @@ def told(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 
 def failing(server: Server) -> PostedRun:
-    """A run with an alert that fires."""
+    """A run with a firing alert."""
     run = PostedRun(server, "<b>run</b> 7")
     run.updates(40)
     for _ in range(5):
@@ -53,7 +53,7 @@ def failing(server: Server) -> PostedRun:
 def test_an_alert_is_seen_and_taken_care_of(
     told: Server, new_reader: Callable[[Server], Reader]
 ) -> None:
-    """It says since when it fires, who was told and who not; it is acknowledged, muted, unmuted, and marks the list."""
+    """An alert shows its deliveries and failures, is acknowledged, muted and unmuted, marks the list, and resolves."""
     reader, run = new_reader(told), failing(told)
     light(reader.page)
     reader.arrive(run)
@@ -90,7 +90,7 @@ def test_an_alert_is_seen_and_taken_care_of(
 
 
 def _have_a_page(reader: Reader) -> None:
-    """The alerts of all runs are listed: what fires, failed, is muted and was sent; it mutes and shows no secret."""
+    """The page of alerts lists firing, failed, muted and sent ones, can mute and unmute, and shows no secret."""
     reader.wait("what fires", lambda: "sent to phone" in reader.text(ROWS["Firing"]))
     assert "head.weight is the first to overflow" in reader.text(ROWS["Firing"])
     reader.wait("what failed", lambda: "refused the message (500)" in reader.text(ROWS["Failed"]))
@@ -114,7 +114,7 @@ def _have_a_page(reader: Reader) -> None:
 
 
 def test_without_alerts_their_page_says_how_to_get_some(reader: Reader) -> None:
-    """It names the commands, and leads to the documentation."""
+    """Without alerts, their page names the command that enables them and links to the documentation."""
     reader.open("#/alerts")
     reader.wait("the words", lambda: "This server sends no alerts." in reader.text("main"))
     assert "ampmon serve --alerts alerts.toml" in reader.text("main")

@@ -1,4 +1,4 @@
-"""Nobody is kept out: axe's rules on views of the page, and all words in their place."""
+"""Accessibility by axe's rules, and the layout, of the page's views."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Look = tuple[Literal["light", "dark"], int]
 LOOKS: list[Look] = [("light", 1440), ("dark", 390)]
 """Colors depend on the theme and the layout on the width, so these two cover both."""
 IN_ONE = {"list": LOOKS[1], "parameter": LOOKS[0], "compare": LOOKS[1]}
-"""Views that share their parts with the others but for dialogs, and a look of each."""
+"""Views that share their parts with the others except for dialogs, each with a look."""
 PLANT = """style => {
     const planted = document.createElement("p");
     planted.textContent = "something too wide";
@@ -32,7 +32,7 @@ PLANT = """style => {
 
 @pytest.fixture(scope="module")
 def shown(served: Server) -> list[UUID]:
-    """Two runs of the shared server that have something in every chart."""
+    """Two runs of the shared server with data in every chart."""
     runs = []
     for name in ("one", "another"):
         trainer = Trainer(name=name, project=PROJECT)
@@ -44,13 +44,13 @@ def shown(served: Server) -> list[UUID]:
 
 @pytest.mark.parametrize("name", IN_ONE)
 def test_a_view_keeps_the_rules_of_axe(shown: list[UUID], reader: Reader, name: str) -> None:
-    """axe finds no fault, and nothing is cut off; on a run, axe neither in an open menu and the help."""
+    """axe finds no violation and nothing is cut off. On a run this includes an open menu and the help."""
     check_view(shown, reader, name, IN_ONE[name])
 
 
 def check_view(shown: list[UUID], reader: Reader, name: str, look: Look) -> None:
     theme, width = look
-    reader.open(NOWHERE)  # charts on the screen would be drawn again for theme and size
+    reader.open(NOWHERE)  # else charts on screen would be redrawn for theme and size
     reader.theme(theme)
     reader.size(width, ALL_OF_IT)
     VIEWS[name].show(reader, *shown)
@@ -66,7 +66,7 @@ def check_view(shown: list[UUID], reader: Reader, name: str, look: Look) -> None
 
 
 def test_signing_in_keeps_the_rules_of_axe(shown: list[UUID], passer_by: Reader) -> None:
-    """axe finds no fault in the dialog of an expired session, nor in the page of a stranger."""
+    """axe finds no violation in the dialog of an expired session or on the sign-in page."""
     reader = passer_by
     reader.open(f"#/?project={PROJECT}")
     reader.wait("the list", lambda: len(reader.texts("table.runs tbody tr")) == len(shown))
@@ -81,7 +81,7 @@ def test_signing_in_keeps_the_rules_of_axe(shown: list[UUID], passer_by: Reader)
 
 
 def test_a_violation_is_noticed(reader: Reader) -> None:
-    """A button without a name, words that are too pale, something that is too wide or cut off: each is told."""
+    """A button without a name, pale text, and text that is too wide or cut off are each reported."""
     reader.open()
     reader.wait("words", lambda: reader.text("h1") and reader.text("#connection"))
     reader.ask("document.querySelector('main').append(document.createElement('button'))")

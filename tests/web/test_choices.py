@@ -1,4 +1,4 @@
-"""What a reader can choose on a run's page, in a real browser: the axis, the statistic and the name that are drawn."""
+"""A reader's choices on a run's page in a real browser: axis, statistic, logged name and scaler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def choose(reader: Reader, figure: str, name: str, value: str) -> None:
 
 
 def test_the_reader_chooses_what_is_drawn(reader: Reader) -> None:
-    """Each statistic, each name that was logged, and, once there are any, the user's own steps can be drawn."""
+    """Each statistic, each logged name and, once logged, the user's own steps can be drawn."""
     server, trainer, values = reader.server, Trainer(), dict.fromkeys(NAMES, 1.0)
     updates = trainer.updates(20, sampled=range(20))
     post(server, trainer.batch([*updates, trainer.scalars(values)]))
@@ -55,7 +55,7 @@ def test_the_reader_chooses_what_is_drawn(reader: Reader) -> None:
 
 
 def test_the_choice_of_scaler_follows_the_view(reader: Reader) -> None:
-    """The field names the scaler that the charts are of: one that is chosen, the first again after going back."""
+    """The field names the scaler whose charts are shown, also after going back."""
     first = Trainer(scaler="first")
     second = Trainer(run_id=first.run_id, attempt_id=first.attempt_id, scaler="second")
     post(reader.server, first.batch(first.updates(20)))

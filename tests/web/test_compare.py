@@ -1,4 +1,4 @@
-"""Several runs side by side, in a browser."""
+"""Comparison of several runs in a browser."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from web.reader import Reader
 
 
 def test_runs_are_compared_on_one_axis(reader: Reader) -> None:
-    """All runs have their lines, a zoom moves every chart and the address, and one that is gone is said to be."""
+    """Each run has its lines, a zoom moves every chart and the address, and a missing run is reported."""
     runs = [PostedRun(reader.server, f"compared {k}", config={"lr": k, "depth": 3}) for k in (1, 2)]
     for run in runs:
         run.updates(60)
@@ -36,7 +36,7 @@ def test_runs_are_compared_on_one_axis(reader: Reader) -> None:
 
 
 def test_a_run_is_added_and_made_the_baseline_on_the_page(reader: Reader) -> None:
-    """The field finds it, the button marks it in the address, and others show where their loss leaves its band."""
+    """A run can be added and made the baseline. The others then show where their loss leaves its band."""
     runs = [PostedRun(reader.server, f"distant {name}") for name in ("one", "two", "base")]
     for place, run in enumerate(runs):
         losses = [1 + 0.01 * (step % 7) + (step >= 60 and place == 1) for step in range(120)]

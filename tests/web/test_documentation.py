@@ -1,4 +1,4 @@
-"""The documentation in a browser: from the dashboard to a page, its search, its theme, and nothing from elsewhere."""
+"""The documentation in a browser: its link from the dashboard, its search, theme and size."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ SIZES = """performance.getEntries().filter(each => each.initiatorType !== 'img')
 
 
 def test_a_reader_searches_from_the_dashboard_to_an_entry(passer_by: Reader) -> None:
-    """From the header a pasted message leads to its fix in two clicks; each side keeps the theme of the other.
+    """From the header a pasted message leads to its fix in two clicks, and each side keeps the other's theme.
 
-    One opens the search, where the message is pasted, and one the first result: the fix is seen. A page keeps the
-    rules of axe. The campaign pastes ten messages and checks all pages.
+    The campaign pastes ten messages and checks all pages.
     """
     reader = passer_by
     body = reader.page.locator("body")
@@ -42,8 +41,8 @@ def test_a_reader_searches_from_the_dashboard_to_an_entry(passer_by: Reader) -> 
 
 
 def check_page(reader: Reader) -> None:
-    """With its search it takes at most 300 kB but for pictures; axe finds no fault, and nothing is off the screen."""
+    """A page with its search takes at most 300 kB without images, has no axe violation and fits the window's width."""
     assert 0 < reader.ask(SIZES) <= 300_000
-    reader.catch_up()  # the theme lets the keyboard scroll wide code a moment after the page is there
+    reader.catch_up()  # the theme makes wide code scrollable by keyboard shortly after the page has loaded
     assert violations(reader.page) == []
     assert reader.ask("document.documentElement.scrollWidth <= innerWidth")

@@ -1,4 +1,4 @@
-"""The page under a proxy's path, and in a frame of another site: the same page, which asks for nothing beside it."""
+"""The page under a proxy's path, and in a frame of another site."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SKIPPED = "[data-number=skipped] dd"
 def test_the_page_works_under_a_path_that_a_proxy_removes(
     served: Server, new_reader: Callable[[ReverseProxy | Nginx], Reader]
 ) -> None:
-    """Every request of the page stays below the path. `make test-campaigns` has nginx keep it, and charts drawn."""
+    """The page's requests stay below a path that a proxy removes. `make test-campaigns` has nginx, which keeps it."""
     check_under_a_path(served, ReverseProxy(served, REMOVED), REMOVED, new_reader, drawn=False)
 
 
@@ -35,7 +35,7 @@ def check_under_a_path(
     *,
     drawn: bool,
 ) -> None:
-    """Sign in, read, hear news and leave for a finding through a proxy; nothing is asked for elsewhere."""
+    """Sign in, read, follow updates and open a finding through a proxy. No request may go elsewhere."""
     run = PostedRun(server, "below")
     run.updates(20)
     for _ in range(6):
@@ -61,12 +61,12 @@ def check_under_a_path(
         mark = reader.page.get_by_role("link", name="ampmon", exact=True)
         assert mark.evaluate("link => link.href") == f"{proxy.url}/"
         assert proxy.strays == []
-        reader.page.goto("about:blank")  # before the proxy is gone
+        reader.page.goto("about:blank")  # leave before the proxy is gone
 
 
 @pytest.fixture
 def hub() -> Iterator[Callable[[str], str]]:
-    """Shows an address in a frame, on a page of another site, whose address it gives."""
+    """A function that shows an address in a frame on another site's page, and returns that page's address."""
     shown: dict[str, str] = {}
 
     class Handler(BaseHTTPRequestHandler):
@@ -96,7 +96,7 @@ def hub() -> Iterator[Callable[[str], str]]:
 
 
 def test_nobody_frames_the_page_unasked(reader: Reader, hub: Callable[[str], str]) -> None:
-    """Where no origin is named a browser shows nothing of the page in a frame, whoever is signed in."""
+    """If no origin is allowed, a browser shows nothing of the page in a frame, even to a signed-in reader."""
     address = hub(f"{reader.server.url}/")
     reader.forgive(f"asked for {address}|fram|chrome-error|401|ERR_CONNECTION")
     reader.page.goto(address)

@@ -1,4 +1,4 @@
-"""What the page says is wrong with a run, in a real browser: in a word, why, and what to write instead."""
+"""Findings on a run's page in a real browser: verdict, reason and fix."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ VERDICT = ".findings > summary .verdict"
 
 
 def test_a_run_says_what_is_wrong_with_it(passer_by: Reader) -> None:
-    """A run is healthy until it is not: then the worst finding stands open, with reason, code, steps and its page.
+    """A healthy run says so; an unhealthy one shows its worst finding with reason, code, steps and page.
 
-    Before its first update there is nothing to judge by, and in the list it has no verdict, though it was judged.
+    Before its first update, a run has no verdict.
     """
     reader = passer_by
     run = PostedRun(reader.server, "to be judged")
@@ -74,7 +74,7 @@ def _not_healthy_yet(reader: Reader, run: PostedRun) -> None:
 
 
 def test_a_finding_says_of_which_scaler_it_is(reader: Reader) -> None:
-    """Where a run has several: else two of one rule could not be told apart."""
+    """If a run has several scalers, a finding names its own."""
     first = Trainer(scaler="generator")
     second = Trainer(run_id=first.run_id, attempt_id=first.attempt_id, scaler="critic")
     post(reader.server, first.batch(first.updates(40)))
@@ -86,7 +86,7 @@ def test_a_finding_says_of_which_scaler_it_is(reader: Reader) -> None:
 
 
 def test_a_reader_has_the_gradient_error_measured(reader: Reader) -> None:
-    """A click beside a finding of underflow requests a measurement; the finding then tells a layer's error."""
+    """A click beside an underflow finding requests a measurement, and the finding then shows a layer's error."""
     trainer = Trainer()
     histogram = np.zeros((2, BINS), np.int64)
     histogram[:, np.array([-16, -5]) - EXPONENT_MIN] = 40

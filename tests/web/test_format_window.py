@@ -17,7 +17,7 @@ RECORDED = 16
 
 
 def _server_says(level: int, into: FloatFormat) -> list[str]:
-    """Of what `PostedRun` has at 2^16: lost in all, overflow, subnormal, below range."""
+    """The server's shares of `PostedRun`'s values, recorded at 2^16: total loss, overflow, subnormal, below range."""
     histogram = np.zeros(BINS, np.int64)
     histogram[np.arange(-9, 11) - EXPONENT_MIN] = 400
     of = elsewhere(histogram, np.array(10_000), level - RECORDED, into)
@@ -26,8 +26,10 @@ def _server_says(level: int, into: FloatFormat) -> list[str]:
 
 
 def test_the_window_follows_the_slider(reader: Reader) -> None:
-    """While the slider is dragged the window moves and the shares count along, without a request; they are the
-    server's. Another format keeps the scale, a button brings the recorded window back."""
+    """Dragging the slider moves the window and updates the shares without a request; they equal the server's.
+
+    Another format keeps the scale, and a button restores the recorded window.
+    """
     asked: list[str] = []
 
     def note(request: Request) -> None:
@@ -64,7 +66,7 @@ def test_the_window_follows_the_slider(reader: Reader) -> None:
     assert tops[0] > tops[1]
     assert (
         set(asked) == for_the_page
-    )  # which may renew its charts meanwhile; the slider asks for none
+    )  # the page may renew its charts meanwhile, but the slider requests none
     assert slider.get_attribute("aria-valuetext") == "2⁻⁸, 76\u202f% lost"
     recorded = reader.figure("exponents").locator(".scatterlayer .trace").first
     expect(recorded).to_have_css("visibility", "hidden")

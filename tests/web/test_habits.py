@@ -1,4 +1,4 @@
-"""The habits that readers have: keys, following and pausing, saving and copying, and what they never want to see."""
+"""A reader's habits: keys, following and pausing, retrying, saving and copying."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from web.reader import Reader
 
 
 def test_the_charts_are_steered_by_keys(reader: Reader) -> None:
-    """Keys zoom, go from skip to skip and back to the whole run; the sheet of them takes them all while it is open."""
+    """Keys zoom, go from skip to skip and back to the whole run. An open help sheet takes all keys."""
     run = PostedRun(reader.server)
     run.updates(60)
     run.updates(skipped=True)
@@ -22,7 +22,7 @@ def test_the_charts_are_steered_by_keys(reader: Reader) -> None:
     reader.show(run)
     keyboard = reader.page.keyboard
     reader.page.focus("select")
-    keyboard.press("+")  # a key in a field is the field's
+    keyboard.press("+")  # a key pressed in a field goes to the field
     keyboard.press("Escape")
     reader.page.locator("h1").click()
     keyboard.press("j")
@@ -43,17 +43,17 @@ def test_the_charts_are_steered_by_keys(reader: Reader) -> None:
 
 
 def _zoom_that_is_taken_back_leaves_no_trace(reader: Reader) -> None:
-    """The whole run is shown again, though all that the server sent meanwhile is the figure that was there before."""
+    """After a zoom is undone, the whole run is shown again although only the earlier figure arrived meanwhile."""
     reader.page.route("**/figures/**", lambda _: None)
     reader.page.keyboard.press("+")
     reader.wait("the stretch", lambda: reader.range() == [29.5, 89.5])
     reader.page.keyboard.press("0")
-    reader.page.unroute_all()  # which lets go of those that were held
+    reader.page.unroute_all()  # releases the held requests
     reader.wait("the whole run", lambda: reader.range() == [-0.5, 119.5])
 
 
 def test_charts_follow_the_newest_and_hold_still(reader: Reader) -> None:
-    """Followed, the newest updates are shown as they come; paused, none move, may be zoomed, and then catch up."""
+    """Followed charts show the newest updates. Paused ones stay, can be zoomed, and catch up afterwards."""
     run = PostedRun(reader.server)
     run.updates(150)
     reader.show(run, "?follow=100")
@@ -72,7 +72,7 @@ def test_charts_follow_the_newest_and_hold_still(reader: Reader) -> None:
 
 
 def _news_touch_nothing_of_a_stretch_that_is_done(reader: Reader, run: PostedRun) -> None:
-    """While updates arrive, no element of a chart that shows an earlier stretch is added, removed or changed."""
+    """While updates arrive, no element of a chart of an earlier range is added, removed or changed."""
     reader.show(run, "?start=10&stop=60")
     reader.figure("skips").scroll_into_view_if_needed()
     reader.wait("the stretch", lambda: reader.range("skips") == [9.5, 59.5])
@@ -81,7 +81,7 @@ def _news_touch_nothing_of_a_stretch_that_is_done(reader: Reader, run: PostedRun
         ".observe(document.querySelector('[data-figure=scale]'), "
         "{subtree: true, childList: true, attributes: true, characterData: true})"
     )
-    # Charts hear of the third news before the numbers tell the fourth.
+    # Charts handle the third update before the numbers show the fourth.
     for updates in (220, 240, 260, 280):
         run.updates(20)
         told = f"0 of {updates}"
@@ -93,7 +93,7 @@ def _news_touch_nothing_of_a_stretch_that_is_done(reader: Reader, run: PostedRun
 
 
 def test_a_chart_that_fails_is_tried_again_in_its_place(reader: Reader) -> None:
-    """A figure without an answer, or that the server cannot draw, says so where it would stand; a button brings it."""
+    """A figure without an answer, or that the server cannot draw, says so in its place, and a button retries it."""
     run = PostedRun(reader.server)
     run.updates(20)
     does: list[Callable[[Route], None]] = [Route.abort]
@@ -109,7 +109,7 @@ def test_a_chart_that_fails_is_tried_again_in_its_place(reader: Reader) -> None:
     reader.wait("why", lambda: "The server did not answer." in failed.inner_text())
     error = {"title": "No luck", "status": 500}
     does[0] = partial(Route.fulfill, status=500, json=error)
-    again.dispatch_event("click")  # at once: what polls would soon bring it, too
+    again.dispatch_event("click")  # at once, since polling would soon bring the chart too
     reader.wait("why", lambda: "could not draw this: No luck" in failed.inner_text())
     does[0] = Route.continue_
     again.dispatch_event("click")
@@ -118,7 +118,7 @@ def test_a_chart_that_fails_is_tried_again_in_its_place(reader: Reader) -> None:
 
 
 def test_a_table_that_is_refused_says_so_and_holds_up_no_other(reader: Reader) -> None:
-    """The ledger of skips gives the server's reason in its place until it has an answer; the others have theirs."""
+    """A ledger of skips that the server rejects shows the reason until it is answered, and other tables load."""
     run = PostedRun(reader.server)
     run.updates(20)
     run.updates(skipped=True)
@@ -152,7 +152,7 @@ def test_a_table_that_is_refused_says_so_and_holds_up_no_other(reader: Reader) -
 
 
 def test_a_chart_is_saved_and_a_number_copied(reader: Reader, tmp_path: Path) -> None:
-    """PNG, SVG and CSV are files named after run and chart, with words and data in them; a number keeps its digits."""
+    """A chart is saved as PNG, SVG and CSV files named after run and chart. A number is copied with all digits."""
     run = PostedRun(reader.server, "a <b>run</b>")
     run.updates(20)
     reader.show(run)

@@ -1,4 +1,4 @@
-"""What is still under way when the reader leaves a page, in a real browser: it comes to nothing."""
+"""Work that is under way when the reader leaves a page has no effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GONE = "01900000-0000-7000-8000-000000000000"
 
 
 def test_an_answer_that_comes_late_moves_the_reader_nowhere(reader: Reader) -> None:
-    """A setting or a skip that was looked for, and found after its page was left, does not lead back there."""
+    """A late answer to a search for a setting or a skip does not lead back to the page that was left."""
     run = PostedRun(reader.server)
     run.updates(20, sampled=False)
     run.updates(skipped=True, sampled=False)
@@ -44,9 +44,9 @@ def _leave(reader: Reader, held: list[Route]) -> None:
 
 
 def test_a_run_that_is_not_there_is_said_to_be_on_its_own_page_alone(reader: Reader) -> None:
-    """That a run is not there, which comes after the reader went on, does not take the place of what they went to.
+    """A late answer that a run is missing does not replace the page the reader went to.
 
-    A link to it says so; the next page that is well says no more of it.
+    A link to the run says so, and the next page shows no trace of it.
     """
     reader.forgive("404")
     held = reader.hold(f"**/runs/{GONE}")
@@ -65,7 +65,7 @@ def test_a_run_that_is_not_there_is_said_to_be_on_its_own_page_alone(reader: Rea
 
 
 def listening(reader: Reader) -> int:
-    """How many parts of the page hear that the window is resized."""
+    """The number of listeners for the window's resize."""
     developer = reader.page.context.new_cdp_session(reader.page)
     expression = "(getEventListeners(window).resize ?? []).length"
     asked = {"expression": expression, "includeCommandLineAPI": True}
@@ -75,7 +75,7 @@ def listening(reader: Reader) -> int:
 
 
 def test_charts_that_come_late_are_not_drawn(reader: Reader) -> None:
-    """Charts that were asked for, or about to be drawn, as their page was left are not drawn: none hears the window."""
+    """Charts requested or about to be drawn when their page is left are not drawn, and none listens to the window."""
     run = PostedRun(reader.server)
     run.updates(20)
     reader.open(NOWHERE)
@@ -92,7 +92,7 @@ def test_charts_that_come_late_are_not_drawn(reader: Reader) -> None:
     reader.show(run)
     reader.ask("(document.querySelector('#theme').click(), location.hash = '#/')")
     reader.wait("the list", lambda: reader.text("h1") == "Runs")
-    reader.show(run)  # charts are drawn in turn: those of before would come first
+    reader.show(run)  # charts are drawn in turn, so earlier ones would come first
     reader.open(NOWHERE)
     reader.catch_up()
     assert listening(reader) == before

@@ -1,4 +1,4 @@
-"""The list of runs in a browser: long, searched, sorted, and what is done with the runs that are selected."""
+"""The list of runs in a browser: its length, search, order and columns, and actions on selected runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COPIES = 2000
 
 @pytest.fixture(scope="module")
 def listed(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server for those tests of this file whose runs or readers others would mind."""
+    """A server for this file's tests whose runs or readers would disturb others."""
     behind = ["--behind-proxy", "127.0.0.1", "--trust-user-header", "X-Forwarded-User"]
     server = Server(tmp_path_factory.mktemp("listed") / "ampmon", port=own_port, options=behind)
     server.start()
@@ -33,14 +33,14 @@ def listed(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def own_reader(listed: Server, new_reader: Callable[[Server], Reader]) -> Reader:
-    """A reader who may sign out, of a list that may be long; no chart is drawn."""
+    """A reader who may sign out, of a list that may be long. No charts are drawn."""
     reader = new_reader(listed)
     light(reader.page)
     return reader
 
 
 def copied(reader: Reader, run: PostedRun) -> None:
-    """Put copies of a run into the store, each a minute older than the one before, with names of their own."""
+    """Insert copies of a run into the store, each a minute older than the one before, with their own names."""
     database = engine.open_engine(Settings(data_directory=reader.server.directory).url)
     with engine.writing(database) as connection:
         found = select(runs).where(runs.c.run_id == run.run_id.bytes)
@@ -63,7 +63,7 @@ def names(reader: Reader) -> list[str]:
 
 
 def test_runs_are_edited_archived_and_deleted(reader: Reader) -> None:
-    """What is selected is compared, renamed, archived and brought back, and deleted once its name was confirmed."""
+    """Selected runs can be compared, renamed, archived and restored, and deleted after a confirmation."""
     evil = "<b>one</b> ابن"
     for name in (evil, "two"):
         PostedRun(reader.server, name, project="edited").updates(3)
@@ -106,7 +106,7 @@ def test_runs_are_edited_archived_and_deleted(reader: Reader) -> None:
 
 
 def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> None:
-    """Whoever is signed in is told so, is offered to change no run of another, and can sign out."""
+    """The page names the signed-in reader, offers changes only to that reader's runs, and lets the reader sign out."""
     reader = own_reader
     page = reader.page
     for owner in ("tester", "ada"):
@@ -134,7 +134,7 @@ def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> Non
     page.get_by_role("button", name="Signed in as ada").click()
     expect(page.get_by_role("dialog")).to_contain_text("In the projects tests.")
     reader.forgive("401")
-    # A page that is closed while it is loaded again never tells that it is.
+    # A page that is closed while it reloads never reports that it is closed.
     with page.expect_event("load"):
         page.get_by_role("button", name="Sign out").click()
     expect(page.locator("body")).to_contain_text("ampmon token link")
@@ -142,7 +142,7 @@ def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> Non
 
 
 def test_a_long_list_has_only_the_rows_on_the_screen(own_reader: Reader) -> None:
-    """Of two thousand rows few are on the page, which says which of how many they are; a new run moves none."""
+    """Of two thousand rows few are on the page, with their number and the total. A new run moves none."""
     reader = own_reader
     run = PostedRun(reader.server, "the newest", project="long")
     run.updates(40)
@@ -185,7 +185,7 @@ def boxes(reader: Reader) -> Any:
 
 
 def test_who_signed_in_at_a_proxy_signs_out_there(own_reader: Reader) -> None:
-    """The page says who the proxy vouches for, and offers no way out that the next request would undo."""
+    """The page names the user that the proxy vouches for, and has no sign-out, which the next request would undo."""
     reader = own_reader
     reader.page.context.clear_cookies()
     reader.page.set_extra_http_headers({"X-Forwarded-User": "ada", "X-Forwarded-Proto": "https"})
@@ -197,7 +197,7 @@ def test_who_signed_in_at_a_proxy_signs_out_there(own_reader: Reader) -> None:
 
 
 def enter_as(reader: Reader, owner: str) -> None:
-    """Come in again, by a token of somebody who reads and trains in the project of these runs."""
+    """Sign in by a token of an owner who may read and ingest in the project of these runs."""
     wanted = {"name": owner, "owner": owner, "scopes": ["read", "ingest"], "projects": ["tests"]}
     made = json.loads(reader.server.request("POST", "/api/v1/tokens", json=wanted).data)
     headers = {"Authorization": f"Bearer {made['token']}"}
@@ -206,7 +206,7 @@ def enter_as(reader: Reader, owner: str) -> None:
 
 
 def test_columns_are_chosen_and_ordered(own_reader: Reader) -> None:
-    """The browser remembers which columns there are and in which order; the loss is the newest and the least."""
+    """The browser keeps the chosen columns and their order. The loss is shown as the last and the minimum."""
     run = PostedRun(own_reader.server, "with a loss")
     run.logs({"loss": loss} for loss in (2.0, 0.5, 0.75))
     own_reader.open("#/?search=with+a+loss")
@@ -229,7 +229,7 @@ def test_columns_are_chosen_and_ordered(own_reader: Reader) -> None:
 
 
 def test_names_diagnoses_and_ages_are_whole(reader: Reader) -> None:
-    """At 1440 pixels nothing of a name of forty letters, a diagnosis or the longest age is cut off."""
+    """At 1440 pixels a name of forty letters, a diagnosis and the longest age are not cut off."""
     name = "gpt2-medium-fp16-lr3e-4-growth500-seed17"
     run = PostedRun(reader.server, name)
     run.updates(20)

@@ -1,4 +1,4 @@
-"""News without waste: one stream for all tabs, nothing for a hidden one, and a way back in that keeps the view."""
+"""Live updates: one stream for all tabs, none for a hidden tab, and a sign-in that keeps the view."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from web.seat import Seat, seated
 
 
 TABS = 3
-"""One has the stream, one takes over, and one does neither."""
+"""One tab has the stream, one takes over, and one does neither."""
 UPDATES = "td[data-name=Steps]"
 STRETCH = "Showing steps 10 – 19"
 SKIPPED = "[data-number=skipped] dd"
@@ -34,7 +34,7 @@ def proxy(served: Server) -> Iterator[ReverseProxy]:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReverseProxy]:
-    """The proxy before the page that readers of this file share. Its server judges no run, so a run stays as it is."""
+    """The proxy of the page that this file's readers share. Its server judges no run, so runs stay unchanged."""
     server = Server(tmp_path_factory.mktemp("watched") / "ampmon", options=["--no-judging"])
     server.start()
     with ReverseProxy(server, cache=True) as proxy:
@@ -44,19 +44,19 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReverseProxy]:
 
 @pytest.fixture(scope="module")
 def seat(kept_browser: Lent, watched: ReverseProxy) -> Iterator[Seat]:
-    """As in the other files, but nothing is drawn and the page's calls are counted."""
+    """As in conftest.py, but no charts are drawn and a proxy counts the page's calls."""
     with seated(kept_browser, watched, light) as seat:
         yield seat
 
 
 def updates(page: Page, run: PostedRun) -> str:
-    """What the list says of the updates of a run, "" before it says anything."""
+    """The list's number of updates of a run, or "" before it has one."""
     row = page.locator("tr", has=page.locator(f"a[href*='{run.run_id}']"))
     return row.locator(UPDATES).text_content() or "" if row.count() else ""
 
 
 class Calls:
-    """What the page asks for: a call that it made may not have reached the proxy yet."""
+    """The page's calls, as the browser sees them: a call may not have reached the proxy yet."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -67,7 +67,7 @@ class Calls:
         reader.page.on("requestfailed", self._forget)
 
     def _note(self, request: Request) -> None:
-        if "/api/v1/live" not in request.url:  # which has no end
+        if "/api/v1/live" not in request.url:  # it never ends
             self._made += 1
             self._underway.add(request)
 
@@ -75,7 +75,7 @@ class Calls:
         self._underway.discard(request)
 
     def settle(self) -> None:
-        """Return once the page waits for no answer and has nothing else to do."""
+        """Wait until the page has no pending call and nothing else to do."""
 
         def rests() -> bool:
             before = self._made
@@ -88,7 +88,7 @@ class Calls:
 def test_many_tabs_share_one_stream(
     new_reader: Callable[[ReverseProxy], Reader], proxy: ReverseProxy
 ) -> None:
-    """All tabs are told of an update by one stream; when the tab that has it closes, another takes over."""
+    """All tabs get updates by one stream. When the tab that has it closes, another takes over."""
     reader, run = new_reader(proxy), PostedRun(proxy.server, "for all tabs")
     run.updates(3)
     light(reader.page)
@@ -107,11 +107,11 @@ def test_many_tabs_share_one_stream(
     for reader.page in tabs:
         reader.wait("the news after it", lambda: updates(reader.page, run) == "7")
     reader.wait("one stream again", lambda: proxy.streams == 1)
-    assert proxy.streams_max <= 2  # one that is replaced ends as the next begins
+    assert proxy.streams_max <= 2  # a replaced stream ends as the next begins
 
 
 def test_a_hidden_tab_asks_for_nothing(reader: Reader, watched: ReverseProxy) -> None:
-    """While nobody sees it a tab has no stream and makes no call, whatever happens; seen again it is up to date."""
+    """A hidden tab has no stream and makes no call. Once visible again, it is up to date."""
     run, calls = PostedRun(watched.server), Calls(reader)
     run.updates(3)
     reader.arrive(run)
@@ -135,7 +135,7 @@ def test_a_hidden_tab_asks_for_nothing(reader: Reader, watched: ReverseProxy) ->
 
 
 def test_a_sign_in_keeps_the_view(reader: Reader, watched: ReverseProxy) -> None:
-    """A reader whose session ended gets a box; a wrong code is said to be; a link goes on where the page was."""
+    """A reader whose session has ended gets a sign-in box. It rejects a wrong code, and a link keeps the view."""
     reader.forgive("401")
     run = PostedRun(watched.server)
     run.updates(30)
@@ -163,7 +163,7 @@ def test_a_sign_in_keeps_the_view(reader: Reader, watched: ReverseProxy) -> None
 
 
 def test_an_answer_that_nothing_has_changed_ends(reader: Reader, watched: ReverseProxy) -> None:
-    """A call that is answered by 304 has ended for the browser too, though there is nothing to read."""
+    """A call answered by 304 ends for the browser too."""
     run = PostedRun(watched.server)
     run.updates(3)
     ended: list[Request] = []
@@ -180,7 +180,7 @@ def test_an_answer_that_nothing_has_changed_ends(reader: Reader, watched: Revers
 
 
 def test_after_a_sleep_the_page_makes_sure(reader: Reader, watched: ReverseProxy) -> None:
-    """Once the clock has jumped the stream is opened anew and all is asked for; what has not changed is not sent."""
+    """After the clock jumps, the stream is reopened and all calls are repeated. Unchanged answers are 304."""
     run, calls = PostedRun(watched.server), Calls(reader)
     run.updates(3)
     run.event("finish")
@@ -199,4 +199,4 @@ def test_after_a_sleep_the_page_makes_sure(reader: Reader, watched: ReverseProxy
     assert len(again) > 2
     assert {status for path, status in again if path not in streams} == {304}, again
     reader.wait("one stream", lambda: watched.streams == 1)
-    reader.load()  # where the clock is right again
+    reader.load()  # restores the clock

@@ -1,4 +1,4 @@
-"""The order of a run's page: what is wrong, four numbers and the stack on one screen, and the rest in tabs."""
+"""The layout of a run's page: verdict, four numbers and the stack on one screen, the rest in tabs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORDER = (
     *(".findings", ".run > .numbers", ".toolbar", "[data-figure=scale]", "[data-figure=skips]"),
     *("[data-figure=scalars]", "[data-figure=underflow]", "[data-figure=exponents]", ".tabs"),
 )
-"""Of the page, from top to bottom."""
+"""Parts of the page, from top to bottom."""
 STACK = ("scale", "skips", "scalars", "underflow")
 _MOVES = """() => {
     const moves = [];
@@ -40,13 +40,12 @@ _MOVES = """() => {
             .map(({name, was, is}) => `${name} from ${was.y} to ${is.y}`);
     };
 }"""
-"""From now on `moved()` says, once, what moved up or down after the frame that shows the first chart, by as many pixels
-as the browser counts."""
+"""Afterwards `moved()` reports, once, what moved up or down by at least 3 pixels after the first chart's frame."""
 SELECTED = "[role=tab][aria-selected=true]"
 
 
 def trained(reader: Reader, **values: float) -> str:
-    """The address of a run with samples and a skip, and these logged values."""
+    """The address of a run with samples, a skip and these logged values."""
     trainer = Trainer(name="seen at a glance")
     updates = trainer.updates(60, skipped=(20,), sampled=range(0, 60, 5))
     logged = [trainer.scalars(values)] if values else []
@@ -55,7 +54,7 @@ def trained(reader: Reader, **values: float) -> str:
 
 
 def boxes_of(reader: Reader, *selectors: str) -> list[dict[str, float]]:
-    """Where elements are, in pixels of the window; each must be seen."""
+    """The boxes of elements in pixels of the window. Each must be visible."""
     boxes = []
     for selector in selectors:
         box = reader.page.locator(selector).bounding_box()
@@ -69,13 +68,13 @@ def _readout(reader: Reader, name: str) -> str:
 
 
 def _line(reader: Reader, name: str, which: str) -> Any:
-    """Where a line through a chart is, as a share of its plot; None where there is none."""
+    """The position of a line through a chart, as a share of its plot; None without one."""
     share = reader.plot(name, f"plot.style.getPropertyValue('--{which}')")
     return float(share) if share else None
 
 
 def test_a_screen_shows_the_verdict_the_numbers_and_the_whole_stack(reader: Reader) -> None:
-    """At 1440 × 900 nothing of them needs scrolling or moves, and pointer, keys and address steer them."""
+    """At 1440 × 900 verdict, numbers and stack fit without scrolling and do not move. Pointer and keys control them."""
     reader.size(1440, 900)
     address = trained(reader, loss=0.5, lr=1e-3)
     check_that_nothing_moves(reader, address)
@@ -87,7 +86,7 @@ def test_a_screen_shows_the_verdict_the_numbers_and_the_whole_stack(reader: Read
 
 
 def check_that_nothing_moves(reader: Reader, address: str) -> None:
-    """Every part of the first screen of a run that was judged has its place once the first chart is drawn."""
+    """Once the first chart is drawn, no part of the first screen of a judged run moves."""
     reader.wait("judgement", lambda: reader.server.get(address[1:])["verdict"])
     reader.open(NOWHERE)
     reader.page.evaluate(_MOVES)
@@ -99,7 +98,7 @@ def check_that_nothing_moves(reader: Reader, address: str) -> None:
 
 
 def _stands_in_order(reader: Reader) -> None:
-    """Verdict, numbers and stack stand in this order, above heatmap and tabs."""
+    """Verdict, numbers and stack come in this order, above heatmap and tabs."""
     boxes = boxes_of(reader, *ORDER)
     tops = [box["y"] for box in boxes]
     assert tops == sorted(tops)
@@ -109,9 +108,9 @@ def _stands_in_order(reader: Reader) -> None:
 
 
 def _is_read_by_the_pointer(reader: Reader) -> None:
-    """Over one of them a line is on all, and each says in its row what it has at that step; no box hides the data.
+    """A pointer over one chart draws a line on all, and each shows its values at that step.
 
-    Each step has the same place in all of them, and only the last has the numbers of steps below it.
+    All share the axis, only the last has step labels, and no box hides data.
     """
     plots = [reader.figure(name).locator(".nsewdrag").first.bounding_box() for name in STACK]
     assert len({(box["x"], box["width"]) for box in plots if box}) == 1
@@ -137,7 +136,7 @@ def _is_read_by_the_pointer(reader: Reader) -> None:
 
 
 def _is_explained(reader: Reader) -> None:
-    """What a chart's words mean is behind its (i): it opens by a key, keeps the rules of axe, and Escape closes it."""
+    """A chart's (i) explains its terms: it opens by a key, has no axe violation and closes with Escape."""
     about = reader.figure("underflow").locator(".about")
     expect(about.locator("dl")).to_be_hidden()
     about.locator("summary").press("Enter")
@@ -149,7 +148,7 @@ def _is_explained(reader: Reader) -> None:
 
 
 def _is_turned_by_the_address(reader: Reader) -> None:
-    """A tab that is chosen is in the address, and back leads to the one before."""
+    """The open tab is in the address, and Back returns to the one before."""
     assert reader.text(SELECTED) == "Gradients by layer"
     reader.tab("skips")
     reader.wait("the address", lambda: "tab=skips" in reader.ask("location.hash"))
@@ -163,7 +162,7 @@ def _is_turned_by_the_address(reader: Reader) -> None:
 
 
 def _is_turned_by_keys(reader: Reader) -> None:
-    """Arrows go from tab to tab and around, End to the last; one tab alone is a stop of the Tab key."""
+    """Arrow keys go from tab to tab and around, End to the last. The tabs are one stop of the Tab key."""
     before = reader.range()
     reader.page.locator(f"#tab-{TABS[0]}").focus()
     for key, leads_to in (
@@ -183,7 +182,7 @@ def _is_turned_by_keys(reader: Reader) -> None:
 
 
 def test_a_tab_asks_for_its_charts_once_it_is_open(reader: Reader) -> None:
-    """Until then neither charts nor tables of a tab are asked for, and those of one that was left no more."""
+    """Charts and tables of a tab are requested once it is open, and no longer after it is left."""
     run = PostedRun(reader.server)
     run.updates(20)
     asked: list[str] = []
@@ -209,10 +208,9 @@ def test_a_tab_asks_for_its_charts_once_it_is_open(reader: Reader) -> None:
 
 
 def test_a_skip_that_is_gone_to_is_marked_and_a_reload_keeps_the_view(reader: Reader) -> None:
-    """A key brings the stack on the screen and marks the step in all of it; a reload keeps mark, zoom, tab and theme.
+    """A key brings the stack into view and marks the step; a reload keeps mark, zoom, tab and theme.
 
-    The system's theme is shown until the reader turns it, and charts follow it; turned back to the system's, there is
-    no choice any more. The keyboard's first stop in a new document is a link past the bar.
+    The theme is the system's until the reader changes it, and the first Tab stop is a link past the bar.
     """
     reader.theme("dark")
     reader.open(f"{trained(reader, loss=0.5)}?tab=events")

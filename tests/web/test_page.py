@@ -1,4 +1,4 @@
-"""The page in a real browser, before a real server: what it shows, how it follows, and what it never does."""
+"""The page in a real browser at a real server: what it shows and how it follows."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ QUIET = """
     const real = setInterval;
     window.setInterval = (work, ms) => real(() => window.quiet || work(), ms);
     window.quiet = true;"""
-"""Nothing polls, and nothing is said of the time, while ``quiet`` is true."""
+"""While ``quiet`` is true, nothing polls and no time is updated."""
 
 
 @pytest.fixture
 def own_reader(
     own_port: int, new_server: Callable[..., Server], new_reader: Callable[[Server], Reader]
 ) -> Reader:
-    """A reader before an empty store, of a server that may be killed."""
+    """A reader of an empty store, at a server that may be killed."""
     return new_reader(new_server(port=own_port))
 
 
 def test_the_page_follows_a_server_from_its_first_run_to_its_loss(own_reader: Reader) -> None:
-    """The first run appears and is followed by the stream alone; a server that is away is said and found again."""
+    """The first run appears and is followed by the stream alone. A lost server is reported and found again."""
     reader = own_reader
     light(reader.page).add_init_script(QUIET)
     reader.open()
@@ -43,7 +43,7 @@ def test_the_page_follows_a_server_from_its_first_run_to_its_loss(own_reader: Re
 
 
 def _filled(reader: Reader) -> PostedRun:
-    """Without a run the page shows the line to change and the demo, to everybody; the first run appears by itself."""
+    """Without a run, the page shows the line to change and the demo. The first run appears without a reload."""
     reader.wait("the hint", lambda: "ampmon.GradScaler()" in reader.text("main"))
     assert "ampmon demo" in reader.text("main")
     assert violations(reader.page) == []
@@ -56,7 +56,7 @@ def _filled(reader: Reader) -> PostedRun:
 
 
 def _followed(reader: Reader, run: PostedRun) -> None:
-    """The stream brings new updates to the numbers, a new skip to the table, and an end to the status."""
+    """The stream brings updates to the numbers, a skip to the table and the end to the status."""
     reader.arrive(run)
     reader.ask("window.notReloaded = true")
     run.updates(10)
@@ -70,7 +70,7 @@ def _followed(reader: Reader, run: PostedRun) -> None:
 
 
 def _lost_and_found(reader: Reader, run: PostedRun) -> None:
-    """While the server is away the page says for how long, but reads out only that it is; then it is up to date."""
+    """While the server is away the page says so and for how long, but announces only the loss. Then it catches up."""
     reader.wait("all of it", lambda: reader.text(SKIPPED) == "1 of 16")
     reader.ask("window.quiet = false")
     reader.forgive("Failed to load resource|ERR_")
@@ -86,10 +86,7 @@ def _lost_and_found(reader: Reader, run: PostedRun) -> None:
 
 
 def test_the_list_says_how_each_run_is(reader: Reader) -> None:
-    """A row has the run's status in a word, its scale now, its skips with their share, and its subnormal share.
-
-    Equal tags are one, however often the row is drawn again.
-    """
+    """A row has status, scale, skips with their share, and subnormal share. Equal tags are shown once."""
     run = PostedRun(reader.server, "one of them", tags=("nightly", "nightly", "b"))
     reader.open()
     run.updates(9)
@@ -113,10 +110,9 @@ def test_the_list_says_how_each_run_is(reader: Reader) -> None:
 
 
 def test_a_run_shows_its_charts_numbers_and_tables(reader: Reader) -> None:
-    """All four charts are drawn, the tables name what overflowed, and the numbers have definitions.
+    """A run's four charts are drawn, its tables name what overflowed, and its numbers have definitions.
 
-    A definition appears on reaching its number with the keyboard, inside the window, and goes with Escape. Nothing is
-    animated: a page of a running run stays open for days.
+    Definitions open by keyboard and close with Escape, and nothing is animated, since pages stay open for days.
     """
     run = PostedRun(reader.server)
     run.updates(20)
@@ -159,7 +155,7 @@ def test_a_run_shows_its_charts_numbers_and_tables(reader: Reader) -> None:
 
 
 def _is_valid(reader: Reader) -> None:
-    """What the page has made of a run is HTML that a parser reads without an error; no id is there twice."""
+    """The HTML of a run's page parses without an error and has no id twice."""
     drawn = "<!doctype html>" + reader.ask("document.documentElement.outerHTML")
     assert faults_of_html(drawn) == []
     ids = re.findall(r'\sid="([^"]+)"', drawn)
@@ -167,10 +163,7 @@ def _is_valid(reader: Reader) -> None:
 
 
 def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> None:
-    """A drag zooms every chart and stands in the address; news undo neither, also while it lasts; a double click does.
-
-    The buttons do what a drag does, so that the keyboard can.
-    """
+    """A drag or its buttons zoom every chart and the address. New data do not undo it, and a double click does."""
     run = PostedRun(reader.server)
     run.updates(100)
     reader.show(run)
@@ -180,14 +173,14 @@ def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> 
     zoomed = reader.range()
     run.updates(50)
     reader.wait("the news", lambda: reader.text(SKIPPED) == "0 of 150")
-    run.updates(10)  # a chart that moved for the first news has done so when the numbers tell these
+    run.updates(10)  # a chart that moved for the first has moved once the numbers show these
     reader.wait("more news", lambda: reader.text(SKIPPED) == "0 of 160")
     reader.catch_up()
     assert reader.range() == zoomed
     ranges = "[...document.querySelectorAll('.js-plotly-plot')].map(e => e.layout.xaxis.range)"
     for chart in reader.page.locator(
         ".js-plotly-plot"
-    ).all():  # one off the screen is drawn when it comes there
+    ).all():  # a chart off screen is drawn when it is scrolled to
         chart.scroll_into_view_if_needed()
     reader.wait("all charts", lambda: {*map(tuple, reader.ask(ranges))} == {tuple(zoomed)})
     assert len(reader.ask(ranges)) >= 2
@@ -204,7 +197,7 @@ def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> 
 
 
 def _drag_survives_the_news(reader: Reader, run: PostedRun) -> None:
-    """Updates that arrive while the reader drags do not break the drag off."""
+    """Updates that arrive during a drag do not end it."""
     reader.drag(-200, -150, release=False)
     run.updates(30)
     reader.wait("the news", lambda: reader.text(SKIPPED) == "0 of 190")
@@ -217,9 +210,9 @@ def _drag_survives_the_news(reader: Reader, run: PostedRun) -> None:
 
 
 def test_the_address_holds_the_view_by_the_readers_clock(reader: Reader) -> None:
-    """A link opens the same stretch on the same axis; back leads to where one was.
+    """A link opens the same range on the same axis, and Back returns.
 
-    Along the time a chart is in the reader's zone, and a zoom there asks for the stretch that is seen.
+    The time axis is in the reader's zone, and a zoom there requests the range that is seen.
     """
     developer = reader.page.context.new_cdp_session(reader.page)
     developer.send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Kolkata"})
@@ -251,7 +244,7 @@ def test_the_address_holds_the_view_by_the_readers_clock(reader: Reader) -> None
 
 
 def test_missing_data_is_said(reader: Reader) -> None:
-    """What was left out or may be lost, and the monitor's errors, stand above the charts; losses are a finding."""
+    """Left-out samples, possible losses and the monitor's errors are notices above the charts. Losses are a finding."""
     run = PostedRun(reader.server)
     run.updates(5)
     run.lose(3)
@@ -275,10 +268,9 @@ def test_missing_data_is_said(reader: Reader) -> None:
 
 
 def test_a_chart_without_data_says_why(reader: Reader) -> None:
-    """Before the first update, before the first sample, and in an empty stretch, words stand in a chart's place.
+    """Before the first update, before the first sample, and in an empty range, a chart says why it is empty.
 
-    Without samples there is no slider over the heatmap; activations say how to have them; the chart of logged values
-    comes with the first of them, and has its name as title.
+    Without samples there is no slider, activations say how to record them, and the first logged value brings its chart.
     """
     run = PostedRun(reader.server)
     reader.open(f"#{run.path}")
@@ -311,7 +303,7 @@ def test_a_chart_without_data_says_why(reader: Reader) -> None:
 
 
 def test_names_are_inert(reader: Reader) -> None:
-    """Markup in the names of runs and parameters, and in what an error says, is shown as text and runs nothing."""
+    """Markup in names and error messages is shown as text and runs nothing."""
     evil = '<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>&amp;'
     run = PostedRun(reader.server, evil, parameters=("a", evil))
     run.updates(5)
@@ -332,7 +324,7 @@ def test_names_are_inert(reader: Reader) -> None:
 
 
 def test_a_run_that_comes_after_its_reader_is_shown(reader: Reader) -> None:
-    """Who opens the address that a script printed sees its run once the first updates have arrived."""
+    """The address of a run that has not begun shows it once its first updates arrive."""
     reader.forgive("404")
     run_id = uuid4()
     reader.open(f"#/runs/{run_id}")
@@ -342,7 +334,7 @@ def test_a_run_that_comes_after_its_reader_is_shown(reader: Reader) -> None:
 
 
 def test_an_address_that_can_be_no_runs_is_said_to_be_none(passer_by: Reader) -> None:
-    """A link that was cut, or written by hand, names no run to the server, and the way on is as ever."""
+    """An address that can be no run's says so without a request, and the page still works."""
     reader = passer_by
     asked: list[str] = []
 

@@ -1,4 +1,4 @@
-"""From a picture of all parameters to one of them, and from the ledger to the steps it tells of, in a real browser."""
+"""Parameters in a real browser: from the heatmap or the ledger of skips to one of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DRAWER = ".drawer"
 
 
 def _click_row(reader: Reader, row: int) -> None:
-    """Click into the middle of a row of the heatmap."""
+    """Click the middle of one of the heatmap's three rows."""
     plot = reader.figure("parameters").locator(".nsewdrag").first
     box = plot.bounding_box()
     assert box is not None
@@ -20,7 +20,7 @@ def _click_row(reader: Reader, row: int) -> None:
 
 
 def test_a_parameter_is_found_and_opened(reader: Reader) -> None:
-    """By a click on its row of the heatmap, by a search, which is one for heatmap and table, and from a skip."""
+    """A parameter opens from its row of the heatmap, from a search of heatmap and table, and from a skip."""
     run = PostedRun(reader.server, "to be looked at closely")
     run.updates(200)
     run.updates(skipped=True)
@@ -32,7 +32,7 @@ def test_a_parameter_is_found_and_opened(reader: Reader) -> None:
 
 
 def _opened_by_a_click(reader: Reader) -> None:
-    """Its numbers, history and histogram stand below, the address has it, and Escape closes it again."""
+    """A parameter's numbers, history and histogram are shown below, the address names it, and Escape closes it."""
     reader.figure("parameters").scroll_into_view_if_needed()
     reader.wait("the heatmap", lambda: reader.plot("parameters", "plot.data[0].y"))
     _click_row(reader, 2)
@@ -52,7 +52,7 @@ def _opened_by_a_click(reader: Reader) -> None:
 
 
 def _searched(reader: Reader) -> None:
-    """What is written in either field is in the address, and both show what was found."""
+    """A search in either field is in the address, and both heatmap and table show the matches."""
     heatmap = reader.figure("parameters")
     heatmap.scroll_into_view_if_needed()
     reader.wait("the heatmap", lambda: reader.plot("parameters", "plot.data[0].y.length") == 3)
@@ -79,7 +79,7 @@ def _searched(reader: Reader) -> None:
 
 
 def _opened_from_a_skip(reader: Reader) -> None:
-    """A click anywhere on a row marks it and moves the charts there; a culprit's name opens the parameter instead."""
+    """A click on a skip's row marks it and moves the charts there. A culprit's name opens the parameter."""
     reader.page.keyboard.press("Escape")
     reader.wait("the page without it", lambda: "parameter" not in reader.ask("location.hash"))
     reader.tab("skips")
@@ -94,7 +94,7 @@ def _opened_from_a_skip(reader: Reader) -> None:
 
 
 def test_the_table_is_of_what_was_asked_for_last(reader: Reader) -> None:
-    """An answer to what the reader asked for before, which comes after a later one, is not drawn over it."""
+    """A late answer to an earlier request is not drawn over a later one."""
     names = tuple(f"layer.{place}.weight" for place in range(30))
     run = PostedRun(reader.server, "of many parameters", parameters=names)
     run.updates(5)

@@ -1,4 +1,4 @@
-"""Several ranks on the page, in a real browser: side by side, and one of them alone."""
+"""Several ranks on the page in a real browser: side by side, and a single one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RANK = "select[aria-label=Rank]"
 
 
 def test_a_reader_sees_which_rank_disagrees_and_looks_at_it_alone(reader: Reader) -> None:
-    """The strips name the update; a rank that is chosen is in the address, and the charts are of it alone."""
+    """The strips name the step where ranks disagree. A chosen rank is in the address, and the charts show it alone."""
     lead = Trainer(world_size=2)
     other = Trainer(run_id=lead.run_id, rank=1, world_size=2)
     post(reader.server, lead.batch(lead.updates(20, sampled=range(20))))
@@ -29,7 +29,7 @@ def test_a_reader_sees_which_rank_disagrees_and_looks_at_it_alone(reader: Reader
     reader.page.locator(RANK).select_option("0")
 
     def told() -> bool:
-        # Findings come, and move it down: a chart out of sight stays as it was.
+        # Findings that arrive move it down, and a chart off screen is not updated.
         reader.figure("skips").scroll_into_view_if_needed()
         return reader.caption("skips").startswith("No step skipped")
 
@@ -38,7 +38,7 @@ def test_a_reader_sees_which_rank_disagrees_and_looks_at_it_alone(reader: Reader
 
 
 def test_a_row_of_the_ledger_is_of_all_ranks_that_skipped(reader: Reader) -> None:
-    """Each row is of all four ranks, though the last came later, below the first page too; it knew a culprit."""
+    """Each row covers all four ranks and their culprit, also below the first page, although one rank came later."""
     lead = Trainer(world_size=4)
     ranks = [lead, *(Trainer(run_id=lead.run_id, rank=rank, world_size=4) for rank in (1, 2, 3))]
     blameless = wire.OptimizerStep(optimizer="SGD", path="plain", skipped=True)

@@ -1,4 +1,4 @@
-"""The reader of the tests themselves: what must never happen on the page is seen when it does."""
+"""The tests' own reader reports what must never happen on the page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUARRELS: list[tuple[str, str]] = [
 
 
 def test_what_must_not_happen_is_noticed(passer_by: Reader) -> None:
-    """An error, written or thrown, a script against the policy, a refusal, a request to elsewhere: each is told."""
+    """Logged and thrown errors, policy violations, rejected calls and requests to other servers are reported."""
     reader = passer_by
     reader.open()
     assert reader.quarrels() == []
@@ -36,7 +36,7 @@ def test_what_must_not_happen_is_noticed(passer_by: Reader) -> None:
 
 
 def test_what_is_left_behind_is_told(browser: Browser, served: Server) -> None:
-    """A page that somebody changed for good is not handed to the next reader, and each change is told."""
+    """Each change left on a page is reported, and the next reader gets another page."""
     seat = Seat(served, light)
     reader = seat.take(browser)
     reader.open()
@@ -46,7 +46,7 @@ def test_what_is_left_behind_is_told(browser: Browser, served: Server) -> None:
     reader.ask(
         "document.body.append(Object.assign(document.createElement('p'), {textContent: '!'}))"
     )
-    reader.ask("window.left = 'here'")  # this much is undone
+    reader.ask("window.left = 'here'")  # this one is undone
     left = seat.leave(reader)
     assert [each.partition(":")[0] for each in left] == ["cookies", "storage", "body", "bar"]
     assert seat.leave(seat.take(browser)) == []

@@ -1,4 +1,4 @@
-"""What people come for, done from the first page."""
+"""Common tasks, done from the first page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLICKS_MAX = 4
 
 
 def test_what_people_come_for_takes_at_most_four_clicks(reader: Reader) -> None:
-    """They find the layer that overflowed first, the loss at the third skip, and which of three runs to keep."""
+    """At most four clicks lead to the first layer to overflow, the loss at the third skip, or three runs' losses."""
     page = reader.page
     losses = {"healthy": 0.25, "skipping": 0.75, "diverged": 40.0}
     for name, last in losses.items():

@@ -1,4 +1,4 @@
-"""The page is valid: HTML by the parser that browsers follow, CSS by its grammar, each sheet linked somewhere."""
+"""Validity of the page's HTML and CSS, and the links to its style sheets."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SHEETS = sorted((WEB / "css").glob("*.css"))
 
 
 def faults_of_html(text: str) -> list[str]:
-    """What a strict parser of HTML5 finds wrong."""
+    """The errors that an HTML5 parser finds."""
     parser = html5lib.HTMLParser(strict=False)
     parser.parse(text)
     return [f"{place}: {code} {details}" for place, code, details in parser.errors]
 
 
 def faults_of_css(text: str) -> list[str]:
-    """What is no rule, no declaration or no value by the grammar of CSS."""
+    """The rules, declarations and values that break CSS's grammar."""
     return list(_faults(tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True)))
 
 
@@ -40,12 +40,12 @@ def _faults(rules: list[Node]) -> Iterator[str]:
 
 @pytest.mark.parametrize("sheet", SHEETS, ids=lambda path: path.name)
 def test_the_style_is_valid(sheet: Path) -> None:
-    """Every sheet parses without an error."""
+    """Every style sheet parses without an error."""
     assert faults_of_css(sheet.read_text(encoding="utf-8")) == []
 
 
 def test_the_shell_is_valid() -> None:
-    """The page as it is sent parses without fault, and links every sheet but the report's."""
+    """The page as sent parses without an error and links every style sheet except the report's."""
     shell = (WEB / "index.html").read_text(encoding="utf-8")
     assert faults_of_html(shell) == []
     linked = set(re.findall(r'href="css/([\w-]+\.css)"', shell))
@@ -53,7 +53,7 @@ def test_the_shell_is_valid() -> None:
 
 
 def test_faults_are_found() -> None:
-    """A tag that is not closed, and a declaration without a value's name, do not pass."""
+    """An unclosed tag, and declarations without colon or name, are reported."""
     assert faults_of_html("<!doctype html><title>x</title><p><b>open</p>")
     assert faults_of_css("a { color red }")
     assert faults_of_css("@media (width < 9px) { a { : red } }")

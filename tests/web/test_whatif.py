@@ -1,4 +1,4 @@
-"""Other scales and other policies, as a reader tries them on the page."""
+"""Other scales and policies, as a reader tries them on the page."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ PART = ".part.whatif"
 
 
 def _shown(reader: Reader, chart: str) -> None:
-    """Turn to a chart and wait until it is drawn: those above it come in between."""
+    """Open the tab and scroll to a chart until it is drawn. Charts above it load meanwhile."""
     reader.wait("the charts", lambda: reader.points("scale"))
     reader.tab("whatif")
     reader.wait(f"the chart {chart}", lambda: reader.scrolled_to(chart))
 
 
 def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
-    """The slider moves by keys from today's scale; what comes of another is said with its code, an alternative, and
-    stands in the address.
+    """A scale chosen by keys is described with its code, and the address has it.
 
-    A page that came without TLS has no clipboard: the button says so, and the code is marked to be copied.
+    A page without a clipboard, as one without TLS, says so and selects the code.
     """
     run = PostedRun(reader.server)
     run.updates(20)
@@ -67,7 +66,7 @@ def _marked_without_clipboard(reader: Reader) -> None:
 
 
 def test_one_parameter_is_left_again(reader: Reader) -> None:
-    """The chart says whose gradient it is; where it has nothing to move there is a way back to all parameters."""
+    """If a parameter is missing, the chart says so, and a button leads back to all parameters."""
     run = PostedRun(reader.server)
     run.updates(5)
     reader.show(run, "?parameter=gone.weight&tab=whatif")
@@ -84,7 +83,7 @@ def test_one_parameter_is_left_again(reader: Reader) -> None:
 
 
 def test_a_policy_is_tried_in_a_form(reader: Reader) -> None:
-    """A number that cannot be is said beside its field, and the chart stays; a good one is replayed and kept."""
+    """An invalid number is reported beside its field. A valid one is replayed and put in the address."""
     run = PostedRun(reader.server)
     for _ in range(3):
         run.updates(20, sampled=False)
@@ -114,7 +113,7 @@ def test_a_policy_is_tried_in_a_form(reader: Reader) -> None:
 
 
 def test_an_answer_that_was_dropped_is_asked_for_again(reader: Reader) -> None:
-    """A simulation whose answer comes after another view was chosen is asked for again at once: it had no rest yet."""
+    """A simulation whose answer comes after the view has changed is requested again at once."""
     run = PostedRun(reader.server)
     run.updates(20, sampled=False)
     run.updates(skipped=True, sampled=False)
@@ -132,9 +131,9 @@ def test_an_answer_that_was_dropped_is_asked_for_again(reader: Reader) -> None:
         return bool(held)
 
     reader.wait("the call", asked)
-    reader.ask("(now => { performance.now = () => now })(performance.now())")  # no rest would end
+    reader.ask("(now => { performance.now = () => now })(performance.now())")  # no pause can end
     reader.ask("location.hash += '&statistic=norm'")
-    reader.page.unroute_all()  # lets what is held go on
+    reader.page.unroute_all()  # releases the held requests
     _shown(reader, "simulated")
     reader.ask("delete performance.now")
 

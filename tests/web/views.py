@@ -1,4 +1,4 @@
-"""The largest views of the page by name, and how a reader comes to each. `campaigns/views.py` has the others."""
+"""The page's largest views by name, and how a reader opens them. `campaigns/views.py` has the others."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _WAITING = """[...document.querySelectorAll('main [data-figure]')].filter(panel 
     && !panel.querySelector('.plot:not([hidden]) .main-svg')
     && !/^(?!Loading)./.test(panel.querySelector('.empty:not([hidden])')?.textContent ?? '')
 ).map(panel => panel.dataset.figure)"""
-"""The charts down to the end of the screen that are neither drawn nor say why they are not."""
+"""The charts down to the end of the screen that are neither drawn nor say why."""
 _CHARTS = "document.querySelectorAll('main [data-figure]').length"
 
 PROJECT = "viewed"
-"""Of the runs that are shown: where there is a list it is of these."""
+"""The project of the runs that are shown. Lists are filtered by it."""
 
 TABS = ("gradients", "activations", "whatif", "skips", "events", "system")
-"""Of a run's page, the one that is open at first before the others."""
+"""The tabs of a run's page, first the one that is open at the start."""
 
 ALL_OF_IT = 12_000
-"""Pixels of height: every chart of a run is on the screen, and so it is drawn."""
+"""Height in pixels at which every chart of a run is on screen and so is drawn."""
 
 
 @dataclass(frozen=True)
 class View:
-    """``address`` is formatted with the ids of two runs; ``arrive`` waits until all of it is there."""
+    """``address`` is formatted with the ids of two runs. ``arrive`` waits until all of it is there."""
 
     address: str
     arrive: Callable[[Reader], None]
@@ -42,7 +42,7 @@ class View:
 
 
 def settle(reader: Reader) -> None:
-    """Wait until each chart on the screen is drawn, or says why it is not."""
+    """Wait until each chart on screen is drawn or says why not."""
     reader.wait("charts", lambda: reader.ask(_CHARTS) and reader.text("h1") not in {"", "…"})
     reader.wait("all charts", lambda: reader.ask(_WAITING) == [])
 

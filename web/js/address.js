@@ -1,33 +1,28 @@
-// The address bar: which page is shown, and which stretch of a run. Pure.
+// Parses and formats the address bar's hash: which page is shown, and with which view. Pure.
 
 /** @import { Address, View } from "../types/page.js" */
 
-/** What can be along the horizontal axis. @type {View["x"][]} */
+/** @type {View["x"][]} */
 export const AXES = ["step", "time", "user"];
 
-/** What a view has besides: whatever else is in the query is a choice of some chart, by its name. */
+/** The query parameters of a view. Every other parameter is a choice of a chart, by its name. */
 const OWN = new Set(["x", "start", "stop", "stream", "rank", "parameter", "follow", "at"]);
 
 const RUN_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
-/** A view of a whole run, nothing chosen. @returns {View} */
+/** @returns {View} */
 export function wholeView() {
   return { x: "step", start: null, stop: null, stream: null, rank: null, parameter: null, follow: null, at: null, choices: {} };
 }
 
-/**
- * Choices of which one is another, or none where it is "".
- * @type {(choices: View["choices"], name: string, value: string) => View["choices"]}
- */
+/** Return a copy of `choices` with `name` set to `value`, or without `name` if `value` is "".
+ * @type {(choices: View["choices"], name: string, value: string) => View["choices"]} */
 export function chosen(choices, name, value) {
   const { [name]: _, ...others } = choices;
   return value ? { ...others, [name]: value } : others;
 }
 
-/**
- * What an address asks for. One with what is no run's id, as a link that was cut has, is of nothing.
- * @type {(hash: string) => Address}
- */
+/** Parse a hash. An invalid run id, such as a truncated one, gives "nothing". @type {(hash: string) => Address} */
 export function parse(hash) {
   const [path = "", query = ""] = hash.replace(/^#/, "").split("?");
   const [, page, run] = path.split("/");
@@ -40,7 +35,7 @@ export function parse(hash) {
   return { page: "list", filters: Object.fromEntries(options) };
 }
 
-/** The hash that `parse` reads back. @param {Exclude<Address, {page: "nothing" | "alerts"}>} address */
+/** Build the hash that `parse` reads back. @param {Exclude<Address, {page: "nothing" | "alerts"}>} address */
 export function format(address) {
   if (address.page === "list") return withQuery("#/", new URLSearchParams(address.filters));
   const query = viewQuery(address.view, address.view.x !== "step");
@@ -49,10 +44,7 @@ export function format(address) {
   return `#/compare?runs=${address.runs.map(encodeURIComponent).join(",")}${query.size ? `&${query}` : ""}`;
 }
 
-/**
- * A view as the address bar has it, and its axis though it were the usual one.
- * @type {(view: View, withAxis: boolean) => URLSearchParams}
- */
+/** Build a view's query. `withAxis` includes the x axis. @type {(view: View, withAxis: boolean) => URLSearchParams} */
 export function viewQuery(view, withAxis) {
   const query = new URLSearchParams();
   if (withAxis) query.set("x", view.x);
@@ -64,11 +56,8 @@ export function viewQuery(view, withAxis) {
   return query;
 }
 
-/**
- * What a figure is asked for: the stretch, the scaler and, of the reader's choices, those that it knows.
- * @param {View} view
- * @param {readonly string[]} [choices] the names of the choices, "parameter" and "rank" among them where it takes those
- */
+/** Build a figure's query. "parameter" and "rank" among the choices are fields of the view.
+ * @param {View} view @param {readonly string[]} [choices] */
 export function figureQuery(view, choices = []) {
   const query = viewQuery({ ...view, follow: null, at: null, rank: null, parameter: null, choices: {} }, true);
   for (const name of choices) {

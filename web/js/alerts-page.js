@@ -1,4 +1,4 @@
-// The page of alerts: what fires, which messages failed, what is muted and what was sent, in all runs that the reader sees.
+// The alerts page: firing and pending alerts, failed and sent messages, and mutes, of all runs that the reader can see.
 
 import { format, wholeView } from "./address.js";
 import { alertLine, attempt, hour } from "./alerts.js";
@@ -44,7 +44,7 @@ export class AlertsPage {
   /** @type {OpenAlert[]} */
   #alerts = [];
 
-  /** Fetches at once the first time, and then no more often than every other second. */
+  /** Fetch at once the first time, then at most every 2 s. */
   async refresh() {
     if (this.#started) this.#read();
     else await this.#fetch();
@@ -59,7 +59,7 @@ export class AlertsPage {
     this.#read.stop();
   }
 
-  /** What the server does not answer now comes with the next news. */
+  /** Ignore errors: a later refresh fetches again. */
   async #now() {
     await this.#fetch().catch(() => {});
   }
@@ -96,13 +96,8 @@ export class AlertsPage {
   }
 }
 
-/**
- * @template Row
- * @param {string} title
- * @param {Column<Row>[]} columns
- * @param {(row: Row) => string} key
- * @param {(limit: number) => Promise<Read<Row>>} read
- */
+/** @template Row @param {string} title @param {Column<Row>[]} columns @param {(row: Row) => string} key
+ * @param {(limit: number) => Promise<Read<Row>>} read */
 function ledger(title, columns, key, read) {
   return new Ledger(title, title, new Table(title, columns, key), read, { limit: ROWS });
 }
@@ -119,12 +114,7 @@ async function mutes(limit) {
   return told(mutes.filter(({ until }) => until === null || until > Date.now() * 1000), limit, "Nothing is muted.");
 }
 
-/**
- * @template Row
- * @param {Row[]} all
- * @param {number} limit
- * @param {string} none said where there are none
- */
+/** @template Row @param {Row[]} all @param {number} limit @param {string} none shown if there are no rows */
 function told(all, limit, none, total = all.length) {
   const rows = all.slice(0, limit);
   const whole = rows.length === total;
@@ -176,12 +166,12 @@ function link(run, name) {
   return html`<a href=${format({ page: "run", run, view: wholeView() })}><bdi>${name}</bdi></a>`;
 }
 
-/** @param {string} title what was found, names in backticks */
+/** @param {string} title of a finding, with names in backticks */
 function unquoted(title) {
   return title.replaceAll("`", "");
 }
 
-/** What a mute is of. @param {ListedMute} mute */
+/** The scope of a mute: a run, a project or all projects. @param {ListedMute} mute */
 function muted({ run_id, name, project }) {
   if (run_id !== null) return link(run_id, name ?? "run");
   return project === null ? "all projects" : `project ${project}`;

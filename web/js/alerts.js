@@ -1,4 +1,4 @@
-// How the alert of a finding stands: since when it fires, who was told and who was not, and what a reader can do about it.
+// A finding's alert: since when it fires, where messages about it went, and buttons to acknowledge or mute it.
 
 import { send } from "./api.js";
 import { html } from "./lit-html.js";
@@ -9,20 +9,16 @@ import { tried } from "./toast.js";
 
 const LISTED = new Intl.ListFormat("en-GB");
 const HOUR_US = 3600e6;
-/** For how long an alert can be muted. @type {[words: string, us: number | null][]} */
+/** Durations of a mute; null has no end. @type {[words: string, us: number | null][]} */
 const MUTES = [
   ["for 1 hour", HOUR_US],
   ["for 1 day", 24 * HOUR_US],
   ["forever", null],
 ];
 
-/**
- * An alert in a line below its finding, or by itself where the finding is gone.
- * @param {string} run
- * @param {Alert | null} alert
- * @param {() => void} onChange called when it may stand otherwise
- * @param {{title?: string, may?: boolean}} [told] what was found, where no finding says it; whether the reader may change it
- */
+/** Render an alert below its finding, or alone if the finding is gone. `onChange` is called after each action. `title`
+ * is shown if no finding shows it; `may` is whether the reader may change the alert.
+ * @param {string} run @param {Alert | null} alert @param {() => void} onChange @param {{title?: string, may?: boolean}} [told] */
 export function alertLine(run, alert, onChange, { title = "", may = true } = {}) {
   if (alert === null) return "";
   const open = may && alert.state !== "resolved";
@@ -35,7 +31,7 @@ export function alertLine(run, alert, onChange, { title = "", may = true } = {})
     act("POST", "/mutes", { run_id: run, rule: alert.rule, until: us && Date.now() * 1000 + us });
   };
   const lift = () => act("DELETE", `/mutes/${encodeURIComponent(alert.mute?.mute_id ?? "")}`);
-  // What is muted for a whole project is lifted where it was muted.
+  // Only a mute of this run is lifted here. The alerts page lists wider ones.
   return html`<div class="alert" data-state=${alert.state}>
     <p class="standing">${title ? `${title}: ${standing(alert)}` : sentence(standing(alert))}</p>
     <p class="why" ?hidden=${!trouble}>${trouble}</p>
@@ -50,7 +46,7 @@ export function alertLine(run, alert, onChange, { title = "", may = true } = {})
   </div>`;
 }
 
-/** How an alert stands, as the end of a sentence: "firing since 12:03, sent to phone and mail". @param {Alert} alert */
+/** An alert's state as the end of a sentence: "firing since 12:03, sent to phone and mail". @param {Alert} alert */
 export function standing(alert) {
   const parts = [begun(alert)];
   const told = alert.deliveries.filter(({ sent }) => sent !== null).map(({ target }) => target);
@@ -68,19 +64,19 @@ function begun({ state, since, fired, resolved }) {
   return `resolved at ${hour(resolved ?? since)}, fired at ${hour(fired ?? since)}`;
 }
 
-/** A sentence for each target that was not told. @param {Delivery[]} deliveries */
+/** One sentence for each failed delivery. @param {Delivery[]} deliveries */
 export function troubles(deliveries) {
   return deliveries.filter(({ trouble }) => trouble !== null).map(
     ({ target, trouble, due }) => `Not delivered to ${target}: ${trouble}; next attempt: ${attempt(due)}.`,
   );
 }
 
-/** When a message that was not delivered is sent again. @param {number | null} due */
+/** When a failed delivery is tried again, in words. @param {number | null} due */
 export function attempt(due) {
   return due === null ? "none (gave up)" : hour(due);
 }
 
-/** What a closed finding says of its alert, in a word; "" where there is nothing to say. @param {Alert | null} alert */
+/** An alert's state in a word, for a collapsed finding; "" if there is none to show. @param {Alert | null} alert */
 export function wordOf(alert) {
   if (alert === null || alert.state === "resolved") return "";
   if (alert.mute) return "muted";
@@ -88,10 +84,7 @@ export function wordOf(alert) {
   return alert.state;
 }
 
-/**
- * A time of day by the reader's clock, with its date where that is not today's.
- * @param {number} time in microseconds
- */
+/** The local time of day, with the date unless it is today. @param {number} time in microseconds */
 export function hour(time) {
   const then = new Date(time / 1000);
   const today = then.toDateString() === new Date().toDateString();

@@ -1,4 +1,4 @@
-// Calls to the server: one place for addresses, tags of what is held already, and what can go wrong.
+// Calls to the server: addresses, an ETag cache, and errors.
 
 import { at } from "./root.js";
 import { credentials, refuse } from "./session.js";
@@ -8,41 +8,38 @@ import { credentials, refuse } from "./session.js";
 const HELD_MAX = 64;
 const WAIT_MS = 15_000;
 
-/** The server answered, and not with what was asked for. */
+/** The server answered with an error. */
 export class Refused extends Error {
   /** @param {Problem} problem */
   constructor(problem) {
     super(problem.detail || problem.title);
     this.status = problem.status;
-    /** What of the call was at fault, where the server says so. */
+    /** The field of the request that is at fault, if the server names one. */
     this.field = problem.field ?? null;
   }
 }
 
-/** Why the server refused, in words; what is no refusal is thrown on. @param {unknown} error */
+/** A refusal in words. Other errors are rethrown. @param {unknown} error */
 export function refusalOf(error) {
   if (!(error instanceof Refused)) throw error;
   return `The server could not answer: ${error.message}`;
 }
 
-/** The server did not answer. */
+/** The server did not answer, or its answer broke off. */
 export class Unreachable extends Error {}
 
-/** The server does not know this browser, or no longer: what the page shows stays, and waits. */
+/** The session is missing or has expired. The page keeps its content and waits for a sign-in. */
 export class SignedOut extends Unreachable {}
 
 /** @type {Map<string, {etag: string, value: unknown}>} the newest last */
 const held = new Map();
 
-/**
- * What is at a path under /api/v1: the same object as before, where that has not changed.
- * @type {(path: string) => Promise<unknown>}
- */
+/** GET a path under /api/v1: the same object as before if unchanged. @type {(path: string) => Promise<unknown>} */
 export async function get(path) {
   const before = held.get(path);
   const response = await call(path, { headers: before ? { "If-None-Match": before.etag } : {} });
   if (response.status === 304 && before) {
-    await response.text(); // The body is empty, but the call stays open until it is read.
+    await response.text(); // The body is empty, but the request stays open until it is read.
     return before.value;
   }
   const value = await read(response);
@@ -50,24 +47,16 @@ export async function get(path) {
   return value;
 }
 
-/**
- * Asks for a change at a path under /api/v1, and gives the answer, if it has one.
- * @param {"POST" | "PATCH" | "DELETE"} method
- * @param {string} path
- * @param {object} [body]
- * @returns {Promise<unknown>}
- */
+/** Change something at a path under /api/v1. Return the JSON answer, or null if there is none (204).
+ * @param {"POST" | "PATCH" | "DELETE"} method @param {string} path @param {object} [body] @returns {Promise<unknown>} */
 export async function send(method, path, body) {
   const options = body ? { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {};
   const response = await call(path, { method, ...options });
   return response.status === 204 ? null : read(response);
 }
 
-/**
- * The answer from a path under /api/v1, if it is a good one.
- * @param {string} path
- * @param {RequestInit & {headers?: Record<string, string>}} options its signal in place of a time limit
- */
+/** Call a path under /api/v1 and return a good response or a 304. A `signal` replaces the timeout of 15 s.
+ * @param {string} path @param {RequestInit & {headers?: Record<string, string>}} options */
 export async function call(path, { headers = {}, signal = AbortSignal.timeout(WAIT_MS), ...options }) {
   const request = { ...options, signal, headers: { ...headers, ...credentials() }, cache: /** @type {const} */ ("no-store") };
   const response = await fetch(at(`api/v1${path}`), request).catch((error) => {

@@ -1,4 +1,4 @@
-// A run's status, and how bad it is, each as a shape and a word: never by colour alone.
+// Badges for a run's status and severity: a shape and a word each, so that nothing depends on colour alone.
 
 import { html, nothing } from "./lit-html.js";
 import { SEVERITY, STATUS } from "./words.js";
@@ -12,10 +12,8 @@ export function badge(status) {
   return html`<span class="badge" data-status=${status} title=${meaning}><span aria-hidden="true">${shape}</span><span>${status}</span></span>`;
 }
 
-/**
- * Null is nothing wrong; `words` are in place of the severity's.
- * @type {(severity: Severity | null, words?: string, title?: string) => TemplateResult}
- */
+/** Null means healthy. `words` replace the severity's word.
+ * @type {(severity: Severity | null, words?: string, title?: string) => TemplateResult} */
 export function verdictBadge(severity, words, title) {
   const [shape, word] = SEVERITY[severity ?? "healthy"];
   return html`<span class="badge verdict" data-severity=${severity ?? "healthy"} title=${title ?? nothing}><span aria-hidden="true">${shape}</span><span>${words ?? word}</span></span>`;

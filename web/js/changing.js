@@ -1,4 +1,4 @@
-// What a reader can change of runs: their name and tags, whether they are archived, or that they are there. Boxes ask first.
+// Changes to runs: name and tags, archiving, deletion. A dialog comes before an edit or a deletion.
 
 import { send } from "./api.js";
 import { h } from "./dom.js";
@@ -10,11 +10,11 @@ import { mayChange } from "./who.js";
 /** @import { TemplateResult } from "./lit-html.js" */
 /** @import { Summary } from "../types/page.js" */
 
-/** What is done to each of the runs. @typedef {(run: Summary) => Promise<unknown>} Work */
+/** A change to one run. @typedef {(run: Summary) => Promise<unknown>} Work */
 
 const NAMED_MAX = 8;
 
-/** What can be done with the run on the page. @type {(run: Summary, onChange: () => void) => TemplateResult} */
+/** @type {(run: Summary, onChange: () => void) => TemplateResult} */
 export function runActions(run, onChange) {
   const act = async (/** @type {Work} */ work) => (await tried(() => work(run))) && onChange();
   return html`<p class="own" ?hidden=${!mayChange(run)}>
@@ -34,7 +34,7 @@ export function archiving(archived) {
   return (run) => send("PATCH", pathOf(run), { archived });
 }
 
-/** Asks whether to delete runs. @param {Summary[]} runs @param {(work: Work) => void} onAnswer */
+/** Confirm a deletion in a dialog. @param {Summary[]} runs @param {(work: Work) => void} onAnswer */
 export function remove(runs, onAnswer) {
   const named = runs.slice(0, NAMED_MAX).map((run) => html`<li><bdi>${run.name}</bdi> · ${run.project} · ${plural(run.updates, "step")}</li>`);
   const more = runs.length - named.length;
@@ -46,7 +46,7 @@ export function remove(runs, onAnswer) {
   ask(`Delete ${plural(runs.length, "run")}?`, words, "Delete", () => onAnswer((run) => send("DELETE", pathOf(run))));
 }
 
-/** Asks what a run is to be called. @param {Summary} run @param {(work: Work) => void} onAnswer */
+/** Edit a run's name and tags in a dialog. @param {Summary} run @param {(work: Work) => void} onAnswer */
 export function edit(run, onAnswer) {
   const fields = html`
     <label>Name<input name="name" .value=${run.name} maxlength="256" required dir="auto"></label>
@@ -58,17 +58,15 @@ export function edit(run, onAnswer) {
   });
 }
 
-/**
- * Asks with a box, and answers where it was closed by its deed.
- * @type {(title: string, content: TemplateResult, deed: string, answered: (form: FormData) => void) => void}
- */
+/** Open a dialog, and call `answered` if its button `deed` closes it.
+ * @type {(title: string, content: TemplateResult, deed: string, answered: (form: FormData) => void) => void} */
 function ask(title, content, deed, answered) {
   const dialog = document.body.appendChild(h("dialog", { class: "asking", "aria-label": title }));
   dialog.addEventListener("close", () => {
     dialog.remove();
     if (dialog.returnValue === "do") answered(new FormData(dialog.querySelector("form") ?? undefined));
   });
-  // A form of a dialog closes it with the value of the button; Escape closes it with none.
+  // A button of the form closes the dialog with the button's value. Escape closes it with none.
   render(
     html`<form method="dialog">
       <h2>${title}</h2>

@@ -1,4 +1,4 @@
-// The charts of a run, most of them on one x axis: what one shows, all show. Fetches what is on the screen, no more.
+// The charts of a run. Most share one x axis and move together. Only charts on the screen are fetched.
 
 import { chosen, figureQuery } from "./address.js";
 import { Refused, SignedOut } from "./api.js";
@@ -23,26 +23,27 @@ import { Toolbar } from "./toolbar.js";
 /** @import { Position } from "./panel.js" */
 /** @import { PlotRange } from "./plot.js" */
 
-/** The charts of a run that are seen together, from top to bottom: the last of them has the axis. */
+/** The charts that are stacked, from top to bottom. The last one shows the axis. */
 const STACK = ["scale", "skips", "scalars", "underflow"];
 
-// Each chart is asked for by itself while a run grows, at most so often: one that takes long holds no other up.
+// The least time between two requests for a chart, and for one that changes only with a sample.
+// Each chart has its own timer, so a slow one delays no other.
 const EACH_MS = 100;
 const SAMPLED_MS = 500;
 
-/** What moves the view: the factor and the shift of `moved`. @type {Partial<Record<Command, [number, number]>>} */
+/** `factor` and `shift` of `moved`, by command. @type {Partial<Record<Command, [number, number]>>} */
 const MOVES = { left: [1, -0.5], right: [1, 0.5], in: [0.5, 0], out: [2, 0] };
 
 export class Charts {
-  /** The charts, and what asks for each. @type {Map<Panel, ReturnType<typeof paced>>} */
+  /** Each chart with the trigger that refreshes it. @type {Map<Panel, ReturnType<typeof paced>>} */
   #asks = new Map();
   #held = false;
   #own = false;
   #generation = 0;
-  /** How far the run is, as far as this page knows; -1 where it does not. */
+  /** The newest version of the run that this page has seen; -1 before the first. */
   #version = -1;
   #live = false;
-  /** Whether there is one run whose newest updates can be followed. */
+  /** Whether this is a single run, whose newest updates can be followed. */
   #follows;
   #name = "";
   /** @type {End | null} */
@@ -55,13 +56,9 @@ export class Charts {
     onFollow: (newest) => this.#follow(newest),
   });
 
-  /**
-   * @param {string} run
-   * @param {View} view
-   * @param {{onView: (view: View) => void, onTrouble: () => void}} listener
-   * @param {{charts?: string[], at?: (name: string) => string}} [other] charts of several runs, one below another, and where
-   *   they are asked for, up to the query's own parameters
-   */
+  /** For several runs, `charts` names the charts, and `at` gives a chart's path, to which its query is appended.
+   * @param {string} run @param {View} view @param {{onView: (view: View) => void, onTrouble: () => void}} listener
+   * @param {{charts?: string[], at?: (name: string) => string}} [other] */
   constructor(run, view, listener, { charts, at = (name) => `/runs/${encodeURIComponent(run)}/figures/${name}?` } = {}) {
     this.at = at;
     this.view = view;
@@ -78,13 +75,13 @@ export class Charts {
     return [...this.#asks.keys()];
   }
 
-  /** What holds all of the charts: while something is dragged there, none is drawn. @param {HTMLElement} element */
+  /** Follow the pointer in `element`, and draw no chart during a drag there. @param {HTMLElement} element */
   within(element) {
     crosshair.install(element, (place) => this.#point(place));
     element.addEventListener("pointerdown", this.#hold);
   }
 
-  /** All charts of one x are read where the pointer is on one of them. @param {Place | null} place */
+  /** Read every chart that shares the x axis at the pointer's x. @param {Place | null} place */
   #point(place) {
     const pointed = this.#panels.find(({ element }) => element === place?.panel);
     const x = place && pointed ? pointed.at(place.across) : null;
@@ -94,16 +91,13 @@ export class Charts {
     }
   }
 
-  /** The place of the step that the view is about, in Plotly's terms; null where x has none for it. */
+  /** The marked step in Plotly's units; null if there is none, or if the x axis has no place for it. */
   get #marked() {
     const { at, x } = this.view;
     return at === null || x === "user" ? null : x === "time" ? at / 1000 + MINUTE_MS * this.#zone : at;
   }
 
-  /**
-   * Another chart for the page, which is kept as those here are.
-   * @type {(name: string, position?: Position) => Panel}
-   */
+  /** Create a chart, refreshed and closed with the others. @type {(name: string, position?: Position) => Panel} */
   panel(name, position) {
     const { choices, sampled } = declaredOf(name);
     const ask = paced(() => this.#refresh(panel), sampled ? SAMPLED_MS : EACH_MS);
@@ -127,22 +121,21 @@ export class Charts {
     if (view) this.listener.onView(view);
   }
 
-  /** A chart by its name. @param {string} name */
+  /** @param {string} name */
   named(name) {
     return this.#panels.find((panel) => panel.name === name);
   }
 
-  /** Asks for the charts on the screen: soon, and for each at most so often. */
+  /** Request each chart on the screen as soon as its timer allows. */
   refresh() {
     for (const [panel, ask] of this.#asks) if (panel.visible) ask();
   }
 
-  /** Draws all charts again, in the colours of the theme. */
   async recolour() {
     await Promise.all(this.#panels.map((panel) => panel.redraw()));
   }
 
-  /** Shows another stretch of the run. @param {View} view */
+  /** Show another view. @param {View} view */
   look(view) {
     this.view = view;
     for (const panel of this.#panels) panel.mark(this.#marked);
@@ -150,20 +143,17 @@ export class Charts {
     this.#again();
   }
 
-  /**
-   * Says whether the run has logged values, and steps of the user's own, to be had as an axis.
-   * @type {(any: boolean, own: boolean) => void}
-   */
+  /** Say whether there are logged values, and logged steps for an axis. @type {(any: boolean, own: boolean) => void} */
   offerLogged(any, own) {
     this.#own = own;
     this.named("scalars")?.foresee(!any);
     this.#describe();
   }
 
-  /** Says anew what is shown: for how long charts are held still changes by itself. @param {Summary} run */
+  /** Take the run's summary. Called every second: the time since a pause is shown. @param {Summary} run */
   know(run) {
     const end = endOf(run);
-    // A summary may be older than what was heard meanwhile.
+    // A summary may be older than the live events.
     const heard = run.version < this.#version ? this.#end : null;
     this.#end = end && heard ? { ...end, step: Math.max(end.step, heard.step), updates: Math.max(end.updates, heard.updates) } : end;
     this.#version = Math.max(this.#version, run.version);
@@ -172,7 +162,7 @@ export class Charts {
     this.#describe();
   }
 
-  /** Hears how far the run is, ahead of its summary. @type {(version: number, step: number | null) => void} */
+  /** Take a live event, which comes before the summary. @type {(version: number, step: number | null) => void} */
   hear(version, step) {
     this.#version = Math.max(this.#version, version);
     const more = this.#end && step !== null ? Math.max(0, step - this.#end.step) : 0;
@@ -180,7 +170,7 @@ export class Charts {
     this.refresh();
   }
 
-  /** Does what a key or a button asks for; false where that is nothing of the charts. @param {Command} command */
+  /** Run a command. Return false if it is not for the charts. @param {Command} command */
   act(command) {
     const move = MOVES[command];
     if (move) this.#move(...move);
@@ -193,7 +183,7 @@ export class Charts {
     return true;
   }
 
-  /** Lets what is under way lapse, and asks anew. */
+  /** Discard the answers under way, and request the charts on the screen again. */
   #again() {
     this.#generation += 1;
     for (const [panel, ask] of this.#asks) if (panel.visible) ask.now();
@@ -209,7 +199,7 @@ export class Charts {
     }
   }
 
-  /** Fetches and draws a chart, if it is on the screen. Never rejects. @param {Panel} panel */
+  /** Fetch and draw a chart if it is on the screen. Never rejects. @param {Panel} panel */
   async #refresh(panel) {
     const version = this.#follows ? this.#version : null;
     if (this.#held || !panel.visible || version === -1) return;
@@ -223,7 +213,7 @@ export class Charts {
     const address = `${this.at(panel.name)}${query}&width=${panel.width}`;
     const current = this.#pause !== null || (version !== null && version === panel.version);
     if (current && panel.shows(address)) return;
-    // While the newest are followed each update makes another address.
+    // While following, the address changes with every update, so the view identifies the request.
     const of = this.view.follow === null ? address : String(figureQuery(this.view, panel.choices));
     if (panel.rests(of)) return;
     try {
@@ -236,13 +226,13 @@ export class Charts {
     }
   }
 
-  /** Of the reader's clock at the time that is shown, in minutes east of UTC; 0 where no clock's time is. */
+  /** The reader's time zone at the time shown, in minutes east of UTC; 0 unless a single run is shown over time. */
   get #zone() {
     if (this.view.x !== "time" || !this.#follows) return 0;
     return zoneOf(this.view.start ?? this.#end?.time ?? null);
   }
 
-  /** The stretch that is shown, as whole steps or microseconds. @returns {Range | null} */
+  /** The range shown, in whole steps or microseconds. @returns {Range | null} */
   get #shown() {
     const { start, stop, x } = this.view;
     if (start !== null && stop !== null) return { start, stop };
@@ -293,7 +283,7 @@ export class Charts {
     if (shown) this.#look(moved(shown, factor, shift, this.view.at));
   }
 
-  /** Leaves what is followed, or follows the newest. @param {number | null} newest */
+  /** Follow this many of the newest updates, or stop following (null). @param {number | null} newest */
   #follow(newest) {
     const { view } = this;
     this.listener.onView({ ...view, x: newest === null ? view.x : "step", start: null, stop: null, follow: newest, at: null });
@@ -310,7 +300,7 @@ export class Charts {
     this.#toolbar.update(this.view, { own: this.#own, live: this.#live, follows: this.#follows, paused });
   }
 
-  // A chart that were redrawn under a drag would lose it.
+  // Redrawing a chart would end a drag on it.
   #hold = () => {
     this.#held = true;
   };

@@ -1,4 +1,4 @@
-// Code to be written, with a button that copies it.
+// A block of code, and a button that copies it.
 
 import { html } from "./lit-html.js";
 
@@ -6,11 +6,7 @@ import { html } from "./lit-html.js";
 
 const COPIED_MS = 2000;
 
-/**
- * @param {string} code
- * @param {string} standing what it is beside the run's recommendation; nothing is shown of neither
- * @param {TemplateResult | null} [button] the one that copies it, where it is not elsewhere
- */
+/** @param {string} code @param {string} standing the caption @param {TemplateResult | null} [button] unless it is elsewhere */
 export function codeBlock(code, standing, button = null) {
   return html`<div class="code" ?hidden=${!code && !standing}>
     <p class="caption">${standing}</p>
@@ -19,12 +15,12 @@ export function codeBlock(code, standing, button = null) {
   </div>`;
 }
 
-/** The button beside a block of code. @param {string} code */
+/** @param {string} code */
 export function copyButton(code) {
   return html`<button type="button" ?hidden=${!code} @click=${copied}>Copy the code</button>`;
 }
 
-/** Copies the code beside a button, or else marks it for the reader to copy. @param {Told} event */
+/** Copy the code in the button's section, or select it if copying is not allowed. @param {Told} event */
 async function copied({ currentTarget }) {
   const button = /** @type {HTMLButtonElement} */ (currentTarget);
   const code = button.closest("section, details")?.querySelector(".code code");

@@ -1,4 +1,4 @@
-// A field that finds runs to add to those that are compared, and offers what it found.
+// A search field that finds runs to add to a comparison.
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
@@ -32,7 +32,7 @@ export class AddRun {
     }
   }
 
-  /** @param {Summary[] | null} runs null for no search */
+  /** @param {Summary[] | null} runs null hides the list */
   #offer(runs) {
     this.#found.hidden = runs === null;
     const items = (runs ?? []).map(({ run_id, name, project }) => {

@@ -1,4 +1,4 @@
-// A table with a column for each run that is compared, and a line for each thing that is told of them.
+// A table with a column for each compared run and a line for each fact.
 
 import { plural } from "./format.js";
 import { html, nothing } from "./lit-html.js";
@@ -7,12 +7,8 @@ import { html, nothing } from "./lit-html.js";
 
 const NONE = "–";
 
-/**
- * @param {string} title
- * @param {string[]} names of the runs
- * @param {Line[]} lines
- * @param {boolean} [marked] whether what differs is marked, and shown alone until the reader asks for all
- */
+/** With `marked`, differences are marked, and identical lines are hidden until the reader asks for them.
+ * @param {string} title @param {string[]} names of the runs @param {Line[]} lines @param {boolean} [marked] */
 export function facts(title, names, lines, marked = false) {
   const alike = lines.filter((line) => !line.differs).length;
   const headings = names.map((name, place) => html`<th scope="col" dir="auto" class=${`run-${(place % 8) + 1}`} title=${name}>${name}</th>`);

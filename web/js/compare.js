@@ -1,4 +1,4 @@
-// Two to twenty runs side by side: their charts on one axis, how far they are from a baseline, results and configuration.
+// The page that compares 2 to 20 runs: charts on one axis, distances from a baseline, results and configuration.
 
 import { chosen } from "./address.js";
 import { get } from "./api.js";
@@ -18,15 +18,13 @@ import { paced } from "./pace.js";
 /** @import { Line } from "./compare-facts.js" */
 
 /** @typedef {{words: string, side: "above" | "below" | null}} Distance */
-/**
- * @typedef {{runs: (Summary | null)[], baseline: string | null, distances: (Distance | null)[], outcome: Line[], made: Line[],
- *   own_steps: boolean}} Comparison
- */
+/** @typedef {{runs: (Summary | null)[], baseline: string | null, distances: (Distance | null)[], outcome: Line[], made: Line[],
+ * own_steps: boolean}} Comparison */
 
 export const MOST = 20;
 const FACTS_MS = 5000;
 const CHARTS = ["logged", "scale", "skips", "fate"];
-/** As charts/together.py has them, for lines of 32 pixels. */
+/** As in charts/together.py, for lines of 32 pixels. */
 const COLOURS = 8;
 const DASHES = ["", "9 5", "2 4", "9 4 2 4", "15 5", "15 4 2 4", "8 3 2 3", "2 8"];
 
@@ -37,11 +35,7 @@ export class Compare {
   #read = paced(() => this.#facts(), FACTS_MS);
   #add;
 
-  /**
-   * @param {string[]} runs
-   * @param {View} view
-   * @param {{onView: (runs: string[], view: View) => void, onTrouble: () => void}} listener
-   */
+  /** @param {string[]} runs @param {View} view @param {{onView: (runs: string[], view: View) => void, onTrouble: () => void}} listener */
   constructor(runs, view, listener) {
     this.asked = [...new Set(runs)];
     this.runs = this.asked.slice(0, MOST);
@@ -60,13 +54,12 @@ export class Compare {
     this.#draw();
   }
 
-  /** Where the facts are: they are of the baseline and of the logged value that the reader chose. */
+  /** The facts' path. They depend on the chosen baseline and logged value. */
   get path() {
     const { baseline, name } = this.charts.view.choices;
     return `/compare?${this.among}&${new URLSearchParams({ ...(baseline && { baseline }), ...(name && { name }) })}`;
   }
 
-  /** Asks for what has changed. Rejects where the server does not answer. */
   async refresh() {
     if (this.runs.length < 2) return;
     if (this.#told === null) await this.#fetch();
@@ -85,7 +78,7 @@ export class Compare {
 
   /** @param {Command} command */
   act(command) {
-    // Runs end where each ends: there is no newest stretch of them all to follow.
+    // The runs end at different steps, so they have no common newest range to follow.
     return command !== "follow" && command !== "pause" && this.charts.act(command);
   }
 
@@ -151,7 +144,7 @@ export class Compare {
     </li>`;
   }
 
-  /** Makes a run the baseline, or, where it was chosen, leaves that to the tag. @param {string} run */
+  /** Make a run the baseline, or if it is, return to the first run tagged "baseline". @param {string} run */
   #choose(run) {
     const { view } = this.charts;
     const { choices } = view;
@@ -159,7 +152,7 @@ export class Compare {
   }
 }
 
-/** The line by which the charts know a run. @param {number} place */
+/** The run's line style in the charts. @param {number} place */
 function sample(place) {
   const dash = DASHES[(place + Math.floor(place / COLOURS)) % DASHES.length];
   return html`<svg viewBox="0 0 32 8" class=${`sample run-${(place % COLOURS) + 1}`} aria-hidden="true"><path d="M0 4H32" stroke-dasharray=${dash}></path></svg>`;

@@ -1,11 +1,9 @@
-// Where the pointer is on a chart: a finger's tap stays where it was. Knows no chart but as an element.
+// Where the pointer is on a chart. After a tap on a touch screen, the place stays.
 
-/** A panel, and how far across and up its plot, as shares. @typedef {{panel: Element, across: number, up: number}} Place */
+/** A point in a panel's plot, as shares of its size. @typedef {{panel: Element, across: number, up: number}} Place */
 
-/**
- * Tells of the pointer at most once a frame; null is on no plot.
- * @type {(within: HTMLElement, onPlace: (place: Place | null) => void) => void}
- */
+/** Report the pointer's place, at most once a frame; null outside all plots.
+ * @type {(within: HTMLElement, onPlace: (place: Place | null) => void) => void} */
 export function install(within, onPlace) {
   /** @type {PointerEvent | null} */
   let newest = null;

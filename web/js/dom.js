@@ -1,22 +1,15 @@
-// Builds and updates elements. Text is only ever put in as text: names of runs and parameters are not to be trusted.
+// Builds and updates elements. Strings are inserted as text, never as HTML: names of runs and parameters are untrusted.
 
 import { html, nothing, render } from "./lit-html.js";
 
 /** @import { Told, TemplateResult } from "./lit-html.js" */
 
-/**
- * @typedef {readonly (readonly [value: string, words: string])[]} Options
+/** @typedef {readonly (readonly [value: string, words: string])[]} Options
  * @typedef {string | Node | null | undefined | false} Child
- * @typedef {Record<string, string | number | boolean | null | undefined | ((event: Told) => void)>} Attributes
- */
+ * @typedef {Record<string, string | number | boolean | null | undefined | ((event: Told) => void)>} Attributes */
 
-/**
- * An element with attributes, listeners (`onclick` and the like, as functions) and children.
- * @template {keyof HTMLElementTagNameMap} Tag
- * @param {Tag} tag
- * @param {Attributes} [attributes]
- * @param {...Child} children
- */
+/** Create an element with attributes, listeners (functions, such as `onclick`) and children.
+ * @template {keyof HTMLElementTagNameMap} Tag @param {Tag} tag @param {Attributes} [attributes] @param {...Child} children */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -28,28 +21,21 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Sets an element's text, touching the page only where it differs. @type {(element: Element, text: string) => void} */
+/** Set an element's text only if it differs. @type {(element: Element, text: string) => void} */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/**
- * Sets or takes away an attribute, touching the page only where it differs.
- * @type {(element: Element, name: string, value: string | null) => void}
- */
+/** Set or remove an attribute if it differs. @type {(element: Element, name: string, value: string | null) => void} */
 export function mark(element, name, value) {
   if (element.getAttribute(name) === value) return;
   if (value === null) element.removeAttribute(name);
   else element.setAttribute(name, value);
 }
 
-/**
- * Makes `parent`'s children those of `items`, in order, keeping the element of an item that stays: its focus is not lost.
- * @template Item
- * @param {HTMLElement} parent
- * @param {Item[]} items
- * @param {{key: (item: Item) => string, make: (item: Item) => HTMLElement, update: (element: HTMLElement, item: Item) => void}} how
- */
+/** Make `parent`'s children match `items`, in order. An item that stays keeps its element, and so its focus.
+ * @template Item @param {HTMLElement} parent @param {Item[]} items
+ * @param {{key: (item: Item) => string, make: (item: Item) => HTMLElement, update: (element: HTMLElement, item: Item) => void}} how */
 export function keyed(parent, items, { key, make, update }) {
   const children = /** @type {HTMLCollectionOf<HTMLElement>} */ (parent.children);
   const before = new Map([...children].map((child) => [child.dataset.key ?? "", child]));
@@ -67,19 +53,15 @@ export function keyed(parent, items, { key, make, update }) {
   for (const left of before.values()) left.remove();
 }
 
-/**
- * A field that offers options, of which one is chosen as soon as `renderForm` has them on the page.
- * @param {{name?: string, label: string, options: Options, chosen: string, hidden?: boolean, onChoose: (value: string) => void}} field
- */
+/** A select element. Render it with `renderForm`, which applies `chosen` once the options are on the page.
+ * @param {{name?: string, label: string, options: Options, chosen: string, hidden?: boolean, onChoose: (value: string) => void}} field */
 export function select({ name, label, options, chosen, hidden = false, onChoose }) {
   const words = options.map(([value, words]) => html`<option value=${value}>${words}</option>`);
   return html`<select name=${name ?? nothing} aria-label=${label} data-chosen=${chosen} ?hidden=${hidden} @change=${({ target }) => onChoose(target.value)}>${words}</select>`;
 }
 
-/**
- * Renders what has such fields, by what selects them.
- * @type {(template: TemplateResult, element: HTMLElement, fields?: string) => void}
- */
+/** Render a template, then apply the choices of its fields, which the selector `fields` finds.
+ * @type {(template: TemplateResult, element: HTMLElement, fields?: string) => void} */
 export function renderForm(template, element, fields = "select") {
   render(template, element);
   for (const field of /** @type {NodeListOf<HTMLSelectElement>} */ (element.querySelectorAll(fields))) {
@@ -88,17 +70,13 @@ export function renderForm(template, element, fields = "select") {
   }
 }
 
-/**
- * A word with its definition on hover, focus or tap, and a link to more about it where that is held.
- * @param {string} word
- * @param {string} definition
- * @param {string} section of the page on what is measured
- */
+/** A term whose definition is shown on hover, focus or tap. `section` is its anchor on the page of measures.
+ * @param {string} word @param {string} definition @param {string} section */
 export function term(word, definition, section) {
   return html`<dfn tabindex="0" data-definition=${definition} data-more=${moreOf(section)} aria-description=${definition}>${word}</dfn>`;
 }
 
-/** Where the page on what is measured has more about a word, as `data-more` has it. @param {string} section */
+/** A link into the page of measures, for `data-more`. @param {string} section */
 export function moreOf(section) {
   return `findings/measures#${section}`;
 }
@@ -108,7 +86,7 @@ export function dotted(name) {
   return html`<code>${name.split(/(?<=\.)/).map((part, index) => (index ? html`<wbr>${part}` : part))}</code>`;
 }
 
-/** Words of which those in backticks are code. @param {string} words */
+/** Text with code in backticks. @param {string} words */
 export function withCode(words) {
   return words.split("`").map((part, index) => (index % 2 ? html`<code>${part}</code>` : part));
 }

@@ -1,4 +1,4 @@
-// One parameter, looked at closely below the heatmap: its numbers, its history, its elements by magnitude, its skips.
+// One parameter in detail, below the heatmap: its numbers, history, histogram and skips.
 
 import { Refused, get } from "./api.js";
 import { dotted, h, term } from "./dom.js";
@@ -42,14 +42,14 @@ export class Drawer {
     this.#onscreen = new Onscreen(this.element, () => void this.#fetch().catch(() => {}));
   }
 
-  /** Rejects where the server does not answer. @type {(run: Detail, view: View) => Promise<void>} */
+  /** Rejects if the server does not answer. @type {(run: Detail, view: View) => Promise<void>} */
   async refresh(run, view) {
     this.#run = run;
     this.look(view);
     if (this.#onscreen.here) await this.#fetch();
   }
 
-  /** Shows at once which parameter it is of. @param {View} view */
+  /** Show the parameter's name at once, before its data arrives. @param {View} view */
   look({ parameter }) {
     this.element.hidden = parameter === null;
     if (parameter === this.#shown) return;
@@ -58,7 +58,7 @@ export class Drawer {
     this.#read = null;
     if (parameter === null) return;
     this.#draw();
-    // Who comes by a link begins at the top; who clicked is to see what came of it, and Escape takes it back.
+    // A page opened from a link stays at the top. A click scrolls to the drawer and focuses it, so Escape closes it.
     if (first) return;
     this.element.querySelector("h3")?.focus({ preventScroll: true });
     this.element.scrollIntoView({ block: "nearest", behavior: "smooth" });
@@ -111,7 +111,7 @@ export class Drawer {
     );
   }
 
-  /** @param {{skips: Skip[], next: string | null} | null} found the newest skips that it was a culprit of */
+  /** @param {{skips: Skip[], next: string | null} | null} found the newest skips with this parameter as a culprit */
   #blame(found) {
     const steps = [...new Set((found?.skips ?? []).map(({ step }) => step))];
     const many = `${found?.next ? "more than " : ""}${plural(steps.length, "skip")}`;
@@ -141,13 +141,13 @@ export class Drawer {
   }
 }
 
-/** The module that a parameter is of; null for one of the model itself. @param {string} parameter */
+/** The module of a parameter; null for a parameter of the model itself. @param {string} parameter */
 function moduleOf(parameter) {
   const end = parameter.lastIndexOf(".");
   return end > 0 ? parameter.slice(0, end) : null;
 }
 
-/** What the server says no to is not there; that it does not answer is trouble. @param {unknown} error */
+/** Turn a refusal into null: there is no such data. Other errors are rethrown. @param {unknown} error */
 function unlessRefused(error) {
   if (error instanceof Refused) return null;
   throw error;

@@ -1,22 +1,17 @@
-// One stream of server-sent events, read through fetch: so it carries a session, and says why it is refused.
+// Reads server-sent events with fetch: unlike EventSource, it sends credentials in a header and reports refusals.
 
 import { Refused, SignedOut, call } from "./api.js";
 
 /** @typedef {{name: string, data: string}} ServerEvent */
 
 const OPEN_MS = 15_000;
-// The server says something every 15 s: after so long without a word the line is dead.
+// The server sends something every 15 s. After this long without data, the connection is dead.
 const SILENCE_MS = 40_000;
 
-/**
- * Listens to the stream at a path under /api/v1, until the function that it gives is called.
+/** Listen to the stream at a path under /api/v1. Return a function that closes it. `onEnd` is called once, unless the
+ * caller closed the stream.
  * @param {string} path
- * @param {{
- *   onOpen: () => void,
- *   onEvents: (events: ServerEvent[]) => void,
- *   onEnd: (why: Refused | SignedOut | null) => void,
- * }} listener `onEnd` is called once, unless it was hung up from here
- */
+ * @param {{onOpen: () => void, onEvents: (events: ServerEvent[]) => void, onEnd: (why: Refused | SignedOut | null) => void}} listener */
 export function listen(path, { onOpen, onEvents, onEnd }) {
   const line = new AbortController();
   let hungUp = false;
@@ -47,7 +42,7 @@ export function listen(path, { onOpen, onEvents, onEnd }) {
   };
 }
 
-/** A function that is given a stream's text as it comes, and gives the events that it completes. Pure. */
+/** Create a parser: a function that takes the next text of a stream and returns the events it completes. */
 export function reader() {
   let rest = "";
   return (/** @type {string} */ text) => {

@@ -1,5 +1,4 @@
-// What is wrong with a run, in a line that opens: each finding with its reason, the code to write instead, and the steps
-// that show it.
+// What is wrong with a run: one line, which opens to all findings with reasons, code to write instead, and steps.
 
 import { alertLine, hour, wordOf } from "./alerts.js";
 import { get, send } from "./api.js";
@@ -18,27 +17,20 @@ const NAMED = 5;
 
 export class Findings {
   element = h("details", { class: "findings" });
-  /** Each opens and closes by itself. */
   #list = h("div");
   /** @type {Alert[]} */
   #alerts = [];
   /** @type {Diagnosis | null} */
   #newest = null;
-  /**
-   * What the server said was wrong, until what it finds is here.
-   * @type {Pick<Summary, "severity" | "verdict"> | null}
-   */
+  /** The summary's verdict, until the findings arrive. @type {Pick<Summary, "severity" | "verdict"> | null} */
   #told = null;
   #going = true;
   #any = false;
   #several = false;
   #may = false;
 
-  /**
-   * @param {string} run
-   * @param {(finding: Finding, steps: Range) => void} onSteps
-   * @param {() => void} onAlert called when an alert may stand otherwise
-   */
+  /** `onAlert` is called after each action on an alert.
+   * @param {string} run @param {(finding: Finding, steps: Range) => void} onSteps @param {() => void} onAlert */
   constructor(run, onSteps, onAlert) {
     this.run = run;
     this.path = pathOf({ run_id: run });
@@ -47,15 +39,12 @@ export class Findings {
     this.#draw();
   }
 
-  /** What is to be known besides: data that is missing and in no finding, a monitor that failed. */
+  /** Problems that are in no finding, such as missing data or a failed monitor. */
   get notices() {
     return this.#newest?.notices ?? [];
   }
 
-  /**
-   * Fetches and shows what is wrong with the run now. Rejects where the server does not answer.
-   * @param {Summary | null} run
-   */
+  /** Fetch and show the findings. Rejects if the server does not answer. @param {Summary | null} run */
   async refresh(run) {
     this.#newest = /** @type {Diagnosis} */ (await get(`${this.path}/diagnosis`));
     this.#any = run !== null && run.updates > 0;
@@ -64,7 +53,7 @@ export class Findings {
     this.#draw();
   }
 
-  /** Shows its alerts, and its verdict until its findings are there. @type {(run: Detail, may: boolean) => void} */
+  /** Show the run's alerts, and its verdict until the findings arrive. @type {(run: Detail, may: boolean) => void} */
   heed(run, may) {
     this.#alerts = run.alerts ?? [];
     this.#told = run.severity === null || run.severity === "notice" ? null : run;
@@ -126,7 +115,7 @@ export class Findings {
     `;
   }
 
-  /** Asks the trainer how far fp16 changes the gradient, or says since when it is asked. @param {string} rule */
+  /** A button that requests a measurement of fp16's gradient error, or when it was requested. @param {string} rule */
   #measuring(rule) {
     const newest = this.#newest;
     if (!newest?.measurement?.rules.includes(rule) || !this.#going) return nothing;
@@ -142,12 +131,12 @@ export class Findings {
   }
 }
 
-/** @param {string} word how an alert is told, "" where it is not */
+/** @param {string} word the alert's state, or "" */
 function alarm(word) {
   return word ? html`<span class="alarm" data-alarm=${word}>${word}</span>` : nothing;
 }
 
-/** @param {Finding} finding @param {boolean} several whether there are scalers that it is not of */
+/** @param {Finding} finding @param {boolean} several whether the run has several scalers */
 function whereOf({ parameters, scaler }, several) {
   const whose = several && scaler ? ["Scaler ", dotted(scaler)] : [];
   const names = parameters.slice(0, NAMED).flatMap((name, index) => [index ? ", " : whose.length ? " · in " : "In ", dotted(name)]);
@@ -155,17 +144,15 @@ function whereOf({ parameters, scaler }, several) {
   return [...whose, ...names, ...(rest > 0 ? [` and ${plural(rest, "more parameter")}`] : [])];
 }
 
-/**
- * The answer in a line; `any`: there is a step to judge by.
- * @type {(worstFirst: Pick<Finding, "severity" | "title">[], any: boolean) => string}
- */
+/** The verdict in one line. `any` is whether a step is recorded.
+ * @type {(worstFirst: Pick<Finding, "severity" | "title">[], any: boolean) => string} */
 export function answerOf([worst, ...others], any) {
   if (worst && worst.severity !== "notice") return worst.title;
   if (!any) return "No steps recorded yet.";
   return worst ? `Healthy · ${plural(1 + others.length, "notice")}` : "No problems found.";
 }
 
-/** Each with a name that stays while its numbers change: several may be of one rule. @param {Finding[]} findings */
+/** Add keys that stay while the numbers change. Several findings may share a rule. @param {Finding[]} findings */
 export function numbered(findings) {
   /** @type {Map<string, number>} */
   const seen = new Map();

@@ -1,4 +1,4 @@
-// Below the heatmap of exponents: a slider moves the window of a number format over it, and shares count along.
+// Below the heatmap of exponents: a slider moves a number format's range over it and shows which shares it would lose.
 
 import { h, say } from "./dom.js";
 import { percent, twoTo } from "./format.js";
@@ -15,11 +15,8 @@ const LOSSES = [
   { loss: "below", words: "Below range", role: "below-grid" },
 ];
 
-/**
- * The shares of all elements that a format loses at 2 ** level.
- * @param {Omit<Window, "format" | "low" | "high">} window
- * @param {number} level
- */
+/** The shares of all elements that a format loses at the loss scale 2 ** level.
+ * @param {Omit<Window, "format" | "low" | "high">} window @param {number} level */
 export function lostAt({ overflow, normal, smallest, first, counts, elements }, level) {
   const share = (/** @type {number} */ from, /** @type {number} */ to) =>
     counts.reduce((sum, count, row) => (from <= first + row + level && first + row + level < to ? sum + count : sum), 0) / elements;
@@ -35,10 +32,10 @@ export class FormatWindow {
   #overlay = h("div", { class: "window", hidden: true }, h("div", {}, ...LOSSES.map(({ words }) => h("i", { "data-words": words }))));
   /** @type {Window | null} */
   #window = null;
-  /** @type {Choosable} the scales, at the newest */
+  /** @type {Choosable} the slider at the newest recorded scale */
   #recorded = { low: 0, high: 0, value: 0 };
 
-  /** @param {Charts} charts of which the heatmap is one by now */
+  /** @param {Charts} charts must have the chart "exponents" already */
   constructor(charts) {
     const panel = charts.named("exponents");
     panel?.cover(this.#overlay);
@@ -70,7 +67,7 @@ export class FormatWindow {
     this.#count();
   }
 
-  /** @param {boolean} tried else the window is drawn as it was at the recorded scales */
+  /** @param {boolean} tried false shows the format's range at the recorded scales */
   #try(tried) {
     this.#overlay.hidden = !tried;
     if (!tried) this.#slider.show(this.#recorded);
@@ -93,7 +90,7 @@ export class FormatWindow {
   }
 }
 
-/** The first sentence that a chart of the same steps says of them. @param {Charts} charts @param {string} name */
+/** The first sentence of a chart's caption. @param {Charts} charts @param {string} name */
 function captionOf(charts, name) {
   const words = h("p", { class: "caption" });
   const panel = charts.named(name);

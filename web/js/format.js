@@ -1,18 +1,14 @@
-// Numbers and times in words. Pure; the figures' words.py says the same, and one golden file tests both.
+// Formats numbers and times. Pure. The server's words.py does the same, and one golden file tests both.
 
 /** Narrow no-break space: between thousands, and before a unit. */
 export const SPACE = "\u202f";
 
-/** Where there is no number to say. */
 export const NONE = "–";
 
 /** @typedef {number | null | undefined} Maybe */
 /** @import { Kind } from "../types/page.js" */
 
-/**
- * A number as it was before JSON, which has no NaN and no infinity.
- * @type {(number: number | null, kind: Kind) => number | null}
- */
+/** Restore NaN and infinities, which JSON cannot hold. @type {(number: number | null, kind: Kind) => number | null} */
 export function revived(number, kind) {
   return kind === null ? number : { nan: NaN, inf: Infinity, "-inf": -Infinity }[kind];
 }
@@ -22,10 +18,7 @@ export function count(number) {
   return String(number).replace(/\B(?=(\d{3})+(?!\d))/g, SPACE);
 }
 
-/**
- * A share of 0..1: two digits below 10 %, else one decimal; never "0 %" or "100 %" for what is not.
- * @param {Maybe} share
- */
+/** A share of 0..1: two digits below 10 %, else one decimal. "0 %" and "100 %" are exact. @param {Maybe} share */
 export function percent(share) {
   if (share == null) return NONE;
   const parts = 100 * share;
@@ -40,7 +33,7 @@ export function within(share, error) {
   return error ? `${percent(share)} ± ${percent(error)}` : percent(share);
 }
 
-/** A loss scale: "32 768 = 2¹⁵", "1 000 ≈ 2⁹·⁹⁷"; its power alone where digits would not help. @param {Maybe} scale */
+/** A loss scale: "32 768 = 2¹⁵", "1 000 ≈ 2⁹·⁹⁷"; only the power if it is tiny or huge. @param {Maybe} scale */
 export function powerOfTwo(scale) {
   if (scale == null) return NONE;
   if (!Number.isFinite(scale) || scale <= 0) return plain(scale);
@@ -62,7 +55,7 @@ export function raised(digits) {
   return digits.replace(/[-−.\d]/g, (sign) => "⁻⁻·⁰¹²³⁴⁵⁶⁷⁸⁹".charAt("-−.0123456789".indexOf(sign)));
 }
 
-/** A loss scale as its power of two alone, where it is one: "2¹⁵". @param {Maybe} scale */
+/** A loss scale as "2¹⁵" if it is a power of two, else as `powerOfTwo` formats it. @param {Maybe} scale */
 export function power(scale) {
   const words = powerOfTwo(scale);
   return words.includes("=") ? words.slice(words.indexOf("=") + 2) : words;
@@ -73,12 +66,12 @@ export function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
 
-/** A stretch of steps, both included. @param {number} first @param {number} last */
+/** A range of steps, both ends included. @param {number} first @param {number} last */
 export function steps(first, last) {
   return first === last ? `step ${count(first)}` : `steps ${count(first)} – ${count(last)}`;
 }
 
-/** A stretch of time in its two largest units: "3 min 20 s". @param {number} seconds */
+/** A duration in its two largest units: "3 min 20 s". @param {number} seconds */
 export function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
   const units = /** @type {const} */ ([["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]);
@@ -94,13 +87,13 @@ export function duration(seconds) {
   return words.join(" ");
 }
 
-/** How long ago, coarsely. @param {number} seconds */
+/** How long ago, in the largest unit. @param {number} seconds */
 export function ago(seconds) {
   if (seconds < 2) return "now";
   return `${duration(seconds).split(" ")[0]} ago`;
 }
 
-/** A time on the reader's clock, with its zone. @type {(us: number, locale?: string, zone?: string) => string} */
+/** A local date and time with its zone. @type {(us: number, locale?: string, zone?: string) => string} */
 export function moment(time, locale, zone) {
   return new Date(time / 1000).toLocaleString(locale, {
     ...{ year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" },
@@ -109,23 +102,17 @@ export function moment(time, locale, zone) {
   });
 }
 
-/** A time on the reader's clock, to the second. @param {number} time microseconds since the epoch */
+/** A local date and time, to the second. @param {number} time microseconds since the epoch */
 export function clock(time) {
   return new Date(time / 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }
 
-/**
- * How many minutes east of UTC the reader's clock is at a time, in microseconds, or now.
- * @param {number | null} time
- */
+/** The reader's time zone at a time (microseconds; null: now), in minutes east of UTC. @param {number | null} time */
 export function zoneOf(time) {
   return -(time === null ? new Date() : new Date(time / 1000)).getTimezoneOffset();
 }
 
-/**
- * A name of at most so many letters, its direction kept to itself: for where no markup can be.
- * @type {(name: string, most: number) => string}
- */
+/** A name cut to `most` characters, its direction isolated. @type {(name: string, most: number) => string} */
 export function shortened(name, most) {
   const letters = [...name];
   const cut = letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : name;
@@ -140,7 +127,7 @@ export function bits(bits) {
   return `${digits}${SPACE}${Math.abs(bits) === 1 ? "bit" : "bits"}`;
 }
 
-/** Three significant digits, in powers of ten where the number is far from one. @param {Maybe} number */
+/** Three significant digits, in scientific notation below 0.001 and from 100 000. @param {Maybe} number */
 export function measure(number) {
   if (number == null) return NONE;
   if (!Number.isFinite(number)) return plain(number);

@@ -1,9 +1,9 @@
-// Hands things to the reader: files to keep, and text on the clipboard.
+// Downloads files, and copies text to the clipboard.
 
 import { h } from "./dom.js";
 import { toast } from "./toast.js";
 
-/** @param {string} name @param {string} address of its content: a URL of data, or of a blob */
+/** @param {string} name @param {string} address of its content: a data: or blob: URL */
 export function download(name, address) {
   h("a", { href: address, download: name }).click();
 }
@@ -12,14 +12,11 @@ export function download(name, address) {
 export function downloadText(name, text, type) {
   const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
   download(name, address);
-  // At once would be before the browser has read it.
+  // The browser reads the blob only after this call.
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-/**
- * Copies text, and says so by its name; false where that is not allowed.
- * @type {(text: string, name?: string) => Promise<boolean>}
- */
+/** Copy text, and show a toast. Return whether it worked. @type {(text: string, name?: string) => Promise<boolean>} */
 export async function copy(text, what = text) {
   const done = await navigator.clipboard?.writeText(text).then(() => true, () => false) ?? false;
   toast(done ? `Copied ${what}` : `This browser does not let the page copy. Here it is: ${text}`);

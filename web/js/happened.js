@@ -1,4 +1,4 @@
-// The tables of what happened in a run: skipped steps with their culprits, and events. Newest first.
+// The tables of a run's skipped steps, with their culprits, and of its events. Newest first.
 
 import { get } from "./api.js";
 import { pathOf } from "./changing.js";
@@ -12,10 +12,7 @@ import { Table } from "./table.js";
 /** @import { Column } from "./table.js" */
 /** @import { Culprit, HappenedEvent, SharedSkip, Skip, View } from "../types/page.js" */
 
-/**
- * What the page of a run has to do with its tables.
- * @typedef {{view: () => View, onView: (view: View) => void}} Page
- */
+/** How the tables read and change the page's view. @typedef {{view: () => View, onView: (view: View) => void}} Page */
 
 const NAMED = 4;
 const ORIGINS = { input: "the model's input", forward: "forward", loss: "the loss", backward: "backward" };
@@ -42,15 +39,10 @@ const EVENT_COLUMNS = [
   { name: "Details", cell: ({ detail }) => details(detail) },
 ];
 
-/** A table of steps, whose rows move the charts there. @template {{step: number | null}} Row @extends {Ledger<Row>} */
+/** A table of steps. A click on a row moves the charts. @template {{step: number | null}} Row @extends {Ledger<Row>} */
 class Happened extends Ledger {
-  /**
-   * @param {string} run
-   * @param {{name: string, title: string, none: string, query?: string}} what
-   * @param {Column<Row>[]} columns
-   * @param {(row: Row) => string} key
-   * @param {Page} page
-   */
+  /** @param {string} run @param {{name: string, title: string, none: string, query?: string}} what @param {Column<Row>[]} columns
+   * @param {(row: Row) => string} key @param {Page} page */
   constructor(run, { name, title, none, query = "" }, columns, key, page) {
     const table = new Table(title, columns, key, { onRow: ({ step }) => step !== null && page.onView(about(page.view(), step)) });
     super(name, title, table, async (limit) => {
@@ -62,7 +54,7 @@ class Happened extends Ledger {
         const most = Math.min(limit - listed.length, ROWS_MAX);
         const answer = await get(`${pathOf({ run_id: run })}/${name}?limit=${most}${query}${cursor}`);
         const read = /** @type {Record<string, Row[]> & {next: string | null}} */ (answer);
-        // Of several ranks they are at least so many.
+        // For several ranks the server may send more rows than asked for.
         listed.push(...(read[name] ?? []));
         next = read.next;
         cursor = `&cursor=${encodeURIComponent(next ?? "")}`;
@@ -78,7 +70,7 @@ class Happened extends Ledger {
     this.point();
   }
 
-  /** Marks the rows of the step that the charts mark. */
+  /** Mark the rows of the step that the charts mark. */
   point() {
     const { at, x } = this.page.view();
     this.table.point(({ step }) => step !== null && x === "step" && step === at);

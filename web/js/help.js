@@ -1,4 +1,4 @@
-// The help sheet: each key with what it does. One dialog serves the whole page.
+// The help dialog: keys and mouse gestures. One dialog serves the whole page.
 
 import { h } from "./dom.js";
 import { KEYS, keycap } from "./keyboard.js";
@@ -13,10 +13,10 @@ const MOUSE = Object.entries({
   "Click a number above the charts": "Copy it, with all its digits",
 });
 
-/** A click beside it closes it. */
+/** A click outside closes it. */
 const sheet = h("dialog", { class: "sheet", "aria-labelledby": "help-title", onclick: ({ target, currentTarget }) => target === currentTarget && toggle() });
 
-/** Opens it, or closes it where it is open. The focus goes back to where it was. */
+/** Open or close the dialog. Closing returns the focus. */
 export function toggle() {
   if (!sheet.isConnected) build();
   if (sheet.open) sheet.close();

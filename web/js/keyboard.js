@@ -1,12 +1,10 @@
-// What each key does. Pure: it knows events by their fields. The browser's own shortcuts are left alone.
+// What each key does. Pure: it reads only an event's fields. The browser's own shortcuts are left alone.
 
-/**
- * @typedef {"in" | "out" | "left" | "right" | "whole" | "follow" | "pause" | "next" | "previous" | "link" | "theme" | "list" |
- *   "search" | "help"} Command
- * @typedef {{keys: string[], command: Command, words: string, group: "Charts" | "Page"}} Key
- */
+/** @typedef {"in" | "out" | "left" | "right" | "whole" | "follow" | "pause" | "next" | "previous" | "link" | "theme" | "list"
+ * | "search" | "help"} Command
+ * @typedef {{keys: string[], command: Command, words: string, group: "Charts" | "Page"}} Key */
 
-/** In the order of the help sheet; the first of `keys` is the one that is shown where there is room for one. @type {Key[]} */
+/** In the order of the help dialog. The first key of each is the main one. @type {Key[]} */
 export const KEYS = [
   { keys: ["+", "="], command: "in", words: "Zoom in", group: "Charts" },
   { keys: ["-", "−"], command: "out", words: "Zoom out", group: "Charts" },
@@ -26,17 +24,15 @@ export const KEYS = [
 
 const COMMANDS = new Map(KEYS.flatMap(({ keys, command }) => keys.map((key) => [key, command])));
 
-/** What takes keys for itself. */
+/** Elements that handle keys themselves. */
 const TYPED = "input, select, textarea, [contenteditable], [role=slider], [role=listbox], [role=menu], [role=textbox]";
 
-/** What moves about in itself by arrows. */
+/** Elements that scroll by arrow keys. */
 const SCROLLED = "pre, table, .sideways";
 
-/**
- * What a press of a key asks for, or null: it is the browser's, is typed into a field, or another has answered it.
+/** The command of a key press; null if the browser, a field or another listener handles it. `target` has the focus.
  * @param {Pick<KeyboardEvent, "key" | "code" | "ctrlKey" | "metaKey" | "altKey" | "isComposing" | "defaultPrevented">} event
- * @param {{closest(selector: string): unknown} | null} target where the focus is
- */
+ * @param {{closest(selector: string): unknown} | null} target */
 export function commandOf(event, target) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return null;
   const command = COMMANDS.get(latin(event)) ?? null;
@@ -44,16 +40,13 @@ export function commandOf(event, target) {
   return (command === "left" || command === "right") && target?.closest(SCROLLED) ? null : command;
 }
 
-/**
- * The letter on a Latin keyboard, where this one has another script.
- * @param {Pick<KeyboardEvent, "key" | "code">} event
- */
+/** The Latin letter of a key, if the keyboard has another script. @param {Pick<KeyboardEvent, "key" | "code">} event */
 function latin({ key, code }) {
   const foreign = key.length === 1 && key > "\u007f" && code.startsWith("Key");
   return foreign ? code.slice(3).toLowerCase() : key;
 }
 
-/** A key as it stands on it. @param {string} key */
+/** @param {string} key */
 export function keycap(key) {
   return { ArrowLeft: "←", ArrowRight: "→", "-": "−", Escape: "Esc" }[key] ?? key;
 }

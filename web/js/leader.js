@@ -1,5 +1,5 @@
-// Which of a browser's tabs does what one is enough for: it holds a lock, which the browser gives to the next one the
-// moment that tab closes, crashes, or leaves. Where there are no locks every tab leads, for itself.
+// Elects one leader among a browser's tabs. The leader holds a lock, which the browser passes on at once when the tab
+// closes or crashes. If there are no locks, every tab leads itself.
 
 export class Leader {
   /** @type {AbortController | null} while it leads, or waits to */
@@ -7,10 +7,8 @@ export class Leader {
   /** @type {() => void} */
   #release = () => {};
 
-  /**
-   * @param {string} name of what is led
-   * @param {{onLead: () => void, onLost: () => void}} listener `onLost`: another took the lead away
-   */
+  /** `onLost`: another tab seized the lead.
+   * @param {string} name of the lock @param {{onLead: () => void, onLost: () => void}} listener */
   constructor(name, { onLead, onLost }) {
     this.name = name;
     this.onLead = onLead;
@@ -18,18 +16,18 @@ export class Leader {
     this.leads = false;
   }
 
-  /** Leads as soon as nobody else does. */
+  /** Lead as soon as no other tab does. */
   join() {
     if (this.#candidacy === null) this.#stand({});
   }
 
-  /** Leads now, in place of a tab that has fallen silent. */
+  /** Lead now, in place of a tab that has fallen silent. */
   seize() {
     this.leave();
     this.#stand({ steal: true });
   }
 
-  /** Lets another lead. */
+  /** Stop leading, or waiting to lead. */
   leave() {
     this.#candidacy?.abort();
     this.#candidacy = null;
@@ -42,18 +40,18 @@ export class Leader {
     const candidacy = new AbortController();
     this.#candidacy = candidacy;
     if (!("locks" in navigator)) return this.#lead();
-    // A lock that is seized is not waited for.
+    // A lock cannot be stolen with an abort signal, and need not be: a stolen lock is granted at once.
     const options = how.steal ? how : { signal: candidacy.signal };
     navigator.locks.request(this.name, options, () => (candidacy.signal.aborted ? null : this.#lead())).catch((error) => {
       if (candidacy.signal.aborted) return;
-      // A page without an origin of its own has no locks.
+      // A page with an opaque origin, as in a sandboxed frame, has no locks.
       if (error.name !== "AbortError") return void this.#lead();
       this.leave();
       this.onLost();
     });
   }
 
-  /** @returns {Promise<void>} as long as it leads */
+  /** @returns {Promise<void>} pending as long as this tab leads */
   #lead() {
     this.leads = true;
     const led = new Promise((/** @type {(value: void) => void} */ resolve) => {

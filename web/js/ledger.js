@@ -1,4 +1,4 @@
-// A table under its heading that shows a few rows until the reader asks for more, and says why it is empty or stale.
+// A table under a heading. It shows a few rows until the reader asks for more, and says why it is empty or stale.
 
 import { refusalOf } from "./api.js";
 import { h } from "./dom.js";
@@ -6,14 +6,11 @@ import { html, nothing, render } from "./lit-html.js";
 
 /** @import { Table } from "./table.js" */
 
-/** The server lists no more at a time. */
+/** The most rows that the server lists at once. */
 export const ROWS_MAX = 1000;
 
-/**
- * What is read of it: its rows, what the button for others says if there are any, and words above or in place of rows.
- * @template Row
- * @typedef {{rows: Row[], more: string, words: string, count?: string, caption?: string}} Read
- */
+/** The rows, the label of the button for more ("" for none), and text above or in place of the rows.
+ * @template Row @typedef {{rows: Row[], more: string, words: string, count?: string, caption?: string}} Read */
 
 /** @template Row */
 export class Ledger {
@@ -22,13 +19,10 @@ export class Ledger {
   /** @type {Read<Row>} */
   #read = { rows: [], more: "", words: "Loading…" };
 
-  /**
-   * @param {string} name
-   * @param {string} title
-   * @param {Table<Row>} table
-   * @param {(limit: number) => Promise<Read<Row> | null>} read rejects where the server does not answer; null is out of date
-   * @param {{limit?: number, most?: number, beside?: HTMLElement}} [more] rows at first and in the end, and what stands beside the heading
-   */
+  /** `read` rejects if the server does not answer, and gives null if its answer is out of date. `limit` and `most` are
+   * the numbers of rows at first and at most; `beside` is put next to the heading.
+   * @param {string} name @param {string} title @param {Table<Row>} table @param {(limit: number) => Promise<Read<Row> | null>} read
+   * @param {{limit?: number, most?: number, beside?: HTMLElement}} [more] */
   constructor(name, title, table, read, { limit = 10, most = ROWS_MAX, beside } = {}) {
     this.title = title;
     this.table = table;
@@ -40,7 +34,7 @@ export class Ledger {
     this.#draw();
   }
 
-  /** Fetches what is shown, or says why it was refused. Rejects where the server does not answer. */
+  /** Fetch and show the rows, or say why the server refused. Rejects if the server does not answer. */
   async refresh() {
     const read = await this.read(this.limit).catch((error) => ({ ...this.#read, words: refusalOf(error) }));
     if (read) this.show(read);
@@ -53,7 +47,7 @@ export class Ledger {
     this.#draw();
   }
 
-  /** What the server does not answer now comes with the next news. */
+  /** Ignore errors: a later refresh fetches again. */
   #grow() {
     this.limit = Math.min(5 * this.limit, this.most);
     void this.refresh().catch(() => {});

@@ -1,4 +1,4 @@
-// What can be done with the runs that are selected: compare, rename and tag, archive, delete.
+// Actions on the selected runs: compare, rename and tag, archive, delete.
 
 import { archiving, edit, remove } from "./changing.js";
 import { MOST } from "./compare.js";
@@ -15,7 +15,7 @@ export class Actions {
   chosen = new Map();
   element = h("div", { class: "actions", role: "toolbar", "aria-label": "Selected runs", hidden: true });
 
-  /** @param {() => void} onChange called when the selection, or a run, is another */
+  /** @param {() => void} onChange called after the selection or a run has changed */
   constructor(onChange) {
     this.onChange = onChange;
     this.#describe();
@@ -34,7 +34,7 @@ export class Actions {
     this.onChange();
   }
 
-  /** @param {string} [trouble] said in the place of what the reader may not do */
+  /** @param {string} [trouble] an error, shown in place of the usual notes */
   #describe(trouble) {
     const runs = [...this.chosen.values()];
     const others = runs.filter((run) => !mayChange(run)).length;
@@ -71,7 +71,7 @@ export class Actions {
   }
 }
 
-/** How many of the runs are not the reader's to change. @type {(others: number, chosen: number) => string} */
+/** Say how many of the chosen runs the reader may not change. @type {(others: number, chosen: number) => string} */
 function othersWords(others, chosen) {
   if (others === 0) return "";
   const which = chosen === 1 ? "It is" : others === chosen ? "They are" : `${others} of them ${others === 1 ? "is" : "are"}`;

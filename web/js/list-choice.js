@@ -1,4 +1,4 @@
-// Which columns the list of runs has, and in which order: the reader's choice, which the browser remembers.
+// Which columns the list of runs has, and in which order. The browser remembers the reader's choice.
 
 import { h, keyed } from "./dom.js";
 import { COLUMNS } from "./list-columns.js";
@@ -11,7 +11,7 @@ import { remembered, remember } from "./remembering.js";
 const KEY = "ampmon.columns";
 const USUAL = COLUMNS.filter(({ rare }) => !rare).map(({ name }) => name);
 
-/** Columns that are not known any more are left out; the name of a run stays: it has the link and the tick. */
+/** Unknown columns are dropped. "Run" always stays: it has the link and the checkbox. */
 let names = [...new Set(["Run", ...kept()])].filter(columnOf);
 
 /** @returns {string[]} */
@@ -29,12 +29,12 @@ function columnOf(name) {
   return COLUMNS.find((column) => column.name === name);
 }
 
-/** The columns that are shown, the run's name first. */
+/** The shown columns, the run's name first. */
 export function shownColumns() {
   return names.map((name) => /** @type {Column} */ (columnOf(name)));
 }
 
-/** Where they are chosen. @param {() => void} onChange */
+/** A popup to choose and order the columns. @param {() => void} onChange */
 export function columnChoice(onChange) {
   const list = h("ul", { tabindex: -1 });
   const element = h("div");

@@ -1,4 +1,4 @@
-// The columns of the list of runs: what each is called, sorts by, and says of a run.
+// The columns of the list of runs: heading, sort key and content.
 
 import { badge, verdictBadge } from "./badge.js";
 import { ago, clock, count, measure, percent, plural, power, powerOfTwo, revived } from "./format.js";
@@ -11,7 +11,7 @@ import { html, nothing } from "./lit-html.js";
 
 /** @typedef {{run: Summary, scale: Sparkline | null, loss: Loss | null, chosen: boolean}} Row */
 
-/** `rare` is a column that is shown only where it is chosen. @typedef {Of<Row> & {rare?: true}} Column */
+/** A `rare` column is hidden unless the reader chooses it. @typedef {Of<Row> & {rare?: true}} Column */
 
 /** @type {Column[]} */
 export const COLUMNS = [
@@ -67,7 +67,7 @@ function scaleOf({ run, scale }) {
 
 /** @param {Row} row */
 function diagnosisOf({ run: { severity, verdict, updates } }) {
-  // Without an update there is nothing to be healthy.
+  // A run without updates is not healthy yet.
   if (verdict === null || (severity === null && updates === 0)) return "";
   if (severity === null) return verdictBadge(null);
   return verdictBadge(severity, verdict.replaceAll("`", ""), `${severity}: ${verdict}`);

@@ -1,4 +1,4 @@
-// What the list of runs shows: words to search for, project, status, tag, archived ones or not. All of it is the address's.
+// The filters of the list of runs: search, project, status, tag and archived. The address holds all of them.
 
 import { get } from "./api.js";
 import { h, renderForm, select } from "./dom.js";
@@ -11,22 +11,19 @@ import { STATUS } from "./words.js";
 /** @typedef {Record<string, string>} Given */
 /** @typedef {{projects: Record<string, number>, tags: Record<string, number>}} Groups */
 
-/** What a list is asked for, by the names that the server has for it. */
+/** The list's query parameters, as the server names them. */
 const NARROW = ["project", "status", "tag", "search"];
 const NAMES = [...NARROW, "archived", "sort", "order"];
 
 export class Filters {
   element = h("div", { class: "filters", role: "search", hidden: true });
   #search = searchField("search", "Search runs", "Search name, project, owner, tag", (search) => this.#give({ search }, true));
-  /** How many runs there are of each. @type {Groups} */
+  /** The number of runs in each project and with each tag. @type {Groups} */
   #groups = { projects: {}, tags: {} };
   #total = 0;
 
-  /**
-   * @param {Given} given
-   * @param {HTMLElement} columns where its columns are chosen
-   * @param {(given: Given, typed: boolean) => void} onGiven `typed`: letter by letter, so not worth a place in the history
-   */
+  /** `columns` chooses the columns. `typed` marks a change of the search, which is not worth a history entry.
+   * @param {Given} given @param {HTMLElement} columns @param {(given: Given, typed: boolean) => void} onGiven */
   constructor(given, columns, onGiven) {
     this.given = given;
     this.columns = columns;
@@ -41,13 +38,12 @@ export class Filters {
     this.#draw();
   }
 
-  /** What the list is asked for. */
   get query() {
     const named = NAMES.map((name) => [name, this.given[name] ?? ""]).filter(([, value]) => value !== "");
     return new URLSearchParams(named);
   }
 
-  /** Whether it leaves any run out, archived ones aside. */
+  /** Whether any filter is set, apart from "archived". */
   get narrow() {
     return NARROW.some((name) => this.given[name]);
   }
@@ -63,7 +59,7 @@ export class Filters {
     this.#draw();
   }
 
-  /** Asks which projects and tags there are. Rejects where the server does not answer. */
+  /** Fetch the projects and tags. Rejects if the server does not answer. */
   async refresh() {
     const answer = await get(`/runs/groups${this.given["archived"] === "true" ? "?archived=true" : ""}`);
     this.#groups = /** @type {Groups} */ (answer);
@@ -93,7 +89,7 @@ export class Filters {
   /** @type {(name: string, label: string, options: string[][], hidden?: boolean) => ReturnType<typeof select>} */
   #select(name, label, options, hidden = false) {
     const chosen = this.given[name] ?? (name === "sort" ? "started" : "");
-    // What is chosen stands, though no run has it any more.
+    // Keep the chosen option even if no run has it any more.
     const known = options.some(([value]) => value === chosen) ? options : [...options, [chosen, chosen]];
     const onChoose = (/** @type {string} */ value) => this.#give({ [name]: value, ...(name === "sort" ? { order: usualOrder(value) } : {}) });
     return select({ name, label, options: /** @type {[string, string][]} */ (known), chosen, hidden, onChoose });

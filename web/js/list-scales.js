@@ -1,4 +1,4 @@
-// What a list tells of runs beside their summaries: asked for rows that are on the screen, where something is new of them.
+// Data of runs beside their summaries (sparklines and losses), fetched for rows on the screen when a run has changed.
 
 import { get } from "./api.js";
 import { html, nothing } from "./lit-html.js";
@@ -15,19 +15,19 @@ const MOST = 100;
 
 /** @template Told */
 export class OfRuns {
-  /** What is held of each run, and of which of its versions. @type {Map<string, {version: number, told: Told | null}>} */
+  /** The data of each run, and its version then. @type {Map<string, {version: number, told: Told | null}>} */
   #held = new Map();
   /** @type {Summary[]} */
   #wanted = [];
   #ask = paced(() => this.#read(), ASK_MS);
 
-  /** @param {string} path where the server tells it of a list of runs @param {() => void} onNews */
+  /** @param {string} path where the server has the data of a list of runs @param {() => void} onNews */
   constructor(path, onNews) {
     this.path = path;
     this.onNews = onNews;
   }
 
-  /** The runs that are on the screen now. @param {Summary[]} runs */
+  /** Set the runs that are on the screen. @param {Summary[]} runs */
   want(runs) {
     this.#wanted = runs;
     if (this.#stale().length) this.#ask();
@@ -55,7 +55,7 @@ export class OfRuns {
       for (const { run_id, version } of runs) this.#held.set(run_id, { version, told: told[run_id] ?? null });
       this.onNews();
     } catch {
-      // The list itself says where the server does not answer; the next news asks again.
+      // The list itself reports that the server does not answer. A later call tries again.
     }
   }
 }

@@ -1,4 +1,4 @@
-// The table of runs. Of ten thousand rows only those on the screen are on the page; it says which of how many they are.
+// The table of runs. Only the rows on the screen are on the page. ARIA attributes give their places.
 
 import { h, keyed, mark } from "./dom.js";
 import { shownColumns } from "./list-choice.js";
@@ -31,23 +31,18 @@ export class RunTable extends Table {
     window.removeEventListener("resize", this.#onScroll);
   }
 
-  /** A row's height in pixels, as the style sheet has it for this width. */
+  /** A row's height in pixels, which the style sheet sets for the screen's width. */
   get rowHeight() {
     return parseFloat(getComputedStyle(this.element).getPropertyValue("--row")) || 40;
   }
 
-  /** The rows that are to be there: the first, and the one after the last. */
+  /** The rows to draw: the first, and the one after the last. */
   get shown() {
-    // Empty rows of the body, made by the style sheet, stand in the place of those above and below.
+    // Pseudo-elements of the body take the space of the rows above and below.
     return rowsOn({ top: this.body.getBoundingClientRect().top, height: window.innerHeight, row: this.rowHeight, total: this.#total });
   }
 
-  /**
-   * Draws the rows from `first` on, of `total`.
-   * @param {number} total
-   * @param {number} first
-   * @param {(Row | null)[]} rows null is one that is not here yet
-   */
+  /** @param {number} total @param {number} first @param {(Row | null)[]} rows from `first` on; null is not loaded yet */
   draw(total, first, rows) {
     this.#total = total;
     this.element.hidden = total === 0;

@@ -1,4 +1,4 @@
-// The page of all runs: searched, filtered and sorted by the server, a row for each, and how to start the first one.
+// The page of all runs, searched, filtered and sorted by the server. Without runs it says how to start one.
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
@@ -28,13 +28,13 @@ export class List {
   #filters;
   /** @type {string[]} */
   follows = [];
-  /** Rows by their places in the list, a page of them together; those off the screen may be old. @type {Map<number, Summary[]>} */
+  /** Pages of rows by page number. Those off the screen may be old. @type {Map<number, Summary[]>} */
   #pages = new Map();
   #total = 0;
   #asked = "";
   #read = paced(() => this.refresh().catch(() => {}), SCROLLED_MS);
   #groups = paced(() => this.#filters.refresh().catch(() => {}), GROUPS_MS);
-  /** Training processes that report here and are refused. @type {string[]} */
+  /** Why training processes that report here are refused. @type {string[]} */
   #refused = [];
   #actions = new Actions(() => this.#changed());
   /** @type {OfRuns<Sparkline>} */
@@ -47,7 +47,7 @@ export class List {
     onChoose: (run, chosen) => this.#choose(run, chosen),
   });
 
-  /** @param {Given} given what the address says @param {(given: Given, typed: boolean) => void} onGiven */
+  /** @param {Given} given the filters in the address @param {(given: Given, typed: boolean) => void} onGiven */
   constructor(given, onGiven) {
     this.onGiven = onGiven;
     const columns = columnChoice(() => {
@@ -60,7 +60,6 @@ export class List {
     this.#sorted();
   }
 
-  /** Fetches the rows on the screen. Rejects where the server does not answer. */
   async refresh() {
     const query = this.#filters.query;
     const asked = query.toString();
@@ -83,17 +82,16 @@ export class List {
     this.#groups();
   }
 
-  /** Writes the rows on the screen again: their ages change by themselves. */
   tick() {
     if (!this.#pages.size) return;
-    // The table learns its length first: what is on the screen depends on it.
+    // Before it is first drawn, the table has no rows on the screen: draw the first page.
     let [first, after] = this.#table.shown;
     if (after === 0 && this.#total > 0) [first, after] = [0, Math.min(this.#total, PAGE)];
     const seen = new Set();
     const rows = [];
     for (let place = first; place < after; place += 1) {
       const run = this.#at(place);
-      // Of pages of different times two may have the same run.
+      // Two pages fetched at different times may have the same run.
       const drawn = run && !seen.has(run.run_id) ? run : null;
       seen.add(run?.run_id);
       rows.push(drawn && { run: drawn, scale: this.#scales.of(drawn.run_id), loss: this.#losses.of(drawn.run_id), chosen: this.#actions.chosen.has(drawn.run_id) });
@@ -123,10 +121,7 @@ export class List {
     return this.#pages.get(Math.floor(place / PAGE))?.[place % PAGE];
   }
 
-  /**
-   * Keeps the rows on the screen where they are, as new runs come above them.
-   * @type {(run: string, before: number) => void}
-   */
+  /** Keep the rows in place when new runs appear above them. @type {(run: string, before: number) => void} */
   #hold(run, before) {
     const { sort = "started", order = "" } = this.#filters.given;
     if (sort !== "started" || order === "ascending") return;

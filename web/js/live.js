@@ -1,5 +1,5 @@
-// The news from the server, and whether it is there at all: one stream for all tabs of a browser, read by the one that
-// leads, which passes on what comes. A tab that nobody sees takes no part. Knows nothing of what is shown.
+// Live events from the server, and the state of the connection. The leader of a browser's tabs reads one stream for all
+// of them and passes its events on. Hidden tabs take no part.
 
 import { SignedOut } from "./api.js";
 import { listen } from "./events.js";
@@ -9,35 +9,31 @@ import { at } from "./root.js";
 /** @import { Refused } from "./api.js" */
 /** @import { ServerEvent } from "./events.js" */
 
-/**
+/** `Word` is a message between tabs.
  * @typedef {{run: string, version: number, step?: number | null}} Advance
  * @typedef {{state: "starting" | "live" | "lost" | "refused" | "signed out", since: number, why: string}} Connection
- * @typedef {{kind: "wants", tab: string, runs: string[] | null}
- *   | {kind: "ask"}
- *   | {kind: "suspect"}
- *   | {kind: "news", advances: Advance[]}
- *   | {kind: "beat", connection: Connection}} Word what tabs say to one another
- */
+ * @typedef {{kind: "wants", tab: string, runs: string[] | null} | {kind: "ask"} | {kind: "suspect"}
+ * | {kind: "news", advances: Advance[]} | {kind: "beat", connection: Connection}} Word */
 
 const RETRY_MS = [500, 1000, 2000, 3000];
 const REFUSED_MS = 5000;
 const BEAT_MS = 1000;
-// A tab that leads and has not said so for this long hangs: another takes its place.
+// A leader that is silent for this long hangs, and another tab takes its place.
 const SILENT_MS = 10_000;
-// Tabs that come at once are answered by one stream.
+// Tabs that want events within this time share one request.
 const GATHER_MS = 30;
-// More than a stream can be asked for by name.
+// For more runs than this, the stream is of all runs.
 const NAMED_MAX = 150;
 
 export class Live {
   /** @type {Connection} */
   connection = { state: "starting", since: Date.now(), why: "" };
   #tab = crypto.randomUUID?.() ?? String(Math.random());
-  /** What this tab wants news of; none is all, and null is no news. @type {string[] | null} */
+  /** The runs whose events this tab wants; [] means all runs, and null means no events. @type {string[] | null} */
   #runs = null;
-  /** What the others want, as far as this one knows. @type {Map<string, string[]>} */
+  /** What the other tabs want, as far as known. @type {Map<string, string[]>} */
   #wants = new Map();
-  /** What the stream was asked for; null while there is none. @type {string | null} */
+  /** The query of the stream; null while there is none. @type {string | null} */
   #asked = null;
   #hangUp = () => {};
   #failures = 0;
@@ -55,20 +51,20 @@ export class Live {
     setInterval(() => this.#beat(), BEAT_MS);
   }
 
-  /** Wants news of `runs`, or of every run where it is empty, from now on. @param {string[]} runs */
+  /** From now on, receive events of `runs`, or of all runs if it is empty. @param {string[]} runs */
   follow(runs) {
     this.#runs = runs;
     if (!document.hidden) this.resume();
   }
 
-  /** Takes no part while nobody looks: a browser has six connections to a server, for all its tabs together. */
+  /** Take no part while hidden: a browser has six connections to a server, for all its tabs together. */
   pause() {
     this.#say({ kind: "wants", tab: this.#tab, runs: null });
     this.#stop();
     this.#leader.leave();
   }
 
-  /** Takes part, after `pause` or after a while in which the machine or the network may have been away. */
+  /** Take part again, after `pause` or after the machine or the network may have been away. */
   resume() {
     if (this.#runs === null) return;
     this.#heard = Date.now();
@@ -77,7 +73,7 @@ export class Live {
     else this.#leader.join();
   }
 
-  /** A call failed, or time has passed unseen: makes sure of the stream, which ends where the server does not answer. */
+  /** Test the stream by opening it again, after a failed call, or if the machine or the network was away. */
   suspect() {
     if (!this.#leader.leads) this.#say({ kind: "suspect" });
     else if (this.connection.state === "live") this.#open();
@@ -89,7 +85,7 @@ export class Live {
     this.#open();
   }
 
-  /** Another tab took the lead, for this one had fallen silent. */
+  /** Another tab took the lead, because this one had fallen silent. */
   #lost() {
     this.#stop();
     this.resume();
@@ -122,7 +118,7 @@ export class Live {
     this.#gather();
   }
 
-  /** Asks for what all tabs want, if that is not what the stream is of. */
+  /** Open the stream again if the tabs now want other runs. */
   #gather() {
     if (this.#asked === null || this.#asked === this.#query) return;
     clearTimeout(this.#timer);
@@ -162,7 +158,7 @@ export class Live {
       this.#timer = setTimeout(() => this.#open(), wait);
       return;
     }
-    // Another tab may be let in where this one is not.
+    // The server may accept another tab.
     this.#become(why instanceof SignedOut ? "signed out" : "refused", why.message);
     this.#leader.leave();
     this.#timer = setTimeout(() => this.resume(), REFUSED_MS);
@@ -202,7 +198,7 @@ export class Live {
   }
 }
 
-/** To the other tabs; to nobody where the browser has no way. */
+/** The channel to the other tabs. It does nothing if the browser lacks channels or locks. */
 function channel() {
   return "BroadcastChannel" in window && "locks" in navigator
     ? new BroadcastChannel(at("live"))

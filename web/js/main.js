@@ -1,4 +1,4 @@
-// Starts the page: finds out what the address asks for, shows it, and keeps it fresh.
+// Starts the page: shows what the address asks for, and keeps it fresh.
 
 import { format, parse } from "./address.js";
 import { AlertsPage } from "./alerts-page.js";
@@ -25,19 +25,19 @@ import { Who } from "./who.js";
 /** @import { Command } from "./keyboard.js" */
 /** @import { Advance, Connection } from "./live.js" */
 
-// Numbers that change more often are not read; charts do not wait for them.
+// Nobody reads numbers that change more often. Charts do not wait for this.
 const REFRESH_MS = 250;
-// News may be lost on its way, and some changes make none: a run that falls silent.
+// Events may be lost, and some changes send none: a run that falls silent, for example.
 const POLL_MS = 10_000;
-// Once the list is there, what the first chart would wait for is fetched.
+// Load the chart library early, but after the list.
 const WARM_MS = 1000;
-// A timer that is so late says that the machine slept.
+// A timer this late means that the machine slept.
 const SLEPT_MS = 5000;
 
 const content = byId("content");
 const connection = byId("connection");
 const state = byId("state");
-// Beside what is read out: it changes each second.
+// Outside the element that is read aloud, because it changes every second.
 const age = byId("age");
 
 /** @type {Page | null} */
@@ -61,7 +61,7 @@ async function update() {
   try {
     await shown.refresh();
     if (shown !== page) return;
-    // A run that was not there when its page was opened may come: whoever trains opens it before the first batch.
+    // A run that does not exist yet may appear: people open its page before the first batch.
     if (!shown.element.isConnected) content.replaceChildren(shown.element);
     document.title = `${shortened(shown.title, 60)} · ampmon`;
     sayConnection(live.connection);
@@ -82,10 +82,7 @@ function route() {
   refresh();
 }
 
-/**
- * Opens a page. What it is asked for takes a while: once it was left that moves the reader nowhere.
- * @type {(address: Address) => Page}
- */
+/** Open a page. Its late callbacks do nothing once the reader has left it. @type {(address: Address) => Page} */
 function open(address) {
   /** @type {Page} */
   let opened;
@@ -109,11 +106,9 @@ function open(address) {
   return opened;
 }
 
-/**
- * Goes to another address at once: the event of a changed one would come only when the charts have been moved.
- * @param {string} hash
- * @param {boolean} [typed] letter by letter, so not worth a place in the history
- */
+/** Change the address and show it at once. The browser's event would come only after the charts have moved. A `typed`
+ * search is not worth a history entry.
+ * @param {string} hash @param {boolean} [typed] */
 function go(hash, typed = false) {
   if (hash === location.hash) return;
   if (typed) history.replaceState(null, "", hash);
@@ -121,7 +116,7 @@ function go(hash, typed = false) {
   route();
 }
 
-/** Loads what draws charts, ahead of them. Each chart says so itself where that fails. */
+/** Load the chart library early. If that fails, each chart says so. */
 function warm() {
   plot.load().catch(() => {});
 }
@@ -164,7 +159,7 @@ function look() {
   refresh();
 }
 
-/** Makes sure of the server after a time in which the machine, or its network, was away. */
+/** Check the connection after the machine or its network was away. */
 function wake() {
   if (document.hidden) return;
   look();
@@ -178,7 +173,7 @@ function everySecond() {
   if (!document.hidden) page?.tick?.();
 }
 
-/** Goes to the content by the focus alone: what follows "#" is the view. @param {Event} event */
+/** Focus the content without following the link: the address holds the view after "#". @param {Event} event */
 function skip(event) {
   event.preventDefault();
   content.focus();
@@ -191,7 +186,7 @@ function press(event) {
   if (command !== null && act(command)) event.preventDefault();
 }
 
-/** Does what a key asks for; false where nothing here does. @param {Command} command */
+/** Run a command. Return false if nothing here handles it. @param {Command} command */
 function act(command) {
   if (page?.act?.(command)) return true;
   if (command === "help") help.toggle();
@@ -202,7 +197,7 @@ function act(command) {
   return true;
 }
 
-/** Puts the reader into the first field on the page that searches. */
+/** Focus the first visible search field. */
 function search() {
   const fields = content.querySelectorAll("input[type=search]");
   const field = [...fields].find((each) => each.checkVisibility());

@@ -1,4 +1,4 @@
-// What opens over the page from a button: the menu that saves a chart, and what its words mean.
+// Popups that a button opens, and the menu that saves a chart.
 
 import { html } from "./lit-html.js";
 
@@ -26,13 +26,9 @@ export function menu(chart, hidden, onSave) {
   return popup("menu", "⋯", `Save ${chart}, or copy a link`, html`<ul tabindex="-1">${items}</ul>`, hidden);
 }
 
-/**
- * Something that opens over the page, until Escape or until the focus leaves it.
- * @param {string} kind
- * @param {string} sign
- * @param {string} label
- * @param {TemplateResult} content one that takes the focus: a click on its words leaves it open
- */
+/** A popup that closes on Escape and when the focus leaves it. `content` must be focusable: a click in it keeps it
+ * open.
+ * @param {string} kind @param {string} sign @param {string} label @param {TemplateResult} content */
 export function popup(kind, sign, label, content, hidden = false) {
   return html`<details class=${`popup ${kind}`} ?hidden=${hidden} @focusout=${leave} @keydown=${escape}>
     <summary title=${label} aria-label=${label}>${sign}</summary>
@@ -52,7 +48,7 @@ function escape(event) {
   close(event);
 }
 
-/** @param {Told} event in it */
+/** @param {Told} event inside the popup */
 function close({ currentTarget }) {
   const element = currentTarget.closest("details");
   element?.removeAttribute("open");

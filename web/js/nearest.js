@@ -1,4 +1,4 @@
-// Goes from skip to skip: finds the next one, and the stretch of the run about it.
+// Finds the next or previous skip, and the range around it.
 
 import { get } from "./api.js";
 import { around } from "./range.js";
@@ -6,22 +6,20 @@ import { around } from "./range.js";
 /** @typedef {"after" | "before"} Side */
 /** @import { View } from "../types/page.js" */
 
-/** Updates shown about a skip, or microseconds, where the whole run was shown before. */
+/** Updates (or microseconds) shown around a skip, if the whole run was shown before. */
 const ABOUT = { step: 50, time: 10_000_000 };
 
 export class Skips {
-  /** The skip that was gone to last, by its step, and where along x it was marked. */
+  /** The skip found last: its step, and its place along x. */
   #last = { step: -1, at: -1 };
 
-  /** @param {string} run where it is */
+  /** @param {string} run its API path */
   constructor(run) {
     this.path = `${run}/skips/nearest`;
   }
 
-  /**
-   * A view about the next skip or the one before, if there is one. Rejects where the server does not answer.
-   * @type {(view: View, side: Side) => Promise<View | null>}
-   */
+  /** Return a view around the next or previous skip; null if there is none. Rejects if the server does not answer.
+   * @type {(view: View, side: Side) => Promise<View | null>} */
   async find(view, side) {
     const from = this.#from(view, side);
     const query = new URLSearchParams({ side, ...(from === null ? {} : { step: String(from) }), ...(view.stream === null ? {} : { stream: view.stream }) });
@@ -34,10 +32,7 @@ export class Skips {
     return { ...view, x, follow: null, at, ...around(at, length) };
   }
 
-  /**
-   * The step to look from: the one that is marked, else the end of what is shown.
-   * @type {(view: View, side: Side) => number | null}
-   */
+  /** The step to search from: the mark, else an end of the range. @type {(view: View, side: Side) => number | null} */
   #from({ x, start, stop, at }, side) {
     if (at === this.#last.at) return this.#last.step;
     if (x !== "step") return null;

@@ -1,4 +1,4 @@
-// What stands in a page's place where there is no such run.
+// The page shown if there is no such run.
 
 import { h } from "./dom.js";
 
@@ -8,15 +8,11 @@ const GONE =
   "There is no such run here. It may have been deleted, or the end of its address is missing. " +
   "A run that has just begun is shown as soon as its first steps arrive.";
 
-/** The words themselves. */
 export function noSuchRun() {
   return [h("h1", {}, "No such run"), h("p", { class: "empty" }, GONE)];
 }
 
-/**
- * The page of an address that can be no run's. By the stream of all news it knows whether the server is there.
- * @returns {Page}
- */
+/** The page of an invalid address. It follows all runs, which shows whether the server answers. @returns {Page} */
 export function noPage() {
   return {
     title: "No such run",

@@ -1,4 +1,4 @@
-// What a reader must know before trusting the page.
+// Warnings that the reader must see before trusting the page.
 
 import { html } from "./lit-html.js";
 

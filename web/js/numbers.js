@@ -1,5 +1,4 @@
-// The numbers of a run's summary, each with its unit, and its definition on hover: those of the training, and below them,
-// elsewhere on the page, how well it is recorded.
+// The numbers of a run's summary, with units and definitions: those of its training, and those of its recording.
 
 import { term } from "./dom.js";
 import { ago, bits, count, duration, percent, plural, powerOfTwo, revived, within } from "./format.js";
@@ -10,11 +9,9 @@ import { NUMBERS } from "./words.js";
 /** @import { TemplateResult } from "./lit-html.js" */
 /** @import { Summary } from "../types/page.js" */
 
-/**
- * A number as it is read, and with all its digits as it is copied; null where there is nothing to copy.
- * @typedef {{key: keyof typeof NUMBERS, name: string, value: (run: Summary) => string, exact: (run: Summary) => string | number | null,
- *   more?: (run: Summary) => string}} Readout
- */
+/** `value` is what is shown, and `exact` is copied with all digits; null if there is nothing to copy.
+ * @typedef {{key: keyof typeof NUMBERS, name: string, value: (run: Summary) => string,
+ * exact: (run: Summary) => string | number | null, more?: (run: Summary) => string}} Readout */
 
 /** @type {Readout[]} */
 const TRAINING = [
@@ -81,7 +78,7 @@ const RECORDING = [
   },
 ];
 
-/** How often gradients are looked at now. @param {Summary} run */
+/** How often gradients are sampled now. @param {Summary} run */
 export function intervalWords(run) {
   if (run.sampling_interval === null) return "";
   return run.sampling_interval === 1 ? "every step" : `every ${count(run.sampling_interval)} steps`;
@@ -93,13 +90,13 @@ export function budgetWords(run) {
   return `${run.over_budget ? "over the budget of" : "budget"} ${percent(run.budget)}`;
 }
 
-/** How well a run is recorded: "Recording, 0 lost, 0.8 % of training time". @param {Summary} run */
+/** The state of the recording: "Recording, 0 lost, 0.8 % of training time". @param {Summary} run */
 export function healthWords(run) {
   const cost = run.overhead === null ? "" : `, ${percent(run.overhead)} of training time`;
   return `${run.status === "running" ? "Recording" : "Recorded"}, ${count(run.lost_records)} lost${cost}`;
 }
 
-/** What to do about a monitor that costs too much; empty where it does not. @param {Summary} run */
+/** Advice if the monitor exceeds its budget, else "". @param {Summary} run */
 export function budgetAdvice(run) {
   if (!run.over_budget || run.budget === null) return "";
   return (
@@ -109,20 +106,17 @@ export function budgetAdvice(run) {
   );
 }
 
-/** The numbers of the training; before there is a run they have their places. @param {Summary | null} run */
+/** The numbers of the training, left empty before the run is known. @param {Summary | null} run */
 export function tiles(run) {
   return html`<dl class="numbers">${TRAINING.map((readout) => cell(readout, run))}</dl>`;
 }
 
-/**
- * How well a run is recorded, in words that lead to its numbers.
- * @type {(run: Summary | null, onOpen: () => void) => TemplateResult}
- */
+/** A button with the state of the recording. @type {(run: Summary | null, onOpen: () => void) => TemplateResult} */
 export function health(run, onOpen) {
   return html`<button type="button" class="quiet health" ?data-lost=${run?.lost_records} @click=${onOpen}>${run && healthWords(run)}</button>`;
 }
 
-/** The same in numbers, where there is room for them. @param {Summary | null} run */
+/** The numbers of the recording. @param {Summary | null} run */
 export function recording(run) {
   return html`<section class="recording" aria-label="Recording" ?data-lost=${run?.lost_records}>
     <dl class="numbers">${RECORDING.map((readout) => cell(readout, run))}</dl>
@@ -134,7 +128,7 @@ export function recording(run) {
 function cell({ key, name, value, exact, more }, run) {
   const number = run && exact(run);
   const again = () => void copy(String(number));
-  // Without a space between them: they stand in a line.
+  // No white space between the elements: they are in one line.
   return html`<div data-number=${key}>
     <dt>${term(name, NUMBERS[key].definition, NUMBERS[key].section)}</dt
     ><dd><button type="button" title="Copy it, with all its digits" ?disabled=${run && number === null} @click=${again}>${run && value(run)}</button></dd
@@ -142,7 +136,7 @@ function cell({ key, name, value, exact, more }, run) {
   </div>`;
 }
 
-/** How long a run has been going, or went. @param {Summary} run */
+/** @param {Summary} run */
 export function elapsed(run) {
   const running = run.status === "running" ? Date.now() / 1000 - run.started / 1e6 : null;
   return duration(running ?? run.elapsed ?? 0);

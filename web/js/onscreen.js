@@ -1,9 +1,9 @@
-// Whether an element is on the screen, or within a little scrolling of it: what is not need not be fetched.
+// Tells whether an element is on the screen, or nearly so. Other elements need not fetch anything.
 
 const MARGIN = "200px";
 
 export class Onscreen {
-  /** Whether it is there; false until the browser has looked. */
+  /** False until the browser has checked. */
   here = false;
   #observer;
 

@@ -2,15 +2,12 @@
 
 /** @import { Figure, Point, View } from "../types/page.js" */
 
-/**
- * The view that a click asks for, or null where it asks for nothing.
- * @type {(figure: Figure | null, point: Point, view: View) => View | null}
- */
+/** Null if the click opens nothing. @type {(figure: Figure | null, point: Point, view: View) => View | null} */
 export function opened(figure, { y }, view) {
   const opens = figure?.layout.meta.opens;
   if (!figure || !opens) return null;
   const rows = /** @type {{y?: unknown}} */ (figure.data[0]).y;
-  // A row is known by its name, or where it has none by how far down it is.
+  // A row has a name, or else a place from the top.
   const [name, value] = opens[typeof y === "number" ? Math.round(-y) : Array.isArray(rows) ? rows.indexOf(y) : -1] ?? [];
   if (name === undefined || value === undefined) return null;
   if (name === "parameter") return { ...view, parameter: value };

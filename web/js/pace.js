@@ -1,11 +1,8 @@
-// Work that is asked for more often than it should be done, and not at all while nobody sees the page.
+// Limits how often work runs, and pauses it while the page is hidden.
 
-/**
- * Makes a trigger for `work`. It runs at most once in `interval` ms, or at once on `now()`. Runs never overlap, and a run
- * always follows the last call. While the page is hidden, a run waits until it is visible.
- * @param {() => Promise<void>} work must not reject
- * @param {number} interval
- */
+/** Make a trigger for `work`, which must not reject. It runs at most once in `interval` ms, or at once on `now()`. Runs
+ * never overlap, and one always follows the last call. While the page is hidden, a run waits.
+ * @param {() => Promise<void>} work @param {number} interval */
 export function paced(work, interval) {
   let running = false;
   let wanted = false;
@@ -49,7 +46,7 @@ export function paced(work, interval) {
   return trigger;
 }
 
-/** Waits until the page is seen, if it is not. @returns {Promise<void>} */
+/** Wait until the page is visible. @returns {Promise<void>} */
 async function seen() {
   const page = globalThis.document;
   while (page?.hidden) await new Promise((resolve) => page.addEventListener("visibilitychange", resolve, { once: true }));

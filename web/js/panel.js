@@ -1,4 +1,4 @@
-// One chart with its words: title, terms, caption, what there is to choose, and why it is empty. Knows no other chart.
+// One chart with its title, terms, caption, choices, and the reason if it is empty. Independent of other charts.
 
 import { get } from "./api.js";
 import { h, mark, renderForm, select } from "./dom.js";
@@ -18,48 +18,41 @@ import * as theme from "./theme.js";
 /** @import { Saved } from "./menu.js" */
 /** @import { PlotRange } from "./plot.js" */
 
-/** @typedef {"alone" | "stacked" | "last"} Position whether a chart stands in the stack, and has its axis there */
+/** @typedef {"alone" | "stacked" | "last"} Position outside or in the stack, whose last chart shows the axis */
 
-/**
- * What the reader does to a chart, and that it wants to be refreshed: it came on the screen, or is to be tried again.
+/** `onWanted` is called when the chart needs a refresh: it came on the screen, or the reader tries again.
  * @typedef {{onZoom: (range: PlotRange) => void, onReset: () => void, onClick: (point: Point) => void,
- *   onChoice: (name: string, value: string) => void, onWanted: () => void,
- *   onSave: (kind: Saved) => void}} Listener
- */
+ * onChoice: (name: string, value: string) => void, onWanted: () => void, onSave: (kind: Saved) => void}} Listener */
 
 export class Panel {
-  /** Told the words of each figure, and its layout, as it is drawn. @type {(meta: Meta, layout: object) => void} */
+  /** Called for each figure that is drawn. @type {(meta: Meta, layout: object) => void} */
   onDrawn = () => {};
-  /** Told why the server refused; true where that is shown, and the chart stays. @type {(error: Refused) => boolean} */
+  /** Called with a refusal. Return true if it is shown, so that the chart stays. @type {(error: Refused) => boolean} */
   onRefused = () => false;
-  /** So long after an answer it is not asked for the same again. */
+  /** For this long after an answer, the same request is not repeated. */
   restMs = 0;
   #rested = { of: "", until: 0 };
   #plot = h("div", { class: "plot", role: "img", hidden: true });
   #readout = new Readout(this.#plot);
-  /** What there is to choose, where a stretch has nothing to draw as well. @type {Choice[]} */
+  /** The choices, kept if a range has nothing to draw. @type {Choice[]} */
   #choices = [];
-  /** The fields of those that are written. @type {Record<string, HTMLInputElement>} */
+  /** The search fields, by their choice. @type {Record<string, HTMLInputElement>} */
   #written = {};
   /** @type {Figure | null} */
   #figure = null;
-  /** Why it is not there; "" where it is. */
+  /** Why the chart is missing, or "". */
   #trouble = "";
   #absent = false;
   #listening = false;
-  /** Whether the plot shows another stretch than its figure does, until the figure of that stretch comes. */
+  /** Whether the plot shows another range than its figure, until that range's figure arrives. */
   #moved = false;
   #address = "";
-  /** How far the run was when it was asked for; null where that is not known. @type {number | null} */
+  /** The run's version when the figure was requested; null if not known. @type {number | null} */
   version = null;
   #onscreen;
 
-  /**
-   * @param {string} name
-   * @param {readonly string[]} choices what the reader can choose of it, by the names in its address
-   * @param {Listener} listener
-   * @param {Position} [position] in the stack its caption is among what its words mean, for want of room
-   */
+  /** `choices` are the chart's query parameters. In the stack the caption is in the popup, for lack of room.
+   * @param {string} name @param {readonly string[]} choices @param {Listener} listener @param {Position} [position] */
   constructor(name, choices, listener, position = "alone") {
     this.name = name;
     this.choices = choices;
@@ -74,7 +67,7 @@ export class Panel {
     return this.#figure?.layout.meta;
   }
 
-  /** Whether it is on the screen, or nearly so, or has nothing to show in its place, which is left to others then. */
+  /** Whether it is on the screen, or nearly so. An empty chart takes no room, so it always counts as visible. */
   get visible() {
     return this.#onscreen.here || this.#nothing;
   }
@@ -83,36 +76,32 @@ export class Panel {
     return this.#meta ? this.#meta.absent === true : this.#absent;
   }
 
-  /** Takes no room where nothing is to come, unless its figure says otherwise. @param {boolean} absent */
+  /** Take no room if `absent`, unless the figure says otherwise. @param {boolean} absent */
   foresee(absent) {
     this.#absent = absent;
     if (this.#meta === undefined) this.#write();
   }
 
-  /** Whether it waits for what it is to show, be it once more after it failed. */
+  /** Whether nothing is shown yet, or the last try failed. */
   get blank() {
     return this.#figure === null || this.#trouble !== "";
   }
 
-  /** The plot's width in pixels, coarse enough that a scroll bar changes nothing. */
+  /** The plot's width in pixels, rounded so that a scroll bar changes nothing. */
   get width() {
     return Math.max(100, Math.ceil(this.element.clientWidth / 20) * 20);
   }
 
-  /** The stretch of x that is drawn, or null. @returns {PlotRange | null} */
+  /** The drawn range of the shared x axis, or null. @returns {PlotRange | null} */
   get range() {
     const axis = /** @type {{range?: PlotRange, fixedrange?: boolean} | undefined} */ (this.#figure?.layout.xaxis);
-    // A chart that cannot be zoomed has an axis of its own, and not the one that the others share.
+    // A chart that cannot be zoomed has its own axis instead of the shared one.
     return axis?.fixedrange ? null : (axis?.range ?? null);
   }
 
-  /**
-   * Draws what the server has at `address`, if that is new here.
-   * @param {string} address
-   * @param {string} of what it rests from, once it has that
-   * @param {number | null} version how far the run is known to be
-   * @param {() => boolean} wanted whether it still is, when the answer arrives
-   */
+  /** Draw the figure at `address` if it is new. `of` identifies the request for `rests`. `version` is the run's known
+   * version. `wanted` tells, when the answer arrives, whether it is still needed.
+   * @param {string} address @param {string} of @param {number | null} version @param {() => boolean} wanted */
   async refresh(address, of, version, wanted) {
     const figure = /** @type {Figure} */ (await get(address));
     if (!wanted()) return;
@@ -124,27 +113,26 @@ export class Panel {
     await this.redraw();
   }
 
-  /** Whether the plot shows what its figure does. */
+  /** Whether the plot shows its figure, and its range. */
   get #drawn() {
     return this.#trouble === "" && !this.#moved;
   }
 
-  /** Whether it shows what the server had at `address`. @param {string} address */
+  /** Whether it shows the figure at `address`. @param {string} address */
   shows(address) {
     return address === this.#address && this.#drawn;
   }
 
-  /** Whether it just had an answer to the same. @param {string} of */
+  /** Whether the same request was just answered. @param {string} of */
   rests(of) {
     return of === this.#rested.of && performance.now() < this.#rested.until && this.#drawn;
   }
 
-  /** @param {string} of what there is an answer to now, be it a refusal */
+  /** Note that a request was answered or refused. @param {string} of */
   rest(of) {
     this.#rested = { of, until: performance.now() + this.restMs };
   }
 
-  /** Draws what is held, in the theme's colours. */
   async redraw() {
     if (!this.#figure) return;
     const { layout } = this.#figure;
@@ -154,7 +142,7 @@ export class Panel {
     this.#write();
     this.onDrawn(layout.meta, layout);
     if (layout.meta.empty) return;
-    // Plotly fills its element: without a height of its own that would give way while the window is resized.
+    // Plotly fills its element, which without a fixed height collapses while the window is resized.
     const { height, margin } = /** @type {{height?: number, margin?: {r?: number}}} */ (layout);
     this.#plot.style.height = `${height}px`;
     this.#plot.style.setProperty("--right", `${margin?.r}px`);
@@ -169,41 +157,35 @@ export class Panel {
     this.#listening = true;
   }
 
-  /** Whether it is read in a row above it: what lies on its side has boxes over its data. */
+  /** Whether its values are in the row above. Horizontal bars and several x axes need hover boxes instead. */
   get #read() {
     return !this.#figure?.data.some((trace) => "orientation" in trace || "xaxis" in trace);
   }
 
-  /** What is drawn: a box over the data is only a nuisance where that is read above it, but a click needs one. */
+  /** The figure in the theme's colours. With values in the row above, hover stays on only where a click needs it. */
   #resolved() {
     const { data, layout } = resolve(/** @type {Figure} */ (this.#figure), theme.roles());
     this.#plot.classList.toggle("read", this.#read);
     return { data, layout: this.#read ? { ...layout, hovermode: layout.meta.opens ? "closest" : false } : layout };
   }
 
-  /**
-   * The x at a share of the plot's width, in Plotly's terms; null where nothing is read along it.
-   * @param {number} share
-   */
+  /** The x at a share of the plot's width, in Plotly's units; null without a range of x. @param {number} share */
   at(share) {
     const { range } = /** @type {{range?: [number, number]}} */ (this.#figure?.layout.xaxis ?? {});
     return range ? range[0] + share * (range[1] - range[0]) : null;
   }
 
-  /**
-   * Reads it at a place along x, and how far up; null is the mark or the newest.
-   * @type {(x: number | null, up: number | null) => void}
-   */
+  /** Read at `x` and `up`; null is the mark or the newest. @type {(x: number | null, up: number | null) => void} */
   point(x, up) {
     this.#readout.point(x, up);
   }
 
-  /** @param {number | null} x of a step that is looked at, in Plotly's terms */
+  /** @param {number | null} x of the marked step, in Plotly's units */
   mark(x) {
     this.#readout.mark(x);
   }
 
-  /** Says in the chart's place why it is not there, and offers to try again. @param {string} why */
+  /** Show why the chart is missing, and a button to try again. @param {string} why */
   fail(why) {
     this.#trouble = why;
     this.#write();
@@ -221,30 +203,25 @@ export class Panel {
     await plot.show(this.#plot, range);
   }
 
-  /**
-   * What a click on a point of it opens, as a view; null where nothing.
-   * @type {(point: Point, view: View) => View | null}
-   */
+  /** The view that a click on a point opens, or null. @type {(point: Point, view: View) => View | null} */
   opens(point, view) {
     return opened(this.#figure, point, view);
   }
 
-  /** What is drawn, a point a row; "" where nothing is. */
+  /** The drawn data, a row for each point, or "". */
   csv() {
     return this.#figure ? csvOf(this.#figure) : "";
   }
 
-  /**
-   * A picture of what is drawn, with its words and the run's name, as a URL of data.
-   * @type {(format: "png" | "svg", run: string) => Promise<string>}
-   */
+  /** An image of the chart with its title, its caption and the run's name, as a data: URL.
+   * @type {(format: "png" | "svg", run: string) => Promise<string>} */
   async picture(format, run) {
     if (!this.#figure) throw new Error("nothing is drawn");
     const figure = framed(this.#figure, run, "role:background", this.width);
     return plot.picture(resolve(/** @type {Figure} */ (figure), theme.roles()), format);
   }
 
-  /** Lays an element over the plot. @param {HTMLElement} element */
+  /** Lay an element over the plot. @param {HTMLElement} element */
   cover(element) {
     this.#plot.append(element);
   }
@@ -286,7 +263,7 @@ export class Panel {
     );
   }
 
-  /** @param {Choice} choice one without options is written */
+  /** @param {Choice} choice without options it is a search field */
   #field({ name, label, options, chosen }) {
     const onChoose = (/** @type {string} */ value) => this.listener.onChoice(name, value);
     if (options.length > 0) return select({ name, label, options, chosen, onChoose });

@@ -1,4 +1,4 @@
-// The table of parameters at the newest sampled update, a page at a time: searched and sorted by the server.
+// The table of parameters at the newest sampled update, searched, sorted and paged by the server.
 
 import { chosen } from "./address.js";
 import { get } from "./api.js";
@@ -15,10 +15,10 @@ import { STATISTICS } from "./words.js";
 /** @import { ParameterRow, Sampled } from "../types/page.js" */
 
 const PAGE = 20;
-/** What the trainer calls a parameter that no model names: "parameter 4 [64 × 3]". */
+/** The trainer's name for a parameter if it has no model: "parameter 4 [64 × 3]". */
 const NAMELESS = /^parameter \d+ \[/;
 
-/** What is measured of a parameter. @type {Column<ParameterRow>[]} */
+/** The columns of measured values. @type {Column<ParameterRow>[]} */
 export const MEASURED = [
   { name: "Subnormal", sort: "subnormal", number: true, cell: (row) => within(row.subnormal_fraction, row.subnormal_fraction_error), ...STATISTICS.subnormal },
   { name: "Zero", sort: "zero", number: true, cell: (row) => within(row.zero_fraction, row.zero_fraction_error), ...STATISTICS.zero },
@@ -55,7 +55,7 @@ export class Parameters extends Ledger {
     this.#search = search;
   }
 
-  /** Fetches the newest sample of a scaler, if one was taken. Rejects where the server does not answer. */
+  /** Fetch the newest sample, if one was taken. Rejects if the server does not answer. */
   async refresh(sampled = this.#sampled) {
     this.#sampled = sampled;
     offerSearch(this.#search, this.page.view().choices["search"] ?? "");
@@ -79,7 +79,6 @@ export class Parameters extends Ledger {
     };
   }
 
-  /** What the table is of, as the server is asked for it. */
   get #query() {
     const { stream, choices } = this.page.view();
     const query = new URLSearchParams({ sort: this.#order.sort, limit: String(this.limit) });
@@ -89,7 +88,7 @@ export class Parameters extends Ledger {
     return query.toString();
   }
 
-  /** Marks the parameter that is looked at. */
+  /** Mark the parameter that is open. */
   point() {
     const { parameter } = this.page.view();
     this.table.point((row) => row.name === parameter);
@@ -102,7 +101,7 @@ export class Parameters extends Ledger {
     this.page.onView({ ...view, choices: chosen(view.choices, "search", search) });
   }
 
-  /** What the server does not answer now comes with the next news. @param {Order} order */
+  /** Ignore errors: a later refresh fetches again. @param {Order} order */
   #sort(order) {
     this.#order = order;
     void this.refresh().catch(() => {});
@@ -133,7 +132,7 @@ function headroomOf(row) {
 
 /** @param {ParameterRow} row */
 function gridOf(row) {
-  // Nothing is known of the grid of what is all NaN or inf: NaN is on none, inf on all.
+  // If all elements are NaN or inf, the grid says nothing: inf is always on it, and NaN never.
   if (row.looked > 0 && row.inf + row.nan === row.looked) return "–";
   return row.on_grid ? "yes" : `no: ${percent(row.on_grid_fraction)} of it`;
 }

@@ -1,4 +1,4 @@
-// Draws a figure as the server made it. The one module that names Plotly, whose script it loads when first needed.
+// Draws figures. The only module that uses Plotly, whose script is loaded when first needed.
 
 import { at } from "./root.js";
 
@@ -24,16 +24,16 @@ const SOON_MS = 350;
 /** @type {Promise<Library> | undefined} */
 let loading;
 
-/** @type {Promise<void>} what is being drawn, and all that waits behind it */
+/** @type {Promise<void>} the drawing under way, and the queue behind it */
 let turn = Promise.resolve();
 
-/** @type {WeakMap<HTMLElement, object>} what was last asked for of each chart */
+/** @type {WeakMap<HTMLElement, object>} the last request for each chart */
 const wishes = new WeakMap();
 
-/** @type {WeakSet<HTMLElement>} charts whose range is being set by the page, not by the reader */
+/** @type {WeakSet<HTMLElement>} charts whose range the page sets, not the reader */
 const quiet = new WeakSet();
 
-/** Plotly, loaded once. Rejects where its script cannot be had; the next call tries again. */
+/** Load Plotly once. Rejects if the script cannot be loaded; the next call tries again. */
 export function load() {
   loading ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
@@ -49,14 +49,12 @@ export function load() {
   return loading;
 }
 
-/**
- * Draws or redraws a figure, as it is when its turn comes, its roles already colours.
- * @type {(element: HTMLElement, figure: () => Figure) => Promise<void>}
- */
+/** Draw a figure. `figure` is called when its turn comes, and its roles must be colours.
+ * @type {(element: HTMLElement, figure: () => Figure) => Promise<void>} */
 export function draw(element, figure) {
   wishes.set(element, {});
   return inTurn(async (Plotly) => {
-    // Of a chart that was closed meanwhile Plotly would hear the window for ever.
+    // For a closed chart, Plotly's listener on the window would never be removed.
     if (!element.isConnected) return;
     const { data, layout } = figure();
     const before = isDrawn(element);
@@ -65,19 +63,15 @@ export function draw(element, figure) {
   });
 }
 
-/**
- * Fits a chart to its element: Plotly hears of the window's resizes, and of none while it is in a hidden tab.
- * @type {(element: HTMLElement, Plotly: Library) => void}
- */
+/** Fit a chart to its element. Plotly follows only resizes of the window, and none in a hidden tab.
+ * @type {(element: HTMLElement, Plotly: Library) => void} */
 function fit(element, Plotly) {
   const wide = element.querySelector(".main-svg")?.clientWidth;
   if (wide && element.clientWidth && wide !== element.clientWidth) void quietly(element, async () => Plotly.Plots.resize(element));
 }
 
-/**
- * Shows another stretch of x, where its finer data is not there soon: moving a chart costs as much as drawing it.
- * @type {(element: HTMLElement, range: PlotRange) => Promise<void>}
- */
+/** Show another x range, unless its figure comes soon: moving a chart costs as much as drawing it.
+ * @type {(element: HTMLElement, range: PlotRange) => Promise<void>} */
 export async function show(element, range) {
   const wish = {};
   wishes.set(element, wish);
@@ -85,16 +79,14 @@ export async function show(element, range) {
   if (wishes.get(element) !== wish) return;
   await inTurn(async (Plotly) => {
     if (!element.isConnected || !isDrawn(element) || wishes.get(element) !== wish) return;
-    // Plotly's types know no path into the layout, such as this one.
+    // Plotly's types lack paths into the layout.
     const change = /** @type {object} */ ({ "xaxis.range": range });
     await quietly(element, () => Plotly.relayout(element, change));
   });
 }
 
-/**
- * Works one after another, each in a task of its own: the first chart is seen before the last is drawn.
- * @param {(Plotly: Library) => Promise<void>} work
- */
+/** Run work in turn, each in its own task, so that the first chart is visible before the last is drawn.
+ * @param {(Plotly: Library) => Promise<void>} work */
 function inTurn(work) {
   const mine = turn.then(load).then(async (Plotly) => {
     await new Promise((resolve) => setTimeout(resolve));
@@ -104,10 +96,7 @@ function inTurn(work) {
   return mine;
 }
 
-/**
- * A picture of a figure, as large as its layout says, as a URL of data.
- * @type {(figure: Figure, format: "png" | "svg") => Promise<string>}
- */
+/** A figure's image as a data: URL. @type {(figure: Figure, format: "png" | "svg") => Promise<string>} */
 export async function picture({ data, layout }, format) {
   const Plotly = await load();
   const { width, height } = /** @type {{width: number, height: number}} */ (/** @type {unknown} */ (layout));
@@ -119,11 +108,9 @@ export function clear(element) {
   if (isDrawn(element)) window.Plotly?.purge(element);
 }
 
-/**
- * Tells what the reader does to a chart that has been drawn.
+/** Report what the reader does to a drawn chart.
  * @param {HTMLElement} element
- * @param {{onZoom: (range: PlotRange) => void, onReset: () => void, onClick: (point: Point) => void}} listener
- */
+ * @param {{onZoom: (range: PlotRange) => void, onReset: () => void, onClick: (point: Point) => void}} listener */
 export function listen(element, { onZoom, onReset, onClick }) {
   if (!("on" in element) || typeof element.on !== "function") return;
   element.on("plotly_relayout", (/** @type {Record<string, number | string | undefined>} */ change) => {

@@ -1,11 +1,11 @@
-// Which rank of a run is looked at by itself, where it has several. Knows no chart.
+// The field that chooses one rank of a run with several.
 
 import { select } from "./dom.js";
 import { count } from "./format.js";
 
 /** @import { Summary, View } from "../types/page.js" */
 
-/** So many updates of one rank alone are drawn, the newest of what is shown. */
+/** At most this many updates of a single rank are drawn, the newest of the range. */
 export const ALONE = 32_768;
 
 /** @param {Summary} run @param {View} view @param {(rank: string | null) => void} onRank */
@@ -15,15 +15,12 @@ export function rankField(run, view, onRank) {
   return select({ label: "Rank", options: options(ranks, run.updates), chosen: view.rank ?? "", hidden, onChoose: (rank) => onRank(rank || null) });
 }
 
-/** The ranks of a run, in order. @param {Pick<Summary, "streams">} run */
+/** @param {Pick<Summary, "streams">} run */
 export function ranksOf({ streams }) {
   return [...new Set(streams.map((stream) => stream.rank))].sort((a, b) => a - b);
 }
 
-/**
- * All ranks together, then each, with what is drawn of it.
- * @type {(ranks: number[], updates: number) => [string, string][]}
- */
+/** @type {(ranks: number[], updates: number) => [string, string][]} */
 export function options(ranks, updates) {
   const most = updates > ALONE ? `, its newest ${count(ALONE)} steps` : "";
   return [["", "all ranks"], ...ranks.map((rank) => /** @type {[string, string]} */ ([String(rank), `rank ${count(rank)}${most}`]))];

@@ -1,5 +1,4 @@
-// What a chart says at a place along x, in a row above it: of each trace the words of its point there, as a hover box
-// would have them. `readAt` is pure.
+// The row above a chart, which shows what a hover box would: the values of all traces at one x. `readAt` is pure.
 
 import { h } from "./dom.js";
 import { count, percent, raised } from "./format.js";
@@ -7,20 +6,18 @@ import { unpacked } from "./saving.js";
 
 /** @import { Figure } from "../types/page.js" */
 
-/** Where a chart is read: x in Plotly's terms, how far up as a share, and how much of x a mark may be off. */
+/** A place to read: x in Plotly's units, the height as a share (`up`), and how far along x a mark may be (`near`). */
 /** @typedef {{x: number, up: number | null, near: number}} Spot */
 /** @typedef {{words: string, colour: string}} Reading */
 
-/**
- * @typedef {{type: string, mode?: string, name?: string, hoverinfo?: string, hovertemplate?: string, width?: number,
- *   x?: unknown, y?: unknown, text?: unknown, customdata?: unknown, z?: unknown,
- *   meta?: {exact?: boolean}, line?: {shape?: string, color?: string}, marker?: {color?: string}}} Trace
- * @typedef {{range?: [number, number], fixedrange?: boolean, unifiedhovertitle?: {text: string}}} Axis
- */
+/** @typedef {{type: string, mode?: string, name?: string, hoverinfo?: string, hovertemplate?: string, width?: number,
+ * x?: unknown, y?: unknown, text?: unknown, customdata?: unknown, z?: unknown,
+ * meta?: {exact?: boolean}, line?: {shape?: string, color?: string}, marker?: {color?: string}}} Trace
+ * @typedef {{range?: [number, number], fixedrange?: boolean, unifiedhovertitle?: {text: string}}} Axis */
 
 const MARK_PIXELS = 6;
 
-/** Columns come packed: each is unpacked once, when it is first read. @type {WeakMap<object, unknown[]>} */
+/** Columns come packed. Each is unpacked once, when first read. @type {WeakMap<object, unknown[]>} */
 const known = new WeakMap();
 
 /** @param {unknown} values */
@@ -31,10 +28,8 @@ function column(values) {
   return numbers;
 }
 
-/**
- * What each trace says at a spot; at the newest points where that is null, and nothing of single marks.
- * @type {(figure: Figure, spot: Spot | null) => Reading[]}
- */
+/** Read each trace at a spot. Null reads the newest points, and skips bars and markers.
+ * @type {(figure: Figure, spot: Spot | null) => Reading[]} */
 export function readAt(figure, spot) {
   const { yaxis } = /** @type {{yaxis?: Axis}} */ (figure.layout);
   return figure.data.flatMap((each) => {
@@ -46,16 +41,14 @@ export function readAt(figure, spot) {
   });
 }
 
-/** The spot in words, as the axis has them. @param {Figure} figure @param {number} x */
+/** A place along x in words, as the axis has them. @param {Figure} figure @param {number} x */
 export function placeWords({ layout }, x) {
   const { unifiedhovertitle } = /** @type {Axis} */ (layout.xaxis ?? {});
   return unifiedhovertitle ? filled(unifiedhovertitle.text, { x }) : "";
 }
 
-/**
- * The values of a trace's point at a spot: of a bar or a mark that is there, of a line that is held or near.
- * @type {(trace: Trace, spot: Spot | null) => Record<string, unknown> | null}
- */
+/** A trace's point at a spot: a bar or marker in reach, a step line's last point, or another line's nearest.
+ * @type {(trace: Trace, spot: Spot | null) => Record<string, unknown> | null} */
 function pointAt({ type, mode, width = 0, line, meta, x, y, text, customdata }, spot) {
   const single = type === "bar" || mode === "markers";
   if (spot === null && single) return null;
@@ -64,20 +57,18 @@ function pointAt({ type, mode, width = 0, line, meta, x, y, text, customdata }, 
   let at = spot === null ? places.length - 1 : places.findLastIndex((each) => each <= spot.x);
   const held = line?.shape === "hv" && !single;
   if (spot !== null && !held && (at < 0 || Number(places[at + 1]) - spot.x < spot.x - Number(places[at]))) at += 1;
-  // What is not there ends a line: at its very end the value before it is still the newest.
+  // A line may end with a gap: then the value before it is the newest.
   while (spot === null && at > 0 && !Number.isFinite(values[at])) at -= 1;
   const off = spot === null ? 0 : Math.abs(Number(places[at]) - spot.x);
   const reach = single ? Math.max(width / 2, spot?.near ?? 0) : meta?.exact ? 0 : Infinity;
-  // Where a held line breaks at its next point there is nothing in between.
+  // A step line that breaks at its next point has nothing in between.
   const broken = held && off > 0 && at + 1 < values.length && !Number.isFinite(values[at + 1]);
   if (at < 0 || !Number.isFinite(values[at]) || off > reach || broken) return null;
   return { y: values[at], text: column(text)[at], customdata: column(customdata)[at] };
 }
 
-/**
- * The same of a heatmap's cell. An axis has numbers from its range's lower end up, or a row for each name from its top down.
- * @type {(trace: Trace, spot: Spot | null, axis?: Axis) => Record<string, unknown> | null}
- */
+/** A heatmap's cell at a spot. The y axis has a range of numbers, or else a named row for each place from the top.
+ * @type {(trace: Trace, spot: Spot | null, axis?: Axis) => Record<string, unknown> | null} */
 function cellAt({ x, y, z, text, customdata }, spot, axis) {
   if (spot === null || spot.up === null) return null;
   const rows = column(y);
@@ -97,7 +88,7 @@ function nearest(places, x) {
 /** @param {Trace} trace @param {Record<string, unknown>} point */
 function wordsOf({ name = "", hovertemplate }, point) {
   if (!hovertemplate) return plain(String(point["text"] ?? ""));
-  // Where along x it is stands before all of them.
+  // The row shows x once, before all values.
   const words = filled(hovertemplate.replace(/<extra>.*$/, "").replace(/[^<>]*(<sup>)?%\{x[^}]*\}(<\/sup>)?(<br>|: |, )?/, ""), point);
   return hovertemplate.includes("<extra>") ? words : `${plain(name)} ${words}`;
 }
@@ -107,7 +98,7 @@ function filled(template, values) {
   return plain(template.replace(/%\{(\w+)([^}]*)\}/g, (_, key, format) => said(values[key], format)));
 }
 
-/** @param {unknown} value @param {string} format ":,d", ":.3~%", ":.6g", ":,.2~f", or "|%X" of a time */
+/** @param {unknown} value @param {string} format ":,d", ":.3~%", ":.6g", ":,.2~f", or "|%X" for a time */
 function said(value, format) {
   if (typeof value !== "number" || format === "") return String(value ?? "");
   if (format.startsWith("|")) return new Date(value).toISOString().slice(11, 19);
@@ -119,7 +110,7 @@ function said(value, format) {
   return count(Number(whole)) + (rest && `.${rest}`);
 }
 
-/** @param {string} words some of HTML, as Plotly takes it */
+/** @param {string} words with the HTML that Plotly understands */
 function plain(words) {
   return words
     .replace(/<sup>(.*?)<\/sup>/g, (_, power) => raised(String(power)))
@@ -139,18 +130,18 @@ export class Readout {
   /** @type {number | null} */
   #marked = null;
 
-  /** @param {HTMLElement} plot whose style has the shares of x where the lines are */
+  /** @param {HTMLElement} plot its style gets the lines' places, as shares of x */
   constructor(plot) {
     this.plot = plot;
   }
 
-  /** @param {Figure} figure one that has words for a place: its x are numbers, its bars stand */
+  /** @param {Figure} figure one with numbers along x and vertical bars */
   show(figure) {
     this.#figure = figure;
     this.#write();
   }
 
-  /** Reads at a place, or at the mark, or else at the newest. @param {number | null} x @param {number | null} up */
+  /** Read at a place, else at the mark, else at the newest. @param {number | null} x @param {number | null} up */
   point(x, up) {
     this.#pointed = x === null ? null : { x, up };
     this.#write();
@@ -169,12 +160,12 @@ export class Readout {
     const [low, high] = range;
     const within = (/** @type {number | null | undefined} */ x) => (x != null && low <= x && x <= high ? x : null);
     const pointed = within(this.#pointed?.x);
-    // An axis that is a chart's own has no place for a step.
+    // A chart with its own axis has no place for a step.
     const marked = fixedrange ? null : within(this.#marked);
     this.#place("--cross", pointed, low, high);
     this.#place("--mark", marked, low, high);
     const found = pointed ?? marked;
-    // Between steps there is nothing to read.
+    // Whole numbers have nothing to read between them.
     const x = found !== null && /d\}/.test(unifiedhovertitle?.text ?? "") ? Math.round(found) : found;
     const spot = x === null ? null : { x, up: this.#pointed?.up ?? null, near: ((high - low) * MARK_PIXELS) / this.plot.clientWidth };
     const read = readAt(this.#figure, spot);
@@ -191,7 +182,7 @@ export class Readout {
   }
 }
 
-/** Words without the place that is told before them. @param {string} words @param {string} where */
+/** Words without the place, which is shown once before all of them. @param {string} words @param {string} where */
 function bare(words, where) {
   if (where === "") return words;
   if (words.endsWith(`, ${where}`)) return words.slice(0, -where.length - 2);

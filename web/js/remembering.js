@@ -1,4 +1,4 @@
-// What the browser remembers of the reader's choices; without storage they last as long as the page.
+// The reader's choices that the browser remembers, if it has storage.
 
 /** @param {string} key */
 export function remembered(key) {
@@ -15,6 +15,6 @@ export function remember(key, choice) {
     if (choice === null) localStorage.removeItem(key);
     else localStorage.setItem(key, choice);
   } catch {
-    // The page goes on without.
+    // Without storage the choice is not remembered.
   }
 }

@@ -1,4 +1,4 @@
-// Draws the figures of a report, which holds all of this as one file and loads nothing: in the reader's theme, and light on paper.
+// Draws the figures of a report, which is a single file and loads nothing: in the reader's theme, and light on paper.
 
 import { resolve } from "./roles.js";
 
@@ -13,7 +13,7 @@ const themes = /** @type {{light: Roles, dark: Roles}} */ (held("roles"));
 const wide = /** @type {Record<string, Figure>} */ (held("figures"));
 const narrow = /** @type {Record<string, Figure>} */ (held("figures-narrow"));
 
-/** @param {string} id of the element that holds it as JSON */
+/** @param {string} id of an element that holds JSON */
 function held(id) {
   return JSON.parse(document.getElementById(id)?.textContent ?? "null");
 }
@@ -26,10 +26,8 @@ function draw(roles, figures) {
   }
 }
 
-/**
- * Says in its place where a figure fails: it must not take the others along.
- * @type {(place: HTMLElement, roles: Roles, figure: Figure) => Promise<void>}
- */
+/** Draw a figure, or show its error in its place, so that the others are still drawn.
+ * @type {(place: HTMLElement, roles: Roles, figure: Figure) => Promise<void>} */
 async function drawIn(place, roles, figure) {
   try {
     const { data, layout } = resolve(figure, roles);

@@ -1,13 +1,13 @@
-// Puts a theme's colours in the place of the roles that figures name. Pure; charts/parts/roles.py does the same.
+// Replaces the colour roles in figures by a theme's colours. Pure; charts/parts/roles.py does the same.
 
 /** @import { Figure, Roles } from "../types/page.js" */
 
 const PREFIX = "role:";
 
-// Only under a key that ends so stands a role: elsewhere in a figure stand names, which may begin like one.
+// Roles are only under keys that end like this. Names elsewhere may also begin with "role:".
 const COLOURS = /color(scale)?$/;
 
-/** A copy of `figure` with its roles' colours. @param {Figure} figure @param {Roles} roles */
+/** A copy of `figure` with colours in place of roles. @param {Figure} figure @param {Roles} roles */
 export function resolve(figure, roles) {
   return /** @type {Figure} */ (walk(figure, roles, ""));
 }

@@ -1,5 +1,4 @@
-// The page of one run: what is wrong with it, its numbers, the charts that tell most, and the rest in tabs; kept up to
-// date while it trains.
+// The page of one run: findings, numbers, main charts, and the rest in tabs. It follows the run while it trains.
 
 import { chosen } from "./address.js";
 import { Refused, get } from "./api.js";
@@ -42,11 +41,7 @@ export class Run {
   #ownSteps = false;
   #judged = "";
 
-  /**
-   * @param {string} id
-   * @param {View} view
-   * @param {{onView: (view: View) => void, onTrouble: () => void, onGone: () => void}} listener
-   */
+  /** @param {string} id @param {View} view @param {{onView: (view: View) => void, onTrouble: () => void, onGone: () => void}} listener */
   constructor(id, view, { onView, onTrouble, onGone }) {
     this.id = id;
     this.path = pathOf({ run_id: id });
@@ -89,10 +84,7 @@ export class Run {
     this.#draw();
   }
 
-  /**
-   * Goes to a view. A parameter that is chosen is looked at among the gradients, wherever it was named.
-   * @param {View} view
-   */
+  /** Go to a view. A newly chosen parameter opens the tab of gradients. @param {View} view */
   #show(view) {
     const before = this.charts.view;
     if (view.at !== null && view.at !== before.at) this.#goTo(view);
@@ -100,7 +92,7 @@ export class Run {
     else this.onView(inTab(view, "gradients"));
   }
 
-  /** Shows a view, and its charts on the screen. @param {View} view */
+  /** Go to a view, and scroll to the charts. @param {View} view */
   #goTo(view) {
     this.onView(view);
     this.charts.element.scrollIntoView({ behavior: "smooth", block: "nearest" });
@@ -111,7 +103,7 @@ export class Run {
     this.onView(inTab(this.charts.view, tab));
   }
 
-  /** Shows the tab of a view, whose tables are asked for anew. @param {View} view */
+  /** Show the view's tab, and refresh its table. @param {View} view */
   #turn(view) {
     const before = this.tabs.shown;
     this.tabs.show(view.choices["tab"] ?? "");
@@ -122,9 +114,9 @@ export class Run {
     return this.#run?.name ?? "Run";
   }
 
-  /** Fetches the summary, and asks for what it says has changed. Rejects where the server does not answer. */
+  /** Fetch the summary, and request what has changed. Rejects if the server does not answer. */
   async refresh() {
-    // The first charts have their places: what was logged is known before one is drawn.
+    // What was logged decides which charts take room, so it is known before the first is drawn.
     const logged = this.#run ?? this.#readLogged().catch(() => {});
     const summary = await get(this.path).catch((error) => {
       if (error instanceof Refused && error.status === 404) this.onGone();
@@ -147,21 +139,17 @@ export class Run {
     await this.refresh().catch(() => this.onTrouble());
   }
 
-  /**
-   * Asks for the charts of what is new, without a wait for the summary once there was one.
-   * @param {Advance[]} advances
-   */
+  /** Request charts of new updates at once, except before the first summary. @param {Advance[]} advances */
   hear(advances) {
     if (this.#run === null) return;
     for (const { run, version, step } of advances) if (run === this.id) this.charts.hear(version, step ?? null);
   }
 
-  /** Writes the numbers again: ages change by themselves. */
   tick() {
     if (!this.#run) return;
     this.#draw();
     this.charts.know(this.#run);
-    // Side by side are ranks shown where there are several: most runs have one.
+    // A single rank has nothing to be compared with.
     this.rankCharts.hidden = this.#run.ranks < 2;
   }
 
@@ -197,7 +185,7 @@ export class Run {
   #streams({ streams }) {
     // One stream stands for its scaler on all ranks.
     const scalers = new Map([...streams].reverse().map(({ scaler, stream }) => [scaler, stream]));
-    // A link may name the stream of any rank; without one, the charts are of the first.
+    // A link may name the stream of any rank. Without one, the charts show the first stream.
     const shown = streams.find(({ stream }) => stream === this.charts.view.stream) ?? streams[0];
     return select({
       label: "Scaler",
@@ -208,7 +196,7 @@ export class Run {
     });
   }
 
-  /** Does what a key asks for; false where that is nothing of this page. @param {Command} command */
+  /** Run a command. Return false if it is not for this page. @param {Command} command */
   act(command) {
     if (command === "next" || command === "previous") void this.#goToSkip(command === "next" ? "after" : "before");
     else return this.charts.act(command);
@@ -226,7 +214,7 @@ export class Run {
     }
   }
 
-  /** Shows another view of this run. @param {Address} address */
+  /** Show another view of this run. @param {Address} address */
   look(address) {
     if (address.page !== "run" || address.run !== this.id) return false;
     const { view } = address;
@@ -253,7 +241,7 @@ export class Run {
     if (this.#run) await this.drawer.refresh(this.#run, this.charts.view).catch(() => this.onTrouble());
   }
 
-  /** Those that are shown; of the others nothing is asked. */
+  /** Refresh the table of the open tab only. */
   async #tables() {
     const { shown } = this.tabs;
     try {
@@ -276,10 +264,7 @@ export class Run {
     }
   }
 
-  /**
-   * Moves the charts to some steps of a finding's scaler, and the page to the charts.
-   * @type {(finding: Finding, range: Range) => void}
-   */
+  /** Show a finding's steps and scaler in the charts. @type {(finding: Finding, range: Range) => void} */
   #lookAt({ scaler }, range) {
     const { view } = this.charts;
     const streams = this.#run?.streams ?? [];
@@ -288,7 +273,7 @@ export class Run {
     this.#goTo({ ...view, ...range, x: "step", stream, follow: null, at: null });
   }
 
-  /** Learns what was logged: steps of one name are enough, and they do not go away. */
+  /** Fetch the names of logged values. Logged steps, once there, do not go away. */
   async #readLogged() {
     const { names } = /** @type {{names: LoggedName[]}} */ (await get(`${this.path}/scalars`));
     this.#ownSteps = names.some((name) => name.user_steps > 0);
@@ -296,7 +281,7 @@ export class Run {
   }
 }
 
-/** The first tab is the one without a word of it. @type {(view: View, tab: string) => View} */
+/** The first tab is not in the address. @type {(view: View, tab: string) => View} */
 function inTab(view, tab) {
   return { ...view, choices: chosen(view.choices, "tab", tab === "gradients" ? "" : tab) };
 }

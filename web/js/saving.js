@@ -1,4 +1,4 @@
-// What is saved of a chart: its data as CSV, its words above a picture, and what the file is called. Pure.
+// Files of a chart: its data as CSV, an image with its words, and file names. Pure.
 
 /** @import { Figure } from "../types/page.js" */
 
@@ -6,7 +6,7 @@ const NAME_MAX = 80;
 const LETTER_PIXELS = 6;
 const LINE_PIXELS = 16;
 const HEAD_PIXELS = 36;
-/** A heatmap's infinities are drawn there, either side of 0, and told in words: see charts/parameters.py. */
+/** Stands for the infinities of a heatmap, as in charts/parameters.py. The cell's text gives the true value. */
 const FAR = 9999;
 
 /** @type {Record<string, new (buffer: ArrayBuffer) => ArrayLike<number>>} */
@@ -15,17 +15,14 @@ const ARRAYS = { i1: Int8Array, u1: Uint8Array, i2: Int16Array, i4: Int32Array, 
 /** @typedef {{dtype: string, bdata: string, shape?: string}} Packed */
 /** @typedef {Record<string, unknown>} Trace */
 
-/**
- * A name that any system takes: "resnet-50-scale-steps-0-399.png".
- * @type {(parts: (string | number)[], ending: string) => string}
- */
+/** A portable file name: "mlp-scale-step-0-399.png". @type {(parts: (string | number)[], ending: string) => string} */
 export function fileName(parts, ending) {
   const words = parts.map((part) => String(part).normalize("NFKC").replace(/[^\p{L}\p{N}._]+/gu, "-").slice(0, NAME_MAX));
   const name = words.join("-").replace(/-{2,}/g, "-").replace(/^[-.]+|[-.]+$/g, "");
   return `${name || "chart"}.${ending}`;
 }
 
-/** A point a row: its series, x, y, the value where the chart has a third, and its words. @param {Figure} figure */
+/** A row for each point: series, x, y, a heatmap's value, and the text. @param {Figure} figure */
 export function csvOf({ data, layout }) {
   const axis = /** @type {{title?: {text?: string}, type?: string} | undefined} */ (layout.xaxis);
   const dated = axis?.type === "date";
@@ -34,10 +31,8 @@ export function csvOf({ data, layout }) {
   return [["series", dated ? "time (UTC)" : (axis?.title?.text ?? "x"), "y", "value", "words"], ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
 }
 
-/**
- * The figure with its words above it, on a ground of its own.
- * @type {(figure: Figure, run: string, ground: string, width: number) => object}
- */
+/** The figure with its words above it, on a background of its own.
+ * @type {(figure: Figure, run: string, ground: string, width: number) => object} */
 export function framed({ data, layout }, run, ground, width) {
   const margin = /** @type {{t?: number}} */ (layout.margin ?? {});
   const caption = lines(layout.meta.caption ?? "", Math.floor((width - 32) / LETTER_PIXELS));
@@ -48,17 +43,14 @@ export function framed({ data, layout }, run, ground, width) {
   return { data, layout: { ...layout, title, width, height, paper_bgcolor: ground, margin: { ...margin, t: (margin.t ?? 0) + head } } };
 }
 
-/**
- * A column of numbers or words, which may be packed, and may have several rows.
- * @type {(values: unknown) => unknown[]}
- */
+/** A column, unpacked if need be; a list of rows if it has two dimensions. @type {(values: unknown) => unknown[]} */
 export function unpacked(values) {
   if (Array.isArray(values)) return values;
   if (typeof values !== "object" || values === null || !("bdata" in values)) return [];
   const { dtype, bdata, shape } = /** @type {Packed} */ (values);
   const letters = atob(bdata);
   const bytes = new Uint8Array(letters.length);
-  // A function called of each letter would take twenty times as long.
+  // A callback for each character takes twenty times as long.
   for (let at = 0; at < letters.length; at += 1) bytes[at] = letters.charCodeAt(at);
   const Kind = ARRAYS[dtype];
   if (Kind === undefined) throw new Error(`unknown type of numbers: ${dtype}`);
@@ -68,7 +60,7 @@ export function unpacked(values) {
   return Array.from({ length: numbers.length / across }, (_, row) => numbers.slice(row * across, (row + 1) * across));
 }
 
-/** @param {Trace} trace @param {number | null} zone of its dates, in minutes east of UTC; null where x are none */
+/** @param {Trace} trace @param {number | null} zone minutes east of UTC if x are dates, else null */
 function rowsOf({ name, x, y, z, text }, zone) {
   const [across, up, words] = [unpacked(x), unpacked(y), unpacked(text)];
   const at = (/** @type {number} */ index) => (zone === null ? across[index] : dateOf(across[index], zone));
@@ -84,7 +76,7 @@ function measured(value, words) {
   return words && Math.abs(Number(value)) === FAR ? "" : value;
 }
 
-/** @param {unknown} x ms since the epoch, by a clock of the zone @param {number} zone */
+/** @param {unknown} x in ms since the epoch, plus the zone @param {number} zone */
 function dateOf(x, zone) {
   return typeof x === "number" && Number.isFinite(x) ? new Date(x - 60_000 * zone).toISOString() : x;
 }
@@ -92,13 +84,13 @@ function dateOf(x, zone) {
 /** @param {unknown} value */
 function cell(value) {
   if (typeof value === "number") return Number.isFinite(value) ? String(value) : "";
-  // What begins like a formula would be one in a spreadsheet: names are not to be trusted. Where a country writes 0,5,
-  // a spreadsheet splits at semicolons, whatever is quoted. East Asian ones also take full-width signs.
+  // Names are untrusted, and a spreadsheet would run text that begins like a formula. With a decimal comma, it splits
+  // even quoted text at semicolons. East Asian spreadsheets accept full-width signs as well.
   const words = String(value ?? "").replace(/(^|[;\t\r\n])(?=["'\s]*[=+\-@＝＋－＠]|[\t\r])/g, "$1'");
   return /[",;\t\r\n]/.test(words) ? `"${words.replaceAll('"', '""')}"` : words;
 }
 
-/** @param {string} words @param {number} most letters in a line */
+/** @param {string} words @param {number} most characters in a line */
 function lines(words, most) {
   /** @type {string[]} */
   const done = [];
@@ -110,7 +102,7 @@ function lines(words, most) {
   return done;
 }
 
-/** @param {string} words as Plotly shows them: it takes some of HTML for its own */
+/** Escape text for Plotly, which understands some HTML. @param {string} words */
 function inert(words) {
   return words.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }

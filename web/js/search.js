@@ -1,4 +1,4 @@
-// A field in which the reader looks for something: tells what is written once it rests.
+// A search field that reports its text once typing pauses.
 
 import { h, mark } from "./dom.js";
 
@@ -32,10 +32,7 @@ export function searchField(name, label, placeholder, onSearch) {
   return input;
 }
 
-/**
- * Takes a search that came from elsewhere, unless the reader is writing.
- * @type {(input: HTMLInputElement, search: string) => void}
- */
+/** Show a search, unless the reader is typing. @type {(input: HTMLInputElement, search: string) => void} */
 export function offerSearch(input, search) {
   mark(input, "data-searching", search ? "" : null);
   if (document.activeElement !== input && input.value !== search) input.value = search;

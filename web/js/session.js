@@ -1,5 +1,4 @@
-// How the server knows this browser: by a cookie, or, in a frame, where another site's page would be sent none, by a
-// secret in memory. Knows no page and no call but the one that signs in.
+// The browser's session: a cookie, or in a frame, where third-party cookies are blocked, a secret in memory.
 
 import { at } from "./root.js";
 
@@ -8,25 +7,22 @@ let secret = null;
 /** @type {(() => void)[]} */
 const refused = [];
 
-/** Headers that every call carries. @returns {Record<string, string>} */
+/** Headers for every call. @returns {Record<string, string>} */
 export function credentials() {
   return secret === null ? {} : { Authorization: `Bearer ${secret}` };
 }
 
-/** @param {() => void} listener called whenever a call was refused for want of a session */
+/** @param {() => void} listener called whenever a call is refused for lack of a session */
 export function onRefused(listener) {
   refused.push(listener);
 }
 
-/** A call was answered 401. */
+/** Report that a call was answered with 401. */
 export function refuse() {
   for (const listener of refused) listener();
 }
 
-/**
- * Trades a one-time link, its code, or the token for a session. Rejects in words for the reader.
- * @param {string} given
- */
+/** Trade a one-time link, its code or the token for a session. Rejects with a message to show. @param {string} given */
 export async function signIn(given) {
   const framed = window.parent !== window;
   const response = await fetch(at("login"), {
@@ -42,15 +38,15 @@ export async function signIn(given) {
   if (framed) secret = answer.session;
 }
 
-/** Lets go of the session, here and in the browser's other tabs. Rejects where the server does not answer, or refuses. */
+/** End the session, here and in the browser's other tabs. Rejects if the server refuses or does not answer. */
 export async function signOut() {
   const response = await fetch(at("logout"), { method: "POST", headers: credentials(), signal: AbortSignal.timeout(15_000) });
-  // Who is not known any more is out already.
+  // With status 401 the session had ended already.
   if (!response.ok && response.status !== 401) throw new Error(`The server rejected the request: status ${response.status}.`);
   secret = null;
 }
 
-/** Signs in with the code in the address, if there is one, and takes it out of there. Never rejects. */
+/** Sign in with the code in the address, if any, and remove it from there. Never rejects. */
 export async function comeIn() {
   const [path = "", query = ""] = location.hash.split("?");
   const options = new URLSearchParams(query);
@@ -58,11 +54,11 @@ export async function comeIn() {
   if (code === null) return;
   options.delete("code");
   history.replaceState(null, "", (path || "#/") + (options.size ? `?${options}` : ""));
-  // Whether it was good shows in the first call, which may be let in by a cookie too.
+  // If the code is invalid, the first call shows that, unless a cookie lets it in.
   await signIn(code).catch(() => {});
 }
 
-/** The code in a link, as `ampmon token link` prints it, or what else was given. @param {string} given */
+/** The code in a link of `ampmon token link`, else the text itself. @param {string} given */
 export function keyIn(given) {
   const words = given.trim();
   return /[?&]code=([\w-]+)/.exec(words)?.[1] ?? words;

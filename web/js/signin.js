@@ -1,4 +1,4 @@
-// The sign-in box: over the page, which stays as it is, when the server does not know this browser, or no longer does.
+// The sign-in box. It opens over the page, which stays as it is, if the session is missing or has expired.
 
 import { h, say } from "./dom.js";
 import { onRefused, signIn } from "./session.js";
@@ -11,10 +11,8 @@ export class SignIn {
   #box = this.#build();
   #left = false;
 
-  /**
-   * @param {HTMLElement} beside where the way back to a box stands that was closed
-   * @param {() => void} onIn called once the server knows this browser
-   */
+  /** A button that reopens a closed box is put after `beside`.
+   * @param {HTMLElement} beside @param {() => void} onIn called after a sign-in */
   constructor(beside, onIn) {
     this.onIn = onIn;
     beside.after(this.#again);
@@ -22,14 +20,14 @@ export class SignIn {
     onRefused(() => this.#want());
   }
 
-  /** The server knows this browser: by what another tab did, or by its own sign-in. */
+  /** The server accepts this browser, after a sign-in here or in another tab. */
   done() {
     this.#left = false;
     this.#again.hidden = true;
     this.#box.close();
   }
 
-  /** Opens the box, unless the reader closed it: then a button waits. */
+  /** Open the box. If the reader has closed it, show only the button that reopens it. */
   #want() {
     this.#again.hidden = false;
     if (!this.#left && !this.#box.open) this.#show();

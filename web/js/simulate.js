@@ -1,4 +1,4 @@
-// Below the simulator's chart: the policy and its setting to be tried, what comes of it, and the best of a few.
+// Below the simulator's chart: a form for the policy to try, its outcome, and a search for a better setting.
 
 import { get } from "./api.js";
 import { codeBlock, copyButton } from "./code.js";
@@ -9,7 +9,7 @@ import { html, nothing } from "./lit-html.js";
 /** @import { Charts } from "./charts.js" */
 /** @import { Meta, Simulated, View } from "../types/page.js" */
 
-// A replay costs the server a second where a run is long: the same one is not asked for again with each update.
+// A replay of a long run costs the server a second, so the same one is not repeated with each update.
 const REST_MS = 15_000;
 
 /** @type {Record<string, string>} */
@@ -23,7 +23,7 @@ const HINTS = {
 export class Simulate {
   /** @type {Meta} */
   #meta = { title: "" };
-  /** What is wrong, by the number. @type {Record<string, string>} */
+  /** Errors by field. @type {Record<string, string>} */
   #wrong = {};
   #advice = "";
   #advising = false;
@@ -86,7 +86,7 @@ export class Simulate {
     );
   }
 
-  /** Says beside a field what is wrong with it; the chart stays as it was. @param {Refused} error */
+  /** Show an error beside its field; the chart stays. Return whether it is shown. @param {Refused} error */
   #refuse({ field, message }) {
     const name = (field ?? "").replace(/^sim_/, "");
     const found = name in HINTS;
@@ -95,13 +95,13 @@ export class Simulate {
     return found && !this.element.hidden;
   }
 
-  /** The whole setting that stands in the form. @returns {Record<string, string>} */
+  /** The whole setting in the form. @returns {Record<string, string>} */
   #setting() {
     const told = [...this.#inputs].filter(({ value, parentElement }) => value !== "" && !parentElement?.hidden);
     return { policy: this.element.querySelector("select")?.value ?? "", ...Object.fromEntries(told.map(({ name, value }) => [name, value])) };
   }
 
-  /** @param {Record<string, string>} setting of which what is not there is the policy's own */
+  /** @param {Record<string, string>} setting the policy's defaults fill the rest */
   #choose(setting) {
     const { view } = this.charts;
     const prefix = this.#meta.form?.prefix ?? "";
@@ -125,7 +125,7 @@ export class Simulate {
     }
   }
 
-  /** @param {string} words @param {boolean} [advising] whether more is to be told */
+  /** @param {string} words @param {boolean} [advising] whether the search goes on */
   #tell(words, advising = false) {
     this.#advice = words;
     this.#advising = advising;

@@ -29,7 +29,7 @@ export class Slider {
     return Number(this.#range.value);
   }
 
-  /** Sets its ends, and its value unless it is being moved. @param {Choosable} slider */
+  /** Set the ends, and the value unless the reader is moving it. @param {Choosable} slider */
   show({ low, high, value }) {
     mark(this.#range, "min", String(low));
     mark(this.#range, "max", String(high));
@@ -37,7 +37,7 @@ export class Slider {
     this.say();
   }
 
-  /** Says its value; a screen reader also says `more`. */
+  /** Show the value. A screen reader also reads `more`. */
   say(more = "") {
     const words = twoTo(this.value);
     say(this.#power, words);

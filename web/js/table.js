@@ -1,26 +1,19 @@
-// A table of columns, each a heading and what it says of a row. Narrow screens show a row as a small list.
+// A table of columns. On narrow screens each row is a small list.
 
 import { h, keyed, mark, moreOf, term } from "./dom.js";
 import { html, nothing, render } from "./lit-html.js";
 
 /** @import { TemplateResult } from "./lit-html.js" */
 
-/**
- * A column; `sort` is what the table is sorted by through its heading, `first` the order that a first click asks for,
- * `opens` whether its cell is a button for the row. `named` has a user's words, and `title` says them in full.
+/** A column. `sort` is its key on the server, and `first` the order of the first click. The cell of an `opens` column
+ * is a button that opens the row. A `named` column has a user's text, which `title` gives in full.
  * @template Row
  * @typedef {{name: string, cell: (row: Row) => string | TemplateResult, title?: (row: Row) => string, number?: boolean,
- *   tight?: boolean, named?: boolean, sort?: string, first?: "ascending", opens?: boolean, definition?: string,
- *   section?: string}} Column
- */
+ * tight?: boolean, named?: boolean, sort?: string, first?: "ascending", opens?: boolean, definition?: string, section?: string}} Column */
 
-/** What a table is sorted by. @typedef {{sort: string, order: string}} Order */
+/** @typedef {{sort: string, order: string}} Order */
 
-/**
- * What the reader does to a table, where it can be done.
- * @template Row
- * @typedef {{onSort?: (order: Order) => void, onRow?: (row: Row) => void}} TableListener
- */
+/** @template Row @typedef {{onSort?: (order: Order) => void, onRow?: (row: Row) => void}} TableListener */
 
 /** @template Row */
 export class Table {
@@ -31,12 +24,8 @@ export class Table {
   /** @type {Order} */
   #order = { sort: "", order: "" };
 
-  /**
-   * @param {string} caption
-   * @param {Column<Row>[]} columns
-   * @param {(row: Row) => string} key what tells one row from another; what it says does not change
-   * @param {TableListener<Row>} [listener]
-   */
+  /** `key` identifies a row.
+   * @param {string} caption @param {Column<Row>[]} columns @param {(row: Row) => string} key @param {TableListener<Row>} [listener] */
   constructor(caption, columns, key, listener = {}) {
     this.columns = columns;
     this.key = key;
@@ -47,13 +36,13 @@ export class Table {
     this.arrange();
   }
 
-  /** @param {Row[]} rows where there are none, there is no table */
+  /** @param {Row[]} rows without any, the table is hidden */
   update(rows) {
     this.element.hidden = rows.length === 0;
     keyed(this.body, rows, { key: this.key, make: () => h("tr"), update: (element, row) => this.#write(element, row) });
   }
 
-  /** Marks the rows that are looked at elsewhere on the page. @param {(row: Row) => boolean} isCurrent */
+  /** Mark the rows that are shown elsewhere on the page. @param {(row: Row) => boolean} isCurrent */
   point(isCurrent) {
     for (const element of this.body.children) {
       const row = this.#rows.get(element);
@@ -61,10 +50,7 @@ export class Table {
     }
   }
 
-  /**
-   * Has other columns, and says by their headings how the rows are sorted.
-   * @type {(order?: Order, columns?: Column<Row>[]) => void}
-   */
+  /** Set the columns, and mark the sorted one. @type {(order?: Order, columns?: Column<Row>[]) => void} */
   arrange(order = this.#order, columns = this.columns) {
     this.#order = order;
     this.columns = columns;
@@ -91,7 +77,7 @@ export class Table {
     const inside = target.closest("button, a, summary, input, tr");
     const element = target.closest("tr");
     const row = element && this.#rows.get(element);
-    // What can be clicked for itself is no click on its row, and neither is the end of marking some of its text.
+    // A click on a control in a row does not open the row, and neither does the end of a text selection.
     const own = inside !== element && !inside?.matches("[data-opens]");
     if (row !== null && row !== undefined && !own && !String(getSelection())) this.listener.onRow?.(row);
   }
@@ -102,7 +88,7 @@ export class Table {
     render(this.cells(row), element);
   }
 
-  /** @param {Row | null} row null is one that is not here yet */
+  /** @param {Row | null} row null is not loaded yet */
   cells(row) {
     return this.columns.map((column) => {
       const content = row && column.cell(row);

@@ -1,8 +1,8 @@
-// Tabs, of which one is shown: what is in the others is on no screen, and fetches nothing. Knows nothing of what they hold.
+// Tabs. The content of hidden tabs is not on the screen, so it fetches nothing.
 
 import { h, mark } from "./dom.js";
 
-/** Where an arrow or another key leads, of so many tabs. @type {Record<string, (place: number, tabs: number) => number>} */
+/** The tab that a key leads to. @type {Record<string, (place: number, tabs: number) => number>} */
 const MOVES = {
   ArrowRight: (place, tabs) => (place + 1) % tabs,
   ArrowLeft: (place, tabs) => (place + tabs - 1) % tabs,
@@ -14,11 +14,8 @@ export class Tabs {
   #tabs;
   #panels;
 
-  /**
-   * @param {string} label
-   * @param {[name: string, words: string, content: HTMLElement[]][]} tabs
-   * @param {(name: string) => void} onChoose
-   */
+  /** @param {string} label @param {[name: string, words: string, content: HTMLElement[]][]} tabs
+   * @param {(name: string) => void} onChoose */
   constructor(label, tabs, onChoose) {
     this.names = tabs.map(([name]) => name);
     this.onChoose = onChoose;
@@ -30,7 +27,7 @@ export class Tabs {
     this.element = h("div", { class: "tabs" }, list, ...this.#panels);
   }
 
-  /** @param {string} name of the tab that is shown; the first where there is none of that name */
+  /** Show a tab; the first if there is none of that name. @param {string} name */
   show(name) {
     const place = Math.max(0, this.names.indexOf(name));
     this.shown = this.names[place] ?? "";

@@ -1,4 +1,4 @@
-// The theme: the system's, unless the reader chose; and the colours of its roles, from the one file that has them.
+// The theme: the system's unless the reader chose one, and its colours from roles.json.
 
 import { remember, remembered } from "./remembering.js";
 import { at } from "./root.js";
@@ -14,10 +14,7 @@ let themes = {};
 let tell = () => {};
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-/**
- * Reads the roles, puts them on the page, and follows the system from then on.
- * @param {() => void} onChange called after each change
- */
+/** Load and apply the colours, and follow system changes. @param {() => void} onChange called after each change */
 export async function load(onChange) {
   const response = await fetch(at("roles.json"));
   if (!response.ok) throw new Error(`roles.json: status ${response.status}`);
@@ -27,17 +24,15 @@ export async function load(onChange) {
   apply();
 }
 
-/** The theme that is shown. */
 export function current() {
   return THEMES.find((theme) => theme === remembered(KEY)) ?? (dark.matches ? "dark" : "light");
 }
 
-/** The colours of the theme that is shown. */
 export function roles() {
   return themes[current()] ?? {};
 }
 
-/** Changes to the other theme, and remembers it; the system's own is not remembered, but followed. */
+/** Switch to the other theme. It is remembered only if it is not the system's, which is followed. */
 export function toggle() {
   const next = current() === "dark" ? "light" : "dark";
   remember(KEY, (next === "dark") === dark.matches ? null : next);

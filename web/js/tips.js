@@ -1,6 +1,5 @@
-// Shows the definition of a term on hover, focus or tap, inside the window. One element serves the whole page.
-// A term that is clicked or tapped holds its tip, with a link to more about it; by keys, Enter follows that link. Where the
-// term is a button, which has its own use for Enter, the link is in the tip alone.
+// Shows a term's definition on hover, focus or tap, inside the window. One element serves the whole page. A click or
+// tap holds the tip, which then has a link to more. Enter follows that link, unless the term is a button.
 
 import { h } from "./dom.js";
 
@@ -32,7 +31,7 @@ export function install(tip) {
   document.addEventListener("focusout", (event) => {
     if (!(event.relatedTarget instanceof Node && tip.contains(event.relatedTarget))) hide();
   });
-  // What the keyboard or a tap brings may scroll the page to it.
+  // Focus or a tap may scroll the page, so the tip follows its term.
   const follow = () => shown?.matches(":focus, :hover") ? place(tip, shown, held !== null) : hide();
   document.addEventListener("scroll", follow, { passive: true });
   document.addEventListener("keydown", (event) => {

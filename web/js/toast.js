@@ -1,4 +1,4 @@
-// A few words about what was just done, for a moment, at the foot of the page.
+// A short message at the foot of the page about what was just done.
 
 import { h, say } from "./dom.js";
 
@@ -9,7 +9,7 @@ let place = null;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
 
-/** Makes room for it: what is read aloud must be there before its words are. */
+/** Create the element early: screen readers announce only changes of an element that exists. */
 export function install() {
   place = document.body.appendChild(h("p", { class: "toast", role: "status" }));
 }
@@ -18,13 +18,13 @@ export function install() {
 export function toast(words) {
   if (place === null) return;
   clearTimeout(timer);
-  // The same words again are news too.
+  // Announce the same words again.
   place.textContent = "";
   say(place, words);
   timer = setTimeout(() => place && say(place, ""), SHOWN_MS);
 }
 
-/** Does what the reader asked for, or says that it failed; gives which. @param {() => Promise<unknown>} work */
+/** Do the work, or show that it failed. Return whether it succeeded. @param {() => Promise<unknown>} work */
 export async function tried(work) {
   try {
     await work();

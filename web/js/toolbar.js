@@ -1,4 +1,4 @@
-// The bar above the charts: what is along x, zoom, following and pausing, and in words what is shown. Knows no chart.
+// The bar above the charts: x axis, zoom, following and pausing, and the range in words. Independent of the charts.
 
 import { AXES } from "./address.js";
 import { h, mark, renderForm, select } from "./dom.js";
@@ -32,7 +32,7 @@ const HINT = matchMedia("(pointer: coarse), (max-width: 480px)").matches ? "" : 
 
 export class Toolbar {
   element = h("div", { class: "toolbar", role: "toolbar", "aria-label": "What the charts show" });
-  /** How many of the newest updates are followed, where they are. */
+  /** How many of the newest updates are followed, or would be. */
   newest = FOLLOWED[0] ?? 0;
 
   /** @param {{onCommand: (command: Command) => void, onAxis: (x: View["x"]) => void, onFollow: (newest: number) => void}} listener */
@@ -40,11 +40,9 @@ export class Toolbar {
     this.listener = listener;
   }
 
-  /**
-   * @param {View} view
-   * @param {{own: boolean, live: boolean, follows: boolean, paused: string | null}} run whether it has steps of the user's own,
-   *   goes on and can be followed, and since when its charts hold still, in words
-   */
+  /** `own` is whether the run has logged steps, `live` whether it goes on, and `follows` whether it can be followed.
+   * `paused` says in words since when the charts are paused.
+   * @param {View} view @param {{own: boolean, live: boolean, follows: boolean, paused: string | null}} run */
   update(view, { own, live, follows, paused }) {
     const { onCommand, onAxis, onFollow } = this.listener;
     this.newest = view.follow ?? this.newest;

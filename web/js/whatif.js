@@ -1,4 +1,4 @@
-// Below the chart of other scales: a slider for the scale, what would come of it in words, and the code for it.
+// Below the what-if chart: a slider for the scale, its outcome in words, and the code for it.
 
 import { codeBlock, copyButton } from "./code.js";
 import { h } from "./dom.js";
@@ -20,10 +20,10 @@ export class WhatIf {
     this.charts = charts;
     this.onView = onView;
     this.#look = paced(async () => charts.look(this.#view), TRIED_MS);
-    // While the slider moves the chart follows; the address has only where it stopped.
+    // The chart follows the slider. The address changes only when it stops.
     this.#slider = new Slider("Scale to try", this.#look, () => onView(this.#view));
     this.element = h("section", { class: "part whatif", "aria-label": "A scale to try", hidden: true });
-    // A chart waits while something is dragged over it; this drag is what it is to show.
+    // Charts are not drawn during a drag, but this drag must move its chart.
     this.element.addEventListener("pointerdown", (event) => event.stopPropagation());
     const panel = charts.named("whatif");
     if (panel) panel.onDrawn = (meta) => this.#show(meta);
@@ -36,7 +36,7 @@ export class WhatIf {
   /** @param {Meta} meta */
   #show({ slider, sentence, code, standing }) {
     const one = this.charts.view.parameter !== null;
-    // Of one parameter there may be nothing to move; the way back to all of them stays.
+    // A single parameter may have no slider, but the button back to all of them stays.
     this.element.hidden = !slider && !one;
     this.#slider.element.hidden = !slider;
     if (slider) this.#slider.show(slider);

@@ -1,4 +1,4 @@
-// Who is signed in, as the server knows them: their initial in the bar, what they may do, and the way out.
+// Who is signed in: the initial in the bar, what they may do, and the way to sign out.
 
 import { get } from "./api.js";
 import { h, mark, say } from "./dom.js";
@@ -17,13 +17,13 @@ const MAY = {
 /** @type {Me | null} */
 let me = null;
 
-/** Whether to offer the reader what the server decides on: to change a run. @param {{owner: string | null}} run */
+/** Whether to offer changes to a run. The server decides on them. @param {{owner: string | null}} run */
 export function mayChange({ owner }) {
   if (me === null) return false;
   return me.scopes.includes("admin") || (me.scopes.includes("ingest") && me.owner === owner);
 }
 
-/** The button in the bar; hidden as long as the server has not said who it is. */
+/** The button in the bar, hidden until the server says who is signed in. */
 export class Who {
   #button;
 
@@ -33,7 +33,7 @@ export class Who {
     button.addEventListener("click", () => this.#show());
   }
 
-  /** Asks the server. Rejects where it does not answer. */
+  /** Ask the server who is signed in. Rejects if it does not answer. */
   async refresh() {
     me = /** @type {Me} */ (await get("/me"));
     this.#button.hidden = false;

@@ -1,23 +1,18 @@
 // Which rows of a long list are on the screen, or nearly so. Pure.
 
-/** Rows above and below the screen that are there as well, so that scrolling finds them. */
+/** Extra rows above and below the screen, for scrolling. */
 const SPARE = 8;
 
-/**
- * The first row that is to be there, and the one after the last. In pixels: `top` is where the first row of all is on the
- * screen, above it if negative; `height` the screen's, `row` a row's.
- * @type {(screen: {top: number, height: number, row: number, total: number}) => [first: number, after: number]}
- */
+/** The first row to draw, and the one after the last. In pixels: `top` is the first row's place on the screen, `height`
+ * the screen's, and `row` a row's.
+ * @type {(screen: {top: number, height: number, row: number, total: number}) => [first: number, after: number]} */
 export function rowsOn({ top, height, row, total }) {
   const first = Math.floor(-top / row) - SPARE;
   const after = Math.ceil((height - top) / row) + SPARE;
   return [Math.min(Math.max(0, first), total), Math.min(Math.max(0, after), total)];
 }
 
-/**
- * The pages, each of `size` rows, that hold some rows.
- * @type {(first: number, after: number, size: number) => number[]}
- */
+/** The pages of `size` rows that hold these rows. @type {(first: number, after: number, size: number) => number[]} */
 export function pagesOf(first, after, size) {
   const pages = [];
   for (let page = Math.floor(first / size); page * size < after; page += 1) pages.push(page);

@@ -1,8 +1,8 @@
-// What the numbers of a summary are called and mean. The charts bring their own words.
+// Names and definitions of a summary's numbers. Charts have their own.
 
 /** @typedef {{definition: string, section: string}} Definition */
 
-/** What is told of a run, and where the page on what is measured has more. @satisfies {Record<string, Definition>} */
+/** A run's numbers. `section` is the anchor on the page of measures. @satisfies {Record<string, Definition>} */
 export const NUMBERS = {
   scale: { definition: "What the loss is multiplied by now, so that small gradients are not lost in fp16.", section: "at-every-update" },
   skipped: {
@@ -52,7 +52,7 @@ export const SEVERITY = {
 
 export const LINES = ["import ampmon", "# in the place of torch.amp.GradScaler()", "scaler = ampmon.GradScaler()"];
 
-/** The same of a parameter at a sampled update. @satisfies {Record<string, Definition>} */
+/** A parameter's numbers at a sampled update. @satisfies {Record<string, Definition>} */
 export const STATISTICS = {
   parameter: { definition: "By its name in the model. Sorted by it, parameters stand in the model's order.", section: "when-sampled" },
   subnormal: {
