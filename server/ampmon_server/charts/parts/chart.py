@@ -31,9 +31,9 @@ Tab: TypeAlias = Literal["gradients", "activations", "whatif", "system"]
 class Chart:
     """A chart. ``order`` places it among the others of a report, a notebook or a tab, the lowest first.
 
-    The page shows it in a ``tab``; it has its own places for some charts. ``choices`` are the query parameters with which the reader can
-    change it. A ``sampled`` chart changes only with a sample, so a growing run redraws it less often. An ``own_axis``
-    is an x axis other than the run's. A chart of one ``parameter`` is drawn only where one is chosen.
+    The page shows it in a ``tab``, unless it has its own place for it. ``choices`` are the query parameters with which
+    the reader can change it. A ``sampled`` chart changes only with a sample, so a growing run redraws it less often.
+    ``own_axis``: its x axis is not the run's. ``parameter``: it is drawn only for a chosen parameter.
     """
 
     draw: Callable[[Source, View], Figure]
