@@ -1,4 +1,4 @@
-"""Options come from arguments, then the environment, then defaults; what cannot be used is refused by name."""
+"""Options come from arguments, then the environment, then defaults; a bad option raises an error that names it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_environment_is_read() -> None:
 
 
 def test_arguments_come_first(tmp_path: Path) -> None:
-    """An argument overrules its variable."""
+    """An argument overrides its variable."""
     options = resolve(
         name="mine", url="https://other", dir=tmp_path, mode="disabled", environment=ENVIRONMENT
     )
@@ -49,7 +49,7 @@ def test_arguments_come_first(tmp_path: Path) -> None:
 
 
 def test_everything_has_a_default() -> None:
-    """Without arguments and variables a run reports to this host, in the user's data directory, under a name."""
+    """Without arguments or variables, url, mode, project, directory and name have defaults."""
     options = resolve(environment={"XDG_DATA_HOME": "/x"})
     assert (options.url, options.mode, options.project) == (DEFAULT_URL, "online", "default")
     assert options.dir.name == "ampmon"
@@ -57,7 +57,7 @@ def test_everything_has_a_default() -> None:
 
 
 def test_a_variable_that_nobody_reads_is_told_with_the_nearest() -> None:
-    """Misspelt variables are found; those that Kubernetes makes for a service called `ampmon` are not ours."""
+    """Misspelt AMPMON_ variables are listed with the nearest known name; those that Kubernetes sets are ignored."""
     of_kubernetes = ("SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT", "PORT_8267_TCP_ADDR")
     environment = {**ENVIRONMENT, **{f"AMPMON_{name}": "x" for name in of_kubernetes}, "PATH": "/"}
     assert unknown_variables(environment) == []
@@ -75,7 +75,7 @@ def test_names_are_made_printable() -> None:
 
 @pytest.mark.parametrize("name", ["\u200b", " \u3164\u2800", "\ufe0f"])
 def test_a_name_that_nobody_sees_is_replaced(name: str) -> None:
-    """The server would reject it, and all records of the run with it."""
+    """An invisible name becomes "unnamed", because the server would reject it and every record of the run."""
     assert resolve(name=name, environment={}).name == "unnamed"
 
 
@@ -89,7 +89,7 @@ def test_a_name_that_nobody_sees_is_replaced(name: str) -> None:
     ],
 )
 def test_bad_options_are_refused_by_name(arguments: dict[str, Any], named: str) -> None:
-    """An option that cannot be used is a ConfigurationError that names it."""
+    """An invalid option raises a ConfigurationError that names it."""
     with pytest.raises(ConfigurationError, match=named):
         resolve(**arguments, environment={})
 
@@ -107,6 +107,6 @@ def test_bad_options_are_refused_by_name(arguments: dict[str, Any], named: str) 
     ],
 )
 def test_bad_measurements_are_refused_by_name(arguments: dict[str, Any], named: str) -> None:
-    """A Config that cannot be is a ConfigurationError, at once and by name."""
+    """An invalid Config value raises a ConfigurationError that names it."""
     with pytest.raises(ConfigurationError, match=named):
         Config(**arguments)

@@ -1,4 +1,4 @@
-"""What a body costs to decode is bounded, whatever it says: a few bytes never become a large object."""
+"""Decoding a body has a bounded memory cost: a few bytes never become a large object."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from batches import Trainer
 
 
 LISTS = 2**21
-"""So many empty lists are 2 MiB of msgpack, and 128 MiB of memory."""
+"""This many empty lists are 2 MiB of msgpack and 128 MiB of memory."""
 FEW = 2**21
 
 
 def document(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    """A good batch as plain data, changed."""
+    """Return a valid batch as plain data, after `change`."""
     trainer = Trainer()
     records = [trainer.update(), trainer.event("init"), trainer.scalars({"loss": 1.0})]
     plain: dict[str, Any] = msgspec.msgpack.decode(wire.encode(trainer.batch(records)))
@@ -47,7 +47,7 @@ BUILT += (wire.OptimizerStep, wire.Culprit, wire.Event, wire.Scalars, wire.Batch
 
 
 def peak(body: bytes, *, json: bool = False) -> int:
-    """The bytes of memory that decoding a body takes at most; whether it is decoded is not asked."""
+    """Return the peak memory of decoding a body in bytes, whether or not the body is accepted."""
     tracemalloc.start()
     try:
         decode_batch(body, json=json)
@@ -61,7 +61,7 @@ def peak(body: bytes, *, json: bool = False) -> int:
 
 @pytest.mark.parametrize("field", FREE)
 def test_free_form_fields_are_not_built_beyond_a_megabyte(field: str) -> None:
-    """A config or an event's detail of more than a megabyte is refused by name, before any of it is built."""
+    """A config or event detail of more than a megabyte is refused by name before it is built."""
     body = msgspec.msgpack.encode(document(lambda batch: FREE[field](batch, BOMB)))
     with pytest.raises(TooLarge) as refused:
         decode_batch(body)
@@ -73,9 +73,9 @@ def test_free_form_fields_are_not_built_beyond_a_megabyte(field: str) -> None:
 @pytest.mark.parametrize("field", FREE)
 @pytest.mark.parametrize("json", [False, True])
 def test_free_form_fields_hold_so_many_values(field: str, json: bool) -> None:
-    """They hold 100 000 values, each of whatever kind, and one more is refused by name."""
+    """A free-form field holds up to 100 000 values; one more is refused by name."""
     encode = (msgspec.json if json else msgspec.msgpack).encode
-    most = [0] * (wire.FREE_NODES_MAX - 2)  # the mapping and the list are two
+    most = [0] * (wire.FREE_NODES_MAX - 2)  # the mapping and the list count too
     decode_batch(encode(document(lambda batch: FREE[field](batch, most))), json=json)
     with pytest.raises(TooLarge) as refused:
         decode_batch(encode(document(lambda batch: FREE[field](batch, [*most, 0]))), json=json)
@@ -85,20 +85,20 @@ def test_free_form_fields_hold_so_many_values(field: str, json: bool) -> None:
 
 @pytest.mark.parametrize("change", UNKNOWN)
 def test_unknown_fields_are_not_built(change: Callable[[dict[str, Any]], object]) -> None:
-    """A field that is not known takes no memory, wherever it stands and whatever is in it."""
+    """An unknown field takes no memory, wherever it is and whatever it holds."""
     body = msgspec.msgpack.encode(document(change))
     assert len(decode_batch(body).records) == 3
     assert peak(body) < FEW
 
 
 def test_json_of_too_many_values_is_not_begun() -> None:
-    """JSON, whose lists have no length, is refused by its commas where it has too many values."""
+    """JSON with too many values is refused by its number of commas, before it is decoded."""
     body = b'{"records": [' + b"0," * decoding.NODES_MAX + b"0]}"
     assert peak(body, json=True) < FEW
 
 
 def test_a_batch_holds_so_many_values_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is within the bounds one by one is not built any further where it is too much together."""
+    """Decoding stops at the record that exceeds the batch's total number of values."""
     monkeypatch.setattr(decoding, "NODES_MAX", 500)
     trainer = Trainer()
     scalars = [trainer.scalars(dict.fromkeys("abcdefghij", 1.0)) for _ in range(40)]
@@ -109,7 +109,7 @@ def test_a_batch_holds_so_many_values_in_all(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_list_of_a_batch_has_an_end() -> None:
-    """No list or mapping in what is built has room for any number of values, but those that are counted."""
+    """Every list and mapping in a decoded struct has a maximum length, except free-form fields, which are counted."""
     free = {"config", "detail"}
     unbounded = [
         f"{struct.__name__}.{field.name}"

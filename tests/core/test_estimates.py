@@ -1,4 +1,4 @@
-"""What a sample of runs says of the whole: its variance and intervals against formulas and all samples there are."""
+"""Errors estimated from a sample of runs, against formulas and against all possible samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ampmon.numerics.sampling_error import (
 
 @given(st.lists(st.integers(0, RUN), max_size=40), st.integers(0, 2**32))
 def test_runs_are_counted_apart(counts: list[int], seed: int) -> None:
-    """Each run has its own count of members, 16 among them, wherever in the run they stand."""
+    """`run_counts` returns each run's number of members, 0 to 16, wherever they are in the run."""
     random = np.random.default_rng(seed)
     runs = [random.permutation(RUN) < count for count in counts]
     member = np.concatenate([np.zeros(0, bool), *runs])
@@ -31,7 +31,7 @@ def test_runs_are_counted_apart(counts: list[int], seed: int) -> None:
 
 @given(st.lists(st.integers(0, RUN), min_size=4, max_size=8), st.integers(2, 4))
 def test_the_variance_is_unbiased(population: list[int], size: int) -> None:
-    """Over all samples that there are, the estimate's mean is the variance of the shares, to rounding."""
+    """Averaged over all possible samples, the estimated variance equals the variance of the shares, up to rounding."""
     drawn = np.array(list(combinations(population, size)))
     counts, squares = drawn.sum(1), (drawn**2).sum(1)
     looked, numel = np.int64(RUN * size), np.int64(RUN * len(population))
@@ -41,7 +41,7 @@ def test_the_variance_is_unbiased(population: list[int], size: int) -> None:
 
 @given(st.lists(st.integers(0, RUN), min_size=2, max_size=50))
 def test_no_variance_is_larger_than_that_of_runs_all_alike(population: list[int]) -> None:
-    """Squares that are not known give the bound, p (1 - p) / m and a little, and those that are known give no more."""
+    """Unknown squares give the variance's upper bound, p (1 - p) / (m - 1); known squares never give more."""
     counts = np.array(population)
     looked, numel = np.array([RUN * len(counts)]), np.array([10**12])
     total, squares = counts.sum(keepdims=True), (counts**2).sum(keepdims=True)
@@ -53,7 +53,7 @@ def test_no_variance_is_larger_than_that_of_runs_all_alike(population: list[int]
 
 
 def test_a_full_count_has_no_error() -> None:
-    """Where every element was looked at, the interval is the share itself, whatever the squares."""
+    """If every element was looked at, the interval is the share itself, whatever the squares."""
     looked = np.array([1600, 1601])
     none = grain(looked, looked)
     variance = share_variance(np.array([800, 0]), np.array([9000, 0]), looked, looked)
@@ -67,14 +67,14 @@ def test_a_full_count_has_no_error() -> None:
     [(0, 10, 0.0, 0.2775), (1, 10, 0.0179, 0.4042), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1.0)],
 )
 def test_intervals_are_wilsons(seen: int, of: int, low: float, high: float) -> None:
-    """Of independent elements the interval is that of Wilson's formula, worked out by hand for ten."""
+    """For independent elements the interval is Wilson's, computed by hand for ten elements."""
     share = np.array(seen / of)
     ends = interval(share, share * (1 - share) / of, np.array(1 / of))
     assert np.array(ends) == pytest.approx([low, high], abs=1e-4)
 
 
 def test_a_class_that_was_not_seen_is_bounded_by_the_runs() -> None:
-    """Of none in 1024 runs at most 0.37 % is left to expect, as if neighbours were all alike; it has an error."""
+    """A class unseen in 1024 runs has a share of at most 0.37 %, as for single elements, and an error above 0."""
     nothing = np.zeros(1, np.int64)
     looked, numel = np.array([16_384]), np.array([10**9])
     variance = share_variance(nothing, nothing, looked, numel)
@@ -85,7 +85,7 @@ def test_a_class_that_was_not_seen_is_bounded_by_the_runs() -> None:
 
 
 def test_one_run_says_nothing_of_how_runs_differ() -> None:
-    """A single run is taken for one element, however many of its own are in the class."""
+    """A single run counts as one element, however many of its elements are in the class."""
     one = np.array([RUN])
     assert share_variance(np.array([8]), np.array([64]), one, np.array([10**9])) == pytest.approx(
         [0.25], rel=1e-6
@@ -108,6 +108,6 @@ def test_one_run_says_nothing_of_how_runs_differ() -> None:
 def test_what_was_looked_at_stands_for_all(
     looked: int, sample: int | None, samples: int, elements: int
 ) -> None:
-    """Each sample for the whole tensor, but not those that had none of it, nor a sparse one that had no more."""
+    """A sample represents the whole tensor, unless it lacks the tensor or a sparse gradient has fewer elements."""
     found = elements_of(np.array([looked]), np.array([5000]), sample, samples)
     assert found.tolist() == [elements]

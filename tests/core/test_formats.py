@@ -1,4 +1,4 @@
-"""The limits of number formats, against the numbers that the formats' definitions and torch give."""
+"""The limits of number formats equal those of their definitions and of torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TORCH = [
 
 @pytest.mark.parametrize(("number_format", "dtype"), TORCH)
 def test_limits_are_torchs(number_format: FloatFormat, dtype: torch.dtype) -> None:
-    """The largest number, the smallest normal and the smallest subnormal are those of torch's dtype."""
+    """The largest number, the smallest normal and the smallest subnormal equal those of torch's dtype."""
     info = torch.finfo(dtype)
     assert number_format.max == info.max
     assert number_format.min_normal == info.smallest_normal
@@ -33,7 +33,7 @@ def test_limits_are_torchs(number_format: FloatFormat, dtype: torch.dtype) -> No
     ("number_format", "dtype"), [(FP16, torch.float16), (BF16, torch.bfloat16)]
 )
 def test_thresholds_are_where_casts_turn(number_format: FloatFormat, dtype: torch.dtype) -> None:
-    """What is at the flush threshold casts to zero and what is above it does not; so with overflow and infinity."""
+    """Casts give zero at the flush threshold and inf at the overflow threshold, and neither just inside them."""
     flush, overflow = number_format.flush_threshold, number_format.overflow_threshold
     cast = torch.tensor(
         [flush, flush * 1.001, overflow * 0.9999, overflow], dtype=torch.float64

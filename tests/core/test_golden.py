@@ -1,7 +1,7 @@
-"""Bytes that this version wrote, kept: every later one reads them to the same values, and writes the same.
+"""Today's code reads and writes the bytes that an earlier version wrote.
 
 `golden/` holds a batch of schema version 1 with every header, record and field, as msgpack and as JSON, and a spool
-with the same in its segments. A field that joins a version later gets files of its own; these here never change.
+with the same in its segments. A field that is added later gets files of its own; these files never change.
 """
 
 from __future__ import annotations
@@ -141,11 +141,11 @@ SINCE: dict[type, set[str]] = {
     wire.Update: {"scheduled", "loss", "origin", "origin_module"},
     wire.StreamHeader: {"call"},
 }
-"""Fields that were added to the same version after these bytes were written."""
+"""Fields that were added to the same schema version after these bytes were written."""
 
 
 def structs(value: object) -> Iterator[msgspec.Struct]:
-    """All structs in a value."""
+    """Yield every struct in a value, including nested ones."""
     if isinstance(value, msgspec.Struct):
         yield value
         for name in value.__struct_fields__:
@@ -156,7 +156,7 @@ def structs(value: object) -> Iterator[msgspec.Struct]:
 
 
 def test_the_golden_batch_has_everything() -> None:
-    """Every kind of header and record is in it, and every field of its time with another value than its default."""
+    """The golden batch has every kind of header and record, and every field of its time with a non-default value."""
     kinds: dict[type, set[str]] = {}
     for each in structs(BATCH):
         told = kinds.setdefault(type(each), set())
@@ -171,23 +171,23 @@ def test_the_golden_batch_has_everything() -> None:
 
 
 def test_golden_bytes_are_read_as_they_were_meant() -> None:
-    """Today's code reads a batch of version 1, as msgpack and as JSON, to the very same values."""
+    """Today's code reads a batch of version 1, as msgpack and as JSON, to the same values."""
     assert decode_batch((GOLDEN / "batch-1.msgpack").read_bytes()) == BATCH
     assert decode_batch((GOLDEN / "batch-1.json").read_bytes(), json=True) == BATCH
 
 
 def test_golden_values_are_written_as_they_were() -> None:
-    """Today's code writes the same values to the very same bytes, so that an older server reads them."""
+    """Today's code writes the same values to the same bytes, so an older server can read them."""
     assert wire.encode(BATCH) == (GOLDEN / "batch-1.msgpack").read_bytes()
     assert msgspec.json.encode(BATCH) == (GOLDEN / "batch-1.json").read_bytes()
 
 
 FREE = {"config", "versions", "detail", "values", "kinds"}
-"""Fields that hold what the user or the process likes."""
+"""Fields that hold free-form data of the user or the process."""
 
 
 def with_more(value: Any) -> Any:
-    """Plain data with a field in every struct that nobody knows."""
+    """Return plain data with an unknown field added to every struct."""
     if isinstance(value, dict):
         known = {name: each if name in FREE else with_more(each) for name, each in value.items()}
         return {**known, "from_later": {"nested": [1]}}
@@ -196,7 +196,7 @@ def with_more(value: Any) -> Any:
 
 @pytest.mark.parametrize("encoding", [msgspec.msgpack, msgspec.json])
 def test_fields_of_later_are_ignored_everywhere(encoding: Any) -> None:
-    """A field that this version does not know is left out of a batch, a header, a record and all that is in them."""
+    """An unknown field is ignored in a batch, a header, a record and every struct in them."""
     plain = with_more(msgspec.to_builtins(BATCH, builtin_types=(bytes,)))
     body = encoding.encode(plain)
 
@@ -205,7 +205,7 @@ def test_fields_of_later_are_ignored_everywhere(encoding: Any) -> None:
 
 
 def test_an_answer_of_later_is_understood() -> None:
-    """What a newer server says beside its acknowledgement does no harm to an older client."""
+    """An older client ignores unknown fields in a newer server's acknowledgement."""
     answer = (
         b'{"acked": {"scaler": 1, "": 0}, "version": 7, "findings": [{"rule": "x"}], "more": 1}'
     )
@@ -215,7 +215,7 @@ def test_an_answer_of_later_is_understood() -> None:
 
 
 def test_a_golden_spool_is_read() -> None:
-    """Segments, the cursor and the destination that an older client left are read by this sender."""
+    """Today's sender reads the segments, the cursor and the destination that an older client left."""
     reader = SpoolReader(SPOOL, Position(0, 0))
     chunk = reader.read(bytes_max=2**22, records_max=100, over=True)
     destination = Destination.read(SPOOL)
@@ -235,7 +235,7 @@ def test_a_golden_spool_is_read() -> None:
 
 
 def test_a_golden_spool_is_delivered(tmp_path: Path) -> None:
-    """What an older client left behind its cursor is sent, with its headers, by this one."""
+    """Today's sender delivers the records after an older client's cursor, with their headers."""
     shutil.copytree(GOLDEN / "spool", tmp_path / "spool")
     server = MemoryTransport()
     report = drain(tmp_path, lambda _: server, modes=("online", "offline"))

@@ -1,4 +1,4 @@
-"""What is derived from the exponent histogram, against real casts."""
+"""Values derived from the exponent histogram, against real casts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HISTOGRAMS = numpy_strategies.arrays(np.int64, (3, BINS), elements=st.integers(0
 
 @given(HISTOGRAMS, st.integers(-80, 80))
 def test_a_shift_loses_no_element(histogram: np.ndarray, bits: int) -> None:
-    """Shifting keeps the number of elements, and shifting back restores what did not leave the range."""
+    """Shifting keeps the number of elements; shifting back restores every bin that stayed in range."""
     shifted = shift(histogram, bits)
     assert (shifted.sum(-1) == histogram.sum(-1)).all()
     if abs(bits) < BINS:
@@ -40,7 +40,7 @@ def test_a_shift_loses_no_element(histogram: np.ndarray, bits: int) -> None:
 
 @pytest.mark.parametrize("bits", [-6, -2, 0, 2, 6])
 def test_the_shifted_histogram_predicts_a_real_cast(bits: int) -> None:
-    """On values that fp16 never rounded, flushing at another scale is what a cast gives, to 1e-6."""
+    """For values that fp16 never rounded, a shifted histogram predicts the share that a real cast flushes, to 1e-6."""
     torch.manual_seed(0)
     values = torch.randn(400_000) * torch.exp(torch.randn(400_000) * 4) * 1e-4
     exponents = torch.frexp(values)[1].numpy() - 1
@@ -51,7 +51,7 @@ def test_the_shifted_histogram_predicts_a_real_cast(bits: int) -> None:
 
 
 def test_classes_follow_the_format() -> None:
-    """The same histogram is normal in bf16 where it is subnormal in fp16 and below E5M2's grid."""
+    """The same histogram is subnormal in fp16, normal in bf16 and below E5M2's grid."""
     histogram = np.zeros(BINS, np.int64)
     histogram[bin_of(-20)] = 7
     none = np.int64(0)
@@ -61,7 +61,7 @@ def test_classes_follow_the_format() -> None:
 
 
 def test_the_norm_is_that_of_unscaled_gradients() -> None:
-    """The square root of the sum of squares over the scale; two shards add up to the whole."""
+    """The norm of unscaled gradients is the root of the shards' summed squares, divided by the scale."""
     whole = torch.randn(1000).double() * 1e-3
     scaled = whole * 1024
     squares = np.array([float((part**2).sum()) for part in scaled.split(600)])
@@ -71,14 +71,14 @@ def test_the_norm_is_that_of_unscaled_gradients() -> None:
 
 
 def test_headroom_of_what_is_not_finite() -> None:
-    """NaN stays NaN, infinity has no room left and zeros have all of it."""
+    """The headroom of NaN is NaN, of inf it is -inf and of zeros it is inf."""
     bits = headroom_bits(np.array([math.nan, math.inf, 0.0]))
     assert math.isnan(bits[0])
     assert bits[1:].tolist() == [-math.inf, math.inf]
 
 
 def test_what_is_known_of_some_runs_is_not_known_of_the_sum() -> None:
-    """A sample added to a gradient that was looked at in full keeps its runs only in classes that the other lacks."""
+    """Adding a fully measured gradient to a sample keeps run squares only in the classes that the full one lacks."""
     sampled, whole = Statistics.nothing([0]), Statistics.nothing([0])
     for part, zeros, subnormal in ((sampled, 2, 3), (whole, 5, 0)):
         part.looked[:] = 4 * RUN
@@ -92,7 +92,7 @@ def test_what_is_known_of_some_runs_is_not_known_of_the_sum() -> None:
 
 
 def made(histogram: np.ndarray, zeros: int, inf: int = 0) -> Statistics:
-    """Statistics of three parameters, runs known as far as they can be."""
+    """Return statistics of three parameters, with known run squares."""
     made = Statistics.nothing([0, 1, 2])
     made.histogram[:] = histogram
     made.zeros[:], made.inf[:] = zeros, inf
@@ -105,7 +105,7 @@ def made(histogram: np.ndarray, zeros: int, inf: int = 0) -> Statistics:
 
 @given(HISTOGRAMS, st.integers(0, 40), st.integers(1, 9))
 def test_the_average_of_what_is_alike_is_each(histogram: np.ndarray, zeros: int, by: int) -> None:
-    """So many times the same statistics, divided by that number, are those again."""
+    """Averaging n equal statistics gives the same statistics."""
     each = made(histogram, zeros)
     averaged = Statistics.added([each] * by).divided(np.full(3, by))
     for name in Statistics.__slots__:
@@ -114,7 +114,7 @@ def test_the_average_of_what_is_alike_is_each(histogram: np.ndarray, zeros: int,
 
 @given(st.lists(HISTOGRAMS, min_size=1, max_size=5), st.integers(0, 40), st.integers(0, 2))
 def test_an_average_can_be_sent(histograms: list[np.ndarray], zeros: int, inf: int) -> None:
-    """Each rounded count is within 1 of the average, and all of them are what a record may hold."""
+    """Each rounded count is within 1 of the exact average, and the averages are valid in a record."""
     added = Statistics.added([made(each, zeros, inf) for each in histograms])
     averaged = Statistics.from_wire(added.divided(np.full(3, len(histograms))).to_wire())
     for name in ("looked", "zeros", "inf", "histogram", "on_grid"):
@@ -123,7 +123,7 @@ def test_an_average_can_be_sent(histograms: list[np.ndarray], zeros: int, inf: i
 
 
 def test_statistics_take_the_place_of_others_but_for_the_norm() -> None:
-    """Of a parameter that is finite in both, counts are the ones and the norm is the others'."""
+    """For parameters that are finite in both, `instead` replaces the counts and keeps the norm."""
     sums, passes = made(np.full((3, BINS), 2), zeros=6), made(np.full((3, BINS), 1), zeros=3)
     sums.sum_squares[:] = 1.0
     sums.inf[1] = sums.zeros[1]
@@ -136,7 +136,7 @@ def test_statistics_take_the_place_of_others_but_for_the_norm() -> None:
 
 
 def test_records_read_together_are_those_read_one_by_one() -> None:
-    """Many records of the same parameters give the same arrays together as each alone, runs known or not."""
+    """Reading records of the same parameters together gives the same arrays as one by one, with or without runs."""
     parts = [Statistics.nothing([3, 1]) for _ in range(3)]
     for place, part in enumerate(parts):
         part.looked[:] = 7 + place, 2
@@ -153,7 +153,7 @@ def test_records_read_together_are_those_read_one_by_one() -> None:
 
 
 def test_records_that_differ_or_cannot_be_are_not_read_together() -> None:
-    """One record of other parameters, cut short, or with counts that cannot be, and all are refused."""
+    """Reading together raises an error if a record has other parameters, is cut short or has impossible counts."""
     good = Statistics.nothing([0, 1])
     wrong = Statistics.nothing([0, 1])
     wrong.looked[1] = 1

@@ -1,4 +1,4 @@
-"""What the recorder's thread does beside training: it syncs at once what is rare, and tells where records go."""
+"""The maintenance thread syncs rare records at once and reports where records go."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def start() -> Recorder:
 
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The files that the disk was asked to keep, one for each time."""
+    """Record the file descriptor of each `fdatasync`."""
     synced: list[int] = []
     sync = os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.append(fd), sync(fd)))
@@ -50,14 +50,14 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the maintenance thread look at everything as often as it syncs."""
+    """Make the maintenance thread check everything as often as it syncs."""
     monkeypatch.setattr(maintenance_thread, "EVERY_S", maintenance_thread.SYNC_EVERY_S)
 
 
 def test_a_skip_is_synced_at_once(
     data_directory: Path, syncs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is asked to keep a skip without waiting for the maintenance thread's next round."""
+    """A skip is synced to disk without waiting for the maintenance thread's next round."""
     monkeypatch.setattr(maintenance_thread, "EVERY_S", 86_400.0)
     recorder = start()
     for _ in range(4):
@@ -69,19 +69,19 @@ def test_a_skip_is_synced_at_once(
 def test_skips_in_a_row_share_a_sync(
     data_directory: Path, syncs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many skips there are, the time between two syncs has a minimum."""
+    """Syncs keep a minimum interval, however many skips there are."""
     monkeypatch.setattr(maintenance_thread, "SYNC_EVERY_S", 86_400.0)
     recorder = start()
     for _ in range(1000):
         put(recorder, "dead")
     current_run.finish()
-    assert 1 <= len(syncs) <= 3  # at the start, and at the end
+    assert 1 <= len(syncs) <= 3  # at the start and at the end
 
 
 def test_the_page_is_told_where_records_go(
     data_directory: Path, busy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a network mount an event says that they go through memory, why, and what a kill may lose; nobody is warned."""
+    """On a network mount an event, not a warning, says that records go through memory, why, and what a kill loses."""
     listed = data_directory.parent / "mountinfo"
     listed.write_text(f"1 0 0:9 / {data_directory.parent} rw - lustre mds:/ rw\n")
     monkeypatch.setattr(mounts, "MOUNTS", listed)
@@ -97,7 +97,7 @@ def test_the_page_is_told_where_records_go(
 def test_a_full_disk_is_warned_of_once_and_told_when_it_is_over(
     data_directory: Path, busy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the disk is full: one warning that says what to do. Afterwards nothing is missing, and the page knows."""
+    """A full disk causes one warning that says what to do; afterwards no record is missing and an event reports it."""
     recorder, write = start(), os.write
 
     def refuse(fd: int, data: bytes) -> int:
@@ -123,7 +123,7 @@ def test_a_full_disk_is_warned_of_once_and_told_when_it_is_over(
 
 
 def test_a_data_directory_that_is_deleted_is_made_anew(data_directory: Path, busy: None) -> None:
-    """In mid-run somebody deletes it: one warning, what follows is recorded, and what went is a gap."""
+    """A data directory deleted in mid-run is made again with one warning; only the deleted records are missing."""
     recorder = start()
 
     def put_until_remade() -> int:
@@ -153,7 +153,7 @@ def test_a_data_directory_that_is_deleted_is_made_anew(data_directory: Path, bus
 
 
 def test_threads_end_with_the_run(data_directory: Path) -> None:
-    """A run that is finished leaves no thread of its own behind."""
+    """A finished run leaves no thread of its own."""
     others = set(threading.enumerate())
     assert current_run.start(resolve()) is not None
     assert set(threading.enumerate()) - others

@@ -1,4 +1,4 @@
-"""Following a scaler's state on the host: it is what torch's own arithmetic leaves, or it is not told."""
+"""A scaler's state that is followed on the host is exactly torch's, or unknown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRACKERS = st.integers(0, 5)
 def test_a_move_is_torchs(
     scale: float, tracker: int, found: bool, growth: float, backoff: float, interval: int
 ) -> None:
-    """Scale and tracker are bit for bit what `torch._amp_update_scale_` makes of the same."""
+    """`moved` gives the same scale and tracker as `torch._amp_update_scale_`, bit for bit."""
     tensor, count = torch.tensor([scale]), torch.tensor([tracker], dtype=torch.int32)
     flag = torch.tensor([float(found)])
     torch._amp_update_scale_(tensor, count, flag, growth, backoff, interval)
@@ -32,7 +32,7 @@ def test_a_move_is_torchs(
 
 
 class Scaler:
-    """What a mirror looks at of a scaler, whose update finds what it is told to."""
+    """A scaler with the attributes that a mirror reads; its `update` takes whether it found an overflow."""
 
     def __init__(self) -> None:
         self._scale = torch.tensor([8.0])
@@ -54,7 +54,7 @@ STEPS = st.sampled_from(["update", "overflow", "unknown", "touch", "rule", "read
 
 @given(st.lists(STEPS, max_size=60))
 def test_what_is_told_is_what_is_there(steps: list[str]) -> None:
-    """Whatever happens in between, a state that is told is the scaler's, and one is told again after a reading."""
+    """Whatever happens in between, a known state is the scaler's own, and a new reading makes the state known again."""
     scaler, mirror = Scaler(), Mirror()
     reading = late = (0, scaler.state)
     for step in steps:
@@ -83,7 +83,7 @@ def test_what_is_told_is_what_is_there(steps: list[str]) -> None:
 
 
 def test_a_mirror_that_was_wrong_tells_nothing() -> None:
-    """Once the device has said otherwise, no state is told again."""
+    """After `distrust` the state stays unknown, even if readings arrive."""
     scaler, mirror = Scaler(), Mirror()
     for _ in range(2):
         mirror.look(scaler)

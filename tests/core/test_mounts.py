@@ -1,4 +1,4 @@
-"""Which file systems count as shared by machines, told from lists of mounts as Linux writes them."""
+"""Lists of mounts, as Linux writes them, tell which file systems are shared between machines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ a line that is none
     ],
 )
 def test_the_nearest_mount_decides(tmp_path: Path, path: str, kind: str | None) -> None:
-    """The deepest mount above a path is its own, a later one hides an earlier, and names may hold blanks."""
+    """The deepest mount above a path decides, a later mount hides an earlier one, and names may contain blanks."""
     listed = tmp_path / "mountinfo"
     listed.write_text(LISTED)
 
@@ -43,7 +43,7 @@ def test_the_nearest_mount_decides(tmp_path: Path, path: str, kind: str | None) 
 
 
 def test_a_link_is_followed(tmp_path: Path) -> None:
-    """A path lies where its folder really is, not where a link to it stands."""
+    """The mount of a link's target decides, not that of the link."""
     listed = tmp_path / "mountinfo"
     target = tmp_path / "shared"
     target.mkdir()
@@ -56,6 +56,6 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
 
 
 def test_where_nothing_is_told_nothing_is_refused(tmp_path: Path) -> None:
-    """Without a list of mounts no path counts as shared, and this machine's own list can be read where there is one."""
+    """Without a list of mounts no path counts as shared; this machine's own list can be read if it has one."""
     assert network_file_system(tmp_path, tmp_path / "missing") is None
     assert not MOUNTS.exists() or network_file_system(Path("/proc")) is None

@@ -1,4 +1,4 @@
-"""Processes that a training process starts: each has records of its own or none, and ends without a hang."""
+"""Child processes of a training record attempts of their own or nothing, and end without a hang."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import scripts
 from recording import recording, recordings
 
 
-# However busy the machine is, no write counts as slow: records go straight to the disk.
+# No write counts as slow, however busy the machine is, so records go straight to disk.
 TRAINING = """
 import multiprocessing, os, sys
 import torch, ampmon
@@ -50,7 +50,7 @@ if __name__ == "__main__":
 def test_children_that_train_are_attempts_of_their_own(
     data_directory: Path, tmp_path: Path, method: str
 ) -> None:
-    """Children, given a scaler, record each for itself and say that they ended; `os._exit` loses no update."""
+    """Each child that trains with a given scaler records an attempt of its own; `os._exit` loses no update."""
     script = tmp_path / "training.py"
     script.write_text(TRAINING)
     scripts.run(str(script), method)
@@ -61,7 +61,7 @@ def test_children_that_train_are_attempts_of_their_own(
 
 
 def test_workers_of_a_data_loader_record_nothing(data_directory: Path) -> None:
-    """Workers forked in mid-run leave the spool alone, make none, and end; the run goes on and loses nothing."""
+    """Workers that are forked in mid-run record nothing and make no spool; the run loses no update."""
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
@@ -97,7 +97,7 @@ os.waitpid(child, 0)
 
 
 def test_a_child_whose_threads_record_at_once_is_one_attempt(data_directory: Path) -> None:
-    """Of the threads of a forked child one begins its attempt, in which all that they log is kept, and it ends."""
+    """Threads of a forked child that log at once share one attempt, which keeps every value and is finished."""
     scripts.run("-c", FORKED)
     recorded = recordings(data_directory)
     assert [(len(one.scalars), len(one.events("finish"))) for one in recorded] == [(0, 1), (8, 1)]
@@ -151,5 +151,5 @@ ready = True
 
 
 def test_a_child_destroys_nothing_that_is_on_its_way_from_a_device(data_directory: Path) -> None:
-    """A child forked while records wait, in streams and before the reader's thread, keeps all of them alive."""
+    """A forked child destroys no record that waits for a device, in a stream or in the reader's queue."""
     assert scripts.run("-c", ON_A_DEVICE).stdout == "0 b''\n"

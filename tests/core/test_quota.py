@@ -1,4 +1,4 @@
-"""What is kept of records where there is little room: skips and events to the last, samples the first to go."""
+"""With little room on disk, samples are dropped first, and skips and events last."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SCALARS = wire.Scalars(stream="scaler", seq=0, ordinal=0, time=0, values={})
 
 @pytest.mark.parametrize("fullness", [0.0, 0.5, SCARCE - 0.01])
 def test_with_room_everything_is_kept_whole(fullness: float) -> None:
-    """Below three quarters no record is touched."""
+    """Below three quarters of the quota no record is changed."""
     rationing = SpoolQuota()
     for record in (update(gradients=GRADIENTS), SKIP, EVENT, SCALARS):
         assert rationing.share(record, fullness) is record
@@ -67,7 +67,7 @@ def test_with_room_everything_is_kept_whole(fullness: float) -> None:
 
 
 def test_where_room_is_scarce_one_sample_in_sixteen_is_kept() -> None:
-    """From three quarters on every update stays, and most samples go; what has none is whole."""
+    """From three quarters on, every update is kept but only one sample in 16; records without samples are unchanged."""
     rationing = SpoolQuota()
     kept = [rationing.share(update(gradients=GRADIENTS), SCARCE) for _ in range(10 * ONE_IN)]
     assert sum(share is not None and share.gradients is not None for share in kept) == 10
@@ -78,7 +78,7 @@ def test_where_room_is_scarce_one_sample_in_sixteen_is_kept() -> None:
 
 
 def test_where_it_is_full_the_rare_is_kept() -> None:
-    """Skips, dead scales, hands on the scale and events are kept, without samples; other records are not."""
+    """A full spool keeps only skips, dead scales, manual scale changes and events, without samples."""
     rationing = SpoolQuota()
     assert rationing.share(SKIP, FULL) == update("backoff")
     for event in ("dead", "manual_set"):
@@ -89,12 +89,12 @@ def test_where_it_is_full_the_rare_is_kept() -> None:
 
 
 def test_even_the_rare_has_an_end() -> None:
-    """At twice the quota nothing is kept: no disk is filled without end."""
+    """At twice the quota nothing is kept, so a spool cannot fill the disk."""
     assert [SpoolQuota().share(record, LIMIT) for record in (SKIP, EVENT, SCALARS)] == [None] * 3
 
 
 def test_the_quota_is_an_option() -> None:
-    """AMPMON_SPOOL_BYTES sets it, 1 GiB is its default, and what is no number of bytes is refused by name."""
+    """AMPMON_SPOOL_BYTES sets the quota, its default is 1 GiB, and an invalid value raises an error that names it."""
     assert resolve(environment={}).spool_bytes == SPOOL_BYTES == 2**30
     assert resolve(environment={"AMPMON_SPOOL_BYTES": "5000000"}).spool_bytes == 5_000_000
     for value in ("1GB", "-1", str(SPOOL_BYTES_MIN - 1)):
@@ -120,9 +120,9 @@ def _put(stream: Stream, ordinal: int, event: wire.UpdateEvent, gradients: wire.
 
 
 def _train(recorder: Recorder) -> tuple[int, int]:
-    """Write sampled updates, each fiftieth a skip, until some are dropped; how many there were of both.
+    """Write sampled updates, every fiftieth a skip, until records are dropped; return how many updates and skips.
 
-    The room that is left is looked at after each of them; the maintenance thread does so each second.
+    Check the remaining room after each update; the maintenance thread does so every second.
     """
     stream = recorder.stream("scaler")
     written = skips = 0
@@ -139,8 +139,8 @@ def _train(recorder: Recorder) -> tuple[int, int]:
 def test_a_run_whose_server_is_away_fills_its_quota_and_no_more(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that nothing is sent of thins, then drops and says how much of both, in gaps of seq; its skips all stay."""
-    monkeypatch.setattr("ampmon.spool.writer.SLOW_S", math.inf)  # on a busy machine too
+    """An offline run at its quota thins samples, then drops records, and counts both; it keeps all skips."""
+    monkeypatch.setattr("ampmon.spool.writer.SLOW_S", math.inf)  # also on a busy machine
     environment = {"AMPMON_SPOOL_BYTES": str(2**20), "AMPMON_DIR": str(data_directory)}
     recorder = Recorder(resolve(mode="offline", environment=environment))
     with pytest.warns(AmpmonWarning) as warned:
@@ -160,7 +160,7 @@ def test_a_run_whose_server_is_away_fills_its_quota_and_no_more(
 
 
 def _sample_of(parameters: int) -> wire.Gradients:
-    """Statistics of so many parameters, all 0, as large as real ones are."""
+    """Return statistics of this many parameters, all 0, as large as real ones."""
     width = {"parameters": 4, "histogram": 8 * 64, "run_squares": 8 * 3}
     names = wire.Gradients.__struct_fields__
     return wire.Gradients(**{name: bytes(width.get(name, 8) * parameters) for name in names})
@@ -169,7 +169,7 @@ def _sample_of(parameters: int) -> wire.Gradients:
 def test_an_update_too_large_for_memory_is_kept_without_its_sample(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a network mount a sample of 8000 parameters is left out, counted and told; its update is kept."""
+    """On a network mount a sample of 8000 parameters is left out and counted; its update is kept."""
     listed = data_directory.parent / "mountinfo"
     listed.write_text(f"1 0 0:9 / {data_directory.parent} rw - nfs4 nas:/ rw\n")
     monkeypatch.setattr(mounts, "MOUNTS", listed)
@@ -186,7 +186,7 @@ def test_an_update_too_large_for_memory_is_kept_without_its_sample(
 
 
 def test_losses_are_told_while_they_happen(data_directory: Path) -> None:
-    """`dropped` and `thinned` are increments: told again, only what came since is."""
+    """Each `dropped` event counts only the records dropped since the last one."""
     recorder = Recorder(
         resolve(mode="offline", environment={"AMPMON_DIR": str(data_directory)}),
     )

@@ -1,4 +1,4 @@
-"""What comes from a device is decoded and written off the training thread, in order, and nothing of it is lost."""
+"""The reader thread writes records from a device off the training thread, in order, and loses none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from waiting import DEADLINE_S
 
 @dataclass
 class Arrival:
-    """A record whose values arrive when told so; it notes which thread writes it."""
+    """A record whose values arrive on demand; it notes the names of the threads that write it."""
 
     stream: Stream
     text: str
@@ -40,7 +40,7 @@ class Arrival:
 
 
 def test_what_lags_is_written_by_the_reader(data_directory: Path) -> None:
-    """What is on the host is written at once, what lags by the reader's thread, and all in the order of submission."""
+    """A ready record is written at once, a late one by the reader thread, all in the order of submission."""
     ampmon.init()
     run = current_run.current()
     assert run is not None
@@ -59,7 +59,7 @@ def test_what_lags_is_written_by_the_reader(data_directory: Path) -> None:
 
 
 def test_a_record_that_fails_is_counted(data_directory: Path) -> None:
-    """One that cannot be decoded is an error of the monitor's, and those behind it are written."""
+    """A record that cannot be decoded counts as a monitor error; the records behind it are written."""
     ampmon.init()
     run = current_run.current()
     assert run is not None
@@ -81,7 +81,7 @@ def test_a_record_that_fails_is_counted(data_directory: Path) -> None:
 
 
 def test_the_reader_ends_by_its_deadline() -> None:
-    """`finish` waits for work that is under way until its deadline, and no longer."""
+    """`finish` waits for work under way until its deadline, and no longer."""
     stop, order = threading.Event(), list[str]()
     reader = Reader(lambda *_: None)
 
@@ -105,7 +105,7 @@ def test_the_reader_ends_by_its_deadline() -> None:
 
 
 def test_work_is_done_though_no_thread_could_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was handed in then is done by the next thread that starts, in order, or else in the end."""
+    """Work that was submitted while no thread could start runs in order on the next thread, or in `finish`."""
     reader, alone = Reader(lambda *_: None), Reader(lambda *_: None)
     done: list[int] = []
 
@@ -127,7 +127,7 @@ def test_work_is_done_though_no_thread_could_be_started(monkeypatch: pytest.Monk
 
 
 def test_work_after_the_end_is_done() -> None:
-    """What a training thread hands in while another ends the run is not left lying."""
+    """Work that is submitted after `finish` is still done."""
     reader = Reader(lambda *_: None)
     done: list[int] = []
     for number in range(2):

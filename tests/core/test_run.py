@@ -1,4 +1,4 @@
-"""`init`, `log` and `finish`: what they record, and that they harm nothing."""
+"""What `init`, `log` and `finish` record, and that they do no harm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from recording import recording, recordings
 def step(
     scaler: torch.amp.GradScaler, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
-    """One plain update."""
     scaler.scale(model(torch.ones(2, 4)).sum()).backward()
     scaler.step(optimizer)
     scaler.update()
@@ -46,7 +45,7 @@ def optimizer(model: torch.nn.Linear) -> torch.optim.Optimizer:
 def test_init_is_optional(
     script: str, data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first scaler begins a run named after the script or package, with who and where it is."""
+    """The first scaler starts a run named after the script or package, with its owner and versions."""
     monkeypatch.setattr(sys, "argv", [f"somewhere/{script}"])
     ampmon.GradScaler("cpu")
     attempt = recording(data_directory).attempt
@@ -57,7 +56,7 @@ def test_init_is_optional(
 
 
 def test_init_says_what_the_run_is(data_directory: Path) -> None:
-    """Project, name, tags, configuration and resume step are in the header; odd values of the configuration as text."""
+    """The header holds project, name, tags, config and resume step; config values that are not plain become text."""
     run_id = ampmon.init(
         "vision", "baseline", {"lr": 3e-4, "dtype": torch.float16}, tags=["a", "b"], resume_step=500
     )
@@ -71,7 +70,7 @@ def test_init_says_what_the_run_is(data_directory: Path) -> None:
 def test_a_second_init_ends_the_first_run(
     data_directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
-    """A scaler goes on in the run that is current, and counts anew there; the run before is finished."""
+    """A second `init` finishes the first run; a scaler continues in the new run and counts from 0."""
     ampmon.init(name="first")
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
     step(scaler, model, optimizer)
@@ -87,7 +86,7 @@ def test_a_second_init_ends_the_first_run(
 
 
 def test_bad_options_raise_at_once() -> None:
-    """A mistake in `init` is an error there, before any training."""
+    """`init` raises a ConfigurationError for a bad option."""
     with pytest.raises(ConfigurationError, match="mode"):
         ampmon.init(mode="sometimes")
 
@@ -95,7 +94,7 @@ def test_bad_options_raise_at_once() -> None:
 def test_scalars_belong_to_the_last_update_until_the_next_scale(
     data_directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
-    """What is logged after `update()` is the last update's; after `scale()` it is the one's that has begun."""
+    """Values logged after `update()` belong to that update; values logged after `scale()` belong to the next one."""
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
     ampmon.log({"when": 0})
     step(scaler, model, optimizer)
@@ -116,13 +115,13 @@ def test_scalars_belong_to_the_last_update_until_the_next_scale(
 
 
 def test_a_baseline_has_a_tag(data_directory: Path) -> None:
-    """A run that is begun as a baseline has that tag beside its own."""
+    """A run started with `baseline=True` has that tag beside its own."""
     ampmon.init("vision", tags=["a"], baseline=True)
     assert recording(data_directory).attempt.tags == ("a", "baseline")
 
 
 def test_without_an_enabled_scaler_each_loss_has_a_step(data_directory: Path) -> None:
-    """In bf16 each call with the same name is a step, a call with a step of one's own is there, less the resume's."""
+    """Without an enabled scaler a repeated name starts a new step; an explicit step counts from `resume_step`."""
     ampmon.init("vision", resume_step=100)
     ampmon.GradScaler("cpu", enabled=False)
     for loss in (3.0, 2.0):
@@ -137,7 +136,7 @@ def test_without_an_enabled_scaler_each_loss_has_a_step(data_directory: Path) ->
 @pytest.mark.parametrize("name", ["loss", " loss\n", "x" * 255 + " y", ""])
 @pytest.mark.parametrize("value", [0.25, math.inf, 3, True, np.float32(0.5)])
 def test_a_name_is_kept_alike_each_time(data_directory: Path, name: str, value: float) -> None:
-    """Where a scaler reports, values under a name that was kept before are kept as the first one was."""
+    """If a scaler reports, later values under a name are recorded like the first one."""
     ampmon.GradScaler("cpu")
     for _ in range(3):
         ampmon.log({name: value}, step=7)
@@ -148,7 +147,7 @@ def test_a_name_is_kept_alike_each_time(data_directory: Path, name: str, value: 
 
 
 def test_what_is_not_finite_is_kept_as_it_is(data_directory: Path) -> None:
-    """A NaN loss, an infinity and a tensor that still has its graph are recorded; none is made zero or dropped."""
+    """A NaN loss, an infinity and a tensor with a graph are recorded unchanged."""
     ampmon.GradScaler("cpu")
     loss = torch.tensor(math.nan, requires_grad=True) * 1
     ampmon.log({"loss": loss, "inf": math.inf, "one": torch.ones(1, 1), "int": 3, "bool": True})
@@ -163,7 +162,7 @@ def test_what_is_not_finite_is_kept_as_it_is(data_directory: Path) -> None:
 
 
 def test_what_is_not_a_number_is_counted_and_warned_of(data_directory: Path) -> None:
-    """`log` never raises: text, a matrix and no mapping at all are errors of the monitor's, with one warning."""
+    """`log` never raises: text, a matrix and a non-mapping count as monitor errors, with one warning."""
     scaler = ampmon.GradScaler("cpu")
     with pytest.warns(ampmon.AmpmonWarning, match=r"ampmon\.log"):
         ampmon.log({"loss": "low"})
@@ -175,7 +174,7 @@ def test_what_is_not_a_number_is_counted_and_warned_of(data_directory: Path) -> 
 
 @pytest.mark.parametrize("bad", [None, "low", torch.ones(2), torch.ones((), device="meta")])
 def test_one_value_that_is_no_number_costs_no_other(data_directory: Path, bad: object) -> None:
-    """Of what is logged together the first that is no number is named, counted once, and the numbers are kept."""
+    """Invalid values in one call count as one error that names the first; the numbers beside them are kept."""
     scaler = ampmon.GradScaler("cpu")
     with pytest.warns(ampmon.AmpmonWarning, match="'val_loss' is not kept: "):
         ampmon.log({"loss": 1.0, "val_loss": bad, "accuracy": bad, "lr": 0.1}, step=7)
@@ -187,7 +186,7 @@ def test_one_value_that_is_no_number_costs_no_other(data_directory: Path, bad: o
 def test_names_beyond_those_that_are_kept_are_left_out(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name made anew with each step ends at the bound, counted and warned of once; the values beside it stay."""
+    """Names beyond the limit are left out, counted and warned of once; the values beside them are kept."""
     monkeypatch.setattr("ampmon.wire.SCALAR_NAMES_MAX", 3)
     scaler = ampmon.GradScaler("cpu")
 
@@ -212,7 +211,7 @@ def test_names_beyond_those_that_are_kept_are_left_out(
 
 
 def test_a_config_that_is_too_large_is_cut(data_directory: Path) -> None:
-    """Of a config only what a server takes is kept; the rest is named in it, counted and warned of, never raised."""
+    """A config that is too large keeps the entries that fit; the others are named in it and in a warning."""
     config = {"lr": 0.1, "vocabulary": "x" * 2**20, "ids": list(range(100_000)), "depth": 12}
     with pytest.warns(ampmon.AmpmonWarning, match="'vocabulary' and 1 more: too large"):
         ampmon.init(config=config)
@@ -226,7 +225,7 @@ def test_scalers_beyond_those_that_are_recorded_train_on(
     optimizer: torch.optim.Optimizer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A scaler for whose header a batch has no room trains without a record, which is counted and warned of."""
+    """A scaler beyond the limit of headers trains without records, with a warning and a counted error."""
     monkeypatch.setattr("ampmon.wire.HEADERS_MAX", 2)
     ampmon.GradScaler("cpu")
     with pytest.warns(ampmon.AmpmonWarning, match="1 are recorded already"):
@@ -240,7 +239,7 @@ def test_scalers_beyond_those_that_are_recorded_train_on(
 def test_finish_ends_the_run_and_may_be_called_twice(
     data_directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
-    """The last record is `finish`; what a scaler does afterwards, without a new run, is not recorded."""
+    """`finish` may be called twice; its event is the last record, and later updates are not recorded."""
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
     step(scaler, model, optimizer)
     ampmon.finish()
@@ -251,7 +250,7 @@ def test_finish_ends_the_run_and_may_be_called_twice(
     assert recorded.messages[-1] == recorded.events("finish")[0]
 
 
-# However busy the machine is, no write counts as slow: records go straight to the disk.
+# No write counts as slow, however busy the machine is, so records go straight to disk.
 SCRIPT = """
 import sys, torch, ampmon
 import ampmon.spool.writer
@@ -274,7 +273,7 @@ for _ in range(3):
 def test_a_script_that_ends_says_how(
     data_directory: Path, end: str, status: int, last: tuple[str, dict[str, str]]
 ) -> None:
-    """At exit the run is finished by itself; after an uncaught exception its type is recorded, and no finish."""
+    """The exit of a script finishes its run; an uncaught exception records its type instead."""
     ended = scripts.run("-c", SCRIPT.format(end=end), check=False)
     assert ended.returncode == status
     recorded = recording(data_directory)
@@ -283,7 +282,7 @@ def test_a_script_that_ends_says_how(
 
 
 def test_a_script_killed_in_mid_step_leaves_every_update(data_directory: Path) -> None:
-    """After `kill -9` all updates that returned are on disk, without a finish."""
+    """After `kill -9` all updates that returned are on disk, without a finish event."""
     end = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     ended = scripts.run("-c", SCRIPT.format(end=end), check=False)
     assert ended.returncode == -9
@@ -295,7 +294,7 @@ def test_a_script_killed_in_mid_step_leaves_every_update(data_directory: Path) -
 def test_monitor_shows_what_it_saw(
     data_directory: Path, model: torch.nn.Linear, optimizer: torch.optim.Optimizer
 ) -> None:
-    """`scaler.monitor` counts updates, skips and samples, names the culprits of the last skip, and tells its share."""
+    """`scaler.monitor` counts updates and skips, names the culprits of the last skip and gives the overhead."""
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, model=model)
     step(scaler, model, optimizer)
     scaler.scale(model(torch.ones(2, 4)).sum()).backward()
@@ -313,7 +312,7 @@ def test_monitor_shows_what_it_saw(
 def test_an_optimizer_made_anew_for_each_step_is_not_kept(
     data_directory: Path, model: torch.nn.Linear
 ) -> None:
-    """However many optimizers take a step each, a bounded number of their names is remembered, and each is told."""
+    """However many optimizers take a step, each is recorded by name, and a bounded number of names is cached."""
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
     for _ in range(300):
         step(scaler, model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -323,7 +322,7 @@ def test_an_optimizer_made_anew_for_each_step_is_not_kept(
 
 
 def test_init_can_disable_monitoring(data_directory: Path) -> None:
-    """After `init(mode="disabled")` scalers and `log` record nothing, until another `init`."""
+    """After `init(mode="disabled")` scalers and `log` record nothing until the next `init`."""
     ampmon.init(mode="disabled")
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
     ampmon.log({"loss": 1.0})
@@ -334,7 +333,7 @@ def test_init_can_disable_monitoring(data_directory: Path) -> None:
 
 
 def test_log_begins_no_run_after_the_last_was_finished(data_directory: Path) -> None:
-    """`log` after `finish` is dropped; a new scaler begins a new run."""
+    """`log` after `finish` starts no run; a new scaler does."""
     ampmon.init(name="first")
     ampmon.finish()
     ampmon.log({"loss": 1.0})
@@ -346,7 +345,7 @@ def test_log_begins_no_run_after_the_last_was_finished(data_directory: Path) -> 
 def test_ranks_of_a_launcher_begin_another_run_with_another_init(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under torchrun two `init`s of a process are two runs, and the same two on every rank and after a restart."""
+    """Under torchrun two `init` calls of a process make two runs, with the same ids after a restart."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job")
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -360,7 +359,7 @@ def test_ranks_of_a_launcher_begin_another_run_with_another_init(
 def test_a_launch_of_another_project_or_name_is_another_run(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
 ) -> None:
-    """An id given to torchrun that was used before goes on with a run of the same project and name, and no other."""
+    """With a reused torchrun id, another project or name is another run."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "100")
     script = f"import ampmon; print(ampmon.init(), ampmon.init(**{options}))"
     first = scripts.run("-c", script).stdout.split()
@@ -371,7 +370,7 @@ def test_a_launch_of_another_project_or_name_is_another_run(
 
 @pytest.mark.parametrize("step", [-1, 2**53, 1.5, math.inf, "seven", torch.ones((), device="meta")])
 def test_a_step_that_cannot_be_is_counted(data_directory: Path, step: object) -> None:
-    """`log(step=)` of what is no count is an error of the monitor's, and the values are kept without a step."""
+    """An invalid `log(step=)` counts as a monitor error; the values are kept without a step."""
     scaler = ampmon.GradScaler("cpu")
     with pytest.warns(ampmon.AmpmonWarning, match="the step is not kept"):
         ampmon.log({"loss": 1.0}, step=step)  # type: ignore[arg-type]
@@ -381,7 +380,7 @@ def test_a_step_that_cannot_be_is_counted(data_directory: Path, step: object) ->
 
 
 def test_a_step_may_be_a_whole_float(data_directory: Path) -> None:
-    """What a division or NumPy made of a step is the count that it equals."""
+    """A step that is a whole float becomes the equal integer."""
     ampmon.GradScaler("cpu")
     for step in (3.0, np.float64(4)):
         ampmon.log({"loss": 1.0}, step=step)  # type: ignore[arg-type]
@@ -389,7 +388,7 @@ def test_a_step_may_be_a_whole_float(data_directory: Path) -> None:
 
 
 def at_once(work: Callable[[], object]) -> None:
-    """Do it in eight threads at the same time."""
+    """Run `work` in eight threads at the same time."""
     start = threading.Barrier(8)
 
     def run() -> None:
@@ -404,7 +403,7 @@ def at_once(work: Callable[[], object]) -> None:
 
 
 def test_scalers_made_in_several_threads_at_once_share_a_run(data_directory: Path) -> None:
-    """One run is begun, in which each has a series of its own, and it ends."""
+    """Scalers made in several threads at once share one run with a stream for each, and the run is finished."""
     at_once(lambda: ampmon.GradScaler("cpu"))
     recorded = recording(data_directory)
     headers = [header for header in recorded.messages if isinstance(header, wire.StreamHeader)]
@@ -414,14 +413,14 @@ def test_scalers_made_in_several_threads_at_once_share_a_run(data_directory: Pat
 
 
 def test_runs_begun_in_several_threads_at_once_all_end(data_directory: Path) -> None:
-    """Each `init` ends the run before, whichever thread began it."""
+    """Every run that is started in one of several threads at once is finished."""
     at_once(ampmon.init)
     recorded = recordings(data_directory)
     assert [len(one.events("finish")) for one in recorded] == [1] * 8
 
 
 def test_series_named_in_several_threads_at_once_have_names_of_their_own() -> None:
-    """No two streams of a run share a name, and with it their numbers, however threads take turns."""
+    """Streams of a run that are made in several threads at once have distinct names."""
     ampmon.init()
     run, streams, interval = current_run.current(), list[Stream](), sys.getswitchinterval()
     assert run is not None
@@ -433,7 +432,7 @@ def test_series_named_in_several_threads_at_once_have_names_of_their_own() -> No
     assert len({stream.name for stream in streams}) == 800
 
 
-# These timers count processor time, so that signals come as often on a busy machine.
+# These timers count processor time, so signals come as often on a busy machine.
 INTERRUPTED = """
 import signal
 from ampmon import init, log
@@ -469,7 +468,7 @@ signal.setitimer(signal.ITIMER_PROF, 0)
 def test_a_signal_handler_that_logs_while_a_run_is_begun_begins_no_other(
     data_directory: Path,
 ) -> None:
-    """What a handler logs before there is a run is dropped, or of the run that `init` begins."""
+    """A signal handler that logs during `init` leaves that run its name, its values and its finish."""
     scripts.run("-c", INTERRUPTED)
     recorded = recordings(data_directory)[-1]
     assert recorded.attempt.name == "mine"
@@ -478,7 +477,7 @@ def test_a_signal_handler_that_logs_while_a_run_is_begun_begins_no_other(
 
 
 def test_a_signal_handler_may_log(data_directory: Path) -> None:
-    """A handler that interrupts a record being written neither hangs the process nor tears a record."""
+    """A signal handler that logs during a write neither hangs the process nor tears or loses a record."""
     scripts.run("-c", SIGNALLED)
     recorded = recording(data_directory)
     assert [update.ordinal for update in recorded.updates] == list(range(len(recorded.updates)))

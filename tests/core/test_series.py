@@ -1,4 +1,4 @@
-"""Records whose values are still on a device wait for their turn, and nobody waits for them."""
+"""Records whose values are still on a device are written in order, without waiting for the device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ampmon.training.series import Stream
 
 
 class Paper:
-    """A sink that keeps what is written on it."""
+    """A sink that keeps the records written to it."""
 
     def __init__(self) -> None:
         self.records: list[Any] = []
@@ -50,7 +50,7 @@ class Paper:
 
 @dataclass
 class Note:
-    """A record that is ready when told so."""
+    """A record that is ready once `arrived` is set."""
 
     stream: Stream
     text: str
@@ -65,7 +65,7 @@ class Note:
 
 
 def test_a_record_waits_for_those_before_it() -> None:
-    """A record that is ready stays behind one that is not; order is that of submission, and nothing is dropped."""
+    """A ready record waits behind one that is not ready; both are written in the order of submission."""
     paper = Paper()
     stream = Stream(paper, "scaler")
     slow = Note(stream, "slow", arrived=False)
@@ -78,10 +78,10 @@ def test_a_record_waits_for_those_before_it() -> None:
 
 
 def test_the_end_waits_for_a_device_but_not_for_ever() -> None:
-    """`close` writes what arrives by its deadline, goes on behind a record that fails, and counts what it gave up."""
+    """`close` writes what arrives by its deadline, continues after a record that fails, and counts the lost records."""
 
     class Late(Note):
-        """Arrives after it was asked for some time."""
+        """Becomes ready after 20 queries."""
 
         asked = 0
 
@@ -90,15 +90,13 @@ def test_the_end_waits_for_a_device_but_not_for_ever() -> None:
             return self.asked > 20
 
     class Never(Note):
-        """Does not arrive, and time passes while it is asked for."""
+        """Never becomes ready; each query takes 0.1 s."""
 
         def ready(self) -> bool:
             clock.advance(0.1)
             return False
 
     class Broken(Note):
-        """Cannot be written."""
-
         def write(self) -> None:
             raise RuntimeError("no")
 
@@ -121,7 +119,7 @@ def on_device(scale: float, growth_tracker: int, *found: float) -> ReadingOnDevi
 
 
 def test_a_reading_from_a_device_is_exact() -> None:
-    """Scale, a growth tracker that fp32 cannot hold, and what each optimizer found arrive as they were when read."""
+    """A device reading keeps scale, tracker (beyond fp32's integers) and overflow flags as they were when read."""
     scale, tracker = torch.tensor(2.0**-20), torch.tensor(2**24 + 1, dtype=torch.int32)
     flags = [torch.tensor(value) for value in (0.0, 1.0, 0.0)]
     reading = ReadingOnDevice(scale, tracker, [flags[:2], [], flags[2:]])
@@ -133,7 +131,7 @@ def test_a_reading_from_a_device_is_exact() -> None:
 
 
 def pending(**told: Any) -> PendingUpdate:
-    """An update of which nothing else is known than what is told."""
+    """Return a pending update with defaults for the fields that are not given."""
     return PendingUpdate(
         manual=False,
         growth_interval=2000,
@@ -152,7 +150,7 @@ def pending(**told: Any) -> PendingUpdate:
 
 
 def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
-    """Readings, statistics and culprits that came as packed copies make the record that host values make."""
+    """Readings, statistics and culprits from packed device copies make the same record as host values."""
     gradients = [
         torch.tensor([1.0, math.inf]),
         torch.tensor([2.0**-20, 0.0]),
@@ -198,7 +196,7 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
 
 
 def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
-    """A record names 64 culprits and says how many there were."""
+    """A record names at most 64 culprits and gives their total number."""
     counted = [wire.Culprit(index, 1, 0) for index in range(100)]
     paper = Paper()
     stream = Stream(paper, "scaler")
@@ -236,12 +234,12 @@ def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
     ],
 )
 def test_why_the_scale_moved(before: Any, after: Any, manual: bool, event: str) -> None:
-    """Each way for a scale to move has its word; a dead scale's goes before any other."""
+    """Each way for a scale to move has its event; `dead` takes precedence."""
     assert outcome.why(Reading(*before), Reading(*after, []), manual, growth_interval=5) == event
 
 
 def test_the_fullest_device_gives_the_memory_peak() -> None:
-    """Of several devices the one that had the most allocated at once counts, by the peak of all its pools together."""
+    """The memory peak is the largest peak of any device, over all its pools together."""
 
     def device(peak: int) -> dict[str, Any]:
         counters = {"current": 7, "peak": peak, "allocated": 2**60, "freed": 2**59}

@@ -1,4 +1,4 @@
-"""A run that cannot be begun costs its record, and no training: `init` warns once, and a scaler may begin it later."""
+"""If a run cannot start, `init` warns once and training goes on; a later scaler may start the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recording import recording
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """Meanwhile the system refuses each byte that this process writes to a file."""
+    """Make the system refuse every byte that this process writes to a file."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
@@ -29,7 +29,7 @@ def full_disk() -> Iterator[None]:
 
 @contextmanager
 def warned() -> Iterator[list[str]]:
-    """What the user is warned of."""
+    """Yield a list that receives the texts of ampmon's warnings at the end."""
     told: list[str] = []
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
@@ -38,7 +38,7 @@ def warned() -> Iterator[list[str]]:
 
 
 def weights() -> list[float]:
-    """Those after two updates, the first of which is skipped."""
+    """Return the weights and the scale after two updates, the first of which is skipped."""
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -57,7 +57,7 @@ def weights() -> list[float]:
 def test_init_on_a_disk_that_takes_nothing_warns_and_trains(
     data_directory: Path, trouble: str
 ) -> None:
-    """It returns None and warns once, whatever follows; weights and scale are those of a run that is recorded."""
+    """`init` on an unusable disk returns None and warns once; weights and scale equal those of a recorded run."""
     expected = weights()
     ampmon.finish()
     place = data_directory / "more"
@@ -84,7 +84,7 @@ def test_init_on_a_disk_that_takes_nothing_warns_and_trains(
 
 
 def test_a_scaler_begins_the_run_once_there_is_room(data_directory: Path) -> None:
-    """As `init` named it, not as one of defaults; `log` alone does not try at each step."""
+    """Once there is room, the next scaler starts the run with the options of `init`; `log` alone does not."""
     with warned() as told, full_disk():
         assert ampmon.init("vision", "baseline", tags=["a"]) is None
     ampmon.log({"loss": 1.0})

@@ -1,4 +1,4 @@
-"""What goes over the wire comes out the same, and what cannot be is refused by name."""
+"""Records and batches survive the wire, and invalid values are refused by name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EVENT = wire.Event(stream="", seq=0, time=0, kind="init", detail={"mode": "onlin
 
 
 def batch(**changes: Any) -> dict[str, Any]:
-    """A batch that is accepted, as plain data, with changes."""
+    """Return a valid batch as plain data, with `changes`."""
     ids = {"run_id": str(uuid4()), "attempt_id": str(uuid4())}
     return {
         "schema_version": wire.SCHEMA_VERSION,
@@ -44,7 +44,7 @@ def batch(**changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("record", [UPDATE, EVENT, SCALARS])
 def test_records_survive_the_wire(record: wire.Record) -> None:
-    """A record decodes to what was encoded; NaN and infinity among its numbers stay what they are."""
+    """A decoded record equals the encoded one, including NaN and infinity."""
     decoded = wire.decode(wire.encode(record))
     if record is SCALARS:
         assert math.isnan(decoded.values["loss"])
@@ -53,7 +53,7 @@ def test_records_survive_the_wire(record: wire.Record) -> None:
 
 
 def test_a_raw_batch_is_a_batch() -> None:
-    """Records put into a batch without decoding them read as if they had been encoded with it."""
+    """A batch of records that are already encoded decodes like a batch that was encoded whole."""
     ids = {"run_id": uuid4(), "attempt_id": uuid4()}
     raw = wire.RawBatch(schema_version=1, **ids, records=(msgspec.Raw(wire.encode(UPDATE)),))
     assert decode_batch(wire.encode(raw)) == wire.Batch(schema_version=1, **ids, records=(UPDATE,))
@@ -89,26 +89,26 @@ BAD = [
 def test_what_cannot_be_is_refused_by_name(
     changes: dict[str, Any], field: str, encode: Any
 ) -> None:
-    """A value that cannot be raises an error that names its field, in either encoding."""
+    """An invalid value raises an error that names its field, in JSON and in msgpack."""
     with pytest.raises(msgspec.ValidationError, match=field):
         decode_batch(encode(batch(**changes)), json=encode is msgspec.json.encode)
 
 
 @pytest.mark.parametrize(("version", "side"), [(wire.SCHEMA_VERSION + 1, "server"), (0, "client")])
 def test_another_schema_version_says_whom_to_upgrade(version: int, side: str) -> None:
-    """A newer batch asks for a newer server, an older one for a newer client, before any field is looked at."""
+    """A newer batch asks to upgrade the server, an older one the client, before any field is checked."""
     body = msgspec.msgpack.encode({"schema_version": version, "strange": True})
     with pytest.raises(UnsupportedVersion, match=f"on the {side}"):
         decode_batch(body)
 
 
 def test_fields_of_a_newer_client_are_ignored() -> None:
-    """A field that this version does not know does no harm."""
+    """An unknown field of a batch is ignored."""
     assert decode_batch(msgspec.msgpack.encode(batch(mood="good"))).records == (EVENT,)
 
 
 def test_elements_of_a_parameter_are_counted_as_far_as_they_are_told() -> None:
-    """They are the product of its sizes, 0 where one is 0; of a product beyond counting no more is told than that."""
+    """`numel` is the product of the sizes, 0 if one of them is 0; beyond `COUNT_MAX` it is some larger number."""
     sizes = {(): 1, (3, 0): 0, (2**53 - 1, 2**53 - 1, 0): 0, (7, 2, 3): 42}
     assert {shape: wire.Parameter("w", shape, "float16").numel for shape in sizes} == sizes
     beyond = wire.Parameter("w", (wire.COUNT_MAX,) * 300, "float16").numel

@@ -1,4 +1,4 @@
-// The parts of the emulated device, and what each offers the others. Not for use outside this folder.
+// The interfaces between the parts of the emulated device. Not for use outside this folder.
 #pragma once
 
 #include <atomic>
@@ -18,28 +18,28 @@ using Task = std::function<void()>;
 constexpr auto KEY = c10::DeviceType::PrivateUse1;
 constexpr int STREAMS = 32;
 
-// A place in a stream's queue: passed once everything before it has run. What an event records.
+// A place in a stream's queue, passed once everything before it has run. An event records one.
 struct Mark {
   std::atomic<bool> passed{false};
   int64_t ns = 0;
 };
 using MarkPtr = std::shared_ptr<Mark>;
 
-// streams.cpp: work, the order it is done in, and who waits for it.
+// streams.cpp: work, its order, and waits.
 
-// Raises in a child of fork(), where a real driver works no more.
+// Raises in a forked child, where a real driver no longer works.
 void check_process();
 bool in_forked_child();
-// Raises what an earlier task raised, as a real device tells of errors later.
+// Raises the error of an earlier task: like a real device's, errors are reported late.
 void enqueue(int stream, Task task);
 MarkPtr mark(int stream);
 void wait_on_stream(int stream, MarkPtr mark);
 // These count a wait. They raise in strict mode, while paused, and during a capture.
 void wait_on_host(const MarkPtr& mark, const std::string& what);
 void drain(int stream, const std::string& what);
-// Raises during a capture, and is counted: the call would invalidate the graph.
+// Counts a violation and raises during a capture, because the call would invalidate the graph.
 void check_capture(const std::string& what);
-// The same for a destructor, which cannot raise: it is counted only.
+// Only counts the violation, for destructors, which cannot raise.
 void tell_capture(const std::string& what);
 bool capturing(int stream);
 bool any_capture();
@@ -52,12 +52,12 @@ bool idle(int stream);
 
 c10::Allocator* device_allocator();
 c10::Allocator* pinned_allocator();
-// Where the host reaches what is at an address of the device. Only tasks may, and who has waited for them.
+// The host's address of device memory. For tasks, and for code that has waited for them.
 void* host_address(const void* device);
 bool is_pinned(const void* address);
-// A task that reads or writes this pinned memory ends before the mark: it is not given away earlier.
+// Keeps pinned memory until the mark, before which its last task ends.
 void hold_pinned(const void* address, MarkPtr until);
-// The block is used on this stream too: it is not given away before the stream is done with it.
+// Keeps a block until this stream too is done with it.
 void use_on(const void* device, int stream);
 
 }  // namespace emulated

@@ -1,4 +1,4 @@
-"""What the emulated device promises to the tests that run on it. Run in its own process by test_device.py."""
+"""What tests on the emulated device rely on. test_device.py runs this in its own process."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def emulated() -> Iterator[Device]:
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """How a forked child ended that did some work: its exit code, or minus a signal. 7 if torch raised."""
+    """Run `work` in a forked child; return its exit code, minus its signal, or 7 if torch raised."""
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
         faulthandler.disable()
-        os.close(2)  # it may tell why it aborts
+        os.close(2)  # an abort would print its reason
         try:
             work()
         except RuntimeError:
@@ -40,7 +40,7 @@ def in_child(work: Callable[[], object]) -> int:
 
 
 def test_operators_are_enqueued(emulated: Device) -> None:
-    """Behind a paused device operators, views and copies go on being enqueued, and end with the CPU's values."""
+    """Behind a paused device operators, views and copies are enqueued without a wait and give the CPU's values."""
     host = torch.arange(12.0).reshape(3, 4)
     start = host.to(PLACE)
     emulated.forget()
@@ -68,7 +68,7 @@ def test_operators_are_enqueued(emulated: Device) -> None:
 def test_waits_are_counted(
     emulated: Device, waiting: Callable[[torch.Tensor], object], told: str
 ) -> None:
-    """Each way to wait for the device is counted, and raises in strict mode or while it is paused."""
+    """Each way to wait for the device is counted, and raises in strict mode or while the device is paused."""
     tensor = torch.full((), 2.0, device=PLACE)
     waiting(tensor)
     with emulated.strict(), pytest.raises(RuntimeError, match="would wait"):
@@ -79,7 +79,7 @@ def test_waits_are_counted(
 
 
 def test_copies_of_pinned_memory_happen_when_they_run(emulated: Device) -> None:
-    """Pinned memory is written, and read, at its turn in the stream, and is kept until then though nobody holds it."""
+    """Copies read and write pinned memory at their turn in the stream, and keep it alive until then."""
     here = torch.zeros(3, pin_memory=True)
     there = torch.ones(3, device=PLACE)
     sent = torch.zeros(3, pin_memory=True)
@@ -103,7 +103,7 @@ def test_copies_of_pinned_memory_happen_when_they_run(emulated: Device) -> None:
 
 
 def test_freed_memory_is_used_again_at_once(emulated: Device) -> None:
-    """The next tensor on the stream takes a freed block, poisoned, unless another stream still uses it."""
+    """A freed block is poisoned and reused at once on its stream, unless another stream still uses it."""
     address = (first := torch.ones(8, device=PLACE)).data_ptr()
     del first
     second = torch.empty(8, device=PLACE)
@@ -121,7 +121,7 @@ def test_freed_memory_is_used_again_at_once(emulated: Device) -> None:
 
 
 def test_streams_are_in_no_order_but_by_events(emulated: Device) -> None:
-    """A stream goes on while another waits for an event, and what waits comes after."""
+    """Work behind `wait_event` runs after the event; an event that was never recorded is not waited for."""
     side = torch.Stream(PLACE)
     mark, begun = torch.Event(PLACE, enable_timing=True), torch.Event(PLACE, enable_timing=True)
     tensor = torch.zeros(1, device=PLACE)
@@ -141,7 +141,7 @@ def test_streams_are_in_no_order_but_by_events(emulated: Device) -> None:
 
 
 def test_errors_come_later(emulated: Device) -> None:
-    """What fails on the device is raised where the host next waits for it."""
+    """An error on the device is raised where the host next waits for it."""
     table = torch.ones(2, device=PLACE)
     found = table[torch.tensor([5]).to(PLACE)]
     with pytest.raises(RuntimeError, match="out of bounds"):
@@ -149,13 +149,13 @@ def test_errors_come_later(emulated: Device) -> None:
 
 
 def test_the_host_cannot_read_its_memory(emulated: Device) -> None:
-    """A read of a tensor's address by the host ends the process."""
+    """A host read of a tensor's address ends the process."""
     tensor = torch.ones(3, device=PLACE)
     assert in_child(lambda: ctypes.string_at(tensor.data_ptr(), 4)) == -signal.SIGSEGV
 
 
 def test_nothing_works_in_a_forked_child(emulated: Device) -> None:
-    """In the child an operator raises, and to destroy an event or pinned memory that copies used ends it."""
+    """In a forked child an operator raises, and destroying an event or pinned memory that copies used aborts it."""
     tensor, pinned, event = torch.ones(3, device=PLACE), torch.ones(3, pin_memory=True), []
     tensor.copy_(pinned, non_blocking=True)
     event.append(torch.Event(PLACE))
@@ -169,7 +169,7 @@ def test_nothing_works_in_a_forked_child(emulated: Device) -> None:
 
 
 def test_a_capture_runs_nothing(emulated: Device) -> None:
-    """A capture enqueues nothing until it is replayed; pinned memory, events asked and waits are violations."""
+    """Captured operators run only on replay; pinning memory, querying events and waiting are violations."""
     tensor, event = torch.ones(2, device=PLACE), torch.Event(PLACE)
     event.record()
     with emulated.capture() as graph:
@@ -185,7 +185,7 @@ def test_a_capture_runs_nothing(emulated: Device) -> None:
 
 
 def test_the_hosts_work_takes_its_turn(emulated: Device) -> None:
-    """Work of the host's runs on the stream, in order, and reads memory at the address it is told."""
+    """The host's work runs on the stream, in order, and can read memory at its `host_address`."""
     tensor = torch.zeros(2, device=PLACE)
     at = emulated.host_address(tensor.data_ptr())
     found: list[float] = []

@@ -1,7 +1,7 @@
-"""An accelerator without hardware: torch's PrivateUse1 backend, asynchronous and strict, built from the C++ beside.
+"""An accelerator without hardware: torch's PrivateUse1 backend, asynchronous and strict, built from the C++ files here.
 
-It is for tests of code that must not wait for a device. Its results are the CPU's. It can be loaded only by a process
-that has not run a backward pass yet: torch counts its devices at the first.
+It is for tests of code that must not wait for a device. Its results are the CPU's. Only a process that has not run a
+backward pass yet can load it, because torch counts its devices at the first one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ NAME = "emulated"
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++")
 CACHE = Path(sys.prefix) / "emulated-device"
-"""In the environment whose torch it is linked with: it is built once for it, and goes with it."""
+"""In the environment whose torch the library is linked with, so it is built once for it and deleted with it."""
 _WORK = ctypes.CFUNCTYPE(None)
 
 
 def build() -> Path:
-    """The library, compiled unless it is there already for this torch and these sources. Takes some 10 s."""
+    """Return the library's path; compile it, in about 10 s, unless it exists for this torch and these sources."""
     sources = sorted(HERE.glob("*.cpp"))
     texts = b"".join(each.read_bytes() for each in (*sources, *HERE.glob("*.h")))
     library = CACHE / f"{torch.__version__}-{hashlib.sha256(texts).hexdigest()[:16]}.so"
@@ -41,7 +41,7 @@ def build() -> Path:
         include = [f"-I{root}/include", f"-I{root}/include/torch/csrc/api/include"]
         linked = [f"-L{root}/lib", f"-Wl,-rpath,{root}/lib", "-lc10", "-ltorch", "-ltorch_cpu"]
         options = ["-std=c++20", "-O1", "-fPIC", "-shared", "-pthread", *include]
-        # As one unit: nearly all of the time goes to torch's headers.
+        # Compile one unit, because torch's headers take nearly all of the time.
         unit = "".join(f'#include "{each}"\n' for each in sources)
         command = [str(COMPILER), *options, "-x", "c++", "-", "-o", str(part), *linked]
         done = subprocess.run(command, input=unit, check=False, capture_output=True, text=True)
@@ -51,18 +51,18 @@ def build() -> Path:
 
 
 class Graph:
-    """What a stream was given while it was captured. It ran nothing then."""
+    """The work that a stream was given during a capture, which ran none of it."""
 
     def __init__(self, library: ctypes.CDLL, number: int) -> None:
         self._library, self._number = library, number
 
     def replay(self) -> None:
-        """Enqueue all of it."""
+        """Enqueue the captured work."""
         self._library.emulated_replay(self._number)
 
 
 class Device:
-    """Controls the device: there is one, for all of the process."""
+    """Controls the emulated device, of which a process has one."""
 
     def __init__(self) -> None:
         torch.utils.rename_privateuse1_backend(NAME)
@@ -75,7 +75,7 @@ class Device:
         torch._register_device_module(NAME, self._module())
 
     def _module(self) -> ModuleType:
-        """What torch looks for in `torch.emulated`."""
+        """Return `torch.emulated`, with the functions that torch looks for in it."""
         module = ModuleType(f"torch.{NAME}")
         module.__dict__.update(
             is_available=lambda: True,
@@ -90,7 +90,7 @@ class Device:
         return module
 
     def reset(self) -> None:
-        """Run on, without delays, and forget the waits."""
+        """Run without pause, strictness or delays, and forget waits and violations."""
         self._library.emulated_pause(0)
         self._library.emulated_strict(0)
         self._library.emulated_jitter(0)
@@ -98,11 +98,11 @@ class Device:
         self._library.emulated_forget()
 
     def paused(self) -> AbstractContextManager[None]:
-        """No task begins; who would wait for one gets an error."""
+        """Start no task meanwhile; a wait for the device raises."""
         return self._switched_on(self._library.emulated_pause)
 
     def strict(self) -> AbstractContextManager[None]:
-        """Whoever would wait gets an error."""
+        """Raise on every wait for the device."""
         return self._switched_on(self._library.emulated_strict)
 
     @contextmanager
@@ -118,15 +118,15 @@ class Device:
         self._library.emulated_jitter(us)
 
     def forget(self) -> None:
-        """Count waits and violations anew."""
+        """Forget waits and violations."""
         self._library.emulated_forget()
 
     def waits(self) -> list[str]:
-        """For what the host has waited, or would have."""
+        """Return what the host waited for, or would have waited for."""
         return self._told(0)
 
     def violations(self) -> list[str]:
-        """What was done during a capture that would have broken it."""
+        """Return what was done during a capture that would have broken it."""
         return self._told(1)
 
     def _told(self, violations: int) -> list[str]:
@@ -135,7 +135,7 @@ class Device:
 
     @contextmanager
     def capture(self) -> Iterator[Graph]:
-        """Record what the current stream is given, and run none of it."""
+        """Capture what the current stream is given, and run none of it."""
         number = self._library.emulated_capture()
         try:
             yield Graph(self._library, number)
@@ -143,7 +143,7 @@ class Device:
             self._library.emulated_end_capture(number)
 
     def run(self, work: Callable[[], None]) -> None:
-        """Enqueue work of the host's on the current stream. It may read the device's memory by `host_address`."""
+        """Enqueue host work on the current stream. It may read the device's memory at its `host_address`."""
         done = _WORK(work)
         self._kept.append(done)
         self._library.emulated_enqueue(done)
@@ -151,12 +151,12 @@ class Device:
     _kept: list[object] = []
 
     def host_address(self, address: int) -> int:
-        """Where a task finds what is at an address of the device's."""
+        """Return the address at which a task finds the memory of a device address."""
         found: int = self._library.emulated_host_address(address)
         return found
 
 
 @cache
 def device() -> Device:
-    """The device, loaded at the first call."""
+    """Return the device, which the first call loads."""
     return Device()

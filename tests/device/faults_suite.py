@@ -1,6 +1,6 @@
-"""Faults of the kind that only a GPU shows, planted one by one: the emulated device shows each of them.
+"""Planted faults of the kind that only a GPU shows: the emulated device shows each of them.
 
-Run in its own process by test_device.py.
+test_device.py runs this in its own process.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 @pytest.fixture
 def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
-    """The device, running freely, with no wait counted; and no buffer that an earlier fault has spoilt."""
+    """The device, running freely, with no wait counted and no buffer spoilt by an earlier fault."""
     monkeypatch.setattr(ring, "_ring", ring.Ring())
     monkeypatch.setattr(ring, "_uploads", ring.Uploads())
     device().reset()
     yield device()
     device().reset()
-    gc.collect()  # a child that is forked later must not come upon buffers that a fault has left
+    gc.collect()  # a child that is forked later must not find buffers left by a fault
 
 
 def unplanted(patch: pytest.MonkeyPatch) -> None:
-    """As the product is."""
+    """Plant nothing."""
 
 
 def paused_symptoms(
     emulated: Device, directory: Path, patch: pytest.MonkeyPatch, plant: Plant
 ) -> set[str]:
-    """What goes wrong with updates that are enqueued behind a paused device while a fault is planted."""
+    """Return the symptoms (early, waits, wrong) of updates enqueued behind a paused device while a fault is planted."""
     training = Training()
     for number in range(UPDATES):
         training.update(number)
@@ -115,7 +115,7 @@ def test_faults_of_readbacks_show_behind_a_pause(
     plant: Plant,
     symptom: str | None,
 ) -> None:
-    """A blocking copy is a wait; a wait left out and a slot returned early give wrong records. Nothing else does."""
+    """A blocking copy shows as a wait; an omitted wait and a slot returned early show as wrong records."""
     seen = paused_symptoms(emulated, data_directory, monkeypatch, plant)
     assert symptom in seen if symptom else not seen
 
@@ -128,7 +128,7 @@ def test_a_wait_left_out_shows_on_streams(
     plant: Plant,
     right: bool,
 ) -> None:
-    """Of trainings on streams that are held up no record is wrong, unless values are read before they have arrived."""
+    """Trainings on delayed streams record nothing wrong, unless values are read before they have arrived."""
 
     @contextmanager
     def planted() -> Iterator[None]:
@@ -138,7 +138,7 @@ def test_a_wait_left_out_shows_on_streams(
 
     try:
         wrong, records, _ = on_streams(data_directory, monkeypatch, 2, planted())
-    except msgspec.ValidationError:  # what was read can be anything
+    except msgspec.ValidationError:  # values that are read too early can be anything
         wrong = records = 2 * UPDATES_ON_STREAMS
     assert (wrong == 0) == right
     assert records == 2 * UPDATES_ON_STREAMS
@@ -152,7 +152,7 @@ def buffer_reused(patch: pytest.MonkeyPatch) -> None:
 def test_a_reused_upload_buffer_shows(
     emulated: Device, monkeypatch: pytest.MonkeyPatch, plant: Plant, right: bool
 ) -> None:
-    """Tables of gradients that move behind a paused device hold the right addresses, if no buffer is used too soon."""
+    """Tables uploaded behind a paused device hold the right addresses, unless a buffer is reused too soon."""
     moved = [[torch.ones(5, device=PLACE) for _ in range(3)] for _ in range(2)]
     plant(monkeypatch)
     tables = table.Tables()
@@ -170,7 +170,7 @@ def table_without_stream(patch: pytest.MonkeyPatch) -> None:
 def test_a_table_of_another_stream_shows(
     emulated: Device, monkeypatch: pytest.MonkeyPatch, plant: Plant, right: bool
 ) -> None:
-    """A stream finds its table filled while another, which asked first, is held up; not if they share one."""
+    """A stream has its own filled table while another stream is delayed, unless the two share one table."""
     gradients = [torch.ones(5, device=PLACE) for _ in range(3)]
     plant(monkeypatch)
     tables, gate = table.Tables(), threading.Event()
@@ -185,8 +185,6 @@ def test_a_table_of_another_stream_shows(
 
 
 class Forgetful(list[object]):
-    """Keeps nothing."""
-
     def extend(self, more: object) -> None:
         pass
 
@@ -194,11 +192,11 @@ class Forgetful(list[object]):
 def test_a_device_call_in_a_forked_child_shows(
     emulated: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker in which what waited for the device is destroyed ends at once, and its loader says so."""
+    """A worker that destroys what waits for the device ends at once, and its loader reports it."""
     monkeypatch.delattr(ring.Readback, "__del__")
     monkeypatch.setattr(recorder, "_of_parents", Forgetful())
     training = Training()
-    # It is told of the death where it waits for a batch, or by a signal as soon as it has begun: then perhaps within
+    # The loader learns of the death while it waits for a batch, or by a signal just after the start, perhaps within
     # `Thread.start`, which makes a KeyError of it.
     told = pytest.raises((RuntimeError, KeyError))
     with told as caught, emulated.paused():
@@ -211,20 +209,20 @@ def test_a_device_call_in_a_forked_child_shows(
 def test_an_allocation_in_a_capture_shows(
     emulated: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A monitor that does not see the capture allocates pinned memory in it, which is a violation."""
+    """A monitor that misses a capture allocates pinned memory in it, which is a violation."""
     training = Training()
-    training.optimizer.param_groups[0]["capturable"] = True  # torch 2.15 asks for it
+    training.optimizer.param_groups[0]["capturable"] = True  # torch 2.15 requires it
     monkeypatch.setattr(graphs, "_capturing_modules", lambda: ())
     with emulated.capture() as graph:
         training.update(0)
-    graph.replay()  # what waits for it comes to its end
+    graph.replay()  # completes the copies that wait for it
     assert "allocating pinned memory" in emulated.violations()
 
 
 def test_pinned_memory_freed_in_a_capture_shows(
     emulated: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An iteration that is forgotten when a capture begins frees its pinned memory in it, which is a violation."""
+    """Dropping an iteration when a capture begins frees its pinned memory in the capture, which is a violation."""
     monkeypatch.delattr(ring.Readback, "__del__")
     monkeypatch.setattr(measurement.Measurer, "stand_aside", lambda measurer, iteration: None)
     training = Training()

@@ -1,4 +1,4 @@
-// What torch asks of a device whatever it computes: streams, events, hooks.
+// What torch needs of every device: streams, events, hooks.
 #include "device.h"
 
 #include <cstdio>
@@ -23,7 +23,7 @@ int number(const Stream& stream) {
   return static_cast<int>(stream.id());
 }
 
-// An event owns the place that it was recorded at last.
+// An event owns the mark of its last recording.
 MarkPtr& place(void* event) {
   return *static_cast<MarkPtr*>(event);
 }
@@ -67,7 +67,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const Stream& stream) const override {
     drain(number(stream), "synchronize a stream");
   }
-  // Without "override": torch before 2.13 does not ask.
+  // Without "override", because torch before 2.13 has no such method.
   bool isStreamCapturing(const Stream& stream) const {
     return capturing(number(stream));
   }
@@ -118,7 +118,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     }
     if (in_forked_child()) {
       std::fputs("emulated device: an event is destroyed in a forked child\n", stderr);
-      std::abort();  // a real driver's error leaves a destructor here
+      std::abort();  // like a real driver, whose error escapes a destructor here
     }
     delete static_cast<MarkPtr*>(event);
   }

@@ -1,6 +1,6 @@
-"""Parity where parameters, or steps, are of another form: channels last, DTensors, and steps captured into graphs.
+"""Parity with the stock scaler for channels-last parameters, DTensors, and steps captured into graphs.
 
-On the emulated device, in a process that test_device.py starts, on CUDA by `make gpu`, and what it can on a CPU.
+Runs on the emulated device in a process that test_device.py starts, on CUDA by `make gpu`, and in part on a CPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def emulated() -> Iterator[Device]:
 
 
 def scalers() -> list[torch.amp.GradScaler]:
-    """A stock one, and ours, sampled in each update and in one of three."""
+    """Return a stock scaler and two of ours, sampled in every update and in every third one."""
     options: dict[str, Any] = {"init_scale": 2.0**10, "growth_interval": 2}
     configs = [ampmon.Config(every=every) for every in (1, 3)]
     ours = [ampmon.GradScaler(PLACE, **options, monitor=config) for config in configs]
@@ -39,7 +39,7 @@ def scalers() -> list[torch.amp.GradScaler]:
 
 
 def left(model: torch.nn.Module, scaler: torch.amp.GradScaler) -> Left:
-    """The weights and the scaler's state."""
+    """Return the weights and the scaler's state."""
     weights = [
         each.to_local() if hasattr(each, "to_local") else each for each in model.parameters()
     ]
@@ -47,7 +47,7 @@ def left(model: torch.nn.Module, scaler: torch.amp.GradScaler) -> Left:
 
 
 def alike(train: Callable[[torch.amp.GradScaler], Left]) -> None:
-    """All scalers leave the same bits behind, and ours have counted no error."""
+    """Assert that all scalers leave the same bits and that ours count no error."""
     stock, *ours = scalers()
     expected = train(stock)
     for scaler in ours:
@@ -61,7 +61,7 @@ def step(
     optimizer: torch.optim.Optimizer,
     inputs: torch.Tensor,
 ) -> None:
-    """One update in fp16."""
+    """Run one update in fp16."""
     with torch.autocast(PLACE, dtype=torch.float16):
         loss = model(inputs).float().square().mean()
     scaler.scale(loss).backward()
@@ -72,7 +72,7 @@ def step(
 
 @pytest.mark.skipif(EMULATED, reason="the emulated device has no convolutions")
 def test_channels_last() -> None:
-    """Convolutions whose gradients are channels last end bit for bit as with the stock scaler."""
+    """Convolutions with channels-last gradients end bit for bit as with the stock scaler."""
     torch.backends.cudnn.deterministic = True
 
     def train(scaler: torch.amp.GradScaler) -> Left:
@@ -105,7 +105,7 @@ def alone() -> Iterator[None]:
 @pytest.mark.skipif(EMULATED, reason="no process group knows the emulated device")
 @pytest.mark.usefixtures("alone")
 def test_fsdp2_alone() -> None:
-    """FSDP2 over one rank, whose gradients are DTensors, ends bit for bit as with the stock scaler."""
+    """FSDP2 over one rank, with DTensor gradients, ends bit for bit as with the stock scaler."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -128,7 +128,7 @@ def test_fsdp2_alone() -> None:
 
 @pytest.mark.skipif(PLACE == "cpu", reason="a CPU captures nothing")
 def test_a_captured_step(emulated: Device) -> None:
-    """A whole step that is captured into a graph under the monitor, and replayed, ends as with the stock scaler."""
+    """A step that is captured into a graph under the monitor and replayed ends as with the stock scaler."""
 
     def train(scaler: torch.amp.GradScaler) -> Left:
         torch.manual_seed(0)

@@ -18,9 +18,9 @@
 namespace emulated {
 namespace {
 
-constexpr size_t ROOM = size_t{8} << 30;  // of addresses: pages are taken when they are written
+constexpr size_t ROOM = size_t{8} << 30;  // address space only: pages are allocated when written
 constexpr size_t SMALLEST = 512;
-constexpr int POISON = 0xFB;  // a large negative number in fp32 and fp16, and not NaN, which would look like a skip
+constexpr int POISON = 0xFB;  // large and negative in fp32 and fp16, but not NaN, which would look like a skip
 
 struct Block {
   char* device;
@@ -87,7 +87,7 @@ Block* carve(size_t size, int stream) {
   return block;
 }
 
-// Give back the blocks that other streams were using, where these are done.
+// Free the blocks that other streams have finished using.
 void reclaim() {
   auto& waiting = memory().in_use_elsewhere;
   for (size_t at = 0; at < waiting.size();) {
@@ -110,7 +110,7 @@ void release(void* context) {
   auto* block = static_cast<Block*>(context);
   std::lock_guard<std::mutex> held(own.lock);
   if (any_capture()) {
-    return;  // a graph may use it for as long as it is replayed
+    return;  // a graph may use it in each replay
   }
   if (!block->also_on.empty()) {
     std::vector<MarkPtr> marks;
@@ -140,7 +140,7 @@ struct DeviceAllocator final : c10::Allocator {
     if (free.empty() || any_capture()) {
       block = carve(size, stream);
     } else {
-      block = free.back();  // the one freed last: whoever still looks at it sees it change
+      block = free.back();  // the last one freed, so that a stale reader sees it change
       free.pop_back();
     }
     return {block->device, block, &release, c10::Device(KEY, 0)};
@@ -172,7 +172,7 @@ void release_pinned(void* context) {
   if (in_forked_child()) {
     if (!pinned->marks.empty()) {
       std::fputs("emulated device: pinned memory that copies used is freed in a forked child\n", stderr);
-      std::abort();  // a real driver's error leaves a destructor here
+      std::abort();  // like a real driver, whose error escapes a destructor here
     }
     return;
   }

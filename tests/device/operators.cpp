@@ -1,4 +1,4 @@
-// What the device computes: one fallback for all operators, which enqueues the CPU's.
+// Operators: one fallback for all of them, which enqueues the CPU's.
 #include "tensors.h"
 
 #include <map>
@@ -19,7 +19,7 @@ using at::Tensor;
 using c10::IValue;
 using torch::jit::Stack;
 
-// The arguments of one call in another place. The same tensor stays the same, for in-place work is told by that.
+// Moves the arguments of one call to another device. The same tensor maps to one result: in-place work shows by that.
 class Elsewhere {
  public:
   explicit Elsewhere(c10::DeviceType place) : place_(place) {}
@@ -38,7 +38,7 @@ class Elsewhere {
       }
       return IValue(std::move(moved));
     }
-    if (value.isList() && value.toListRef().size() > 0) {  // of optional tensors, and of numbers
+    if (value.isList() && value.toListRef().size() > 0) {  // lists of optional tensors or of numbers
       if (!value.isOptionalTensorList()) {
         return value;
       }
@@ -64,7 +64,7 @@ class Elsewhere {
 
  private:
   Tensor moved(const Tensor& tensor) const {
-    // A number written beside a tensor stays one: it has a say of its own in the result's dtype.
+    // A wrapped number stays one, because it promotes the result's dtype by other rules.
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
       return tensor;
     }
@@ -72,7 +72,7 @@ class Elsewhere {
       const auto options = tensor.options().device(c10::kMeta).requires_grad(false);
       return at::empty_strided(tensor.sizes(), tensor.strides(), options);
     }
-    // The host's own is read now, as a launch reads its arguments.
+    // A host tensor is read now, as a launch reads its arguments.
     return on_device(tensor) ? as_host(tensor) : tensor.clone();
   }
 
@@ -99,7 +99,7 @@ void describe(std::string& key, const Tensor& tensor) {
   list(key, tensor.strides());
 }
 
-// Adds all that a shape can depend on; false where there may be more.
+// Adds all values that a shape can depend on. False if there may be others.
 bool describe(std::string& key, const IValue& value) {
   key += '|';
   if (value.isTensor()) {
@@ -119,7 +119,7 @@ bool describe(std::string& key, const IValue& value) {
   } else if (value.isInt()) {
     key += std::to_string(value.toInt());
   } else if (value.isDouble()) {
-    key += 'f';  // no shape depends on a real number
+    key += 'f';  // no shape depends on a floating-point number
   } else if (value.isBool()) {
     key += value.toBool() ? 't' : 'b';
   } else if (value.isString()) {
@@ -130,7 +130,7 @@ bool describe(std::string& key, const IValue& value) {
   return true;
 }
 
-// One operator called with tensors of the device.
+// One call of an operator with tensors of the device.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, Stack* stack)
@@ -175,7 +175,7 @@ class Call {
     return false;
   }
 
-  // Whether it makes no tensor and resizes none.
+  // Whether the call makes and resizes no tensor.
   bool in_place() const {
     for (const auto& each : schema_.arguments()) {
       if (each.is_out()) {
@@ -190,13 +190,13 @@ class Call {
     return true;
   }
 
-  // Of each call by its operator and all that a shape can depend on. Torch takes 100 us to tell one in Python.
+  // The shapes of each call, by its operator and all that they can depend on. Torch takes 100 us for one in Python.
   static std::map<std::string, Stack>& known_shapes() {
     thread_local auto* known = new std::map<std::string, Stack>;
     return *known;
   }
 
-  // Runs it on the meta device. What writes in place has the shapes that it has.
+  // Runs the call on the meta device. In-place calls keep their shapes. False if shapes cannot be found.
   bool find_shapes() {
     if (in_place()) {
       return true;
@@ -220,7 +220,7 @@ class Call {
     try {
       op_.callBoxed(&shapes_);
     } catch (const std::exception&) {
-      return false;  // they depend on data; or the CPU's operator says what is wrong
+      return false;  // shapes depend on data, or the CPU's operator will report the error
     }
     if (keyed) {
       known_shapes()[key] = shapes_;
@@ -292,7 +292,7 @@ class Call {
       outputs.push_back(each.defined() ? as_host(each) : each);
     }
     enqueue(current_stream(), [op = op_, arguments = on_host(), outputs = std::move(outputs)] {
-      Stack stack = arguments;  // a graph runs it again
+      Stack stack = arguments;  // copied, because a graph runs it again
       op.callBoxed(&stack);
       size_t next = 0;
       for (const IValue& value : stack) {
@@ -309,7 +309,7 @@ class Call {
     });
   }
 
-  // Values decide over shapes, or are returned: the host waits.
+  // Waits on the host, because values decide shapes or are returned.
   void now() {
     drain(current_stream(), schema_.name());
     Stack stack = on_host();
@@ -365,7 +365,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// Torch would call these with an output that they resize meanwhile, which is not for a task to do.
+// Torch's own kernels resize their output while they run, which a task must not do.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("mse_loss", torch::CppFunction::makeFromBoxedFunction<&fallback>());
   library.impl("smooth_l1_loss", torch::CppFunction::makeFromBoxedFunction<&fallback>());

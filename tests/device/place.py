@@ -1,6 +1,6 @@
-"""The device that tests of devices train on: the CPU, or what TEST_DEVICE names.
+"""The device that device tests train on: the CPU, or what TEST_DEVICE names.
 
-The emulated one is loaded here, by a process that was started for it: see test_device.py. `make gpu` names "cuda".
+The emulated device is loaded here, in a process that test_device.py starts for it. `make gpu` names "cuda".
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ if EMULATED:
 
 
 def device() -> Device:
-    """What controls it."""
+    """Return the controls of the device."""
     return real.device() if PLACE == real.NAME else emulated.device()

@@ -13,17 +13,17 @@ import torch
 
 NAME = "cuda"
 PAUSE_CYCLES = 4_000_000_000
-"""Two seconds or so."""
+"""About two seconds."""
 
 
 class Device:
-    """Controls the current CUDA device: it cannot be held, but kept busy, and torch warns of what it sees of waits."""
+    """Controls the current CUDA device. It cannot be paused, only kept busy; torch reports the waits that it sees."""
 
     _caught: Any = None
     _warnings: list[warnings.WarningMessage] = []
 
     def reset(self) -> None:
-        """Be done with all work, and count no waits."""
+        """Finish all work and stop counting waits."""
         torch.cuda.set_sync_debug_mode("default")
         if self._caught is not None:
             self._caught.__exit__(None, None, None)
@@ -32,7 +32,7 @@ class Device:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The device is busy for seconds: who would wait gets an error, and who takes that long has waited."""
+        """Keep the device busy for seconds. Waiting for it raises, and so does taking that long."""
         torch.cuda.synchronize()
         torch.cuda._sleep(PAUSE_CYCLES)
         over = torch.cuda.Event()
@@ -43,7 +43,7 @@ class Device:
 
     @contextmanager
     def strict(self) -> Iterator[None]:
-        """Whoever would wait gets an error, as far as torch sees waits."""
+        """Raise on every wait that torch sees."""
         before = torch.cuda.get_sync_debug_mode()
         torch.cuda.set_sync_debug_mode("error")
         try:
@@ -52,10 +52,10 @@ class Device:
             torch.cuda.set_sync_debug_mode(before)
 
     def jitter(self, us: int) -> None:
-        """A GPU has delays of its own."""
+        """Do nothing: a GPU has delays of its own."""
 
     def forget(self) -> None:
-        """Count waits anew. Within a test only: pytest catches warnings by itself in each of its parts."""
+        """Count waits anew. Only within a test, because pytest catches warnings separately in each of its phases."""
         self.reset()
         self._caught = warnings.catch_warnings(record=True)
         self._warnings = self._caught.__enter__()
@@ -63,17 +63,17 @@ class Device:
         torch.cuda.set_sync_debug_mode("warn")
 
     def waits(self) -> list[str]:
-        """A word for each wait since `forget` that torch saw."""
+        """Return an entry for each wait since `forget` that torch saw."""
         told = [str(each.message) for each in self._warnings]
         return ["a synchronizing operation" for each in told if "called a synchronizing" in each]
 
     def violations(self) -> list[str]:
-        """CUDA raises what breaks a capture."""
+        """Return nothing, because CUDA raises on what breaks a capture."""
         return []
 
     @contextmanager
     def capture(self) -> Iterator[torch.cuda.CUDAGraph]:
-        """Record what is enqueued into a graph, and run none of it."""
+        """Capture what is enqueued into a graph, and run none of it."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             yield graph
@@ -81,5 +81,4 @@ class Device:
 
 @cache
 def device() -> Device:
-    """The device."""
     return Device()

@@ -1,4 +1,4 @@
-"""Recipes of examples/ on the emulated device, in a process that test_device.py starts, and on CUDA by `make gpu`."""
+"""Recipes of examples/, on the emulated device in a process that test_device.py starts, and on CUDA by `make gpu`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ RECIPES = (
     "gradient_penalty",
     "several_models",
 )
-"""Between them they take every path through the scaler that the others take."""
+"""Together they take every path through the scaler that the other recipes take."""
 STEPS = 26 if EMULATED else None
-"""Enough for an overflow and for the scale to grow."""
+"""Enough for an overflow and a growth of the scale."""
 OTHERS = () if EMULATED else ("clip_by_norm", "gradient_accumulation", "typical")
 
 
@@ -43,7 +43,7 @@ def emulated() -> Iterator[Device]:
 def test_a_recipe_trains_as_with_the_stock_scaler(
     emulated: Device, name: str, data_directory: Path
 ) -> None:
-    """Under jitter all that a recipe leaves is equal bit for bit, and each update and skip is recorded once."""
+    """Under jitter a recipe ends bit for bit as with the stock scaler, and each update and skip is recorded once."""
     stock = recipe.run(name, stock=True, place=PLACE, steps=STEPS)
     ours = recipe.run(name, stock=False, place=PLACE, steps=STEPS)
     assert bits(stock.weights, ours.weights)
@@ -56,7 +56,7 @@ def test_a_recipe_trains_as_with_the_stock_scaler(
 
 @pytest.mark.skipif(EMULATED, reason="no process group knows the emulated device")
 def test_two_processes_train_as_with_the_stock_scaler(tmp_path: Path) -> None:
-    """Two processes with gradients averaged by DDP, on one GPU if there is one, end bit for bit as stock ones."""
+    """Two processes with DDP, on one GPU if there is one, end bit for bit as with the stock scaler."""
     words = ["-c", "import recipe; recipe.main()", str(tmp_path), "2"]
     ports = ",".join(str(free_port()) for _ in range(2))
     done = subprocess.run(

@@ -1,4 +1,4 @@
-// Streams: a thread and a queue each. Marks, waits, and the flags that model a fork and a capture.
+// Streams (a thread and a queue each), marks, waits, and flags that model a fork and a capture.
 #include "device.h"
 
 #include <pthread.h>
@@ -28,7 +28,7 @@ struct Lane {
   bool started = false;
 };
 
-// All of it lives as long as the process: threads are never joined.
+// Lives as long as the process, because threads are never joined.
 struct State {
   Lane streams[STREAMS];
   std::atomic<int> next_stream{1};
@@ -59,7 +59,7 @@ const int at_fork = pthread_atfork(nullptr, nullptr, in_child);
 
 void delay(std::minstd_rand& random) {
   const int most = state().jitter_us;
-  // Now and then only: a sleep costs the scheduler more than most tasks take.
+  // Delay only one in sixteen: a sleep costs the scheduler more than most tasks take.
   if (most > 0 && random() % 16 == 0) {
     std::this_thread::sleep_for(std::chrono::microseconds(random() % most));
   }
@@ -202,7 +202,7 @@ int exchange_stream(int stream) {
 
 int new_stream() {
   check_process();
-  // As a real device's pool does, it starts over where all are taken.
+  // Starts over when all are taken, like a real device's pool.
   return 1 + (state().next_stream++ - 1) % (STREAMS - 1);
 }
 
@@ -214,7 +214,7 @@ bool idle(int number) {
 
 }  // namespace emulated
 
-// What Python controls, by ctypes, which lets go of the interpreter's lock for each call.
+// The controls for Python, called by ctypes, which releases the GIL for each call.
 extern "C" {
 
 void emulated_pause(int paused) {
@@ -242,7 +242,7 @@ void emulated_forget() {
   state.failed = false;
 }
 
-// One line for each since they were forgotten. Valid until the next call.
+// Returns a line for each wait or violation since the last `emulated_forget`. Valid until the next call.
 const char* emulated_told(int violations) {
   auto& state = emulated::state();
   std::lock_guard<std::mutex> telling(state.telling);
@@ -261,7 +261,7 @@ int emulated_capturing() {
   return !emulated::in_forked_child() && emulated::capturing(emulated::current_stream());
 }
 
-// Returns the graph's number. A graph keeps the memory that it uses until the process ends.
+// Returns the graph's number. A graph keeps its memory until the process ends.
 int emulated_capture() {
   auto& state = emulated::state();
   const int number = static_cast<int>(state.graphs.size());

@@ -1,6 +1,6 @@
-"""Training on several streams, and beside forked workers, leaves records as training alone does.
+"""Training on several streams, and beside forked workers, leaves the records of a training alone.
 
-On the emulated device, in a process that test_device.py starts, and on CUDA by `make gpu`.
+Runs on the emulated device in a process that test_device.py starts, and on CUDA by `make gpu`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from recording import recording
 
 
 DELAY_CYCLES = 3_000_000
-"""A millisecond or two, at most, before an update on a GPU."""
+"""At most a millisecond or two, before an update on a GPU."""
 ALLOCATED = 1000
 Figures = Callable[[str, object], None]
 
 
 @pytest.fixture
 def emulated() -> Iterator[Device]:
-    """The device, with delays."""
+    """The device, reset before and after the test."""
     device().reset()
     yield device()
     device().reset()
 
 
 class Delayed:
-    """A training on a stream of its own, with a delay before each update and gradients that are elsewhere each time."""
+    """A training on its own stream, with a delay before each update and gradients at new addresses each time."""
 
     def __init__(self, name: str, stream: Any, chance: random.Random) -> None:
         self.training = Training(name=name)
@@ -47,11 +47,11 @@ class Delayed:
         self._kept: list[torch.Tensor] = []
 
     def update(self, number: int) -> None:
-        """One update, enqueued behind a delay on the stream."""
+        """Enqueue one update behind a delay on the stream."""
         with self._stream:
             if not EMULATED:
                 torch.cuda._sleep(self._chance.randrange(DELAY_CYCLES))
-            # What the last update's gradients were is free now: some of it is taken.
+            # Take some of the memory that the last update's gradients have freed, so the next ones move.
             self.training.optimizer.zero_grad()
             sizes = [self._chance.randrange(1, ALLOCATED) for _ in range(4)]
             self._kept = [torch.empty(size, device=PLACE) for size in sizes]
@@ -64,7 +64,7 @@ def on_streams(
     count: int,
     during: AbstractContextManager[None],
 ) -> tuple[int, int, int]:
-    """Trainings take turns, each on its stream: how many records differ from one's alone, all, errors."""
+    """Train in turns on ``count`` streams; return how many records differ from one training's, all, and errors."""
     alone = Training(name="0")
     for number in range(UPDATES):
         alone.update(number)
@@ -94,7 +94,7 @@ def test_trainings_on_streams_of_their_own(
     record_property: Figures,
     count: int,
 ) -> None:
-    """Trainings that take turns, each on its stream behind delays, with gradients that move, have one's own records."""
+    """Trainings in turns, each on its delayed stream and with moving gradients, have the records of one alone."""
     emulated.jitter(200)
     wrong, records, errors = on_streams(data_directory, monkeypatch, count, nullcontext())
     record_property("wrong_records", wrong)
@@ -105,7 +105,7 @@ def test_trainings_on_streams_of_their_own(
 def test_streams_of_its_own(
     emulated: Device, data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where training runs on a stream of its own, records are those of the default stream."""
+    """Training on a stream of its own has the records of training on the default stream."""
     side = torch.Stream(PLACE)
     training = Training()
     for number in range(UPDATES):
@@ -125,8 +125,8 @@ def test_streams_of_its_own(
 def test_forked_workers_live(
     emulated: Device, data_directory: Path, record_property: Figures
 ) -> None:
-    """Four workers that are forked while records wait for the device all live, in each of three epochs."""
-    # On a GPU it compiles kernels, which takes longer than a pause.
+    """Four workers that are forked while records wait for the device all survive, in each of three epochs."""
+    # On a GPU the first update compiles kernels, which takes longer than a pause.
     Training(name="first").update(0)
     training = Training(name="forked")
     dead = 0
@@ -148,7 +148,7 @@ def test_forked_workers_live(
 
 
 def test_a_dropped_scaler_is_collected_in_a_forked_child(emulated: Device) -> None:
-    """What a scaler timed by events that its process let go of ends no child whose garbage collector comes upon it."""
+    """A forked child survives the garbage collection of a dropped scaler that was timed by events."""
     gc.collect()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-// Tensors of the device: how they are made, viewed, copied and read, and what autocast does with them.
+// Makes, views, copies and reads tensors of the device, and sets autocast's rules for them.
 #include "tensors.h"
 
 #include <cstring>
@@ -55,7 +55,7 @@ void resize(const Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides
 
 namespace {
 
-constexpr int64_t STAGED = 64 << 10;  // bytes of pageable memory that a driver copies aside without waiting
+constexpr int64_t STAGED = 64 << 10;  // bytes of pageable memory that a driver stages without waiting
 
 void run_copy(const Tensor& to, const Tensor& from) {
   enqueue(current_stream(), [to, from] { to.copy_(from); });
@@ -63,7 +63,7 @@ void run_copy(const Tensor& to, const Tensor& from) {
 
 void to_host(const Tensor& from, const Tensor& to, bool non_blocking) {
   if (non_blocking && is_pinned(to.data_ptr())) {
-    // Without an owner, as a driver has none: whoever frees the buffer waits for the mark.
+    // Not owned, as with a real driver: freeing the buffer waits for the mark.
     run_copy(at::from_blob(to.data_ptr(), to.sizes(), to.strides(), to.options()), as_host(from));
     hold_pinned(to.data_ptr(), mark(current_stream()));
     return;
@@ -149,7 +149,7 @@ TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFallthrough());
 }
 
-TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {  // the macro's name for it
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {  // the name that the macro expects
   KERNEL_PRIVATEUSEONE(linear, lower_precision_fp)
   KERNEL_PRIVATEUSEONE(matmul, lower_precision_fp)
   KERNEL_PRIVATEUSEONE(mm, lower_precision_fp)

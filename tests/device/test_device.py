@@ -1,4 +1,4 @@
-"""The emulated device, and what holds of training on it: in one process of its own, in which torch knows the device."""
+"""The emulated device and training on it, in a process of its own, in which torch has the device."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ SUITES = (
 @EMULATES
 @pytest.mark.skipif(emulated.COMPILER is None, reason="without g++ there is no emulated device")
 def test_the_suites_on_the_emulated_device() -> None:
-    """Every fact of the suites holds on a device that works on its own time."""
+    """All suites pass on a device that works asynchronously."""
     emulated.build()
     assert passes(*SUITES, TEST_DEVICE=emulated.NAME, TRITON_INTERPRET="1") >= 160

@@ -1,6 +1,6 @@
-"""Training on a device is as with the stock scaler, bit for bit, and waits no oftener.
+"""Training on a device is bit for bit as with the stock scaler, and waits no more often.
 
-On the emulated device, in a process that test_device.py starts, and on CUDA by `make gpu`.
+Runs on the emulated device in a process that test_device.py starts, and on CUDA by `make gpu`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CELLS = HALF if EMULATED else CASES
 def counted(
     scaler: torch.amp.GradScaler, case: Case, updates: int = CELL_UPDATES
 ) -> tuple[dict[str, Any], list[str]]:
-    """What training leaves behind, and what it waited for."""
+    """Return what training leaves behind, and what it waited for."""
     device().forget()
     left = train(scaler, case, updates)
     return left, device().waits()
@@ -42,7 +42,7 @@ def counted(
 
 @pytest.fixture(scope="module")
 def stock() -> list[tuple[dict[str, Any], list[str]]]:
-    """What the stock scaler leaves behind in each cell, and what it waits for."""
+    """What the stock scaler leaves behind in each cell, and what it waited for."""
     return [counted(torch.amp.GradScaler(PLACE, **case.arguments), case) for case in CELLS]
 
 
@@ -50,7 +50,7 @@ def stock() -> list[tuple[dict[str, Any], list[str]]]:
 def test_parity_under_jitter(
     emulated: Device, stock: list[tuple[dict[str, Any], list[str]]], every: int, step: int
 ) -> None:
-    """Every cell ends bit for bit as the stock scaler's, and waits for the same operations, in the same order."""
+    """Every cell ends bit for bit as the stock scaler's, and waits for the same operations in the same order."""
     emulated.jitter(200)
     for case, (expected, waits) in list(zip(CELLS, stock, strict=True))[::step]:
         scaler = ampmon.GradScaler(PLACE, **case.arguments, monitor=ampmon.Config(every=every))
@@ -63,7 +63,7 @@ def test_parity_under_jitter(
 def test_parity_in_the_plain_gear(emulated: Device) -> None:
     """Cells in which most updates take the plain gear end as the stock scaler's under jitter, and wait as often.
 
-    Those of several fused optimizers do not: the host is not told what was found, and a device for one at a time.
+    Several fused optimizers do not take it: only the device knows what they found, and the gear can ask it for one.
     """
     emulated.jitter(200)
     for case in STEADY:
@@ -80,16 +80,16 @@ def test_parity_in_the_plain_gear(emulated: Device) -> None:
 
 UPDATES = 24
 BEHIND = UPDATES if EMULATED else 4
-"""Updates to enqueue behind a paused device: a GPU takes a thousand launches or so, and then makes the host wait."""
+"""Updates enqueued behind a paused device: after about a thousand launches a GPU makes the host wait."""
 OVERFLOW = 5 if EMULATED else 0
-"""A sampled update in each case: of others the culprits are looked for only within the budget."""
+"""A sampled update in each case; in others, culprits are searched for only within the budget."""
 
 
 OVERFLOWS = [80, 81, 150]
 
 
 def steady(directory: Path, *, clips: bool) -> list[Any]:
-    """What is recorded of updates of which three overflow and the others tell nothing new. They wait as stock ones."""
+    """Train with three overflows, assert that waits are the stock scaler's, and return the recorded updates."""
     waits = []
     for maker, options in (
         (torch.amp.GradScaler, {}),
@@ -122,14 +122,14 @@ def steady(directory: Path, *, clips: bool) -> list[Any]:
 def test_updates_about_which_nothing_is_new_wait_as_stock(
     data_directory: Path, clips: bool
 ) -> None:
-    """Of an ordinary optimizer each waits once, for what it found, and so do those that overflow or are sampled."""
+    """With an ordinary optimizer all updates, overflowed and sampled ones too, wait as with the stock scaler."""
     updates = steady(data_directory, clips=clips)
-    # Without kernels nothing looks for culprits before clipping.
+    # Without kernels no search for culprits runs before clipping.
     assert clips or updates[80].optimizers[0].culprits
 
 
 class Training:
-    """Updates of a small model by a fused optimizer, which makes the host wait for nothing."""
+    """Trains a small model with a fused optimizer, which never makes the host wait."""
 
     def __init__(self, *, passes: int = 1, lr: float = 1e-2, **options: Any) -> None:
         torch.manual_seed(0)
@@ -150,7 +150,7 @@ class Training:
         )
 
     def update(self, number: int) -> None:
-        """One update. That with the number `OVERFLOW` overflows."""
+        """Run one update. The one with the number `OVERFLOW` overflows."""
         self.optimizer.zero_grad()
         for _ in range(self.passes):
             with torch.autocast(PLACE, dtype=torch.float16):
@@ -165,7 +165,7 @@ class Training:
 def told(
     recorded: Recording, *, gradients: bool = True, stream: str = "scaler"
 ) -> list[tuple[Any, ...]]:
-    """What records say of updates, but for times. Without samples, for when one is due hangs on when news arrives."""
+    """Return what update records say, without times, and on request without samples, whose schedule may vary."""
     return [
         (
             update.ordinal,
@@ -183,7 +183,7 @@ def told(
 def test_a_paused_device_is_waited_for_by_nobody(
     emulated: Device, data_directory: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, int]
 ) -> None:
-    """Updates are enqueued behind a paused device, with no wait and no record, and all are right afterwards."""
+    """Updates are enqueued behind a paused device without a wait or a record, and all records are right afterwards."""
     training = Training(**options)
     for number in range(BEHIND):
         training.update(number)
@@ -209,7 +209,7 @@ def test_a_paused_device_is_waited_for_by_nobody(
 def test_passes_are_sampled_one_by_one(
     emulated: Device, data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where three passes bring the same, a sample says what one alone says, however late the device is."""
+    """If three passes bring equal gradients, a sample reports those of one pass, however late the device is."""
     said = []
     for passes in (1, 3):
         monkeypatch.setenv("AMPMON_DIR", str(data_directory / str(passes)))
@@ -228,7 +228,7 @@ def test_passes_are_sampled_one_by_one(
 
 
 def test_logged_tensors_wait_for_nobody(emulated: Device, data_directory: Path) -> None:
-    """A tensor that is logged behind a paused device is not waited for, and keeps the value that it had."""
+    """Logging a tensor behind a paused device does not wait, and keeps the tensor's value at that time."""
     loss = torch.ones((), device=PLACE)
     ampmon.init()
     with emulated.paused():
@@ -239,7 +239,7 @@ def test_logged_tensors_wait_for_nobody(emulated: Device, data_directory: Path) 
 
 
 def test_the_gradients_of_a_stream_wait_for_nobody(emulated: Device, data_directory: Path) -> None:
-    """Where another scales the loss, samples of the gradients and culprits of an overflow add no wait."""
+    """On an `ampmon.stream`, samples of gradients and culprits of an overflow add no wait."""
     model = torch.nn.Linear(2, 2).to(PLACE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     feed = ampmon.stream("mine")
@@ -265,7 +265,7 @@ def test_the_gradients_of_a_stream_wait_for_nobody(emulated: Device, data_direct
 
 
 def test_a_capture_in_the_midst_of_an_iteration(emulated: Device, data_directory: Path) -> None:
-    """Where a capture begins with gradients unscaled and read back, none of their memory is freed in it."""
+    """A capture that begins after `unscale_` frees none of the iteration's pinned memory."""
     training = Training()
     training.update(0)
     training.scaler.scale(training.model(training.inputs[1]).square().mean()).backward()
@@ -280,7 +280,7 @@ def test_a_capture_in_the_midst_of_an_iteration(emulated: Device, data_directory
 
 
 def test_a_capture_is_left_alone(emulated: Device, data_directory: Path) -> None:
-    """A captured update has nothing of the monitor in it, breaks nothing, and is counted; later ones are recorded."""
+    """A captured update contains nothing of the monitor and is counted; later updates are recorded."""
     training = Training()
     training.optimizer.param_groups[0]["capturable"] = True
     for number in range(3):

@@ -1,6 +1,6 @@
-"""The Triton kernels on the emulated device: the interpreter runs them as tasks of the stream they are launched on.
+"""The Triton kernels on the emulated device: the interpreter runs them as tasks of the launching stream.
 
-Run in its own process by test_device.py, with TRITON_INTERPRET=1.
+test_device.py runs this in its own process, with TRITON_INTERPRET=1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
     reason="Triton is built for Linux on x86-64 only",
 )
 CASES = [
-    # Where no scale moves, two of three updates are not sampled.
+    # While the scale does not move, two of three updates are not sampled.
     Case({"growth_interval": 2 if overflow else 100}, route, 2, overflow)
     for route in ROUTES
     for overflow in (False, True)
@@ -41,11 +41,11 @@ CASES = [
 
 
 UPDATES = 4
-"""The first and the last overflow, and are sampled; between them the scale grows, or no update is sampled."""
+"""The first and the last overflow and are sampled; between them the scale grows, or no update is sampled."""
 
 
 def as_host(tensor: torch.Tensor) -> torch.Tensor:
-    """The memory of a contiguous tensor as a task may use it."""
+    """Return the memory of a contiguous tensor for use by a task."""
     address = device().host_address(tensor.data_ptr())
     memory = (ctypes.c_char * max(tensor.nbytes, 1)).from_address(address)
     return torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel())
@@ -53,9 +53,9 @@ def as_host(tensor: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The names of the kernels that were launched on the device, which is reset.
+    """The names of the kernels launched on the device, which is reset.
 
-    The interpreter runs them as on a GPU: enqueued, with addresses of the device's.
+    The interpreter runs them as on a GPU: enqueued, with device addresses.
     """
     names: list[str] = []
 
@@ -79,7 +79,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_parity_with_kernels(launched: list[str]) -> None:
-    """Under jitter, by each route, kernels leave weights, states and waits as the stock scaler does."""
+    """On each route, under jitter, kernels leave the weights, states and waits of the stock scaler."""
     device().jitter(200)
     for case in CASES:
         expected, waits = counted(torch.amp.GradScaler(PLACE, **case.arguments), case, UPDATES)
@@ -95,7 +95,7 @@ def test_parity_with_kernels(launched: list[str]) -> None:
 def test_kernels_wait_for_nobody(
     launched: list[str], data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind a paused device updates are enqueued with their kernels, and records are as without a pause."""
+    """Updates and their kernels are enqueued behind a paused device, and records are as without a pause."""
     training = Training(every=3)
     for number in range(8):
         training.update(number)
@@ -118,7 +118,7 @@ def test_kernels_wait_for_nobody(
 def test_kernels_find_culprits_before_clipping(
     launched: list[str], data_directory: Path, clips: bool
 ) -> None:
-    """After many steady updates an overflow is traced to the gradient it began in, although clipping spread it."""
+    """After many steady updates an overflow is traced to the gradient where it began, although clipping spread it."""
     updates = steady(data_directory, clips=clips)
     culprits = [updates[each].optimizers[0].culprits for each in OVERFLOWS]
     assert culprits == [(wire.Culprit(0, 4, 0),)] * len(OVERFLOWS)
@@ -127,7 +127,7 @@ def test_kernels_find_culprits_before_clipping(
 
 @pytest.mark.usefixtures("launched")
 def test_a_capture_that_begins_in_a_steady_update() -> None:
-    """Where a capture begins before `unscale_`, no kernel looks for culprits in it, which would read back in it."""
+    """If a capture begins before `unscale_`, no kernel searches for culprits in it and reads back."""
     model = torch.nn.Linear(2, 2).to(PLACE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler(PLACE, init_scale=4.0, monitor=ampmon.Config(every=10**6))
@@ -152,7 +152,7 @@ def test_a_capture_that_begins_in_a_steady_update() -> None:
 def test_nothing_is_measured_while_kernels_are_compiled(
     launched: list[str], data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then no gradient is read but where a step overflowed; then updates of one pass or two are measured."""
+    """While kernels compile, only overflowed gradients are read; then updates of one or two passes are measured."""
     launcher = loading.launcher
 
     def compiling(_: torch.device, __: Kernel) -> None:

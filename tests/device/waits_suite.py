@@ -1,6 +1,6 @@
-"""What a monitored update makes the host wait for, and what it allocates for copies, beside the stock scaler's.
+"""Host waits and pinned allocations of monitored updates, compared with the stock scaler's.
 
-On the emulated device, in a process that test_device.py starts, and on CUDA by `make gpu`.
+Runs on the emulated device in a process that test_device.py starts, and on CUDA by `make gpu`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from waiting import DEADLINE_S, wait_for
 UPDATES = 8 if EMULATED else 20
 WARM_UP = 8 if EMULATED else 40
 DELAY_CYCLES = 100_000_000
-"""Some 50 ms: as many copies are under way at once as ever will be, and have their pinned memory."""
+"""About 50 ms, so that the most copies ever are under way at once and have their pinned memory."""
 ROUTES = ("plain", "fused", "clipped", "accumulated", "two optimizers", "Accelerate", "Lightning")
 Figures = Callable[[str, object], None]
 
 
 def waits_of(names: Iterable[str]) -> Counter[str]:
-    """Of what a profiler saw: calls that wait for a device, and copies from or to memory that is not pinned."""
+    """Count the profiled calls that wait for a device, and the copies from or to memory that is not pinned."""
     return Counter(
         name
         for name in names
@@ -45,14 +45,14 @@ def waits_of(names: Iterable[str]) -> Counter[str]:
 
 
 def pinned_of(names: Iterable[str]) -> Counter[str]:
-    """Of what a profiler saw: allocations of pinned memory."""
+    """Count the profiled allocations of pinned memory."""
     return Counter(
         name for name in names if name in ("cudaHostAlloc", "cudaMallocHost", "cudaHostRegister")
     )
 
 
 def test_what_a_profiler_saw_is_told_apart() -> None:
-    """Waits and allocations of pinned memory are counted by name; launches and copies that nobody waits for are not."""
+    """Waits and allocations of pinned memory are counted by name; launches and asynchronous copies are not."""
     seen = ["cudaStreamSynchronize", "cuEventSynchronize", "cudaMemcpy", "cudaMemcpyAsync"]
     seen += ["cudaLaunchKernel", "Memcpy DtoH (Device -> Pageable)", "cudaStreamSynchronize"]
     seen += ["Memcpy DtoH (Device -> Pinned)", "cudaHostAlloc", "cudaStreamWaitEvent", "cudaFree"]
@@ -72,7 +72,7 @@ def emulated() -> Iterator[Device]:
 
 
 class Accelerated:
-    """An optimizer that is stepped as Accelerate's are: whether one was skipped it sees by a `step` in its place."""
+    """An optimizer stepped as in Accelerate, which replaces its `step` for the call to see whether it was skipped."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
         self._optimizer, self._scaler = optimizer, scaler
@@ -95,7 +95,7 @@ class Accelerated:
 def step_as_lightning(
     optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, closure: Callable[[], Any]
 ) -> None:
-    """Lightning runs its closure ahead, and always unscales ahead too, whether it clips or not."""
+    """Step as Lightning does: run the closure first, and always unscale ahead, with or without clipping."""
     closure()
     scaler.unscale_(optimizer)
     scaler.step(optimizer)
@@ -103,7 +103,7 @@ def step_as_lightning(
 
 
 def updates(scaler: torch.amp.GradScaler, route: str) -> Callable[[], None]:
-    """One update by a route, with all that it needs made."""
+    """Return a function that runs one update by a route."""
     torch.manual_seed(0)
     layers = [torch.nn.Linear(64, 64), torch.nn.LayerNorm(64), torch.nn.Linear(64, 1)]
     model = torch.nn.Sequential(*layers).to(PLACE)
@@ -140,7 +140,7 @@ def updates(scaler: torch.amp.GradScaler, route: str) -> Callable[[], None]:
 
 
 def seen(emulated: Device, update: Callable[[], None]) -> tuple[Counter[str], Counter[str]]:
-    """Waits, and allocations of pinned memory, in some updates that others of the same kind went before."""
+    """Return the waits and the pinned allocations of some updates, after a warm-up of the same kind."""
     if not EMULATED:
         torch.cuda._sleep(DELAY_CYCLES)
     for _ in range(WARM_UP):
@@ -162,14 +162,14 @@ def seen(emulated: Device, update: Callable[[], None]) -> tuple[Counter[str], Co
 
 
 PROFILERS = Counter() if EMULATED else Counter(cudaDeviceSynchronize=1)
-"""torch's profiler waits for the device at its own end."""
+"""torch's profiler waits for the device once, when it ends."""
 OPTIONS: dict[str, Any] = {"init_scale": 256.0, "growth_interval": 10**6}
-"""The scale stays, so that no update is sampled out of turn."""
+"""The scale stays, so no update is sampled out of turn."""
 
 
 @cache
 def of_stock(route: str) -> tuple[Counter[str], Counter[str]]:
-    """What stock updates by a route have `seen`."""
+    """Return `seen` for stock updates by a route."""
     return seen(device(), updates(torch.amp.GradScaler(PLACE, **OPTIONS), route))
 
 
@@ -178,7 +178,7 @@ def of_stock(route: str) -> tuple[Counter[str], Counter[str]]:
 def test_no_route_adds_a_wait(
     emulated: Device, record_property: Figures, route: str, every: int
 ) -> None:
-    """By each route, sampled or not, monitored updates wait as often as stock ones and pin no more memory."""
+    """On each route, sampled or not, monitored updates wait as often as stock ones and pin no more memory."""
     stock = of_stock(route)
     scaler = ampmon.GradScaler(PLACE, **OPTIONS, monitor=ampmon.Config(every=every))
     ours = seen(emulated, updates(scaler, route))
@@ -194,7 +194,7 @@ def test_no_route_adds_a_wait(
 
 
 class Located:
-    """A scaler that tells which of its methods waited, and for what."""
+    """A scaler that counts the waits of each of its methods."""
 
     def __init__(self, scaler: torch.amp.GradScaler) -> None:
         self._scaler = scaler
@@ -214,14 +214,14 @@ class Located:
 
 @pytest.fixture(params=["GradScaler", "ShardedGradScaler"])
 def make(request: pytest.FixtureRequest) -> Iterator[Callable[[], torch.amp.GradScaler]]:
-    """Makes stock scalers: torch's own, or FSDP1's, in a process group of this process alone."""
+    """Makes stock scalers: torch's own, or FSDP1's in a process group of this process alone."""
     if request.param == "GradScaler":
         yield lambda: torch.amp.GradScaler(PLACE, **OPTIONS)
         return
     from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    # It has nobody to talk to, as any group of one, and knows every device.
+    # The fake group of one rank does not communicate, and supports every device.
     distributed.init_process_group(f"{PLACE}:fake", store=FakeStore(), rank=0, world_size=1)
     group = distributed.group.WORLD
     yield lambda: ShardedGradScaler(PLACE, **OPTIONS, process_group=group)
@@ -234,7 +234,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Callable[[], torch.amp.Grad
 def test_waits_fall_where_they_did(
     make: Callable[[], torch.amp.GradScaler], route: str, every: int
 ) -> None:
-    """Each method of a scaler waits as often under the monitor, and for the same, and so does what is between them."""
+    """Each method of a scaler, and the code between them, waits as often and for the same as without the monitor."""
     waits = []
     for scaler in (make(), ampmon.watch(make(), monitor=ampmon.Config(every=every))):
         located = Located(scaler)
@@ -258,15 +258,15 @@ def test_waits_fall_where_they_did(
         return monitor.gear is not None
 
     if EMULATED and every > UPDATES:
-        wait_for(in_gear)  # what a sample cost on the device may come late
+        wait_for(in_gear)  # a sample's cost on the device may arrive late
     elif EMULATED:
         assert monitor.gear is None
 
 
 def test_watching_modules_waits_for_nothing(emulated: Device, data_directory: Path) -> None:
-    """Losses that are not finite, and modules that are watched for where that began, wait as often as a stock scaler.
+    """Finding where losses that are not finite began waits as often as the stock scaler does.
 
-    From the second such loss on it is told, by an ordinary optimizer and by a fused one.
+    Origins are recorded from the second such loss on, with an ordinary and with a fused optimizer.
     """
 
     def lossy(scaler: torch.amp.GradScaler, model: torch.nn.Module, *, fused: bool) -> None:
@@ -296,15 +296,15 @@ def test_watching_modules_waits_for_nothing(emulated: Device, data_directory: Pa
         skips = [each for each in recorded.of(stream) if each.optimizers[0].skipped]
         assert len(skips) == UPDATES // 2
         assert {each.loss for each in skips} == {"not_finite"}
-        # fp16 has no 1e5, to which autocast casts it in the first module.
-        # Who has seen enough of it rests.
+        # 1e5 overflows in fp16, to which autocast casts it in the first module.
+        # After `ENOUGH` such losses modules are no longer watched.
         watched = skips[2 : 1 + ENOUGH]
         assert {(each.origin, each.origin_module) for each in watched} == {("forward", 1)}
 
 
 @pytest.mark.usefixtures("emulated")
 def test_a_wrapped_optimizer_sees_the_skips_that_are_recorded(data_directory: Path) -> None:
-    """Accelerate's way to see whether the scaler skipped a step works in both gears, and tells what the ledger does."""
+    """Accelerate's way to see skipped steps works in both gears and agrees with the ledger."""
     model = torch.nn.Linear(2, 1).to(PLACE)
     scaler = ampmon.GradScaler(PLACE, **OPTIONS, monitor=ampmon.Config(every=10**6))
     optimizer = Accelerated(torch.optim.SGD(model.parameters(), lr=0.1), scaler)
@@ -322,7 +322,7 @@ def test_a_wrapped_optimizer_sees_the_skips_that_are_recorded(data_directory: Pa
 
 
 def test_a_stream_of_one_s_own_waits_for_nothing(emulated: Device) -> None:
-    """`ampmon.stream` takes scales and flags that are on the device, and reads none of them on the training thread."""
+    """`ampmon.stream` takes scales and flags on the device without a wait on the training thread."""
     feed = ampmon.stream("mine", policy=ampmon.Policy(init_scale=4.0))
     scale, found = torch.full((1,), 4.0, device=PLACE), torch.zeros((), device=PLACE)
     waits, _ = seen(emulated, lambda: feed.update(scale, scale, found))

@@ -1,4 +1,4 @@
-"""The kernels at the edges of every class of values: run under Triton's interpreter by test_kernels.py, or on a GPU."""
+"""The kernels at the edges of every class of values, under Triton's interpreter (see test_kernels.py) or on a GPU."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ampmon.probe.gpu import kernels
 from probe.kernel_suite import BITS, DEVICE, INTERPRETED, canonical, check
 
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # overflows are meant
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # overflows are intended
 
 
 def every(dtype: torch.dtype) -> torch.Tensor:
-    """Each value of a 16-bit dtype."""
+    """Return every value of a 16-bit dtype."""
     return torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(dtype)
 
 
 def neighbours(dtype: torch.dtype) -> torch.Tensor:
-    """Where bins, fp16's grid and rounding to it change: powers of two and the grid's midpoints, and an ulp beside."""
+    """Return the values at which bins, fp16's grid and rounding to it change, and those one ulp beside."""
     info = torch.finfo(dtype)
     powers = torch.exp2(torch.arange(-160, 129, dtype=torch.float64)).to(dtype)
     halves = every(torch.float16).double().abs().unique()
@@ -46,7 +46,7 @@ FACTORS = [1.0, 0.5, 2.0**-16, 0.3, 2.0**127, 0.0, math.inf, math.nan]
 
 @pytest.mark.parametrize("values", ADVERSARIAL.values(), ids=ADVERSARIAL)
 def test_the_edges_of_every_class_are_counted(values: torch.Tensor) -> None:
-    """Every 16-bit value, and those around each edge, are counted as float64 arithmetic does it."""
+    """Every 16-bit value and the values around each edge are counted as by float64 arithmetic."""
     measured = [values.to(DEVICE)]
     check(kernels.Cache().statistics(measured), measured)
 
@@ -54,7 +54,7 @@ def test_the_edges_of_every_class_are_counted(values: torch.Tensor) -> None:
 @pytest.mark.parametrize("factor", FACTORS, ids=str)
 @pytest.mark.parametrize("name", ["every fp16", "fp32 neighbours", "0-dim", "0-dim fp16"])
 def test_the_edges_are_unscaled_alike(name: str, factor: float) -> None:
-    """Those values times ordinary and extreme factors are what torch makes of them, payloads of NaN apart."""
+    """Unscaling edge values by ordinary and extreme factors gives torch's results, NaN payloads aside."""
     step = 5 if INTERPRETED and factor not in (1.0, 0.3) else 1
     ours = ADVERSARIAL[name].clone().to(DEVICE)
     ours = ours if name.startswith("0") else ours[::step].contiguous()

@@ -1,4 +1,4 @@
-"""What the Triton kernels do, on a GPU or, in a process of its own, under Triton's interpreter: see test_kernels.py."""
+"""The Triton kernels, on a GPU or, in a process of its own, under Triton's interpreter: see test_kernels.py."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ SPECIAL = [
 examples = settings(
     max_examples=3 if INTERPRETED else 100,  # a tile takes the interpreter 40 ms
     deadline=None,
-    # The first example on a GPU starts it, which takes seconds.
+    # The first example initializes the GPU, which takes seconds.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
 @pytest.fixture(autouse=True)
 def overflow_is_meant() -> Iterator[None]:
-    """numpy, which the interpreter computes with, warns of what is no mistake here."""
+    """Silence numpy's warnings: the interpreter computes with numpy, and these overflows are intended."""
     with np.errstate(all="ignore"):
         yield
 
 
 def patterns(dtype: torch.dtype) -> st.SearchStrategy[list[int]]:
-    """Bit patterns of a dtype, special values and NaN with all payloads among them."""
+    """Bit patterns of a dtype, including special values and NaN with any payload."""
     integer = BITS[dtype]
     special = torch.tensor([*SPECIAL, *(-value for value in SPECIAL)], dtype=torch.float64)
     info = torch.iinfo(integer)
@@ -69,7 +69,7 @@ def patterns(dtype: torch.dtype) -> st.SearchStrategy[list[int]]:
 
 
 def filled(shape: tuple[int, ...], dtype: torch.dtype, bits: list[int], rest: int) -> torch.Tensor:
-    """A contiguous tensor of small values with these bit patterns spread over it."""
+    """Return a contiguous tensor of small values with these bit patterns scattered over it."""
     generator = torch.Generator().manual_seed(rest)
     numel = math.prod(shape)
     size = torch.exp2(torch.rand(numel, generator=generator, dtype=torch.float64) * 60 - 45)
@@ -96,7 +96,7 @@ SHAPES = [(5, 7), (1, 9), (3, 4, 5), (2, 3, 4, 6), (40, 110), (9000, 1), (70, 80
 
 @st.composite
 def gradients(draw: st.DrawFn, dtype: torch.dtype, layouts: dict[str, Any]) -> list[torch.Tensor]:
-    """Up to four tensors of a dtype, of any shape and layout; for the interpreter, which is slow, two."""
+    """Draw up to four tensors of a dtype, of any shape and layout, or up to two for the slow interpreter."""
     made = []
     for _ in range(draw(st.integers(1, 2 if INTERPRETED else 4))):
         shape = draw(st.sampled_from(SHAPES))
@@ -107,7 +107,7 @@ def gradients(draw: st.DrawFn, dtype: torch.dtype, layouts: dict[str, Any]) -> l
 
 
 def reference(gradient: torch.Tensor) -> dict[str, Any]:
-    """Statistics by float64 arithmetic in numpy."""
+    """Compute the statistics by float64 arithmetic in numpy."""
     values = gradient.cpu().double().numpy().ravel()
     finite = values[np.isfinite(values) & (values != 0)]
     exponents = np.frexp(finite)[1] - 1
@@ -127,7 +127,7 @@ def reference(gradient: torch.Tensor) -> dict[str, Any]:
 
 
 def check(packed: torch.Tensor, measured: list[torch.Tensor]) -> None:
-    """Counts and amax are the reference's and the eager path's; sums of squares within float64's rounding."""
+    """Assert that counts and amax equal the reference's and the eager path's, and sums of squares to 1e-12."""
     statistics = eager.unpack(packed.cpu(), range(len(measured)))
     statistics.check()
     for row, gradient in enumerate(measured):
@@ -143,7 +143,7 @@ def check(packed: torch.Tensor, measured: list[torch.Tensor]) -> None:
 
 
 def clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The same layouts over memory of their own, at the same distance from a multiple of 16 bytes."""
+    """Return the same layouts over memory of their own, at the same distance from a multiple of 16 bytes."""
     copied = []
     for tensor in tensors:
         storage = tensor.untyped_storage().clone()
@@ -154,13 +154,13 @@ def clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def bits(tensors: list[torch.Tensor]) -> list[bytes]:
-    """All of each tensor's memory: what lies between its elements too."""
+    """Return all of each tensor's memory, including the gaps between its elements."""
     storages = [tensor.untyped_storage().cpu() for tensor in tensors]
     return [torch.empty(0, dtype=torch.uint8).set_(each).numpy().tobytes() for each in storages]
 
 
 def canonical(tensors: list[torch.Tensor]) -> list[bytes]:
-    """`bits` with one payload for every NaN: those of NaN are not promised, and differ between processors."""
+    """`bits` with one payload for every NaN, because payloads are not promised and differ between processors."""
     copied = clones(tensors)
     for tensor, copy in zip(tensors, copied, strict=True):
         elements = tensor.new_empty(0).set_(copy.untyped_storage())
@@ -172,7 +172,7 @@ def canonical(tensors: list[torch.Tensor]) -> list[bytes]:
 @examples
 @given(data=st.data())
 def test_statistics_equal_the_reference(dtype: torch.dtype, data: st.DataObject) -> None:
-    """Any values in any shapes, layouts and alignments are counted as float64 arithmetic and the eager path do it."""
+    """Any values in any shape, layout and alignment are counted as by float64 arithmetic and the eager path."""
     measured = data.draw(gradients(dtype, {**LAYOUTS, **READ_ONLY}))
     before = bits(measured)
     check(kernels.Cache().statistics(measured), measured)
@@ -185,7 +185,7 @@ def test_statistics_equal_the_reference(dtype: torch.dtype, data: st.DataObject)
 def test_unscaling_is_torchs_bit_for_bit(
     dtype: torch.dtype, data: st.DataObject, power: int, factor: float
 ) -> None:
-    """Gradients and found_inf become what torch's operator makes of them; statistics are those of before."""
+    """Unscaling gives the gradients and found_inf of torch's operator; the statistics are those before it."""
     ours = data.draw(gradients(dtype, LAYOUTS))
     inv_scale = torch.tensor([math.ldexp(factor, power)], device=DEVICE)
     theirs, before = clones(ours), clones(ours)
@@ -200,7 +200,7 @@ def test_unscaling_is_torchs_bit_for_bit(
 
 
 def test_payloads_of_nan_are_not_compared() -> None:
-    """NaN with other payloads count as alike; numbers, NaN elsewhere and zeros of either sign do not."""
+    """NaN with other payloads compares equal; other numbers, NaN elsewhere and zeros of the other sign do not."""
     quiet, other = (torch.tensor([0x3C00, nan, 0]).to(torch.int16) for nan in (0x7E00, 0x7FFF))
     ours, theirs = quiet.view(torch.float16), other.view(torch.float16)
     assert canonical([ours]) == canonical([theirs])
@@ -211,7 +211,7 @@ def test_payloads_of_nan_are_not_compared() -> None:
 
 
 def test_found_inf_is_only_ever_set() -> None:
-    """Finite gradients leave found_inf as it was: another group of gradients may have set it."""
+    """Finite gradients leave found_inf unchanged, because another group of gradients may have set it."""
     for before in (0.0, 1.0):
         found = torch.tensor([before], device=DEVICE)
         ones = [torch.ones(5, device=DEVICE)]
@@ -221,7 +221,7 @@ def test_found_inf_is_only_ever_set() -> None:
 
 
 def test_many_chunks_of_many_tiles_add_up() -> None:
-    """A tensor of several chunks, misaligned, with its inf and NaN in the first and last elements, is counted whole."""
+    """A misaligned tensor of several chunks, with inf and NaN at its ends, is counted whole."""
     base = torch.randn(2 * CHUNK_MAX + 5000) * 1e-6
     base[1], base[-1] = math.inf, math.nan
     measured = [base.to(DEVICE)[1:], torch.randn(3, device=DEVICE)]
@@ -230,7 +230,7 @@ def test_many_chunks_of_many_tiles_add_up() -> None:
 
 @pytest.mark.parametrize("dtype", list(BITS), ids=str)
 def test_culprits_are_counted_where_found_inf_says_so(dtype: torch.dtype) -> None:
-    """Inf and NaN are counted by tensor if found_inf is set, and nothing is read, nor reported, if it is not."""
+    """Inf and NaN are counted per tensor if found_inf is set; otherwise all counts are 0."""
     wide = torch.zeros(80, 120, dtype=dtype, device=DEVICE)
     wide[3, 4], wide[70, 6], wide[70, 7] = math.inf, math.nan, -math.inf
     found = torch.tensor([1.0], device=DEVICE)
@@ -242,7 +242,7 @@ def test_culprits_are_counted_where_found_inf_says_so(dtype: torch.dtype) -> Non
 
 
 def sparse_file(path: Path, numel: int) -> torch.Tensor:
-    """fp16 zeros that take no memory until they are touched; on a GPU there is enough of it."""
+    """Return fp16 zeros: on a GPU in its memory, else in a sparse file, which takes no memory until it is touched."""
     if not INTERPRETED:
         return torch.zeros(numel, dtype=torch.float16, device=DEVICE)
     with path.open("wb") as file:
@@ -251,7 +251,7 @@ def sparse_file(path: Path, numel: int) -> torch.Tensor:
 
 
 def test_offsets_beyond_32_bits(tmp_path: Path) -> None:
-    """Elements more than 2^31 places from the first are found, through strides and in a flat tensor's last chunks."""
+    """Elements more than 2^31 places from the first are measured, through strides and in a flat tensor's end."""
     flat = sparse_file(tmp_path / "sparse", 2**31 + 3 * CHUNK_MAX + 5)
     flat[-1], flat[-CHUNK_MAX] = 3.0, math.inf
     strided = flat[2 * CHUNK_MAX :: 2**24]
@@ -281,7 +281,7 @@ def test_offsets_beyond_32_bits(tmp_path: Path) -> None:
     ids=str,
 )
 def test_what_is_not_taken_is_refused_untouched(gradient: torch.Tensor, method: str) -> None:
-    """Elements reached in two ways and dtypes that are not offered are refused before anything is written."""
+    """Overlapping elements and unsupported dtypes raise Unsupported before anything is written."""
     gradient = gradient.to(DEVICE) if method == "statistics" else gradient
     flags = [torch.ones(1, device=DEVICE), torch.full((1,), 0.5, device=DEVICE)]
     arguments = flags[: {"statistics": 0, "culprits": 1, "unscale": 2}[method]]
@@ -291,7 +291,7 @@ def test_what_is_not_taken_is_refused_untouched(gradient: torch.Tensor, method: 
 
 
 def test_one_memory_given_twice_is_not_unscaled_twice() -> None:
-    """Two gradients that share their first element are refused, as are those that share all."""
+    """Unscaling refuses two gradients that share some or all of their memory."""
     base = torch.ones(8, device=DEVICE)
     flags = torch.zeros(1, device=DEVICE), torch.full((1,), 0.5, device=DEVICE)
     for other in (base, base[:4]):
@@ -301,7 +301,7 @@ def test_one_memory_given_twice_is_not_unscaled_twice() -> None:
 
 
 def test_tables_follow_the_gradients() -> None:
-    """While gradients stay their tables are kept; where they moved the pointers are new; for other shapes all is."""
+    """Tables are reused while gradients stay, get new pointers if they move, and are rebuilt for other shapes."""
     tables = Tables()
     first, moved = torch.zeros(2, 10, device=DEVICE)
     one = tables.of([first])
@@ -317,7 +317,7 @@ def test_tables_follow_the_gradients() -> None:
 
 
 def test_moved_gradients_are_measured_where_they_are() -> None:
-    """A cache that knew other gradients of the same shapes measures those that it is given."""
+    """A cache with tables of other gradients of the same shapes measures the gradients that it is given."""
     cache = kernels.Cache()
     for value in (1.0, 2.0, 4.0):
         measured = [torch.full((6,), value, device=DEVICE), torch.ones(3, device=DEVICE)]
@@ -325,7 +325,7 @@ def test_moved_gradients_are_measured_where_they_are() -> None:
 
 
 def test_no_gradient_is_kept_alive() -> None:
-    """When a gradient's last owner lets go of it, it is gone, though the cache has measured it."""
+    """A measured gradient is freed when its last owner drops it."""
     cache = kernels.Cache()
     gradient = torch.ones(10, device=DEVICE)
     storage = weakref.ref(gradient.untyped_storage())
@@ -338,7 +338,7 @@ def test_no_gradient_is_kept_alive() -> None:
 
 
 def test_tables_stay_small() -> None:
-    """For gradients of 4000 elements on average the tables take less than 1 % of their memory, and never more."""
+    """Tables take less than 1 % of the memory of gradients of 4000 elements on average, and their number is bounded."""
     tables = Tables()
     for numels in ([4000] * 50, [10] * 50 + [100_000] * 2, [1_000_000] * 2):
         tables = Tables()
@@ -357,7 +357,7 @@ def test_tables_stay_small() -> None:
 @examples
 @given(data=st.data())
 def test_layouts_reach_each_element_once(data: st.DataObject) -> None:
-    """The joined dimensions of a tensor lead to the same places as its own, whatever they are."""
+    """A tensor's joined dimensions reach the same memory places as its own dimensions."""
     (tensor,) = data.draw(gradients(torch.float32, LAYOUTS).filter(lambda made: len(made) == 1))
     tensor = tensor.cpu()
     places = torch.arange(tensor.untyped_storage().nbytes() // 4)
@@ -370,7 +370,7 @@ def test_layouts_reach_each_element_once(data: st.DataObject) -> None:
 
 @gpu_only
 def test_nothing_waits_for_the_device() -> None:
-    """From the first call on, with tables to be made, moved and found again, no method synchronises."""
+    """No method synchronizes with the device, whether its tables are new, moved or reused."""
     cache = kernels.Cache()
     flags = torch.zeros(1, device=DEVICE), torch.full((1,), 0.5, device=DEVICE)
     groups = [[torch.ones(5000, device=DEVICE), torch.ones(7, device=DEVICE)[1:]] for _ in "ab"]

@@ -1,4 +1,4 @@
-"""A device that gets on with its work when the test says so, and events that it passes."""
+"""A scripted device, whose progress the test decides, and its events."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 @dataclass
 class Device:
-    """Work is enqueued on it at ``now`` ms; it has done what was enqueued until ``done``."""
+    """A device at time ``now`` in ms; work enqueued up to time ``done`` is complete."""
 
     now: float = 0.0
     done: float = float("inf")
     tick: float = 0.0
-    """By how many ms `now` goes on with each event."""
+    """Milliseconds by which each event advances `now`."""
     made: list[Event] = field(default_factory=list)
 
     def event(self, of: Any = None) -> Event:
@@ -23,7 +23,7 @@ class Device:
 
 @dataclass(eq=False)
 class Event:
-    """What is used of torch.Event. To wait for it is an error, as is to ask how long what is not done took."""
+    """The part of torch.Event in use. It cannot be waited for, and `elapsed_time` fails for unfinished work."""
 
     device: Device
     at: float | None = None

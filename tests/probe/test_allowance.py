@@ -1,4 +1,4 @@
-"""What could be done in every update is done for a share of the time."""
+"""Optional work in an update takes no more than its share of the time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from ampmon.probe.allowance import Allowance
 
 
 def test_work_takes_its_share_of_the_time() -> None:
-    """What was saved at the start is spent first; from then on work of 1 ms in each update of 10 ms is done in a tenth
-    of them where its share is a hundredth.
-    """
+    """Saved time is spent first; then, with a share of 0.01, work of 1 ms runs in a tenth of the updates of 10 ms."""
     now = 0
     allowance = Allowance(0.01, clock=lambda: now)
     done = []
@@ -23,7 +21,7 @@ def test_work_takes_its_share_of_the_time() -> None:
 
 
 def test_a_share_of_all_is_no_limit() -> None:
-    """With a share of 1 work is always done, however long it takes."""
+    """With a share of 1 work always runs, however long it takes."""
     now = 0
     allowance = Allowance(1.0, clock=lambda: now)
     for _ in range(10):

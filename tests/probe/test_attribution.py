@@ -1,4 +1,4 @@
-"""Which gradients are not finite: by counting, and by the flags that devices set without being waited for."""
+"""Gradients that are not finite are found by counting, and by flags that devices set without a wait."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VALUES = st.lists(
 
 @given(st.lists(VALUES, min_size=1, max_size=5))
 def test_counts_are_those_of_the_elements(values: list[list[float]]) -> None:
-    """Every gradient with an inf or a NaN is named with the number of each, and no other is."""
+    """Every gradient with an inf or a NaN is named with the number of each, and no other gradient is."""
     gradients = [torch.tensor(row) for row in values]
     expected = [
         Culprit(index, sum(map(math.isinf, row)), sum(map(math.isnan, row)))
@@ -40,7 +40,7 @@ def test_counts_are_those_of_the_elements(values: list[list[float]]) -> None:
 
 @given(st.lists(VALUES, min_size=1, max_size=5))
 def test_flags_name_the_same_gradients(values: list[list[float]]) -> None:
-    """The flags blame exactly the gradients that counting blames, and never call an inf a NaN."""
+    """The flags name exactly the gradients that counting names, and never call an inf a NaN."""
     gradients = [torch.tensor(row) for row in values]
     counted = attribution.count(gradients, range(len(gradients)))
     flagged = attribution.from_flags(attribution.flag(gradients), range(len(gradients)))
@@ -52,7 +52,7 @@ def test_flags_name_the_same_gradients(values: list[list[float]]) -> None:
 def test_gradients_are_not_read_for_culprits_that_nobody_needs(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a device without kernels an update reads its gradients where it is sampled, or is known to have overflowed."""
+    """Without kernels, gradients are read for culprits only in a sampled update or after a known overflow."""
     monkeypatch.setattr(DeviceProbe, "takes", lambda *_: True)
     parameters = with_gradients(torch.ones(5), torch.ones(3))
     optimizer = torch.optim.SGD(parameters, lr=0.0)
@@ -75,7 +75,7 @@ def test_gradients_are_not_read_for_culprits_that_nobody_needs(
 
 
 def test_an_order_may_be_learned_anew_while_it_is_asked_for() -> None:
-    """A reader's thread sorts culprits by the order that it found, whatever the training's thread does meanwhile."""
+    """Sorting culprits uses one consistent order, even if the training thread starts to learn a new one meanwhile."""
     parameters = [torch.nn.Parameter(torch.ones(1)) for _ in range(2)]
     learner = BackwardOrderLearner(lambda: enumerate(parameters))
     learner.watch()

@@ -1,4 +1,4 @@
-"""When the probe samples: inside its budget, always after a change of scale, never too rarely."""
+"""The probe samples within its budget, after every change of scale, and never too rarely."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(
     beside: float = 0.0,
     changes: Container[int] = (),
 ) -> list[int]:
-    """The ordinals sampled. A sample costs ``cost`` us, an update without it ``bare``; training takes ``pace``."""
+    """Return the sampled ordinals. A sample costs ``cost`` us, another update ``bare``; training takes ``pace``."""
     sampled = []
     for ordinal in updates:
         due = budget.due(ordinal)
@@ -38,7 +38,7 @@ def run(
 
 
 def settled(cost: float, pace: float, share: float = 0.01, **others: float) -> Budget:
-    """A budget after 600 updates that were all alike."""
+    """Return a budget after 600 equal updates."""
     budget = Budget("auto", share)
     run(budget, range(600), cost=lambda _: cost, pace=lambda _: pace, **others)
     return budget
@@ -53,7 +53,7 @@ def settled(cost: float, pace: float, share: float = 0.01, **others: float) -> B
 def test_samples_in_turn_stay_inside_the_budget(
     cost: float, pace: float, share: float, changes: frozenset[int]
 ) -> None:
-    """Samples in turn cost no more than the share, or the rarest are taken and it is told; each change has a sample."""
+    """Samples stay inside the share, or at the longest interval `exceeded` is set; each scale change has a sample."""
     budget = Budget("auto", share)
     sampled = run(budget, range(1000), cost=lambda _: cost, pace=lambda _: pace, changes=changes)
     assert {change + 1 for change in changes if change < 999} <= set(sampled)
@@ -66,7 +66,7 @@ def test_samples_in_turn_stay_inside_the_budget(
 
 
 def test_a_fixed_spacing_is_kept_whatever_it_costs() -> None:
-    """`every=5` samples each fifth update, and the one after a change; no budget is then exceeded."""
+    """`every=5` samples each fifth update and the one after a change, whatever it costs; no budget is exceeded."""
     budget = Budget(5, 0.01)
     sampled = run(budget, range(20), cost=lambda _: 1e9, pace=lambda _: 1.0, changes={11})
     assert sampled == [0, 5, 10, 12, 15]
@@ -74,7 +74,7 @@ def test_a_fixed_spacing_is_kept_whatever_it_costs() -> None:
 
 
 def test_ranks_that_adapt_apart_still_meet() -> None:
-    """A rank that samples more often than another has a sample wherever the other has one."""
+    """A rank that samples more often samples every update that another rank samples."""
     quick, slow = settled(20.0, 1000.0), settled(39.0, 1000.0)
     assert quick.every < slow.every
     assert {n for n in range(512) if slow.due(n)} < {n for n in range(512) if quick.due(n)}
@@ -82,13 +82,13 @@ def test_ranks_that_adapt_apart_still_meet() -> None:
 
 @pytest.mark.parametrize(("cost", "every"), [(9.0, 1), (11.0, 2), (100.0, 16), (1200.0, 128)])
 def test_the_interval_is_the_least_power_of_two_that_fits(cost: float, every: int) -> None:
-    """At 1 % of 1 ms, a sample of 9 us is taken at every update, one of 100 us at every sixteenth."""
+    """With 1 % of 1 ms, a sample of 9 us is taken at every update and one of 100 us at every sixteenth."""
     budget = settled(cost, 1000.0)
     assert (budget.every, budget.exceeded) == (every, False)
 
 
 def test_what_other_updates_cost_leaves_less_room() -> None:
-    """Of a budget of 10 us an update, 6 us of every update leave 4 for samples; with 12 us it is exceeded, and told."""
+    """In a budget of 10 us an update, a constant 6 us leaves 4 us for samples; a constant 12 us exceeds it."""
     assert settled(36.0, 1000.0).every == 4
     assert settled(36.0, 1000.0, bare=6.0).every == 8
     assert settled(30.0, 1000.0, beside=6.0).every == 8
@@ -98,12 +98,12 @@ def test_what_other_updates_cost_leaves_less_room() -> None:
 
 @pytest.mark.parametrize(("cost", "exceeded"), [(1200.0, False), (1400.0, True), (1e6, True)])
 def test_a_budget_that_cannot_be_kept_is_told(cost: float, exceeded: bool) -> None:
-    """Where even one sample in 128 updates costs more than the share, `exceeded` says so."""
+    """`exceeded` is set if even one sample in 128 updates costs more than the share."""
     assert settled(cost, 1000.0).exceeded is exceeded
 
 
 def test_a_scale_that_moves_at_every_update_is_told() -> None:
-    """With growth_interval=1 every update follows a change and is sampled: what that exceeds is not hidden."""
+    """If the scale moves at every update, each is sampled and `exceeded` is set; both end with the moves."""
     budget = Budget("auto", 0.01)
     every = range(300)
     assert run(budget, every, cost=lambda _: 50.0, pace=lambda _: 1000.0, changes=every) == list(
@@ -115,7 +115,7 @@ def test_a_scale_that_moves_at_every_update_is_told() -> None:
 
 
 def test_a_first_sample_that_is_slow_is_forgotten() -> None:
-    """A first sample of 3 s, as where kernels are compiled, delays nothing: 10 updates later each one is sampled."""
+    """A first sample of 3 s, as for compiling kernels, is forgotten: 10 updates later the interval is 1."""
     budget = Budget("auto", 0.01)
     run(
         budget,
@@ -127,7 +127,7 @@ def test_a_first_sample_that_is_slow_is_forgotten() -> None:
 
 
 def test_a_slow_sample_among_many_changes_little() -> None:
-    """One sample that takes a hundred times as long makes the interval at most four times as long, and not for long."""
+    """One sample that takes 100 times as long stretches the interval to at most 4, and not for long."""
     budget = Budget("auto", 0.01)
     longest = 0
     for n in range(400):
@@ -138,7 +138,7 @@ def test_a_slow_sample_among_many_changes_little() -> None:
 
 
 def test_a_pause_does_not_license_samples() -> None:
-    """A minute's evaluation between updates of 1 ms leaves the interval as it was."""
+    """A minute's pause between updates of 1 ms leaves the interval unchanged."""
     budget = settled(39.0, 1000.0)
     before = budget.every
     run(
@@ -151,7 +151,7 @@ def test_a_pause_does_not_license_samples() -> None:
 
 
 def test_the_interval_follows_a_lasting_change() -> None:
-    """Where training becomes ten times slower or samples ten times cheaper, the interval follows."""
+    """The interval follows when training becomes ten times slower or samples ten times cheaper."""
     budget = settled(310.0, 1000.0)
     assert budget.every == 32
     run(budget, range(600, 1200), cost=lambda _: 310.0, pace=lambda _: 10_000.0)
@@ -161,7 +161,7 @@ def test_the_interval_follows_a_lasting_change() -> None:
 
 
 def test_a_cost_at_the_edge_does_not_flicker() -> None:
-    """A sample that costs now a little more, now a little less than the room keeps one interval."""
+    """A sample cost that wavers around the limit settles on one interval."""
     budget = settled(39.0, 1000.0)
     seen = set()
     for n in range(600, 1200):
@@ -172,7 +172,7 @@ def test_a_cost_at_the_edge_does_not_flicker() -> None:
 
 
 def test_the_devices_time_counts() -> None:
-    """What a sample takes of a device, known later, is added to what it takes of the training thread."""
+    """A sample's time on the device, known later, adds to its time on the training thread."""
     budget = settled(9.0, 1000.0)
     for n in range(600, 700):
         if budget.due(n):
@@ -182,9 +182,9 @@ def test_the_devices_time_counts() -> None:
 
 
 def test_an_update_is_spared_only_where_all_are_sampled() -> None:
-    """What only an update without a sample tells is not waited for: one in turn is left out, none after a change."""
+    """`spare` leaves out one update where all are sampled, but none after a change or with a fixed spacing."""
     budget = Budget("auto", 0.5)
-    assert budget.due(0, spare=True)  # a scale that nobody has seen yet has changed
+    assert budget.due(0, spare=True)  # a scale not seen before counts as changed
     budget.updated(None, 1.0, sampled=True)
     assert not budget.due(1, spare=True)
     assert budget.due(2)
@@ -197,7 +197,7 @@ def test_an_update_is_spared_only_where_all_are_sampled() -> None:
 
 
 def test_a_change_during_a_sample_is_not_forgotten() -> None:
-    """A change that another thread reports between the decision and the end of an update has its own sample."""
+    """A change reported between the decision to sample and the end of that update gets its own sample."""
     budget = Budget(128, 0.01)
     assert budget.due(0)
     budget.scale_changed()

@@ -1,4 +1,4 @@
-"""A walk over an optimizer's gradients gives their own memory and runs no operator, so that it stays cheap."""
+"""A walk over an optimizer's gradients yields their own memory and runs no operator, so it stays cheap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ampmon.probe.gradients import local_elements, local_gradients
 
 
 class Operators(TorchDispatchMode):
-    """Counts the operators that run, those on DTensors included."""
+    """Collects the names of the operators that run, including those on DTensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Operators(TorchDispatchMode):
 
 
 def walked(make: Callable[[], torch.Tensor]) -> tuple[list[str], bool]:
-    """The operators that a walk over three such gradients runs, and whether it gave their own memory."""
+    """Return the operators run by a walk over three such gradients, and whether it yields their own memory."""
     parameters = [torch.nn.Parameter(make()) for _ in range(3)]
     for parameter in parameters:
         parameter.grad = make()
@@ -41,19 +41,19 @@ def walked(make: Callable[[], torch.Tensor]) -> tuple[list[str], bool]:
 
 
 def test_a_walk_over_plain_gradients_runs_no_operator() -> None:
-    """Plain gradients are taken as they are."""
+    """A walk over plain gradients runs no operator and yields their own memory."""
     assert walked(lambda: torch.ones(4)) == ([], True)
 
 
 def test_a_walk_over_sharded_gradients_runs_no_operator() -> None:
-    """DTensors, as of FSDP2, give their local part without dispatching anything: an operator on each takes 0.1 ms."""
+    """A walk over DTensors, as of FSDP2, runs no operator (0.1 ms for each gradient) and yields their local memory."""
     tests = Path(__file__).parents[1]
     done = scripts.run("-m", "probe.test_gradients", cwd=tests, preload="torch")
     assert done.stdout.split() == ["[]", "True"]
 
 
 def test_gradients_that_autograd_follows_are_detached() -> None:
-    """A gradient made with create_graph=True is measured apart from its graph, in its own memory."""
+    """A gradient made with create_graph=True is measured in its own memory, detached from its graph."""
     gradient = torch.ones(3, requires_grad=True) * 2
     elements = local_elements(gradient)
     assert not elements.requires_grad
@@ -61,7 +61,7 @@ def test_gradients_that_autograd_follows_are_detached() -> None:
 
 
 def sharded() -> None:
-    """The same walk over DTensors, in a process of its own: their import takes long, and they need a process group."""
+    """Walk over DTensors. It runs in its own process: their import is slow, and they need a process group."""
     from torch.distributed import init_process_group
 
     if torch.__version__ >= (2, 5):

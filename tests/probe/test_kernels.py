@@ -1,4 +1,4 @@
-"""The Triton kernels: in the interpreter, in the compiler's output, on a GPU, and where there is no Triton."""
+"""The Triton kernels under the interpreter, as compiled code, on a GPU, and without Triton."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton is built for Li
 @needs_triton
 @INTERPRETS
 def test_the_kernels_under_the_interpreter(tmp_path: Path) -> None:
-    """Every fact of the suites, and what holds of the scaler, holds where the interpreter runs the kernels."""
+    """The kernel suites and the scaler suite pass under Triton's interpreter."""
     suites = (*SUITES, IN_THE_SCALER) if HAS_TOOLS else (IN_THE_SCALER,)
     environment = {"TRITON_INTERPRET": "1", "TRITON_CACHE_DIR": str(tmp_path)}
     assert passes(*suites, **environment) >= (80 if HAS_TOOLS else 20)
@@ -41,7 +41,7 @@ def test_the_kernels_under_the_interpreter(tmp_path: Path) -> None:
 @needs_triton
 @pytest.mark.gpu
 def test_the_kernels_on_a_gpu(tmp_path: Path) -> None:
-    """Every fact of the suites holds on a CUDA device."""
+    """The kernel suites pass on a CUDA device."""
     environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     assert passes(*SUITES, **environment) >= 60
 
@@ -50,12 +50,12 @@ def test_the_kernels_on_a_gpu(tmp_path: Path) -> None:
 def test_the_loops_that_people_run_fit_the_registers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """fp32 and fp16 are measured, and unscaled, without a spill, by loads of 16 bytes that keep subnormals.
+    """For sm_90, a common GPU, fp32 and fp16 kernels spill no register, load 16 bytes at a time and keep subnormals.
 
-    On the GPU of most trainings. `make test-campaigns` compiles for one of AMD's, and `make kernels` all for ten.
+    `make test-campaigns` compiles for one AMD GPU, and `make kernels` compiles every kernel for ten GPUs.
     """
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    for variant in LOOPS[1:3]:  # one of each dtype and each way, for compiling takes time
+    for variant in LOOPS[1:3]:  # one per dtype, one of them unscales: compiling is slow
         kernel = compiled("sm_90", variant)
         assert usage(kernel).spilled == 0, variant
         code = kernel.asm["ptx"]
@@ -83,7 +83,7 @@ def test_the_loops_that_people_run_fit_the_registers(
 def test_the_compiler_takes_the_kernels(
     variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are compiled too, with loads of 16 bytes where there are no gaps."""
+    """The other kernels compile too, with 16-byte loads, and keep subnormals."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     code = compiled("sm_90", variant).asm["ptx"]
     assert re.search(r"ld\.global\.v(4\.b32|2\.b64)", code)
@@ -91,7 +91,7 @@ def test_the_compiler_takes_the_kernels(
 
 
 def test_the_table_of_registers_is_of_these_kernels() -> None:
-    """The committed table has every variant and every GPU, and no spill where people train."""
+    """The committed table has every variant and every GPU, and no spill in the common loops."""
     rows = [
         line.strip("| ").split(" | ") for line in RESULTS.read_text().splitlines() if "|" in line
     ]
@@ -127,7 +127,7 @@ int cuThreadExchangeStreamCaptureMode(unsigned *wanted) {
 def test_a_launch_finds_what_was_compiled_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until another process has compiled a kernel launches say so; then the driver has its code and its addresses."""
+    """A launch is not ready until another process has compiled the kernel; then the driver gets its addresses."""
     (tmp_path / "driver.c").write_text(DRIVER)
     library = tmp_path / "driver.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "driver.c"], check=True)
@@ -182,7 +182,7 @@ print(compiler._process.pid)
 
 @needs_triton
 def test_a_compiler_that_waits_ends_with_the_training() -> None:
-    """One is started ahead, which a forked child leaves alone; it ends with the process."""
+    """One compiler is started ahead of need; a forked child leaves it alone, and it ends with the process."""
     done = scripts.run("-c", EXPECTED, preload="torch")
     with pytest.raises(ProcessLookupError):
         os.kill(int(done.stdout), 0)
@@ -190,7 +190,7 @@ def test_a_compiler_that_waits_ends_with_the_training() -> None:
 
 @needs_triton
 def test_a_kernel_that_cannot_start_leaves_gradients_alone() -> None:
-    """Where Triton finds no device for them, unscaling raises KernelError with Triton's own as the cause."""
+    """If Triton finds no device, unscaling raises KernelError, caused by Triton's error, and changes nothing."""
     gradient, found, inv_scale = torch.ones(5), torch.zeros(1), torch.tensor([0.5])
     with pytest.raises(kernels.KernelError, match="measure") as raised:
         kernels.Cache().unscale([gradient], found, inv_scale)
@@ -201,7 +201,7 @@ def test_a_kernel_that_cannot_start_leaves_gradients_alone() -> None:
 
 @pytest.mark.parametrize("importable", [True, False])
 def test_triton_is_not_imported_before_a_launch(importable: bool) -> None:
-    """Asking whether kernels are supported imports no Triton; without one, and on a CPU, they are not."""
+    """`supported` imports no Triton; it is False on a CPU and without Triton."""
     code = (
         "import sys\n" + ("" if importable else "sys.modules['triton'] = None\n") + "import torch\n"
         "from ampmon.probe.gpu import kernels\n"

@@ -1,4 +1,4 @@
-"""What runs beside a device's work only enqueues: it reads no value, so the training thread waits for nothing."""
+"""Device work is only enqueued and reads no value, so the training thread never waits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READING = {
 
 
 class NoSync(TorchDispatchMode):
-    """Refuses what would wait for a device, were the tensors on one."""
+    """Raises for operators that would wait for a device if the tensors were on one."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in READING:
@@ -35,7 +35,7 @@ class NoSync(TorchDispatchMode):
 
 
 def gradients() -> list[torch.Tensor]:
-    """Gradients of all kinds: large, transposed, half, with inf and NaN."""
+    """Return gradients of all kinds: large, transposed, half, with inf and NaN."""
     odd = torch.tensor([float("inf"), float("nan"), 0.0])
     return [torch.randn(eager._BLOCK + 3), torch.randn(5, 7).t(), torch.randn(9).half(), odd]
 
@@ -52,13 +52,13 @@ def test_devices_are_not_waited_for(work: Callable[[list[torch.Tensor]], torch.T
 def test_the_work_does_not_depend_on_the_data(
     work: Callable[[list[torch.Tensor]], torch.Tensor],
 ) -> None:
-    """It runs on tensors that have no data at all, and says the shape of its result."""
+    """Statistics and flags run on tensors without data and give the shape of their result."""
     result = work([torch.empty(300, 20, device="meta"), torch.empty(7, device="meta")])
     assert result.shape[0] == 2
 
 
 def test_a_read_would_be_noticed() -> None:
-    """The guard refuses `.item()`, the truth of a tensor and `nonzero`."""
+    """`NoSync` refuses `.item()`, the truth value of a tensor and `nonzero`."""
     tensor = torch.ones(3)
     for read in (lambda: tensor.sum().item(), lambda: bool(tensor.sum() > 0), tensor.nonzero):
         with NoSync(), pytest.raises(AssertionError, match="waits"):

@@ -1,4 +1,4 @@
-"""Copies to the host and from it wait for nobody, arrive whole, and use the same few buffers again and again."""
+"""Copies to and from the host never block, arrive whole and reuse a few buffers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ampmon.probe.ring import Readback, Ring, Slot, Uploads, upload
 
 
 class Delayed(Slot):
-    """A slot in ordinary memory, whose copies arrive when the test says so."""
+    """A slot in ordinary memory, whose copies arrive when the test calls `arrive`."""
 
     __slots__ = ("_pending", "arrived")
 
@@ -50,7 +50,7 @@ class Delayed(Slot):
 
 
 class Watched(Delayed):
-    """The same, which tells which of its methods is called."""
+    """A delayed slot that reports each call of `filled` and `send`."""
 
     def __init__(self, size: int, called: Callable[[str], None]) -> None:
         super().__init__(size)
@@ -77,7 +77,7 @@ def ring() -> Ring:
 
 
 def test_a_copy_that_nobody_reads_gives_its_buffer_back(ring: Ring) -> None:
-    """Whoever lets one go frees no pinned memory, and the buffer is used again once the copy has arrived."""
+    """Dropping an unread copy frees no pinned memory; its buffer is reused once the copy has arrived."""
     slots: list[Delayed] = []
     for arrived in (False, True):
         unread = Readback(torch.zeros(3), ring)
@@ -94,14 +94,14 @@ def test_a_copy_that_nobody_reads_gives_its_buffer_back(ring: Ring) -> None:
 
 
 def test_a_buffer_is_used_again(ring: Ring) -> None:
-    """A hundred copies, each read before the next, take one buffer; the results are the readers' own."""
+    """A hundred copies, each read before the next, use one buffer; the results have memory of their own."""
     results = [Readback(torch.full((3,), float(n)), ring).result() for n in range(100)]
     assert len(Delayed.made) == 1
     assert [result.tolist() for result in results] == [[float(n)] * 3 for n in range(100)]
 
 
 def test_a_lag_takes_more_buffers_and_no_more(ring: Ring) -> None:
-    """With three copies on their way at any time there are three buffers, and no copy is written over another."""
+    """With three copies under way at any time there are three buffers, and no copy overwrites another."""
     under_way: list[Readback] = []
     seen = []
     for n in range(30):
@@ -113,14 +113,14 @@ def test_a_lag_takes_more_buffers_and_no_more(ring: Ring) -> None:
 
 
 def test_sizes_have_buffers_of_their_own(ring: Ring) -> None:
-    """A buffer is a power of two, at least 64 bytes and at most twice the copy."""
+    """A buffer's size is a power of two, at least 64 bytes and at most twice the copy."""
     for length in (0, 1, 8, 9, 71, 148 * 71):
         assert Readback(torch.arange(length), ring).result().tolist() == list(range(length))
     assert Delayed.made == [64, 128, 1024, 131072]
 
 
 def test_tensors_behind_the_first_arrive_with_it(ring: Ring) -> None:
-    """Several of one dtype arrive flat, in their order, in one buffer; so they do where nothing has to be copied."""
+    """Several tensors of one dtype arrive flat, in order and in one buffer, also if nothing has to be copied."""
     first, others = torch.tensor([1.0]), [torch.tensor([2.0, 3.0]), torch.tensor([4.0])]
     for readback in (Readback(first, ring, behind=others), Readback(first, behind=others)):
         assert readback.result().tolist() == [1.0, 2.0, 3.0, 4.0]
@@ -128,7 +128,7 @@ def test_tensors_behind_the_first_arrive_with_it(ring: Ring) -> None:
 
 
 def test_nothing_is_ready_before_it_arrives(ring: Ring) -> None:
-    """`ready` is False until the copy has arrived, and True for what never left the host."""
+    """`ready` is False until the copy has arrived, and True at once for a tensor on the host."""
     slots: list[Delayed] = []
     watching = Ring(lambda size: slots.append(Delayed(size)) or slots[-1])
     readback = Readback(torch.ones(2), watching)
@@ -141,7 +141,7 @@ def test_nothing_is_ready_before_it_arrives(ring: Ring) -> None:
 
 @pytest.mark.parametrize("of", ["a device with events", "another"])
 def test_what_is_written_later_is_not_read(ring: Ring, of: str) -> None:
-    """A copy has the values of when it was asked for, also where a view was given and its base is written in place."""
+    """A copy keeps the values at the time of the request, even of a view whose base is written in place."""
     base = torch.ones(3)
     readback = Readback(
         base[1].detach().reshape(()), ring if of == "a device with events" else None
@@ -151,7 +151,7 @@ def test_what_is_written_later_is_not_read(ring: Ring, of: str) -> None:
 
 
 def test_the_device_is_not_asked_about_what_has_arrived() -> None:
-    """Whoever reads a copy that was seen to arrive asks no event: a CUDA graph may be captured meanwhile."""
+    """Reading a copy that has arrived queries no event, so a CUDA graph may be captured meanwhile."""
     asked: list[bool] = []
 
     class Asked(Delayed):
@@ -171,7 +171,7 @@ def test_the_device_is_not_asked_about_what_has_arrived() -> None:
 
 @pytest.mark.gpu
 def test_a_gpus_copies_arrive() -> None:
-    """Values copied from a GPU behind a long computation are those that it made, in the order they were asked for."""
+    """Copies from a GPU behind a long computation hold its results, in the order of the requests."""
     work = torch.ones(1 << 24, device="cuda")
     readbacks = []
     for n in range(20):
@@ -182,7 +182,7 @@ def test_a_gpus_copies_arrive() -> None:
 
 
 def test_an_upload_is_not_written_over() -> None:
-    """Of copies to a device each arrives whole, however late, and a buffer whose copy has arrived is used again."""
+    """Each upload arrives whole, however late, and its buffer is reused once it has arrived."""
     slots: list[Delayed] = []
     uploads = Uploads(Ring(lambda size: slots.append(Delayed(size)) or slots[-1]))
     cpu = torch.device("cpu")
@@ -200,7 +200,7 @@ def test_an_upload_is_not_written_over() -> None:
 
 @pytest.mark.parametrize("place", ["filled", "send"])
 def test_threads_upload_at_once(place: str) -> None:
-    """A thread that is stopped in the midst of an upload, while another one uploads, spoils neither."""
+    """An upload that is interrupted by another thread's upload arrives whole, and so does the other."""
     cpu, sent = torch.device("cpu"), {}
     stopped, go_on = threading.Event(), threading.Event()
 
@@ -234,6 +234,6 @@ def test_threads_upload_at_once(place: str) -> None:
 
 
 def test_an_upload_to_the_host_is_none() -> None:
-    """On a CPU a tensor is where it should be."""
+    """An upload to the CPU returns the tensor itself."""
     tensor = torch.arange(3)
     assert upload(tensor, torch.device("cpu")) is tensor

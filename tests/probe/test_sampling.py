@@ -1,4 +1,4 @@
-"""Which elements a sample sees: any run as likely as another, two of them as likely as any other two."""
+"""A sample sees every run, and every pair of runs, with equal probability."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ampmon.probe.sampling import sample_runs
 
 SAMPLE = 16_384
 SEEDS = 2000
-"""So many samples tell a coverage of 95 % within half a percent (standard error)."""
+"""With this many samples, a coverage of 95 % has a standard error of half a percent."""
 
 
 def test_a_small_tensor_is_seen_whole() -> None:
-    """At most as many elements as asked for: all are looked at, whatever their number, in their order."""
+    """A tensor of at most the requested number of elements is seen whole and in order."""
     gradient = torch.arange(1000.0)
     for elements in (1000, 1008):
         assert torch.equal(sample_runs(gradient, elements, np.random.default_rng(0)), gradient)
@@ -40,7 +40,7 @@ def test_a_small_tensor_is_seen_whole() -> None:
 def test_a_sample_is_distinct_runs_of_neighbours(
     rows: int, columns: int, elements: int, seed: int
 ) -> None:
-    """A sample has at least the elements asked for, in whole runs of 16 neighbours, none of them twice."""
+    """A sample has at least the requested number of elements, in distinct whole runs of 16 neighbours."""
     gradient = torch.arange(float(rows * columns)).view(rows, columns)
     seen = sample_runs(gradient, elements, np.random.default_rng(seed))
     if seen.numel() == gradient.numel():
@@ -49,14 +49,14 @@ def test_a_sample_is_distinct_runs_of_neighbours(
     assert len(runs) == -(-elements // RUN)
     assert torch.equal(runs - runs[:, :1], torch.arange(float(RUN)).expand_as(runs))
     assert len(runs[:, 0].unique()) == len(runs)
-    # Only the last run may begin elsewhere: it ends with the tensor.
+    # Only the last run may start at another place, because it ends with the tensor.
     starts = runs[:, 0]
     assert ((starts % RUN == 0) | (starts == gradient.numel() - RUN)).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_every_dtype_is_sampled(dtype: torch.dtype) -> None:
-    """Values come through as they are, those of a last run that would be short included."""
+    """Sampled values are unchanged, including those of a last run that would be short."""
     gradient = torch.linspace(-1, 1, 163).to(dtype)
     seen = torch.cat(
         [sample_runs(gradient, 160, np.random.default_rng(seed)) for seed in range(20)]
@@ -66,7 +66,7 @@ def test_every_dtype_is_sampled(dtype: torch.dtype) -> None:
 
 
 def test_every_pair_of_runs_is_as_likely_as_any_other() -> None:
-    """Over many samples each two runs of a tensor are seen together equally often, the short last one included."""
+    """Over many samples every run and every pair of runs is seen equally often, including the short last run."""
     generator = np.random.default_rng(0)
     runs, wanted, samples = 30, 10, 3000
     together = np.zeros((runs, runs))
@@ -85,7 +85,7 @@ def test_every_pair_of_runs_is_as_likely_as_any_other() -> None:
 
 
 def _drawn(name: str) -> torch.Tensor:
-    """Which elements of a gradient are in a class, bool, by how they lie in it."""
+    """Return which elements of a gradient are in a class (bool), for one pattern of their places."""
     random = np.random.default_rng(7)
     member = {
         "iid": lambda: random.random((1500, 768)) < 0.03,
@@ -123,12 +123,12 @@ OTHER_SHAPES = (
     "dead columns, rows of 1000",
     "blocks of columns",
 )
-"""`make test-campaigns` tries these."""
+"""`make test-campaigns` tests these."""
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_intervals_cover_what_they_say(name: str) -> None:
-    """Nominal 95 % intervals of a default sample hold the true share in 93 to 97 % of samples; errors are unbiased."""
+    """95 % intervals of a default sample hold the true share in 93 to 97 % of samples; errors are unbiased."""
     member = _drawn(name)
     truth, numel = member.double().mean().item(), member.numel()
     generator = np.random.default_rng(3)

@@ -1,4 +1,4 @@
-"""What the probe says of gradients, against float64 arithmetic and real casts to fp16."""
+"""The probe's statistics of gradients, against float64 arithmetic and real casts to fp16."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Measure = Callable[[list[torch.Tensor]], Statistics]
 
 
 def on_cpu(gradients: list[torch.Tensor]) -> Statistics:
-    """Every element, by the CPU's path."""
+    """Measure every element on the CPU's path."""
     return host.measure(gradients, range(len(gradients)), "all", np.random.default_rng(0))
 
 
 def as_device(gradients: list[torch.Tensor]) -> Statistics:
-    """Every element, by the path for devices that must not be waited for, packed and unpacked."""
+    """Measure every element on the path for devices that must not be waited for, packed and unpacked."""
     return eager.unpack(eager.launch(gradients), range(len(gradients)))
 
 
 def without_fp64(gradients: list[torch.Tensor]) -> Statistics:
-    """The same, as on a device that does not compute in fp64."""
+    """Measure as on a device that cannot compute in fp64."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(eager, "widest", lambda _: torch.float32)
         with NoFp64():
@@ -43,7 +43,7 @@ def without_fp64(gradients: list[torch.Tensor]) -> Statistics:
 
 
 class NoFp64(TorchDispatchMode):
-    """Raises where a tensor of fp64 is made, as MPS does."""
+    """Raises a TypeError if an fp64 tensor is made, as MPS does."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
@@ -84,7 +84,7 @@ VALUES = st.one_of(
 
 
 def reference(gradient: torch.Tensor) -> dict[str, object]:
-    """The same statistics, element by element in float64."""
+    """Compute the same statistics, element by element in float64."""
     values = gradient.double().flatten().tolist()
     counted = [abs(value) for value in values if math.isfinite(value) and value != 0]
     histogram = [0] * BINS
@@ -105,7 +105,7 @@ def reference(gradient: torch.Tensor) -> dict[str, object]:
 
 
 def agree(statistics: Statistics, gradients: list[torch.Tensor], path: Measure) -> None:
-    """Counts are equal; amax is exact; sums are within float64's rounding, where it is not used within fp32's."""
+    """Assert equal counts and amax, and sums of squares within 1e-12 on the device path, else within 1e-6."""
     precision = 1e-12 if path is as_device else 1e-6
     statistics.check()
     for row, gradient in enumerate(gradients):
@@ -129,7 +129,7 @@ def agree(statistics: Statistics, gradients: list[torch.Tensor], path: Measure) 
 def test_statistics_equal_the_reference(
     path: Measure, dtype: torch.dtype, values: list[float]
 ) -> None:
-    """Any values in any dtype are classified, counted and summed as float64 arithmetic does it."""
+    """Any values in any dtype are classified, counted and summed as by float64 arithmetic."""
     gradient = torch.tensor(values, dtype=torch.float64).to(dtype)
     agree(path([gradient]), [gradient], path)
 
@@ -142,7 +142,7 @@ def test_statistics_equal_the_reference(
 def test_devices_without_fp64_are_measured(
     dtype: torch.dtype, values: list[list[float]], size: int
 ) -> None:
-    """Where no tensor can be of fp64, counts and amax are as exact, and sums of squares right to 1e-6."""
+    """Without fp64, counts and amax are still exact, and sums of squares are right to 1e-6."""
     gradients = [torch.tensor(row, dtype=torch.float64).to(dtype).repeat(size) for row in values]
     agree(without_fp64(gradients), gradients, without_fp64)
 
@@ -151,7 +151,7 @@ def test_devices_without_fp64_are_measured(
 @settings(max_examples=10)
 @given(values=st.lists(VALUES, min_size=1, max_size=80))
 def test_long_gradients_equal_the_reference(dtype: torch.dtype, values: list[float]) -> None:
-    """On a CPU a gradient that is long enough to be passed over by itself is counted and summed as exactly."""
+    """On a CPU a gradient long enough for a pass of its own is counted and summed as exactly."""
     gradient = torch.tensor(values, dtype=torch.float64).to(dtype)
     gradient = gradient.repeat(passes._APART // len(values) + 1)
     agree(on_cpu([gradient]), [gradient], on_cpu)
@@ -159,7 +159,7 @@ def test_long_gradients_equal_the_reference(dtype: torch.dtype, values: list[flo
 
 @pytest.mark.parametrize("value", [0.705078125, 0.5833433, 1.0])
 def test_what_is_left_off_does_not_add_up(value: float) -> None:
-    """The squares of a hundred thousand elements that are alike, each rounded the same way, are summed as exactly."""
+    """Rounding errors of 100 000 equal elements do not accumulate in their sum of squares."""
     gradient = torch.full((131_072 + 17,), value)
     agree(on_cpu([gradient]), [gradient], on_cpu)
 
@@ -179,7 +179,7 @@ def test_what_is_left_off_does_not_add_up(value: float) -> None:
 def test_each_of_many_is_as_if_alone(
     made: list[tuple[torch.dtype, int, list[float]]],
 ) -> None:
-    """Gradients of any dtypes and lengths, passed over side by side on a CPU, are told apart."""
+    """Gradients of any dtypes and lengths, measured together on a CPU, have the same statistics as alone."""
     gradients = [
         torch.tensor(values, dtype=torch.float64).to(dtype).repeat(-(-size // len(values)))[:size]
         for dtype, size, values in made
@@ -196,7 +196,7 @@ def test_each_of_many_is_as_if_alone(
 def test_devices_measure_many_together(
     lengths: list[int], dtype: torch.dtype, values: list[float]
 ) -> None:
-    """Gradients that share blocks with others, or lie in two of them, are told apart."""
+    """Gradients that share a block or span two blocks are told apart."""
     everything = torch.tensor(values, dtype=torch.float64).to(dtype)
     everything = everything.repeat(sum(lengths) // len(values) + 1)[: sum(lengths)]
     gradients = [each for each in everything.split(lengths) if len(each)]
@@ -209,7 +209,7 @@ def test_devices_measure_many_together(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("work", [eager.launch, attribution.flag])
 def test_many_gradients_take_few_launches(work: Callable[..., Any], dtype: torch.dtype) -> None:
-    """Without kernels 148 gradients of 4 M elements in all take fewer than fifty launches, and not 34 for each."""
+    """Without kernels, 148 gradients of 4 M elements in total take fewer than 50 launches."""
     gradients = [torch.empty(28_000, dtype=dtype, device="meta") for _ in range(148)]
     with Launches() as launches:
         work(gradients)
@@ -217,7 +217,7 @@ def test_many_gradients_take_few_launches(work: Callable[..., Any], dtype: torch
 
 
 class Launches(TorchDispatchMode):
-    """Counts operators that work on elements: no views, and no tensors that are only allocated."""
+    """Counts operators that work on elements, without views and allocations."""
 
     count = 0
 
@@ -227,7 +227,7 @@ class Launches(TorchDispatchMode):
 
 
 def test_another_default_device_changes_nothing() -> None:
-    """Where the user made another device the default, gradients on the CPU are measured there, and tables made."""
+    """With another default device, gradients on the CPU are still measured there, and tables made there."""
     gradient = torch.randn(40_000)
     expected = on_cpu([gradient])
     torch.set_default_device("meta")
@@ -245,7 +245,7 @@ def test_another_default_device_changes_nothing() -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_any_layout_is_read(path: Measure) -> None:
-    """Transposed, channels-last, strided, expanded, scalar and offset tensors give what their elements give."""
+    """Transposed, channels-last, strided, expanded, scalar and offset tensors are measured by their elements."""
     torch.manual_seed(0)
     base = torch.randn(6, 8, 4, 4) * 1e-6
     gradients = [
@@ -261,7 +261,7 @@ def test_any_layout_is_read(path: Measure) -> None:
 
 
 def test_more_than_one_block_adds_up() -> None:
-    """A tensor larger than a block of either path is counted whole, the NaN in its last block included."""
+    """A tensor larger than a block of either path is counted whole, including a NaN in its last block."""
     gradient = torch.randn(eager._BLOCK + host._BLOCK + 5) * 1e-5
     gradient[-1] = math.nan
     cpu, device = on_cpu([gradient]), as_device([gradient])
@@ -273,7 +273,7 @@ def test_more_than_one_block_adds_up() -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_the_classes_are_those_of_a_real_cast(path: Measure) -> None:
-    """Of gradients that fp16 made, zero, subnormal and normal are as many as the fp16 tensor itself holds."""
+    """Gradients that fp16 made are all on its grid, with the zeros and subnormals of the fp16 tensor itself."""
     torch.manual_seed(1)
     half = (torch.randn(50_000) * torch.exp(torch.randn(50_000) * 4) * 1e-5).half()
     statistics = path([half.float()])
@@ -286,7 +286,7 @@ def test_the_classes_are_those_of_a_real_cast(path: Measure) -> None:
 
 
 def test_gradients_made_in_fp32_are_off_the_grid() -> None:
-    """A gradient summed in fp32 has few elements on fp16's grid, and its small ones are below it."""
+    """A gradient made in fp32 is off fp16's grid, and its small elements are below it."""
     gradient = torch.full((1000,), 1.1 * 2.0**-26)
     statistics = on_cpu([gradient])
     assert not statistics.grid_mask[0]
@@ -294,13 +294,13 @@ def test_gradients_made_in_fp32_are_off_the_grid() -> None:
 
 
 def test_headroom_is_counted_in_bits() -> None:
-    """65504 has no headroom, half of it one bit, and a gradient of zeros all there is."""
+    """65504 has no headroom, half of it has one bit, and a gradient of zeros has infinite headroom."""
     statistics = on_cpu([torch.tensor([65504.0]), torch.tensor([-32752.0]), torch.zeros(3)])
     assert headroom_bits(statistics.amax).tolist() == [0.0, 1.0, math.inf]
 
 
 def test_the_wire_holds_what_was_measured() -> None:
-    """Statistics pass through the wire unchanged, infinite and NaN maxima included."""
+    """Statistics pass through the wire unchanged, including infinite and NaN maxima."""
     measured = on_cpu([torch.randn(1000), torch.tensor([math.inf, 1.0]), torch.tensor([math.nan])])
     received = Statistics.from_wire(measured.to_wire())
     received.check()
@@ -310,7 +310,7 @@ def test_the_wire_holds_what_was_measured() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_runs_are_counted_apart(dtype: torch.dtype) -> None:
-    """A sample's run squares add up the squares of each run's zeros, values below the grid, and subnormals."""
+    """Run squares are the sums of each run's squared count of zeros, below-grid and subnormal elements."""
     torch.manual_seed(0)
     gradients = [(torch.randn(size) * 2.0**-20).to(dtype) for size in (5000, 40, 3001)]
     for gradient in gradients:
@@ -332,7 +332,7 @@ def test_runs_are_counted_apart(dtype: torch.dtype) -> None:
 
 
 def test_gradients_are_left_alone() -> None:
-    """Measuring changes no bit of a gradient, by either path, of a sample or of all."""
+    """Measuring changes no bit of a gradient, on either path, sampled or in full."""
     gradient = torch.randn(70_000)
     before = gradient.clone()
     on_cpu([gradient])

@@ -1,4 +1,4 @@
-"""Tables of chunks: each element of each gradient is in one, and making them takes no Python for each chunk."""
+"""Tables of chunks hold each element of each gradient once, and making them runs no Python for each chunk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHAPES = {
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
 def test_chunks_hold_each_element_once(shapes: list[tuple[int, ...]], gaps: bool) -> None:
-    """Chunks go through each tensor from its first element to its last, all but its last chunk of one size."""
+    """Chunks cover each tensor from its first element to its last, all but its last chunk of one size."""
     gradients = [torch.empty(shape, dtype=torch.int8) for shape in [*shapes, (9,)]]
     if gaps:
         gradients += [
@@ -48,7 +48,7 @@ def test_chunks_hold_each_element_once(shapes: list[tuple[int, ...]], gaps: bool
 
 
 def lines_run(numel: int) -> int:
-    """Lines of Python that making the table of a gradient of so many elements takes."""
+    """Return the lines of Python that run to make the table of a gradient of this many elements."""
     gradient, lines = torch.empty(1, dtype=torch.int8).expand(numel), 0
 
     def trace(_: FrameType, event: str, __: Any) -> Any:
@@ -66,5 +66,5 @@ def lines_run(numel: int) -> int:
 
 
 def test_tables_take_no_python_for_each_chunk() -> None:
-    """New tables, as after a layer was frozen, take as many lines of Python for 10 000 chunks as for 10."""
+    """Making a new table takes as many lines of Python for 10 000 chunks as for 10."""
     assert lines_run(10_000 * CHUNK_MAX) == lines_run(10 * CHUNK_MAX)

@@ -1,4 +1,4 @@
-"""Device time: pairs of events, asked for when they have passed, used again; what counts of it, and what does not."""
+"""Device time is measured by reused pairs of events and charged as a cost once it is known."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ MS = 1000.0
 
 
 class Reports(list[tuple[str, Exception]]):
-    """What the timer reported."""
-
     def __call__(self, where: str, error: Exception) -> None:
         self.append((where, error))
 
@@ -35,12 +33,12 @@ def reports() -> Reports:
 
 @pytest.fixture
 def timer(device: Device, reports: Reports) -> DeviceTimer:
-    """A timer of a scripted device, which passes for a CPU here."""
+    """A timer of a scripted device, which poses as a CPU."""
     return DeviceTimer(reports, event=device.event, timed=bool)
 
 
 def work(timer: DeviceTimer, device: Device, took: float, **kind: Baseline) -> list[TimedSpan]:
-    """The spans of an update in which one piece of work took so many ms."""
+    """Return the spans of an update with one piece of work of this many ms."""
     spans: list[TimedSpan] = []
     span = timer.begin([CPU])
     device.now += took
@@ -49,7 +47,7 @@ def work(timer: DeviceTimer, device: Device, took: float, **kind: Baseline) -> l
 
 
 def test_time_is_told_when_it_is_known(timer: DeviceTimer, device: Device) -> None:
-    """Nothing is told before the device has passed both events, then each update's time in order, once."""
+    """An update's time is returned once, in order, after the device has passed both of its events."""
     device.done = -1.0
     timer.submit(work(timer, device, 2.0), sampled=True)
     timer.submit(work(timer, device, 5.0), sampled=False)
@@ -64,7 +62,7 @@ def test_time_is_told_when_it_is_known(timer: DeviceTimer, device: Device) -> No
 
 
 def test_pieces_of_an_update_are_added(timer: DeviceTimer, device: Device) -> None:
-    """An update's time is that of all its pieces, and the time between them is not in it."""
+    """An update's time is the sum of its pieces, without the time between them."""
     spans = work(timer, device, 2.0)
     device.now += 100.0
     spans += work(timer, device, 3.0)
@@ -73,7 +71,7 @@ def test_pieces_of_an_update_are_added(timer: DeviceTimer, device: Device) -> No
 
 
 def test_events_are_used_again(timer: DeviceTimer, device: Device) -> None:
-    """A hundred updates, each told before the next, take one pair of events."""
+    """A hundred updates, each read before the next, use one pair of events."""
     for _ in range(100):
         timer.submit(work(timer, device, 1.0), sampled=True)
         assert timer.finished() == [(1.0 * MS, True)]
@@ -81,7 +79,7 @@ def test_events_are_used_again(timer: DeviceTimer, device: Device) -> None:
 
 
 def test_a_stuck_device_is_not_fed(timer: DeviceTimer, device: Device) -> None:
-    """Behind a device that does nothing at most 64 updates wait, and timing begins again once it goes on."""
+    """On a stuck device at most 64 updates wait; timing resumes once the device goes on."""
     device.done = -1.0
     for _ in range(200):
         timer.submit(work(timer, device, 1.0), sampled=True)
@@ -93,12 +91,12 @@ def test_a_stuck_device_is_not_fed(timer: DeviceTimer, device: Device) -> None:
 
 
 def test_a_pass_in_the_place_of_torchs_counts_over_it(timer: DeviceTimer, device: Device) -> None:
-    """All of a pass counts while torch's own is unknown, then what it takes longer, and never less than nothing."""
+    """A replacement of torch's pass counts in full while torch's time is unknown, then by its excess, at least 0."""
     baseline = Baseline()
     timer.submit(work(timer, device, 6.0, over=baseline), sampled=True)
     for took in (90.0, 5.0, 5.5):  # the first is cold
         timer.submit(work(timer, device, took, of=baseline), sampled=False)
-    assert timer.finished() == [(6.0 * MS, True)]  # torch's own is no cost
+    assert timer.finished() == [(6.0 * MS, True)]  # torch's own pass is no cost
     timer.submit(work(timer, device, 6.0, over=baseline), sampled=True)
     timer.submit(work(timer, device, 4.0, over=baseline), sampled=True)
     assert timer.finished() == [(pytest.approx(0.5 * MS), True), (0.0, True)]
@@ -106,7 +104,7 @@ def test_a_pass_in_the_place_of_torchs_counts_over_it(timer: DeviceTimer, device
 
 
 def test_a_device_that_cannot_be_timed_is_reported_once(reports: Reports) -> None:
-    """Where an event cannot be made or recorded nothing is raised, one report is made, and timing is over."""
+    """If no event can be made, the timer raises nothing, reports once and stops."""
 
     def broken(device: torch.device) -> Device:
         raise RuntimeError("no events here")
@@ -121,7 +119,7 @@ def test_a_device_that_cannot_be_timed_is_reported_once(reports: Reports) -> Non
 def test_an_error_while_asking_is_reported(
     timer: DeviceTimer, device: Device, reports: Reports
 ) -> None:
-    """An event that fails when asked, as after an error of the device, ends the timing and raises nothing."""
+    """An event that fails when queried, as after a device error, ends the timing and raises nothing."""
     timer.submit(work(timer, device, 1.0), sampled=True)
     device.made[1].at = None
     device.made[1].query = lambda: True
@@ -131,14 +129,14 @@ def test_an_error_while_asking_is_reported(
 
 
 def test_a_cpu_is_not_timed_by_events(device: Device, reports: Reports) -> None:
-    """Of the devices that work is on only CUDA's have events."""
+    """Only CUDA devices are timed by events; a CPU is not."""
     timer = DeviceTimer(reports, event=device.event)
     assert timer.begin([CPU]) is None
     assert device.made == []
 
 
 def test_the_account_adds_device_time_when_it_is_known(timer: DeviceTimer, device: Device) -> None:
-    """The cost of a sample on the device is in the record of the update in which it is known, and in the overhead."""
+    """A sample's device time counts in the record of the update in which it becomes known, and in the overhead."""
     account = Account(Budget("auto", 0.01), timer)
     device.done = -1.0
     first = account.settle(None, 0.0, work(timer, device, 50.0), sampled=True)
@@ -150,7 +148,7 @@ def test_the_account_adds_device_time_when_it_is_known(timer: DeviceTimer, devic
 
 
 def test_the_account_counts_the_clock(timer: DeviceTimer) -> None:
-    """What was spent since the last update, and on handing its record over, is in this update's cost, once."""
+    """Time spent since the last update, and on handing over its record, counts once, in this update's cost."""
     clock = ManualClock(0.0)
     account = Account(Budget("auto", 0.01), timer, clock=lambda: round(clock() * 1e9))
 
@@ -169,7 +167,7 @@ def test_the_account_counts_the_clock(timer: DeviceTimer) -> None:
 
 
 def test_the_account_knows_the_laps(timer: DeviceTimer) -> None:
-    """The first update of a series has no duration; the next has its distance, in us."""
+    """The first update of a series has no duration; the next has its distance in us."""
     account = Account(Budget("auto", 0.01), timer)
     assert account.lap(5_000) is None
     assert account.lap(9_500) == 4.5

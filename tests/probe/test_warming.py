@@ -1,4 +1,4 @@
-"""What training does not wait for is done on a thread: kernels that are compiled, whatever becomes of the process."""
+"""Slow jobs, such as compiling kernels, run on a thread, so training does not wait; the process may fork or end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from waiting import wait_for
 
 
 def test_a_job_is_not_waited_for() -> None:
-    """It is asked for at once, done once, on another thread, and the one behind it after it."""
+    """`made` does not wait; each job runs once, on another thread, in order."""
     warmer, go = Warmer[int](), threading.Event()
     ran: list[object] = []
 
@@ -35,7 +35,7 @@ def test_a_job_is_not_waited_for() -> None:
 
 
 def test_a_job_is_no_daemons_whoever_asks() -> None:
-    """Asked for by a daemon thread, as torch's backward pass is on a GPU, it runs on one that the process waits for."""
+    """A job requested by a daemon thread, such as torch's backward thread on a GPU, runs on a non-daemon thread."""
     warmer = Warmer[bool]()
     ran: list[bool] = []
 
@@ -51,7 +51,7 @@ def test_a_job_is_no_daemons_whoever_asks() -> None:
 
 
 def test_a_job_that_fails_is_told_of_and_tried_again() -> None:
-    """The job's own error is the cause, once; asked for again the job begins anew, and other jobs are done."""
+    """A failed job raises once, with its error as the cause; the next request runs it again, and other jobs run."""
     warmer = Warmer[bool]()
     results = iter([FileNotFoundError("no compiler"), True])
 
@@ -69,7 +69,7 @@ def test_a_job_that_fails_is_told_of_and_tried_again() -> None:
 
 
 def test_training_goes_on_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With as many threads as the system allows, or at its very end, the process has no job done, and no error."""
+    """If no thread can start, no job runs and nothing is raised; a later request runs it."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -113,6 +113,6 @@ warmer.made("other", lambda: print("behind", flush=True))
 
 @pytest.mark.parametrize(("code", "said"), [(FORKED, "7"), (ENDED, "under way")])
 def test_a_process_may_fork_or_end_meanwhile(code: str, said: str) -> None:
-    """A forked child does the job itself; an exit waits for the job under way alone."""
+    """A forked child runs the job itself; an exit waits only for the job under way."""
     done = scripts.run("-c", code, preload="torch")
     assert (done.stdout.split("\n"), done.stderr) == ([said, ""], "")

@@ -1,4 +1,4 @@
-"""Gradients measured in the pass that unscales them: run under Triton's interpreter by probe/test_kernels.py."""
+"""Gradients measured in the pass that unscales them; probe/test_kernels.py runs this under Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OVERFLOWING = [Case({"growth_interval": 2}, route, 2, True) for route in ROUTES]
 
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernels that ran, in order."""
+    """The names of the kernels that ran, in order."""
     ran: list[str] = []
     methods = (kernels.Cache, "statistics"), (kernels.Cache, "unscale"), (kernels, "_count")
     for owner, method in methods:
@@ -45,7 +45,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_sampled_update_reads_the_gradients_once(data_directory: Path, passes: list[str]) -> None:
-    """In a sampled update only the kernel that unscales runs, in others only the one that looks for culprits."""
+    """A sampled update runs only the kernel that unscales, another one only the kernel that searches for culprits."""
     parameters = with_gradients(torch.ones(5), torch.ones(3, 4).t())
     scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(every=3))
     optimizer = SGD(parameters, lr=0.0)
@@ -58,14 +58,14 @@ def test_a_sampled_update_reads_the_gradients_once(data_directory: Path, passes:
 
 
 class Patient(torch.amp.GradScaler):
-    """A user's scaler that unscales in its own way."""
+    """A user's scaler that overrides unscaling."""
 
     def _unscale_grads_(self, *args: Any, **kwargs: Any) -> Any:
         return super()._unscale_grads_(*args, **kwargs)
 
 
 def test_a_scaler_that_unscales_otherwise_does_so(data_directory: Path, passes: list[str]) -> None:
-    """A subclass's own `_unscale_grads_` is called as ever, and the gradients are measured before it."""
+    """A subclass's own `_unscale_grads_` is called, and the gradients are measured before it."""
     scaler = ampmon.watch(Patient("cpu", init_scale=8.0), monitor=ampmon.Config(every=1))
     step(scaler, SGD(with_gradients(torch.ones(5)), lr=0.0))
     assert passes == ["statistics"]
@@ -76,7 +76,7 @@ def test_a_scaler_that_unscales_otherwise_does_so(data_directory: Path, passes: 
 def test_what_a_kernel_cannot_unscale_torch_does(
     data_directory: Path, passes: list[str], odd: str
 ) -> None:
-    """Sparse, fp64, bf16, overlapping and shared gradients end as the stock scaler leaves them, errors included."""
+    """Sparse, fp64, bf16, overlapping and shared gradients end as with the stock scaler, errors included."""
     ended: list[Any] = []
     for scaler in (
         torch.amp.GradScaler("cpu", init_scale=8.0),
@@ -104,7 +104,7 @@ def test_what_a_kernel_cannot_unscale_torch_does(
 def test_a_kernel_that_fails_is_replaced_at_once(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When a kernel does not start, torch unscales, one warning is given, and plain torch measures from then on."""
+    """If a kernel does not start, torch unscales, one warning is given, and plain torch measures from then on."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise kernels.KernelError("no compiler here")
@@ -128,7 +128,7 @@ def test_a_kernel_that_fails_is_replaced_at_once(
 def test_activations_are_measured_by_the_kernel(
     data_directory: Path, passes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gradient that comes back to a module's output is read in place: plain torch takes 25 bytes an element."""
+    """The kernel measures gradients of module outputs in place: plain torch takes 25 bytes an element."""
     monkeypatch.setattr(gathering, "is_host", lambda _: False)
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
     optimizer = SGD(model.parameters(), lr=0.0)
@@ -148,7 +148,7 @@ def test_activations_are_measured_by_the_kernel(
 def test_training_goes_on_while_kernels_are_compiled(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until they are, torch unscales, nothing is measured and nothing is warned of; the first update after it is."""
+    """While kernels compile, torch unscales and nothing is measured or reported; later updates are measured."""
     launch = kernels._launch
 
     def compiling(*_: Any, **__: Any) -> None:
@@ -181,7 +181,7 @@ def test_training_goes_on_while_kernels_are_compiled(
     ids=["torch", "triton"],
 )
 def test_kernels_go_on_after_memory_was_short(error: Exception) -> None:
-    """After one failure for want of memory, which is reported, the next pass over gradients is a kernel's again."""
+    """After a failure for lack of memory, which is reported, the next pass over gradients uses a kernel again."""
     reports: list[Exception] = []
     probe = DeviceProbe(lambda _, error: reports.append(error))
     arguments = [torch.ones(3)], torch.zeros(1), torch.tensor([0.5]), lambda: None
@@ -200,7 +200,7 @@ def test_kernels_go_on_after_memory_was_short(error: Exception) -> None:
 
 
 def test_autograd_is_told_what_torch_tells_it() -> None:
-    """A gradient's version after the kernel has unscaled it is what it is after torch has: the same as before."""
+    """A gradient has the same autograd version after the kernel unscales it as after torch does."""
     versions = []
     for scaler in (torch.amp.GradScaler("cpu"), ampmon.GradScaler("cpu")):
         (parameter,) = with_gradients(torch.ones(4))
@@ -211,9 +211,9 @@ def test_autograd_is_told_what_torch_tells_it() -> None:
 
 
 def test_samples_go_on_where_no_baseline_can_be_timed(data_directory: Path) -> None:
-    """Where torch's own unscaling cannot be timed, as by events on a CPU, updates are spared for it three times."""
+    """If torch's own unscaling cannot be timed, as on a CPU, three updates are left unsampled for it, and no more."""
     scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(budget=1.0))
-    # Each look at the clock takes 1 us: the first kernels, which are slow, do not make samples rarer.
+    # Each reading of the clock takes 1 us, so the slow first kernels do not make samples rarer.
     scaler.monitor._account.clock = itertools.count(0, 1000).__next__
     optimizer = SGD(with_gradients(torch.ones(5)), lr=0.0)
     for _ in range(measurement.BASELINES + 2):
@@ -226,7 +226,7 @@ def test_samples_go_on_where_no_baseline_can_be_timed(data_directory: Path) -> N
 def test_culprits_are_counted_without_asking_the_device(
     data_directory: Path, passes: list[str], every: int
 ) -> None:
-    """Sampled or not, the culprit of a skip is named with its number of inf and NaN, first in backward order first."""
+    """Sampled or not, the culprits of a skip are named in backward order, with their numbers of inf and NaN."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
     optimizer: Optimizer = AdamW(model.parameters(), fused=True)
     scaler = ampmon.GradScaler(
@@ -249,7 +249,7 @@ def test_culprits_are_counted_without_asking_the_device(
 
 @pytest.mark.parametrize("case", OVERFLOWING, ids=lambda case: case.route)
 def test_training_ends_bit_for_bit_the_same(case: Case, passes: list[str]) -> None:
-    """On every route two optimizers, one of which overflows, end as with the stock scaler, and no gradient is held."""
+    """On every route two optimizers, one of which overflows, end as with the stock scaler, and no gradient is kept."""
     config = ampmon.Config(every=2)
     scaler = ampmon.GradScaler("cpu", growth_interval=2, monitor=config)
     stock = torch.amp.GradScaler("cpu", growth_interval=2)
@@ -263,13 +263,13 @@ def test_training_ends_bit_for_bit_the_same(case: Case, passes: list[str]) -> No
 def test_a_pass_counts_over_torchs_own(
     data_directory: Path, passes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three updates in turn are not sampled: they tell what torch's own unscaling takes, which is then no cost."""
-    # In ms between two events: nothing that the clock tells counts beside it.
+    """Three updates in a row are not sampled, to time torch's own unscaling, which then does not count as cost."""
+    # Milliseconds between two events, so large that the clock does not matter.
     device = Device(tick=1e9)
     timer = functools.partial(DeviceTimer, event=device.event, timed=lambda _: True)
     monkeypatch.setattr(measurement, "DeviceTimer", timer)
     scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(budget=1.0))
-    # Each look at the clock takes 1 us: the first kernels, which are slow, do not make samples rarer.
+    # Each reading of the clock takes 1 us, so the slow first kernels do not make samples rarer.
     scaler.monitor._account.clock = itertools.count(0, 1000).__next__
     optimizer = SGD(with_gradients(torch.ones(5)), lr=0.0)
     for _ in range(5):
@@ -288,7 +288,7 @@ def test_device_time_begins_at_the_launch(
     dtype: str,
     kernel: str,
 ) -> None:
-    """The host's time for tables is no time of an idle device, in a pass that unscales and in one that does not."""
+    """The host's time for making tables is not device time, whether or not the pass unscales."""
     device = Device(tick=1.0)
     timer = functools.partial(DeviceTimer, event=device.event, timed=lambda _: True)
     monkeypatch.setattr(measurement, "DeviceTimer", timer)
@@ -300,7 +300,7 @@ def test_device_time_begins_at_the_launch(
 
     monkeypatch.setattr(Tables, "of", slowly)
     scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(every=1))
-    # Each look at the clock takes 1 us.
+    # Each reading of the clock takes 1 us.
     scaler.monitor._account.clock = itertools.count(0, 1000).__next__
     gradients = torch.ones(5), torch.ones(5, dtype=getattr(torch, dtype))
     step(scaler, SGD(with_gradients(*gradients), lr=0.0))

@@ -1,4 +1,4 @@
-"""The hooks of `Config(activations=...)` leave training, the model and its copies as they are."""
+"""The hooks of `Config(activations=...)` leave training, the model and its copies unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = 16
 
 
 class Block(nn.Module):
-    """Dropout, a layer in place, a shared layer and a checkpoint: what hooks might disturb."""
+    """Dropout, an in-place layer, a shared layer and a checkpoint, all of which hooks might disturb."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def network() -> nn.Sequential:
 def step(
     model: nn.Module, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer
 ) -> torch.Tensor:
-    """One update under fp16 autocast, of two micro-batches."""
+    """Run one update of two micro-batches under fp16 autocast."""
     for _ in range(2):
         with torch.autocast("cpu", dtype=torch.float16):
             loss = model(torch.randn(ROWS, 8)).float().square().mean()
@@ -64,7 +64,7 @@ def step(
 
 
 def train(scaler: torch.amp.GradScaler, model: nn.Module) -> dict[str, Any]:
-    """Everything that ten updates leave behind, the first of them skipped."""
+    """Return everything that ten updates leave behind, the first of them skipped."""
     optimizer = AdamW(model.parameters(), lr=1e-2)
     losses = [step(model, scaler, optimizer) for _ in range(10)]
     return {
@@ -82,7 +82,7 @@ def hooks(model: nn.Module) -> int:
 
 @pytest.mark.parametrize("config", [EVERY, ampmon.Config(activations=3, sample="all")])
 def test_training_is_the_same_bit_for_bit(config: ampmon.Config) -> None:
-    """Weights, losses, optimizer, scale and random numbers are the stock scaler's, with overflows and checkpointing."""
+    """Training is bit for bit the stock scaler's, random numbers included, with overflows and checkpointing."""
     arguments = {"init_scale": 2.0**30, "growth_interval": 3}
     model = network()
     stock = train(torch.amp.GradScaler("cpu", **arguments), model)
@@ -97,7 +97,7 @@ def test_training_is_the_same_bit_for_bit(config: ampmon.Config) -> None:
 
 
 def test_only_sampled_updates_are_hooked(data_directory: Path) -> None:
-    """With activations=3 modules have hooks in every third iteration, from the first on, and only those are sampled."""
+    """With activations=3 modules have hooks in every third iteration from the first on, and only those are sampled."""
     model = network()
     scaler = ampmon.GradScaler(
         "cpu", init_scale=1.0, model=model, monitor=ampmon.Config(activations=3)
@@ -114,7 +114,7 @@ def test_only_sampled_updates_are_hooked(data_directory: Path) -> None:
 
 
 def test_nothing_is_kept_alive() -> None:
-    """Outputs and gradients are gone as soon as torch lets go of them, and so is a model whose modules are hooked."""
+    """Hooks keep no output, gradient or model alive."""
     model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
     alive: list[weakref.ref[torch.Tensor]] = []
 
@@ -140,7 +140,7 @@ def test_nothing_is_kept_alive() -> None:
 
 
 def test_a_scaler_that_is_gone_leaves_no_hooks() -> None:
-    """The model is as it was when the scaler is deleted in the middle of an iteration."""
+    """Deleting the scaler in the middle of an iteration removes its hooks from the model."""
     model = network()
     scaler = ampmon.GradScaler("cpu", model=model, monitor=EVERY)
     assert hooks(model) > 0
@@ -151,7 +151,7 @@ def test_a_scaler_that_is_gone_leaves_no_hooks() -> None:
 
 
 def test_a_graph_that_outlives_its_update_changes_nothing(data_directory: Path) -> None:
-    """A backward pass through a graph of the update before is not counted with the next."""
+    """A backward pass through the previous update's graph is not counted in the next update."""
     model = nn.Linear(8, 4)
     scaler = ampmon.GradScaler("cpu", init_scale=1.0, model=model, monitor=EVERY)
     optimizer = SGD(model.parameters(), lr=0.0)
@@ -168,7 +168,7 @@ def test_a_graph_that_outlives_its_update_changes_nothing(data_directory: Path) 
 
 
 def test_copies_of_a_hooked_model_are_models_of_their_own(data_directory: Path) -> None:
-    """A model can be pickled and copied while its modules are hooked; the copies run, and report nothing."""
+    """A model can be pickled and copied while its modules are hooked; the copies run and report nothing."""
     model = network()
     scaler = ampmon.GradScaler("cpu", init_scale=1.0, model=model, monitor=EVERY)
     assert hooks(model) > 0
@@ -185,7 +185,7 @@ def test_copies_of_a_hooked_model_are_models_of_their_own(data_directory: Path) 
 
 
 def test_what_a_module_returns_cannot_break_training(data_directory: Path) -> None:
-    """Outputs that raise when they are looked into, or hold no numbers, do not stop training; an error is counted."""
+    """Outputs that raise when inspected, or hold no numbers, do not stop training; each error is counted."""
 
     class Spiteful(dict[str, torch.Tensor]):
         def values(self) -> Any:
@@ -214,7 +214,7 @@ def test_what_a_module_returns_cannot_break_training(data_directory: Path) -> No
 
 
 def test_what_it_takes_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time spent in hooks is in the monitor's overhead."""
+    """Time spent in hooks is in the monitor's overhead."""
     model = network()
     quiet, busy = (
         ampmon.GradScaler("cpu", init_scale=1.0, model=model, monitor=ampmon.Config(every=200)),
@@ -227,7 +227,7 @@ def test_what_it_takes_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert quiet.monitor is not None
     assert busy.monitor is not None
-    # Each look at the clock takes 1 us, and in a hook 1 ms.
+    # Each reading of the clock takes 1 us, and in a hook 1 ms.
     slow = SimpleNamespace(perf_counter_ns=itertools.count(0, 1_000_000).__next__)
     monkeypatch.setattr("ampmon.activations.hooks.time", slow)
     for scaler in (quiet, busy):
@@ -239,7 +239,7 @@ def test_what_it_takes_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_activations_want_a_model() -> None:
-    """Without `model=` the constructor and `watch` say what to write, and leave the scaler as it was."""
+    """Without `model=` the constructor and `watch` raise an error with the fix, and leave the scaler unchanged."""
     words = r"activations=10 needs the modules: write model=model, monitor=ampmon.Config\(activations=10\)"
     config = ampmon.Config(activations=10)
     stock = torch.amp.GradScaler("cpu")
@@ -252,7 +252,7 @@ def test_activations_want_a_model() -> None:
 
 
 def test_a_copy_of_the_scaler_goes_on_without_them(data_directory: Path) -> None:
-    """A pickled scaler holds no model, so what is made of it records its updates, and no activations."""
+    """An unpickled scaler has no model and records its updates without activations."""
     model = network()
     scaler = ampmon.GradScaler("cpu", init_scale=1.0, model=model, monitor=EVERY)
     again = pickle.loads(pickle.dumps(scaler))
@@ -263,7 +263,7 @@ def test_a_copy_of_the_scaler_goes_on_without_them(data_directory: Path) -> None
 
 
 def test_models_may_be_given_by_an_iterator(data_directory: Path) -> None:
-    """Models that can be gone through only once have the names of their parameters and of their modules."""
+    """Models given by an iterator keep the names of their modules."""
     models = [nn.Linear(8, 8), nn.Linear(8, 4)]
     ampmon.GradScaler("cpu", model=iter(models), monitor=EVERY)
     recorded = recording(data_directory)
@@ -282,13 +282,13 @@ def compiler() -> Iterator[Any]:
 
 
 def frames(dynamo: Any) -> int:
-    """How many frames were compiled."""
+    """Return the number of compiled frames."""
     return int(dynamo.utils.counters["frames"]["ok"])
 
 
-@pytest.mark.filterwarnings("default")  # the compiler provokes torch's own, and fails on errors
+@pytest.mark.filterwarnings("default")  # the compiler fails if warnings are errors
 def test_a_compiled_model_is_measured_from_outside(data_directory: Path, compiler: Any) -> None:
-    """What torch.compile returns is compiled as often as without hooks; its output is measured, its inside left out."""
+    """A compiled model is compiled as often as without hooks; its output is measured, and its inside is left out."""
     compiled = {}
     for config in (ampmon.Config(), EVERY):
         compiler.reset()
@@ -307,7 +307,7 @@ def test_a_compiled_model_is_measured_from_outside(data_directory: Path, compile
 
 @pytest.mark.filterwarnings("default")
 def test_a_module_compiled_in_place_is_left_out(data_directory: Path, compiler: Any) -> None:
-    """`module.compile()` makes hooks part of what is compiled: it and all in it have none, and the header says so."""
+    """A module compiled in place, and every module in it, has no hooks, and the header says so."""
     model = nn.Sequential(nn.Linear(8, 16), Block(), nn.Linear(16, 4))
     model[1].compile(backend="eager")
     scaler = ampmon.GradScaler("cpu", init_scale=1.0, model=model, monitor=EVERY)
@@ -324,7 +324,7 @@ def test_a_module_compiled_in_place_is_left_out(data_directory: Path, compiler: 
 
 @pytest.mark.filterwarnings("default")
 def test_a_model_that_is_compiled_elsewhere_is_not_cut(compiler: Any) -> None:
-    """Where the plain model is given and its compiled form called, hooks cost one compilation more, and no break."""
+    """If the plain model is given and its compiled form called, hooks cost one more compilation and no graph break."""
     called: list[int] = []
 
     def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
@@ -344,14 +344,14 @@ def test_a_model_that_is_compiled_elsewhere_is_not_cut(compiler: Any) -> None:
         step(compiled, scaler, optimizer)
 
     assert called == [2] * 6  # one graph, of two micro-batches
-    if torch.__version__ >= (2, 5):  # before, each new hook is another to the compiler
+    if torch.__version__ >= (2, 5):  # earlier compilers take each new hook for another one
         assert frames(compiler) <= 2
     assert scaler.monitor is not None
     assert scaler.monitor.errors == 0
 
 
 def test_no_value_is_read_where_work_is_enqueued(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the way that a device takes, an iteration goes by without an operator that waits for a value, as one would."""
+    """On the path for devices an iteration runs no operator that waits for a value."""
     model = network()
     watched = ampmon.GradScaler("cpu", init_scale=1.0, model=model, monitor=EVERY)
     assert watched.monitor is not None
@@ -367,7 +367,7 @@ def test_no_value_is_read_where_work_is_enqueued(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.gpu
 def test_a_gpu_is_never_waited_for(data_directory: Path) -> None:
-    """On CUDA a sampled iteration of the fused route syncs nothing, and records what a CPU does."""
+    """On CUDA a sampled iteration of the fused route never syncs, and measures all elements."""
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).cuda()
     optimizer = AdamW(model.parameters(), lr=1e-3, fused=True)
     config = ampmon.Config(activations=1, every=1)

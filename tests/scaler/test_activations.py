@@ -1,4 +1,4 @@
-"""What `Config(activations=...)` records of modules: the fp16 gradients of their outputs, and how large these are."""
+"""`Config(activations=...)` records the fp16 gradients of module outputs, and how large the outputs are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recording import Activations, recording
 
 
 EVERY = ampmon.Config(activations=1, sample="all")
-"""Each update is sampled, each element looked at."""
+"""Every update is sampled, and every element measured."""
 
 
 def run(
@@ -31,7 +31,7 @@ def run(
     scale: float = 1024.0,
     dtype: torch.dtype = torch.float16,
 ) -> None:
-    """Updates of a monitored model that learn nothing, each after the backward passes of all ``inputs``."""
+    """Run updates of a monitored model that learn nothing, each after backward passes over all ``inputs``."""
     optimizer = SGD(model.parameters(), lr=0.0)
     scaler = ampmon.GradScaler("cpu", init_scale=scale, model=model, monitor=config)
     for _ in range(updates):
@@ -54,14 +54,14 @@ def batch(rows: int = 32) -> torch.Tensor:
 
 
 def seen(directory: Path) -> list[Activations]:
-    """The first sample of each monitored model, in their order."""
+    """Return the first sample of each monitored model, in order."""
     recorded = recording(directory)
     streams = dict.fromkeys(update.stream for update in recorded.updates)
     return [recorded.activations(0, stream) for stream in streams]
 
 
 class Wrapped(nn.Module):
-    """A module around another that calls it as it is told to."""
+    """A module around another one, which it calls by ``call``."""
 
     def __init__(self, inner: nn.Module, call: Callable[[nn.Module, torch.Tensor], Any]) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Wrapped(nn.Module):
 def test_activation_gradients_underflow_where_weight_gradients_hardly_do(
     exponent: int, back: float, weights: float, data_directory: Path
 ) -> None:
-    """Of a tanh MLP's activation gradients fp16 flushes 17 % at scale 1, ten times what its weights' gradients show."""
+    """fp16 flushes 17 % of a tanh MLP's activation gradients at scale 1, ten times as many as of its weights'."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 10)
@@ -102,12 +102,12 @@ def test_activation_gradients_underflow_where_weight_gradients_hardly_do(
 
 
 def zeros(statistics: Any) -> float:
-    """Percent of all elements."""
+    """Return the zeros in percent of all elements."""
     return float(100 * statistics.zeros.sum() / statistics.looked.sum())
 
 
 def test_the_statistics_are_those_of_the_gradients(data_directory: Path) -> None:
-    """Counts, bins, extremes and sums are those of the gradients that a hook of one's own sees, still scaled."""
+    """Counts, bins, extremes and sums are those of the scaled gradients that a user's own hook sees."""
     model, gradients, outputs = layers(), {}, {}
 
     def keep(name: str) -> Callable[..., None]:
@@ -138,7 +138,7 @@ def test_the_statistics_are_those_of_the_gradients(data_directory: Path) -> None
 
 
 def alike(one: Activations, other: Activations) -> bool:
-    """Whether two samples saw the same gradients in the same order."""
+    """Return whether two samples saw the same gradients in the same order."""
     return one.elements == other.elements and all(
         np.array_equal(getattr(one.statistics, name), getattr(other.statistics, name))
         for name in ("looked", "zeros", "amax", "histogram")
@@ -146,7 +146,7 @@ def alike(one: Activations, other: Activations) -> bool:
 
 
 def test_micro_batches_add_up(data_directory: Path) -> None:
-    """Two backward passes before an update are one sample: elements add up, the larger output stays."""
+    """Two backward passes before an update are one sample: elements add up, and the larger output is kept."""
     small, large = batch(8), 4 * batch(24)
     run(layers(), small, large)
     run(layers(), small)
@@ -160,12 +160,12 @@ def test_micro_batches_add_up(data_directory: Path) -> None:
 
 
 def test_a_module_that_is_called_twice_counts_twice(data_directory: Path) -> None:
-    """A layer shared by two places of the forward pass has the gradients of both."""
+    """A layer that is used twice in the forward pass has the gradients of both uses."""
     torch.manual_seed(0)
     run(Wrapped(nn.Linear(8, 8), lambda inner, inputs: inner(inner(inputs))), batch())
     (activations,) = seen(data_directory)
 
-    # What the whole puts out is what its layer put out last, and counts there.
+    # The whole model returns the last output of its layer, which counts for the layer.
     assert activations.names == ["inner"]
     assert activations.elements == [2 * 32 * 8]
 
@@ -182,7 +182,7 @@ def test_a_module_that_is_called_twice_counts_twice(data_directory: Path) -> Non
 def test_a_tensor_counts_once(
     call: Callable[..., Any], names: list[str], data_directory: Path
 ) -> None:
-    """A container that passes on what its child put out, bare or in a tuple or a dict, adds nothing."""
+    """A container that returns its child's output, bare or in a tuple or a dict, adds nothing."""
 
     class Head(nn.Module):
         def forward(self, outputs: Any) -> torch.Tensor:
@@ -202,7 +202,7 @@ def test_a_tensor_counts_once(
 def test_what_a_module_returns_as_it_was_given_counts_for_it(
     inner: nn.Module, data_directory: Path
 ) -> None:
-    """A sum that no module put out, and that one passes on, written into or not, is that one's output."""
+    """A tensor that no module produced is the output of the module that returns it, changed in place or not."""
     torch.manual_seed(0)
     layer = nn.Sequential(nn.Linear(8, 8), Wrapped(inner, lambda inner, inputs: inner(inputs + 1)))
     run(layer, batch())
@@ -213,7 +213,7 @@ def test_what_a_module_returns_as_it_was_given_counts_for_it(
 
 
 def test_an_activation_in_place_is_an_output_of_its_own(data_directory: Path) -> None:
-    """ReLU(inplace=True) returns the tensor that it was given, and still each layer has its own gradients."""
+    """With ReLU(inplace=True), which returns its input tensor, each layer still has its own gradients."""
     run(layers(inplace=False), batch())
     run(layers(inplace=True), batch())
     apart, in_place = seen(data_directory)
@@ -225,7 +225,7 @@ def test_an_activation_in_place_is_an_output_of_its_own(data_directory: Path) ->
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing_changes_nothing(reentrant: bool, data_directory: Path) -> None:
-    """A segment whose forward pass is done again in the backward pass counts once, in the model's order."""
+    """A checkpointed segment, whose forward pass runs twice, counts once, in the model's order."""
 
     def call(inner: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
         return checkpoint(inner, inputs, use_reentrant=reentrant)
@@ -265,7 +265,7 @@ def test_an_evaluation_does_not_count(data_directory: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_other_dtypes_are_looked_at_forward_only(dtype: torch.dtype, data_directory: Path) -> None:
-    """Modules that put out bf16 or fp32 have its largest magnitude; fp16's classes are not for their gradients."""
+    """For bf16 and fp32 outputs only the largest magnitude is recorded: fp16's classes do not fit their gradients."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 4)).to(dtype)
     optimizer = SGD(model.parameters(), lr=0.0)
@@ -281,7 +281,7 @@ def test_other_dtypes_are_looked_at_forward_only(dtype: torch.dtype, data_direct
 
 
 def test_an_overflow_in_forward_is_told_from_one_in_backward(data_directory: Path) -> None:
-    """Forward: the first layer whose output is infinite says so. Backward: all outputs are finite."""
+    """An overflow in forward shows as an infinite output; after one in backward all outputs are finite."""
     exploding = layers()
     with torch.no_grad():
         for parameter in exploding.parameters():
@@ -296,7 +296,7 @@ def test_an_overflow_in_forward_is_told_from_one_in_backward(data_directory: Pat
 
 
 def test_a_mask_is_no_activation(data_directory: Path) -> None:
-    """An fp32 output that no gradient comes back to, full of -inf as masks are, is not an overflow."""
+    """An fp32 mask full of -inf, to which no gradient comes back, is not recorded as an overflow."""
 
     class Mask(nn.Module):
         def forward(self, size: int) -> torch.Tensor:
@@ -320,7 +320,7 @@ def test_a_mask_is_no_activation(data_directory: Path) -> None:
 
 
 def test_a_sample_says_of_how_many_elements_it_is(data_directory: Path) -> None:
-    """With `sample`, as many elements of each gradient are looked at, and all of them are counted."""
+    """With `sample`, that many elements of each gradient are measured, and the total is recorded."""
     torch.manual_seed(0)
     run(nn.Linear(8, 64), batch(512), config=ampmon.Config(activations=1, sample=256))
     (activations,) = seen(data_directory)
@@ -330,7 +330,7 @@ def test_a_sample_says_of_how_many_elements_it_is(data_directory: Path) -> None:
 
 
 def test_models_are_told_apart_and_wrappers_are_not_named(data_directory: Path) -> None:
-    """Modules of a mapping go by its keys, those in a wrapper by their own names, and a model itself by its class."""
+    """Modules in a mapping are named by its keys, those in a wrapper by their own names, and a model by its class."""
     torch.manual_seed(0)
     models = {"generator": nn.DataParallel(layers()), "critic": nn.Linear(8, 4)}
     ampmon.GradScaler("cpu", model=models, monitor=EVERY)
@@ -349,7 +349,7 @@ def test_models_are_told_apart_and_wrappers_are_not_named(data_directory: Path) 
 
 
 def test_a_module_that_joins_later_is_named(data_directory: Path) -> None:
-    """A module that was added to the model is hooked with the next sample, at the end of the header's list."""
+    """A module added to the model later is hooked for the next sample and listed at the end of the header."""
     model = layers()
     optimizer = SGD(model.parameters(), lr=0.0)
     scaler = ampmon.GradScaler("cpu", init_scale=1024.0, model=model, monitor=EVERY)
@@ -369,7 +369,7 @@ def test_a_module_that_joins_later_is_named(data_directory: Path) -> None:
 def test_enqueued_values_give_what_is_measured_at_once(
     monkeypatch: pytest.MonkeyPatch, data_directory: Path
 ) -> None:
-    """The way that a device takes, values packed there and fetched together, ends in the same record as a CPU's."""
+    """Values packed on a device and fetched together give the same record as the CPU's path."""
     run(layers(), batch(8), 3 * batch(16))
     monkeypatch.setattr(gathering, "is_host", lambda tensor: False)
     run(layers(), batch(8), 3 * batch(16))
@@ -382,7 +382,7 @@ def test_enqueued_values_give_what_is_measured_at_once(
 
 
 def test_nothing_seen_is_nothing_recorded(data_directory: Path) -> None:
-    """An update whose forward pass did not go through the model has no activations in its record."""
+    """An update whose forward pass does not use the model has no activations in its record."""
     model, other = layers(), layers()
     optimizer = SGD(other.parameters(), lr=0.0)
     scaler = ampmon.GradScaler("cpu", model=model, monitor=EVERY)

@@ -1,6 +1,6 @@
-"""Where gradients are sums of several backward passes, a sample says what each pass brought, and training is untouched.
+"""If gradients are sums of several backward passes, a sample says what each pass added, and training is unchanged.
 
-Real passes on a CPU; the emulated device counts waits in device/waits_suite.py, and DDP is in test_distributed.py.
+Real passes on a CPU. device/waits_suite.py counts waits on the emulated device; test_distributed.py covers DDP.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PASSES = 3
 
 
 class Net(nn.Module):
-    """Linear layers around a norm, whose gradients are of fp32."""
+    """Linear layers around a norm, whose gradients are in fp32."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -45,14 +45,14 @@ class Net(nn.Module):
 
 
 def loss_of(model: nn.Module, inputs: Tensor) -> Tensor:
-    """A loss in fp16 that is small."""
+    """Return a small loss, computed in fp16."""
     with torch.autocast("cpu", dtype=torch.float16):
         outputs = model(inputs)
     return outputs.float().square().mean() * 1e-3
 
 
 def unhooked(model: nn.Module) -> bool:
-    """Whether torch has no hook to call for any parameter."""
+    """Return whether no parameter has a hook for torch to call."""
     return all(each._backward_hooks is None for each in model.parameters())
 
 
@@ -60,7 +60,7 @@ def unhooked(model: nn.Module) -> bool:
 
 
 def trained_on_one_batch(passes: int, sample: Any = "all", width: int = 32) -> float:
-    """Updates that change no weight, of so many passes over the same batch; the norm of the last gradient."""
+    """Run updates that change no weight, with ``passes`` over the same batch; return the norm of the last gradient."""
     torch.manual_seed(0)
     model, inputs = Net(width), torch.randn(8, 16)
     optimizer = SGD(model.parameters(), lr=0.0)
@@ -79,7 +79,7 @@ def trained_on_one_batch(passes: int, sample: Any = "all", width: int = 32) -> f
 
 @pytest.mark.parametrize("width", [32, 9000])
 def test_a_sample_is_of_a_pass_and_its_norm_of_the_sum(data_directory: Path, width: int) -> None:
-    """Three passes that bring the same are sampled as one alone, with the sum's norm, however large tensors are."""
+    """Three equal passes are sampled like one alone, with the norm of their sum, however large the tensors are."""
     norm = trained_on_one_batch(PASSES, width=width)
     found = recording(data_directory).statistics(UPDATES - 1)
     torch.manual_seed(0)
@@ -100,12 +100,12 @@ def test_a_sample_is_of_a_pass_and_its_norm_of_the_sum(data_directory: Path, wid
 
 
 def on_grid(elements: Any) -> int:
-    """How many of them fp16 can hold."""
+    """Return how many elements fp16 can hold."""
     return int((elements == elements.astype(np.float16)).sum())
 
 
 def test_passes_are_joined(data_directory: Path) -> None:
-    """Of passes that bring different gradients the sample has their average, and the largest element of all."""
+    """The sample of different passes has their average counts and their largest element."""
     brought = [
         torch.tensor([2.0**-20, 0.0, 1.0, 3.0]),
         torch.tensor([2.0**-20, 0.0, 0.0, 2.0**-16]),
@@ -132,7 +132,7 @@ def test_passes_are_joined(data_directory: Path) -> None:
 
 
 def test_of_many_passes_some_are_measured(data_directory: Path) -> None:
-    """Of 16 passes five at most are looked at, the first among them, and any other is in the course of many samples."""
+    """Of 16 passes at most five are measured, and not the same ones in every sample."""
     weight = nn.Parameter(torch.zeros(64))
     optimizer = SGD([weight], lr=0.0)
     scaler = ampmon.GradScaler("cpu", init_scale=1.0, monitor=EXACT)
@@ -151,7 +151,7 @@ def test_of_many_passes_some_are_measured(data_directory: Path) -> None:
 def test_a_default_sample_looks_at_as_many_elements_as_without_accumulation(
     data_directory: Path,
 ) -> None:
-    """Of large tensors each pass gives a sample of its own, and the joined one has as many elements as each."""
+    """Each pass samples a large tensor anew, and the joined sample has as many elements as one of them."""
     trained_on_one_batch(PASSES, sample=1024, width=2000)
     statistics = recording(data_directory).statistics(UPDATES - 1)
     assert statistics.looked.max() == 1024
@@ -159,7 +159,7 @@ def test_a_default_sample_looks_at_as_many_elements_as_without_accumulation(
 
 
 def test_the_first_update_is_not_sampled_as_a_sum(data_directory: Path) -> None:
-    """Before it nobody knows the parameters, and the next one is sampled in its place."""
+    """The first update is not sampled, because its parameters are not known before it; the next one is."""
     trained_on_one_batch(PASSES)
     sampled = [each.gradients is not None for each in recording(data_directory).updates]
     assert sampled == [False, True, True, True]
@@ -168,7 +168,7 @@ def test_the_first_update_is_not_sampled_as_a_sum(data_directory: Path) -> None:
 def test_two_losses_that_reach_parameters_of_their_own_are_sampled_as_ever(
     data_directory: Path,
 ) -> None:
-    """Where several losses are scaled but one pass alone reaches a parameter, its gradient is measured as it lies."""
+    """If several losses are scaled but each parameter gets one pass, its gradient is measured in place."""
     torch.manual_seed(0)
     models = [Net(), Net()]
     optimizers = [SGD(model.parameters(), lr=0.1) for model in models]
@@ -184,7 +184,7 @@ def test_two_losses_that_reach_parameters_of_their_own_are_sampled_as_ever(
 
 
 def test_optimizers_that_are_updated_by_turns_are_both_sampled(data_directory: Path) -> None:
-    """Whose turn comes is foreseen by who came next the last time."""
+    """Two optimizers that are updated in turns are both sampled: the last sequence predicts whose turn is next."""
     models = [Net(), Net()]
     optimizers = [SGD(model.parameters(), lr=0.1) for model in models]
     config = ampmon.Config(every=4, sample="all")
@@ -222,7 +222,7 @@ class Tied(nn.Module):
 def test_tied_weights_are_summed_before_a_hook_sees_them(
     data_directory: Path, embeds: bool
 ) -> None:
-    """In fp16, where all uses share autocast's one cast, so that they are measured; in fp32 with an embedding."""
+    """Tied weights are on fp16's grid if they share autocast's cast; an embedding sums in fp32, off the grid."""
     torch.manual_seed(0)
     model = Tied(embeds=embeds)
     optimizer = SGD(model.parameters(), lr=0.0)
@@ -237,7 +237,7 @@ def test_tied_weights_are_summed_before_a_hook_sees_them(
 
 
 def test_a_sparse_gradient_is_measured_as_it_lies(data_directory: Path) -> None:
-    """Its passes lie side by side in `.grad`, each with the values that it brought."""
+    """The passes of a sparse gradient lie side by side in `.grad`, and all their values are measured."""
     embedding = nn.Embedding(10, 4, sparse=True)
     optimizer = SGD(embedding.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=EXACT)
@@ -270,7 +270,7 @@ def retained(scaler: Any, model: nn.Module, optimizer: SGD) -> None:
 
 
 def raising(scaler: Any, model: nn.Module, optimizer: SGD) -> None:
-    """A pass that ends in the middle of backward, and is tried again."""
+    """A pass that fails in the middle of backward, and is then repeated."""
     scaled = scaler.scale(loss_of(Failing(model), torch.randn(8, 16)))
     with contextlib.suppress(ZeroDivisionError):
         scaled.backward()
@@ -289,7 +289,7 @@ class _Fails(torch.autograd.Function):
 
 
 class Failing(nn.Module):
-    """The net, through whose hidden layer no gradient comes back."""
+    """The net with a hidden layer that raises in backward."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -303,7 +303,7 @@ class Failing(nn.Module):
 
 def _checkpointed(*, reentrant: bool) -> Callable[[Any, nn.Module, SGD], None]:
     def passes(scaler: Any, model: nn.Module, optimizer: SGD) -> None:
-        """Passes that compute the forward pass again."""
+        """Passes that run the forward pass again."""
         for _ in range(2):
             inputs = torch.randn(8, 16, requires_grad=True)
             with torch.autocast("cpu", dtype=torch.float16):
@@ -314,7 +314,7 @@ def _checkpointed(*, reentrant: bool) -> Callable[[Any, nn.Module, SGD], None]:
 
 
 def penalised(scaler: Any, model: nn.Module, optimizer: SGD) -> None:
-    """torch's recipe: gradients of the scaled loss with a graph of their own, unscaled, and added to the loss."""
+    """torch's recipe for a gradient penalty: gradients with a graph of their own, unscaled, and added to the loss."""
     loss = loss_of(model, torch.randn(8, 16))
     gradients = torch.autograd.grad(scaler.scale(loss), list(model.parameters()), create_graph=True)
     penalty = sum(((each / scaler.get_scale()) ** 2).sum() for each in gradients)
@@ -332,7 +332,7 @@ PASSES_OF = {
 
 
 def train(scaler: Any, passes: Callable[[Any, nn.Module, SGD], None], *, clip: bool) -> Any:
-    """Updates of which one overflows; all that they leave behind."""
+    """Run updates of which one overflows; return everything that they leave behind."""
     torch.manual_seed(0)
     model = Net()
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -355,7 +355,7 @@ def train(scaler: Any, passes: Callable[[Any, nn.Module, SGD], None], *, clip: b
 @pytest.mark.parametrize("name", PASSES_OF)
 @pytest.mark.filterwarnings("ignore:.*use_reentrant")
 def test_training_is_that_of_the_stock_scaler(data_directory: Path, name: str, clip: bool) -> None:
-    """However passes are made, weights, states and random numbers are bit for bit stock, and no hook outlives them."""
+    """However passes are made, weights, states and random numbers are bit for bit stock, and no hook is left."""
     options: dict[str, Any] = {"init_scale": 1024.0, "growth_interval": 3}
     stock = train(torch.amp.GradScaler("cpu", **options), PASSES_OF[name], clip=clip)
     for config in (EXACT, ampmon.Config(every=2, sample=64)):
@@ -367,7 +367,7 @@ def test_training_is_that_of_the_stock_scaler(data_directory: Path, name: str, c
 
 
 def test_a_gradient_is_neither_kept_nor_copied(data_directory: Path) -> None:
-    """What the first pass brings becomes `.grad` itself, as without a hook."""
+    """The first gradient becomes `.grad` itself, as without a hook."""
     weight, places = nn.Parameter(torch.ones(1000)), []
     optimizer = SGD([weight], lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=EXACT)
@@ -386,7 +386,7 @@ def test_a_gradient_is_neither_kept_nor_copied(data_directory: Path) -> None:
 
 
 def begun() -> tuple[Any, nn.Module, SGD]:
-    """A loop whose coming update is sampled, of several passes."""
+    """Return a loop of several passes whose next update is sampled."""
     torch.manual_seed(0)
     model = Net()
     optimizer = SGD(model.parameters(), lr=0.1)
@@ -400,7 +400,7 @@ def begun() -> tuple[Any, nn.Module, SGD]:
 
 
 def test_there_are_hooks_only_in_iterations_that_are_sampled(data_directory: Path) -> None:
-    """Of eight updates two are sampled, and in their passes alone parameters have hooks."""
+    """Parameters have hooks only in the iterations that are sampled."""
     model = Net()
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=64.0, monitor=ampmon.Config(every=4))
@@ -417,7 +417,7 @@ def test_there_are_hooks_only_in_iterations_that_are_sampled(data_directory: Pat
 
 
 def test_an_iteration_that_ends_without_a_step_leaves_no_hook() -> None:
-    """`update()` alone ends it, and so does the end of the scaler."""
+    """An iteration that ends by `update()` without a step, or by deleting the scaler, leaves no hook."""
     scaler, model, optimizer = begun()
     accumulated(scaler, model, optimizer)
     assert not unhooked(model)
@@ -434,7 +434,7 @@ def test_an_iteration_that_ends_without_a_step_leaves_no_hook() -> None:
 
 
 def test_a_users_own_hook_stays() -> None:
-    """A hook that is set in the midst of a sampled iteration fires in the passes of this one and of the next."""
+    """A user's hook that is set during a sampled iteration fires in its passes and in those of the next."""
     scaler, model, optimizer = begun()
     fired: list[Tensor] = []
     accumulated(scaler, model, optimizer)
@@ -447,7 +447,7 @@ def test_a_users_own_hook_stays() -> None:
 
 
 def test_a_model_is_copied_and_pickled_without_hooks() -> None:
-    """In the midst of a sampled iteration a copy has none, and neither a copy nor a pickle warns."""
+    """During a sampled iteration a copy of the model has no hooks, and neither copying nor pickling warns."""
     scaler, model, optimizer = begun()
     accumulated(scaler, model, optimizer)
     assert not unhooked(model)
@@ -462,7 +462,7 @@ def test_a_model_is_copied_and_pickled_without_hooks() -> None:
 def test_an_error_in_measuring_is_the_monitors_own(
     monkeypatch: pytest.MonkeyPatch, where: str, data_directory: Path
 ) -> None:
-    """It is counted once, no update is lost, and gradients are measured as sums from then on."""
+    """An error in measuring is counted once, loses no update, and gradients are measured as sums from then on."""
     scaler, model, optimizer = begun()
 
     def broken(*_: object) -> None:
@@ -485,7 +485,7 @@ def test_an_error_in_measuring_is_the_monitors_own(
 
 
 def test_a_model_is_converted_by_swapping_afterwards() -> None:
-    """Hooks of sampled iterations leave nothing that keeps torch from swapping, or a user's hook from firing."""
+    """After sampled iterations torch can still swap parameters on conversion, and a user's hook fires."""
     scaler, model, optimizer = begun()
     fired: list[Tensor] = []
     torch.__future__.set_swap_module_params_on_conversion(True)

@@ -1,4 +1,4 @@
-"""How the monitor attaches: to any scaler, anywhere, leaving behind nothing that could hurt."""
+"""The monitor attaches to any scaler, anywhere, and leaves nothing harmful behind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_reference_stays_good(data_directory: Path) -> None:
 
 
 def test_optimizers_are_not_patched(data_directory: Path) -> None:
-    """T5: `optimizer.step` stays the object it was, and a scheduler sees nothing to warn about."""
+    """T5: `optimizer.step` stays the same object, and a scheduler warns of nothing."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
@@ -54,7 +54,7 @@ def test_optimizers_are_not_patched(data_directory: Path) -> None:
 
 
 def test_a_number_for_the_device_is_refused() -> None:
-    """The old spelling `GradScaler(65536.0)` is a TypeError that names `init_scale`, not a silent default."""
+    """The old spelling `GradScaler(65536.0)` raises a TypeError that names `init_scale`."""
     with pytest.raises(TypeError, match="init_scale"):
         ampmon.GradScaler(65536.0)
 
@@ -99,7 +99,7 @@ AUTO = 'import ampmon; ampmon.auto(); scaler = torch.amp.GradScaler("cpu", init_
     ids=["before", "after", "watch", "auto"],
 )
 def test_names_come_from_living_models(data_directory: Path, way: str, place: str) -> None:
-    """T10: without model=, parameters have the names of the script's models, built before or after the scaler."""
+    """T10: without model=, parameters get the names of the script's models, built before or after the scaler."""
     places = dict.fromkeys(("between", "after"), "") | {place: way}
     scripts.run("-c", NAMELESS.format(**places))
     names = [parameter.name for parameter in recording(data_directory).header().parameters]
@@ -108,7 +108,7 @@ def test_names_come_from_living_models(data_directory: Path, way: str, place: st
 
 
 def test_the_model_knows_names_best(data_directory: Path) -> None:
-    """T10: where the optimizer has names too, those of the model given are shown."""
+    """T10: names of the given model take precedence over the optimizer's."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 3))
     optimizer = SGD(named([("w", model[0].weight), ("b", model[0].bias)]), lr=0.1)
     iterate(ampmon.GradScaler("cpu", init_scale=2.0, model=model), model, optimizer)
@@ -119,7 +119,7 @@ def test_the_model_knows_names_best(data_directory: Path) -> None:
 
 
 def test_wrappers_leave_no_trace_in_names(data_directory: Path) -> None:
-    """T10: what DataParallel, torch.compile and FSDP put before a name is taken away."""
+    """T10: prefixes of DataParallel, torch.compile and FSDP are removed from names."""
     from ampmon.training.built import strip_wrappers
 
     model = torch.nn.DataParallel(torch.nn.Sequential(torch.nn.Linear(4, 4)))
@@ -136,7 +136,7 @@ def test_wrappers_leave_no_trace_in_names(data_directory: Path) -> None:
 
 
 def test_sparse_gradients_are_measured_uncoalesced(data_directory: Path) -> None:
-    """T11: an Embedding(sparse=True) with a repeated index is measured by its values, a repeated row twice."""
+    """T11: the gradient of an Embedding(sparse=True) is measured uncoalesced, a repeated row twice."""
     embedding = torch.nn.Embedding(10, 2, sparse=True)
     optimizer = torch.optim.SparseAdam(embedding.parameters())
     scaler = ampmon.GradScaler("cpu", init_scale=4.0, monitor=ampmon.Config(every=1))
@@ -149,7 +149,7 @@ def test_sparse_gradients_are_measured_uncoalesced(data_directory: Path) -> None
 
 
 def test_a_disabled_scaler_does_nothing_and_says_so_once(data_directory: Path) -> None:
-    """T15: with `enabled=False` the whole loop works as the stock one's, with one event and no update."""
+    """T15: with `enabled=False` the whole loop works like the stock one's, with one event and no update."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", enabled=False)
@@ -192,7 +192,7 @@ def test_a_copy_in_mid_iteration_is_refused_as_ever() -> None:
 
 
 def test_a_forked_child_is_an_attempt_of_its_own(data_directory: Path) -> None:
-    """T17: a child that trains on writes its own spool, hangs in nothing, and leaves the parent's alone."""
+    """T17: a forked child that trains writes its own spool, does not hang, and leaves the parent's spool alone."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
@@ -217,7 +217,7 @@ def test_a_forked_child_is_an_attempt_of_its_own(data_directory: Path) -> None:
 
 
 def test_recipes_that_scale_other_things_than_losses(data_directory: Path) -> None:
-    """T20: a list of losses, a tuple, a generator and the outputs of a gradient penalty all scale as ever."""
+    """T20: lists, tuples and generators of losses, and the outputs of a gradient penalty, scale as in torch."""
     stock, ours = (
         torch.amp.GradScaler("cpu", init_scale=4.0),
         ampmon.GradScaler("cpu", init_scale=4.0),
@@ -236,7 +236,7 @@ def test_recipes_that_scale_other_things_than_losses(data_directory: Path) -> No
 
 
 class Vendor:
-    """A vendor's scaler without torch's private members: only the public methods."""
+    """A vendor's scaler with public methods only."""
 
     def __init__(self) -> None:
         self._value = 8.0
@@ -268,7 +268,7 @@ class Vendor:
 
 
 def test_a_vendors_scaler_without_private_members_streams(data_directory: Path) -> None:
-    """T22: the scale is read in public, and a skip told from the back-off, where there is nothing else to go by."""
+    """T22: without private members, the scale is read in public, and a skip is inferred from the back-off."""
     scaler: Any = ampmon.watch(Vendor())  # type: ignore[type-var]
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
@@ -283,7 +283,7 @@ def test_a_vendors_scaler_without_private_members_streams(data_directory: Path) 
 
 
 class Told(torch.amp.GradScaler):
-    """A user's subclass: its methods take more than torch's and return what they find, and it has a monitor."""
+    """A user's subclass: its methods take and return more than torch's, and it has a `monitor` of its own."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -307,14 +307,14 @@ class Told(torch.amp.GradScaler):
 
 
 class Overseen(torch.amp.GradScaler):
-    """A subclass with a method of this name."""
+    """A subclass with a method `monitor`."""
 
     def monitor(self) -> str:
         return "mine"
 
 
 def test_a_subclass_does_what_it_did(data_directory: Path) -> None:
-    """A watched subclass takes the arguments and returns the values it did; what it calls its monitor is its own."""
+    """A watched subclass takes the same arguments and returns the same values; its own `monitor` stays."""
 
     def train(scaler: Any) -> list[Any]:
         model = torch.nn.Linear(4, 4)
@@ -337,7 +337,7 @@ def test_a_subclass_does_what_it_did(data_directory: Path) -> None:
 
 
 def test_nothing_keeps_gradients_or_models_alive(data_directory: Path) -> None:
-    """T24: after the step, gradients, parameters and optimizer are freed though the scaler and its monitor live."""
+    """T24: after the step, gradients, parameters and optimizer are freed while the scaler and its monitor live."""
     model = torch.nn.Linear(64, 64)
     optimizer = AdamW(named(model.named_parameters()))
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, model=model, monitor=ampmon.Config(every=1))
@@ -349,7 +349,7 @@ def test_nothing_keeps_gradients_or_models_alive(data_directory: Path) -> None:
         scaler.update()
         optimizer.zero_grad(set_to_none=True)
         assert gradient() is None
-        # Not even through a detached view: this test's own handle is the last on the memory.
+        # Not even a detached view is left: this test's own handle is the last on the memory.
         assert torch._C._storage_Use_Count(memory._cdata) == 1
     alive = [weakref.ref(model.weight), weakref.ref(optimizer)]
     del model, optimizer
@@ -358,10 +358,10 @@ def test_nothing_keeps_gradients_or_models_alive(data_directory: Path) -> None:
 
 
 def test_an_error_of_the_monitors_own_is_counted_and_training_goes_on(data_directory: Path) -> None:
-    """T24: whatever a gradient's type does to the probe, the step is taken, one warning is given, an event is kept."""
+    """T24: a gradient whose type breaks the probe costs one warning and an event each; every step is taken."""
 
     class Hostile(torch.Tensor):
-        """A gradient that refuses to be looked at."""
+        """A gradient that raises when detached."""
 
         def detach(self) -> torch.Tensor:
             raise RuntimeError("no")
@@ -391,7 +391,7 @@ def test_an_error_of_the_monitors_own_is_counted_and_training_goes_on(data_direc
 def test_a_data_directory_that_cannot_be_used_stops_no_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a place to write, the scaler warns once with the reason and works as the stock one does."""
+    """Without a place to write, the scaler warns once with the reason and works like the stock one."""
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
     monkeypatch.setenv("AMPMON_DIR", str(blocked))
@@ -406,7 +406,7 @@ def test_a_data_directory_that_cannot_be_used_stops_no_training(
 def test_mode_disabled_records_nothing(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """AMPMON_MODE=disabled: no monitor, no file, the stock scaler's behaviour."""
+    """AMPMON_MODE=disabled makes no monitor and no file."""
     monkeypatch.setenv("AMPMON_MODE", "disabled")
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
     model = torch.nn.Linear(4, 4)
@@ -429,7 +429,7 @@ def test_mode_disabled_records_nothing(
 def test_odd_arguments_that_torch_takes_are_taken(
     data_directory: Path, arguments: dict[str, Any]
 ) -> None:
-    """An interval for never and names of any kind record as well as any: a server takes what is written."""
+    """Huge growth intervals and odd names are recorded in a form that a server accepts."""
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, **arguments)
     model = torch.nn.ModuleDict({"a\nb": torch.nn.Linear(4, 4)})
     iterate(scaler, model["a\nb"], SGD(named(model.named_parameters()), lr=0.1))
@@ -441,7 +441,7 @@ def test_odd_arguments_that_torch_takes_are_taken(
 
 
 def test_parameters_made_anew_at_every_step_take_one_place(data_directory: Path) -> None:
-    """Who optimises a fresh tensor each time has one parameter in the header, not one for each step."""
+    """A tensor made anew for each step takes one place in the header, not one for each step."""
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=ampmon.Config(every=1))
     for _ in range(50):
         latent = torch.zeros(3, requires_grad=True)
@@ -455,7 +455,7 @@ def test_parameters_made_anew_at_every_step_take_one_place(data_directory: Path)
 
 
 def test_a_parameter_at_anothers_address_is_not_taken_for_it(data_directory: Path) -> None:
-    """An optimizer emptied and filled anew, where ids come back in another order: each statistic has its own shape."""
+    """If an optimizer is filled with new parameters whose ids return in another order, statistics keep their shapes."""
     optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     held = optimizer.param_groups[0]["params"]
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=ampmon.Config(every=1))
@@ -467,7 +467,7 @@ def test_a_parameter_at_anothers_address_is_not_taken_for_it(data_directory: Pat
         scaler.scale(torch.cat(held).sum()).backward()
         scaler.step(optimizer)
         scaler.update()
-    assert len(ids) < 16  # so there were some that came back
+    assert len(ids) < 16  # so some ids came back
     recorded = recording(data_directory)
     shapes = [parameter.shape for parameter in recorded.header().parameters]
     for turn in range(8):
@@ -478,7 +478,7 @@ def test_a_parameter_at_anothers_address_is_not_taken_for_it(data_directory: Pat
 
 
 def test_a_group_added_later_moves_nothing(data_directory: Path) -> None:
-    """Parameters without names keep their places when an optimizer gets more of the same shape, or is made anew."""
+    """Unnamed parameters keep their places when an optimizer gets more of the same shape or is made anew."""
     weights = [torch.nn.Parameter(torch.ones(4, 4)) for _ in range(3)]
     optimizer = SGD([weights[1]], lr=0.0)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=ampmon.Config(every=1))
@@ -501,7 +501,7 @@ def test_a_group_added_later_moves_nothing(data_directory: Path) -> None:
 
 
 def test_a_dropped_scaler_leaves_no_hook(data_directory: Path) -> None:
-    """A scaler that goes while it learns the order of the backward pass takes its hooks along."""
+    """A scaler that is dropped while it learns the backward order removes its hooks."""
     model = torch.nn.Linear(4, 4)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
     iterate(scaler, model, SGD(model.parameters(), lr=0.1))

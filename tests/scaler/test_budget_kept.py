@@ -1,4 +1,4 @@
-"""Training under a budget: when the monitor samples, and the overhead it reports, by a clock that the test moves."""
+"""When the monitor samples under a budget, and the overhead it reports, by a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from waiting import wait_for
 
 
 class Loop:
-    """Trains a small network. What an update and the monitor's work on it take is by ``clock``, in milliseconds."""
+    """Trains a small network. Updates and the monitor's work on them take milliseconds of ``clock``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = ManualClock(0.0)
         self.sample_ms = self.bare_ms = 0.0
-        """What an update that is sampled takes, and one that is not."""
+        """The monitor's time on an update with a sample, and on one without."""
         measure, write = Measurer.before_unscale, SpoolWriter.append
 
         def measured(
@@ -47,7 +47,7 @@ class Loop:
     def train(
         self, updates: int, *, config: ampmon.Config, update_ms: float, **options: Any
     ) -> Any:
-        """Train for so many updates; the monitor."""
+        """Train for this many updates; return the monitor."""
 
         def rest() -> None:
             self.clock.advance(update_ms / 1000)
@@ -71,7 +71,7 @@ def train(
     kept: list[object] | None = None,
     **options: Any,
 ) -> Any:
-    """The monitor of a small network that was trained, ``rest`` called after each update; its optimizer is ``kept``."""
+    """Train a small network, calling ``rest`` after each update; return the monitor. The optimizer goes to ``kept``."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Linear(width, 4))
     model.to(device)
@@ -97,7 +97,7 @@ def train(
 def test_a_small_model_on_a_slow_loop_is_sampled_every_update(
     data_directory: Path, loop: Loop
 ) -> None:
-    """Where updates are far apart every one is sampled, each record says so, and the budget is kept."""
+    """If updates are far apart every one is sampled, each record says so, and the budget is kept."""
     loop.sample_ms = 1.0
     monitor = loop.train(12, config=ampmon.Config(budget=0.1), update_ms=99.0)
     assert (monitor.samples, monitor.interval, monitor.over_budget) == (12, 1, False)
@@ -108,7 +108,7 @@ def test_a_small_model_on_a_slow_loop_is_sampled_every_update(
 
 
 def test_steps_of_a_millisecond_are_not_slowed(data_directory: Path, loop: Loop) -> None:
-    """With 1 % of such steps, samples are as rare as they may be; what the rest costs by itself is not hidden."""
+    """With 1 % of steps of 1 ms, samples are as rare as allowed, and the excess of the other costs is reported."""
     loop.sample_ms, loop.bare_ms = 1.02, 0.02
     monitor = loop.train(1200, config=ampmon.Config(), update_ms=1.0)
     assert monitor.interval == 128
@@ -120,7 +120,7 @@ def test_steps_of_a_millisecond_are_not_slowed(data_directory: Path, loop: Loop)
 
 
 def test_a_budget_that_can_be_kept_is_kept(data_directory: Path, loop: Loop) -> None:
-    """Given 30 % of short steps, the interval settles between the ends, and what is spent is within the budget."""
+    """With 30 % of short steps, the interval settles between its limits, and the overhead is within the budget."""
     loop.sample_ms, loop.bare_ms = 0.9, 0.1
     monitor = loop.train(600, config=ampmon.Config(budget=0.3), update_ms=1.0)
     assert not monitor.over_budget
@@ -131,7 +131,7 @@ def test_a_budget_that_can_be_kept_is_kept(data_directory: Path, loop: Loop) -> 
 
 
 def test_a_scale_that_grows_at_every_update_is_told(data_directory: Path, loop: Loop) -> None:
-    """With growth_interval=1 each update has its sample, as promised, and the budget is said to be exceeded."""
+    """With growth_interval=1 each update has its sample, and the budget is reported as exceeded."""
     loop.sample_ms = 1.0
     more = {"init_scale": 2.0**-40, "growth_interval": 1}
     monitor = loop.train(80, config=ampmon.Config(), update_ms=1.0, **more)
@@ -141,7 +141,7 @@ def test_a_scale_that_grows_at_every_update_is_told(data_directory: Path, loop: 
 
 
 def test_a_fixed_interval_has_no_budget(data_directory: Path) -> None:
-    """`Config(every=3)` tells its interval, and neither a budget nor that one is exceeded."""
+    """`Config(every=3)` reports its interval, and no budget."""
     monitor = train(10, config=ampmon.Config(every=3))
     assert (monitor.interval, monitor.samples, monitor.over_budget) == (3, 4, False)
     assert "budget" not in repr(monitor)
@@ -152,7 +152,7 @@ def test_a_fixed_interval_has_no_budget(data_directory: Path) -> None:
 
 @pytest.mark.gpu
 def test_device_time_is_told_without_waiting(data_directory: Path) -> None:
-    """On a GPU samples are timed by events, and torch's own unscaling in updates that are not sampled."""
+    """On a GPU events time the samples, and torch's own unscaling in updates that are not sampled."""
     pytest.importorskip("triton")
     train(5, config=ampmon.Config(every=1), device="cuda")
     wait_for(lambda: not loading.compiling())

@@ -1,4 +1,4 @@
-"""What torch's scaler does where nobody looks, in numbers, and what ampmon records of it."""
+"""What torch's scaler does unnoticed, in numbers, and what ampmon records of it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
 
 
 def gradient(model: torch.nn.Linear, scaler: torch.amp.GradScaler) -> torch.Tensor:
-    """The gradient of a scaled loss."""
+    """Return the gradient of a scaled loss."""
     scaler.scale(model(torch.ones(1, model.in_features)).sum()).backward()
     assert model.weight.grad is not None
     return model.weight.grad
 
 
 def test_a_collapse_in_numbers(data_directory: Path) -> None:
-    """144 skips from 65536 end where 1/scale is infinite, 166 at 0; a clean batch then destroys the weights, and
-    no overflow is found.
-    """
+    """After 144 skips from 65536 1/scale is infinite; at 166 the scale is 0, and a clean batch makes NaN weights."""
     model = torch.nn.Linear(4, 4, bias=False)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu")
@@ -48,7 +46,7 @@ def test_a_collapse_in_numbers(data_directory: Path) -> None:
 
 
 def test_a_dead_scale_destroys_the_weights(data_directory: Path) -> None:
-    """At 2^-130 a clean step makes infinite weights, is not skipped, and is recorded as dead."""
+    """At scale 2^-130 a clean step makes the weights infinite, is not skipped, and is recorded as dead."""
     model = torch.nn.Linear(4, 4, bias=False)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0**-130)
@@ -61,7 +59,7 @@ def test_a_dead_scale_destroys_the_weights(data_directory: Path) -> None:
 
 
 def leave_nan() -> list[torch.Tensor]:
-    """Free memory that holds NaN; what stands between keeps it in pieces, else the system would get it back."""
+    """Free memory that holds NaN; return the blocks between, which keep it from going back to the system."""
     leftovers, between = [], []
     for _ in range(64):
         leftovers.append(torch.full((64, 64), math.nan))
@@ -70,7 +68,7 @@ def leave_nan() -> list[torch.Tensor]:
 
 
 def spoilt(*, fused: bool) -> bool:
-    """Whether weights are not finite after a first step that overflowed and a second that is clean."""
+    """Return whether weights are not finite after a first step that overflowed and a clean second one."""
     _between = leave_nan()
     model = torch.nn.Linear(64, 64, bias=False)
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9, fused=fused)
@@ -87,9 +85,7 @@ def spoilt(*, fused: bool) -> bool:
 
 
 def test_fused_sgd_makes_weights_of_leftovers(data_directory: Path) -> None:
-    """In some of 50 trials the weights are not finite where SGD is fused, and in none where it is not; the lint is
-    told in each of the fused ones.
-    """
+    """In 50 trials fused SGD makes some weights not finite and unfused SGD none; every fused trial has the lint."""
     assert sum(spoilt(fused=False) for _ in range(50)) == 0
     assert sum(spoilt(fused=True) for _ in range(50)) > 0
     lints = recording(data_directory).events("lint")

@@ -1,6 +1,6 @@
-"""On a GPU the training thread waits for nothing that it did not wait for before, and trains bit for bit the same.
+"""On a GPU the training thread waits for nothing new, and training is bit for bit the same.
 
-On CUDA, and on the emulated device, started by device/test_device.py.
+Runs on CUDA, and on the emulated device, started by device/test_device.py.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ WARM_UP, STEPS = 5, 20
 
 
 def network() -> torch.nn.Module:
-    """A network with parameters of several sizes, the same each time."""
+    """Return a network with parameters of several sizes, the same each time."""
     torch.manual_seed(0)
     layers = [torch.nn.Linear(256, 256), torch.nn.LayerNorm(256), torch.nn.Linear(256, 8)]
     return torch.nn.Sequential(*layers).to(DEVICE)
 
 
 def iterate(scaler: torch.amp.GradScaler, model: torch.nn.Module, optimizer: Optimizer) -> None:
-    """One training step in fp16."""
+    """Run one training step in fp16."""
     optimizer.zero_grad()
     with torch.autocast(DEVICE, dtype=torch.float16):
         loss = model(torch.ones(32, 256, device=DEVICE)).float().square().mean()
@@ -49,7 +49,7 @@ def iterate(scaler: torch.amp.GradScaler, model: torch.nn.Module, optimizer: Opt
 
 @contextmanager
 def no_waits() -> Iterator[None]:
-    """Within the block it is an error to wait for the device."""
+    """Raise on every wait for the device."""
     if EMULATED:
         with device().strict():
             yield
@@ -63,7 +63,7 @@ def no_waits() -> Iterator[None]:
 
 @pytest.mark.parametrize("every", [1, 3])
 def test_the_fused_route_has_no_sync(data_directory: Path, every: int) -> None:
-    """With a fused optimizer a whole step, sampled or not, never makes the host wait: torch would raise an error."""
+    """With a fused optimizer a whole step, sampled or not, never makes the host wait."""
     model = network()
     optimizer = AdamW(model.parameters(), lr=1e-3, fused=True)
     scaler = ampmon.GradScaler(DEVICE, monitor=ampmon.Config(every=every))
@@ -80,7 +80,7 @@ def test_the_fused_route_has_no_sync(data_directory: Path, every: int) -> None:
 
 
 def syncs(scaler: torch.amp.GradScaler) -> tuple[int, int]:
-    """How often the plain route waits in twenty steps: torch's warnings, and what the profiler sees."""
+    """Return how often the plain route waits in twenty steps, by torch's warnings and by the profiler."""
     model = network()
     optimizer = AdamW(model.parameters(), lr=1e-3, foreach=True)
     for _ in range(WARM_UP):
@@ -110,7 +110,7 @@ def test_the_plain_route_syncs_as_ever() -> None:
     warned, profiled = syncs(torch.amp.GradScaler(DEVICE))
     assert warned > 0
     ours = syncs(ampmon.GradScaler(DEVICE, monitor=ampmon.Config(every=1)))
-    # The first profile of a process may see what loads it.
+    # The first profile of a process may include loading the profiler.
     assert ours[0] == warned
     assert ours[1] <= profiled
 
@@ -118,7 +118,7 @@ def test_the_plain_route_syncs_as_ever() -> None:
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("every", [1, 3])
 def test_training_is_bit_identical(fused: bool, every: int) -> None:
-    """Weights, optimizer and scaler end equal to the stock scaler's, through overflows, sampled at any interval."""
+    """Weights and scaler state equal the stock scaler's, through overflows, at any sampling interval."""
     ended: list[Any] = []
     for make in (
         lambda: torch.amp.GradScaler(DEVICE, init_scale=2.0**20, growth_interval=4),
@@ -136,9 +136,9 @@ def test_training_is_bit_identical(fused: bool, every: int) -> None:
     assert bits(*ended)
 
 
-@pytest.mark.parametrize("every", [1, pytest.param(10**6, marks=on_gpu)])  # it takes the kernels
+@pytest.mark.parametrize("every", [1, pytest.param(10**6, marks=on_gpu)])  # needs the kernels
 def test_an_overflow_is_named(data_directory: Path, every: int) -> None:
-    """In an update that is sampled as in one that is not, the culprit is named with its counts of inf and NaN."""
+    """In a sampled update as in another, the culprit is named with its numbers of inf and NaN."""
     model = network()
     optimizer = AdamW(model.parameters(), lr=1e-3, fused=True)
     scaler = ampmon.GradScaler(DEVICE, model=model, monitor=ampmon.Config(every=every))
@@ -159,7 +159,7 @@ def test_an_overflow_is_named(data_directory: Path, every: int) -> None:
 
 @on_gpu
 def test_memory_is_a_hundredth_of_the_gradients() -> None:
-    """Sampling every update takes at most 1 % of the gradients' size on the device, and no more in the long run."""
+    """Sampling every update takes at most 1 % of the gradients' size on the device, and does not grow."""
     parameters = [torch.nn.Parameter(torch.ones(1 << 22, device=DEVICE)) for _ in range(16)]
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
@@ -184,7 +184,7 @@ def test_memory_is_a_hundredth_of_the_gradients() -> None:
 
 @on_gpu
 def test_the_memory_peak_is_torchs(data_directory: Path) -> None:
-    """A sampled update has the peak that torch tells of the fullest device."""
+    """A sampled update records the memory peak that torch gives for the fullest device."""
     model = network()
     optimizer = AdamW(model.parameters(), lr=1e-3)
     scaler = ampmon.GradScaler(DEVICE, monitor=ampmon.Config(every=1))

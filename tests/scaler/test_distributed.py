@@ -1,7 +1,7 @@
-"""Several ranks: one run without a collective of ampmon's, shards and replicas told apart, torch untouched.
+"""Ranks share one run without a collective by ampmon, shards differ from replicas, and torch is untouched.
 
-Two processes joined over gloo go through all scenarios once; the tests then look at what each left behind. FSDP, which
-takes two seconds to import, is imported by those processes alone.
+Two processes joined over gloo run all scenarios once; the tests then check what each scenario left behind. Only these
+processes import FSDP, which takes two seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GIVEN = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
 def work(rank: int, directory: str, port: int) -> None:
-    """All scenarios, one run each, in one process of the group."""
+    """Run all scenarios, one run each, in one process of the group."""
     torch.set_num_threads(1)
     os.environ["AMPMON_MODE"] = "offline"
     dist.init_process_group(
@@ -50,13 +50,13 @@ def work(rank: int, directory: str, port: int) -> None:
     of_rank_0: dict[str, Any] = {"project": "vision", "name": "large"} if rank == 0 else {}
     ampmon.init(dir=f"{directory}/launched", mode="offline", **of_rank_0)
     ampmon.finish()
-    dist.barrier()  # rank 0 holds the store, by which the other learns of the run
+    dist.barrier()  # rank 0 holds the store, from which the other learns the run
     dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the ranks left a data directory for each scenario."""
+    """The directory where the ranks left a data directory for each scenario."""
     path = tmp_path_factory.mktemp("ranks")
     program = (
         f"from scaler import test_distributed; test_distributed.start({str(path)!r}, {free_port()})"
@@ -66,7 +66,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(directory: str, port: int) -> None:
-    """Run `work` on each rank, in forks of this process, which has imported what takes long."""
+    """Run `work` on each rank, in forks of this process, which has done the slow imports."""
     importlib.import_module("torch.distributed.fsdp")
     multiprocessing.start_processes(work, (directory, port), nprocs=RANKS, start_method="fork")
 
@@ -81,7 +81,7 @@ def train(
     optimizer: torch.optim.Optimizer,
     spoil: tuple[int, ...] = (),
 ) -> None:
-    """Four updates, of which those in ``spoil`` overflow on this rank only."""
+    """Run four updates; those in ``spoil`` overflow on this rank only."""
     for update in range(4):
         scaler.scale(model(torch.ones(2, 8)).sum()).backward()
         if update in spoil:
@@ -95,7 +95,7 @@ def train(
 
 
 def replicated(rank: int) -> None:
-    """DDP, monitored."""
+    """Train under DDP, monitored."""
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2))
     optimizer = torch.optim.SGD(named(model.named_parameters()), lr=0.1)
     train(
@@ -104,7 +104,7 @@ def replicated(rank: int) -> None:
 
 
 def test_ranks_agree_on_their_run_without_a_collective(directory: Path) -> None:
-    """Ranks that were told no run id share the one that rank 0 put into the store; each is an attempt of its own."""
+    """Ranks without a given run id share the one that rank 0 put into the store; each is an attempt of its own."""
     found = recordings(directory / "replicated")
     assert len({recorded.attempt.run_id for recorded in found}) == 1
     assert sorted(recorded.attempt.rank for recorded in found) == [0, 1]
@@ -112,14 +112,14 @@ def test_ranks_agree_on_their_run_without_a_collective(directory: Path) -> None:
 
 
 def test_a_rank_that_waits_for_its_run_has_begun_before_that(directory: Path) -> None:
-    """Its attempt is as old as its first record, whenever it is told of its run: starts are told apart by that."""
+    """An attempt starts no later than its first record, whenever its rank learns the run."""
     for recorded in recordings(directory / "replicated"):
         (begun,) = recorded.events("init")
         assert recorded.attempt.started <= begun.time
 
 
 def test_replicas_are_sampled_once(directory: Path) -> None:
-    """With replicated gradients rank 0 alone sends statistics, from the second update on, and every rank its skips."""
+    """With replicated gradients only rank 0 sends statistics, from the second update on; all ranks send updates."""
     found = by_rank(directory / "replicated")
     assert {rank: len(recorded.updates) for rank, recorded in found.items()} == {0: 4, 1: 4}
     assert [update.gradients is not None for update in found[0].updates] == [
@@ -134,7 +134,7 @@ def test_replicas_are_sampled_once(directory: Path) -> None:
 
 
 def averaged(rank: int) -> None:
-    """DDP in fp16 over batches that differ by rank, accumulated and not: beside the stock scaler, bit for bit."""
+    """Train under DDP in fp16, on other batches per rank, accumulated or not; assert parity with the stock scaler."""
     for passes, views in ((1, False), (3, True)):
         left = []
         for make in (torch.amp.GradScaler, ampmon.GradScaler):
@@ -166,7 +166,7 @@ def averaged(rank: int) -> None:
 
 
 def test_replicas_are_measured_before_they_are_averaged(directory: Path) -> None:
-    """Under DDP a sample says what a pass of rank 0's own brought, which fp16 held, with `no_sync` and without."""
+    """Under DDP a sample is of rank 0's gradients before averaging, all on fp16's grid, with `no_sync` and without."""
     recorded = by_rank(directory / "averaged")[0]
     for stream in ("scaler", "scaler-2"):
         sampled = [each.gradients for each in recorded.of(stream) if each.gradients is not None]
@@ -177,7 +177,7 @@ def test_replicas_are_measured_before_they_are_averaged(directory: Path) -> None
 
 
 def sharded(rank: int, ranks_sampled: tuple[int, ...] | None = None) -> None:
-    """FSDP2 over DTensors, where rank 1 alone overflows once."""
+    """Train under FSDP2 with DTensors, where rank 1 alone overflows once."""
     from torch.distributed.fsdp import fully_shard
 
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))
@@ -190,13 +190,13 @@ def sharded(rank: int, ranks_sampled: tuple[int, ...] | None = None) -> None:
 
 
 def sharded_on_rank_0(rank: int) -> None:
-    """The same, where rank 0 alone samples."""
+    """Train under FSDP2, where rank 0 alone samples."""
     sharded(rank, ranks_sampled=(0,))
 
 
 @FSDP2
 def test_shards_are_measured_on_every_rank(directory: Path) -> None:
-    """T12: with DTensors each rank measures its own elements, which add up to the whole, and says it holds a shard."""
+    """T12: with DTensors each rank measures its own elements, which add up to the whole, and reports a shard."""
     found = by_rank(directory / "sharded")
     assert all(recorded.header().layout == "sharded" for recorded in found.values())
     looked = [recorded.statistics(0).looked.sum() for recorded in found.values()]
@@ -205,7 +205,7 @@ def test_shards_are_measured_on_every_rank(directory: Path) -> None:
 
 @FSDP2
 def test_the_rank_that_overflowed_is_the_one_with_the_culprit(directory: Path) -> None:
-    """T12: every rank skips, for torch reduces found_inf; only the one whose shard overflowed names a parameter."""
+    """T12: every rank skips, because torch reduces found_inf, but only the rank that overflowed names a parameter."""
     found = by_rank(directory / "sharded")
     assert [
         [update.optimizers[0].skipped for update in found[rank].updates] for rank in (0, 1)
@@ -216,14 +216,14 @@ def test_the_rank_that_overflowed_is_the_one_with_the_culprit(directory: Path) -
 
 @FSDP2
 def test_sampling_on_one_rank_only_does_not_hang(directory: Path) -> None:
-    """T12: rank 0 samples and rank 1 does not: no rank waits for another, since the monitor communicates with none."""
+    """T12: sampling on rank 0 alone makes no rank wait, because the monitor does not communicate."""
     found = by_rank(directory / "sharded_on_rank_0")
     assert [update.gradients is not None for update in found[0].updates] == [True] * 4
     assert [update.gradients is None for update in found[1].updates] == [True] * 4
 
 
 def collectives(rank: int) -> None:
-    """A monitored step communicates exactly as often as a stock one, sampling and attribution included."""
+    """Assert that a monitored step communicates as often as a stock one, with sampling and attribution."""
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.debug import CommDebugMode
 
@@ -257,12 +257,12 @@ def collectives(rank: int) -> None:
 
 @FSDP2
 def test_the_monitor_issues_no_collective(directory: Path) -> None:
-    """T12: the ranks counted as many collectives under ampmon's scaler as under torch's, or would not have ended."""
+    """T12: both ranks ended `collectives`, which asserts as many collectives under ampmon's scaler as under torch's."""
     assert all(len(recorded.updates) == 3 for recorded in recordings(directory / "collectives"))
 
 
 def fsdp_scaler(rank: int) -> None:
-    """ShardedGradScaler, watched, against one that is not: the tracker's values after each of four updates."""
+    """Assert that a watched ShardedGradScaler has the scales and trackers of an unwatched one over four updates."""
     from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
     trackers: dict[bool, list[tuple[float, int]]] = {}
@@ -285,7 +285,7 @@ def fsdp_scaler(rank: int) -> None:
 
 
 def test_a_growth_tracker_that_is_rebound_is_read_right(directory: Path) -> None:
-    """T13: ShardedGradScaler on a CPU puts a new tensor in the tracker's place; records hold its value each time."""
+    """T13: ShardedGradScaler on a CPU replaces its tracker's tensor; records hold the right value each time."""
     recorded = by_rank(directory / "fsdp_scaler")[0]
     assert [(update.scale_after, update.growth_tracker) for update in recorded.updates] == [
         (8.0, 1),
@@ -298,7 +298,7 @@ def test_a_growth_tracker_that_is_rebound_is_read_right(directory: Path) -> None
 
 
 def fused_sharded(rank: int) -> None:
-    """T13's fact: a ShardedGradScaler reduces found_inf once on the plain route and never on the fused one."""
+    """T13: assert that a ShardedGradScaler reduces found_inf once on the plain route and never on the fused one."""
     from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
     reduces: list[bool] = []
@@ -326,18 +326,18 @@ def fused_sharded(rank: int) -> None:
 
 
 def test_a_fused_optimizer_is_not_reduced_over_ranks(directory: Path) -> None:
-    """T13: the facts behind the lint held on both ranks: no all-reduce when fused, an fp16 loss overflows at 65536."""
+    """T13: on both ranks a fused optimizer causes no all-reduce, and an fp16 loss overflows at 65536."""
     for recorded in recordings(directory / "fused_sharded"):
         assert [update.optimizers[0].path for update in recorded.updates] == ["plain", "fused"]
 
 
 def test_a_run_id_that_was_given_is_kept(directory: Path) -> None:
-    """A run id from `init` or AMPMON_RUN_ID overrules agreement."""
+    """A run id given to `init` takes precedence over the agreed one."""
     assert {str(recorded.attempt.run_id) for recorded in recordings(directory / "told")} == {GIVEN}
 
 
 def test_ranks_of_a_launch_with_an_id_go_on_with_the_run_of_rank_0(directory: Path) -> None:
-    """Where torchrun was told an id, ranks that were not told project and name join the run of the one that was."""
+    """With an id given to torchrun, ranks without project and name join the run of rank 0, which has them."""
     first, second = by_rank(directory / "launched").values()
     assert {first.attempt.name, second.attempt.name} != {"large"}
     assert first.attempt.run_id == second.attempt.run_id

@@ -1,4 +1,4 @@
-"""`ampmon.stream`: loss scaling that no torch GradScaler does is recorded as it is told, and hinders nobody."""
+"""`ampmon.stream` records loss scaling that no torch GradScaler does, and disturbs nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recording import recording, recordings
 
 
 def test_updates_are_recorded_as_they_are_told(data_directory: Path) -> None:
-    """Scale, skips and why the scale moved, with the policy in the header and loss values beside them."""
+    """Scale, skips and events are recorded, with the policy in the header and loss values beside them."""
     policy = ampmon.Policy(scaler="mine.Scaler", init_scale=8.0, growth_interval=2, hysteresis=2)
     feed = ampmon.stream("mine", policy=policy)
     told = [(8.0, 8.0, True), (8.0, 4.0, True), (4.0, 4.0, False), (4.0, 8.0, False)]
@@ -37,7 +37,7 @@ def test_updates_are_recorded_as_they_are_told(data_directory: Path) -> None:
 
 
 def test_tensors_are_told_without_being_read(data_directory: Path) -> None:
-    """Scales and flags of one element are taken as they are; what is no number is counted, and the next one kept."""
+    """Scales and flags may be tensors of one element; an invalid value is counted, and the next update is kept."""
     feed = ampmon.stream()
     on_host = torch.tensor([4.0]), torch.tensor([2.0]), torch.tensor(True)
     feed.update(*on_host)
@@ -53,7 +53,7 @@ def test_tensors_are_told_without_being_read(data_directory: Path) -> None:
 
 
 def test_gradients_are_looked_at_where_an_integration_says_so(data_directory: Path) -> None:
-    """Samples are of the scaled gradients, by the names given, and a skip has its culprits; what fails is counted."""
+    """Samples are of the scaled gradients under the given names, and a skip has its culprits; errors are counted."""
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     names = {id(model.weight): "main.weight", id(model.bias): "main.bias"}
@@ -89,7 +89,7 @@ def test_gradients_are_looked_at_where_an_integration_says_so(data_directory: Pa
 
 
 def test_a_stream_goes_on_in_the_next_run(data_directory: Path) -> None:
-    """After `ampmon.init` it reports to the new run, from its first update on; after `ampmon.finish` to none."""
+    """After `ampmon.init` a stream reports to the new run, from update 0 on; after `ampmon.finish` to none."""
     feed = ampmon.stream("mine")
     feed.update(4.0, 4.0, False)
     ampmon.init(name="another")
@@ -103,7 +103,7 @@ def test_a_stream_goes_on_in_the_next_run(data_directory: Path) -> None:
 def test_a_disabled_stream_does_nothing(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under AMPMON_MODE=disabled updates are told to nobody."""
+    """Under AMPMON_MODE=disabled a stream counts and records nothing."""
     monkeypatch.setenv("AMPMON_MODE", "disabled")
     feed = ampmon.stream()
     feed.update(4.0, 4.0, False)
@@ -112,6 +112,6 @@ def test_a_disabled_stream_does_nothing(
 
 @pytest.mark.parametrize("rule", [{"init_scale": float("inf")}, {"hysteresis": 0}])
 def test_a_policy_that_cannot_be_is_refused(rule: dict[str, float]) -> None:
-    """Rules that no scaler can go by are an error where they are written."""
+    """A policy with an impossible rule raises a ConfigurationError."""
     with pytest.raises(ConfigurationError, match=r"at least 1|not finite"):
         ampmon.Policy(**rule)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The plain gear: what it writes is what the full gear would have written, whatever happens in between."""
+"""The plain gear writes what the full gear would have written, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from waiting import wait_for
 
 BY_THE_CLOCK = {"time", "duration", "cost", "memory_peak"}
 ON_A_DEVICE = {"gradients", "interval", "over_budget", "seq"} if PLACE != "cpu" else set()
-"""There it hangs on when values arrive which update is sampled after a move of the scale, and which record is first."""
+"""On a device the arrival of values decides which update is sampled after a scale change, and the order of records."""
 CONFIG = ampmon.Config(every=20, sample="all")
 LOOK_EVERY, GROWTH_INTERVAL = 8, 30
 
 
 class Loop:
-    """A loop that does as it is told; each method is something that a training may do about an update.
+    """A training loop; each method is something that training may do around an update.
 
     It has two optimizers, or one ``fused`` one.
     """
@@ -180,7 +180,7 @@ class Loop:
         self.first.param_groups[0]["lr"] *= 0.9
 
     def another_optimizer(self) -> None:
-        # Gone first, so that the other may have its id.
+        # Delete it first, so that the new one may get its id.
         fused = self.second is None
         del self.first
         if fused:
@@ -213,12 +213,12 @@ SCHEDULES = st.lists(STRETCH | OTHERS.map(lambda name: [name]), min_size=2, max_
 
 
 def _leave_out_what_varies(record: dict[str, Any], *, unsure: bool) -> None:
-    """From run to run of the same loop; ``unsure``: also which culprits are known, and where a loss began."""
+    """Delete what varies between runs of a loop; if ``unsure``, also known culprits and where a loss began."""
     known_in_time = {"origin", "origin_module"} if unsure else set()
     for name in (BY_THE_CLOCK | ON_A_DEVICE | known_in_time) & record.keys():
         del record[name]
     for step in record.get("optimizers", ()):
-        if PLACE != "cpu":  # a sample counts the elements too, and a late record may know the order
+        if PLACE != "cpu":  # a sample also counts elements, and a late record may know the order
             culprits = sorted(culprit[0] for culprit in step.get("culprits", ()))
             step["culprits"] = [] if unsure else culprits
             step.pop("culprit_order", None)
@@ -227,7 +227,7 @@ def _leave_out_what_varies(record: dict[str, Any], *, unsure: bool) -> None:
 
 
 def told(directory: Path, schedule: list[str], *, fused: bool) -> tuple[list[Any], dict[str, Any]]:
-    """What is recorded of a loop, by the clock apart, and what the monitor then shows."""
+    """Return what is recorded of a loop, without clock values, and what the monitor then shows."""
     ampmon.init("gears", dir=directory, mode="offline")
     loop = Loop(fused=fused)
     with pytest.MonkeyPatch.context() as patch:
@@ -238,13 +238,13 @@ def told(directory: Path, schedule: list[str], *, fused: bool) -> tuple[list[Any
     assert monitor is not None
     current_run.finish()
     names = {"updates", "skips", "last_skip", "errors", "dropped"}
-    if unsure := fused and PLACE != "cpu":  # samples alone tell of a fused optimizer's culprits
+    if unsure := fused and PLACE != "cpu":  # only samples name a fused optimizer's culprits
         names.remove("last_skip")
     shown = {name: getattr(monitor, name) for name in names}
     records = [msgspec.to_builtins(record) for record in recording(directory).messages[1:]]
     for record in records:
         _leave_out_what_varies(record, unsure=unsure)
-    # The maintenance thread writes an event when the disk seems slow or quick again: that too goes by the clock.
+    # The maintenance thread's events on a slow or quick disk also depend on the clock.
     told = [each for each in records if each["type"] != "stream" and each.get("kind") != "spool"]
     for record in told:
         if not record["stream"]:
@@ -258,7 +258,7 @@ def told(directory: Path, schedule: list[str], *, fused: bool) -> tuple[list[Any
 def test_both_gears_tell_the_same(
     tmp_path_factory: pytest.TempPathFactory, schedule: list[str], *, fused: bool
 ) -> None:
-    """Without the plain gear the same loop gives the same records in the same order, and the monitor shows the same."""
+    """Without the plain gear the same loop gives the same records in the same order, and the same monitor values."""
     plain = told(tmp_path_factory.mktemp("plain"), schedule, fused=fused)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PlainGear, "engage", lambda *_: None)
@@ -268,7 +268,7 @@ def test_both_gears_tell_the_same(
 
 @dataclass(frozen=True)
 class Recipe:
-    """A way to train, as torch's documentation of mixed precision names them."""
+    """A way to train, as named in torch's documentation of mixed precision."""
 
     optimizers: int = 1
     batches: int = 1
@@ -276,10 +276,10 @@ class Recipe:
     penalty: bool = False
     parallel: str = ""
     arguments: tuple[None, ...] = ()
-    """Of `step`."""
+    """Further arguments of `step`."""
 
     def update(self, model: torch.nn.Module) -> Callable[[torch.amp.GradScaler], None]:
-        """One update of a model."""
+        """Return a function that runs one update of ``model``."""
         parameters = list(model.parameters())
         groups = [parameters[place :: self.optimizers] for place in range(self.optimizers)]
         optimizers = [SGD(group, lr=0.01) for group in groups]
@@ -320,7 +320,7 @@ RECIPES = {
 
 @pytest.fixture
 def model(request: pytest.FixtureRequest) -> Iterator[torch.nn.Module]:
-    """A model of a recipe, in a process group of its own where that is parallel."""
+    """The model of a recipe, in a process group of its own if the recipe is parallel."""
     model = torch.nn.Linear(2, 2).to(PLACE)
     parallel = RECIPES[request.node.callspec.params["name"]].parallel
     if not parallel:
@@ -335,7 +335,7 @@ def model(request: pytest.FixtureRequest) -> Iterator[torch.nn.Module]:
     if parallel == "DDP":
         model = DistributedDataParallel(model)
         yield model
-        # What holds the process group: torch may wait for itself if it is freed after the group.
+        # These hold the process group; torch may deadlock if they are freed after it.
         model.reducer = model.logger = None
     else:
         from torch.distributed.fsdp import fully_shard  # from torch 2.6 on
@@ -349,9 +349,9 @@ def model(request: pytest.FixtureRequest) -> Iterator[torch.nn.Module]:
 def test_the_plain_gear_takes_nearly_all(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch, model: torch.nn.Module, name: str
 ) -> None:
-    """By each recipe, once the first updates are looked at, one in `LOOK_EVERY` steady ones goes through the full gear.
+    """In each recipe, after the first updates, one steady update in `LOOK_EVERY` takes the full gear.
 
-    No other walks over gradients: without kernels, at least, by which a device looks for culprits before clipping.
+    No other update walks over gradients, except for kernels that search for culprits on a device before clipping.
     """
     monkeypatch.setattr(gear, "LOOK_EVERY", LOOK_EVERY)
     update = RECIPES[name].update(model)
@@ -386,7 +386,7 @@ def test_the_plain_gear_takes_nearly_all(
 
 
 def test_a_record_is_on_disk_when_its_update_returns(data_directory: Path) -> None:
-    """Once the first sample has arrived, no record waits for the next hook: not on a device either."""
+    """Once the first sample has arrived, a record is on disk when its update returns, on a device too."""
     model = torch.nn.Linear(2, 2).to(PLACE)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler(PLACE, init_scale=4.0, monitor=ampmon.Config(every=10**6))
@@ -401,7 +401,7 @@ def test_a_record_is_on_disk_when_its_update_returns(data_directory: Path) -> No
 def test_a_signal_within_a_record_takes_no_seq_twice(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A handler that logs while an update's record is made has its own come after it, with the next seq."""
+    """A signal handler's record, made during an update's record, takes no seq twice and leaves no gap."""
     model = torch.nn.Linear(2, 2).to(PLACE)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler(PLACE, init_scale=4.0, monitor=ampmon.Config(every=10**6))
@@ -434,7 +434,7 @@ def test_a_signal_within_a_record_takes_no_seq_twice(
 
 
 def test_an_optimizer_with_the_id_of_another_is_another(data_directory: Path) -> None:
-    """An optimizer made in the place of one that steady updates were taken with has a name of its own at once."""
+    """An optimizer that gets the id of a deleted one has a name of its own at once."""
     model = torch.nn.Linear(2, 2).to(PLACE)
     scaler = ampmon.GradScaler(PLACE, init_scale=4.0, monitor=ampmon.Config(every=10**6))
     assert scaler.monitor is not None

@@ -1,4 +1,4 @@
-"""Whatever carries a gradient is measured or left alone as it should be, and torch's answer to it stays torch's."""
+"""Every kind of gradient is measured or left alone as it should be, and torch treats it as without the monitor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXACT = ampmon.Config(every=1, sample="all")
 
 
 def with_gradients(*gradients: torch.Tensor) -> list[torch.nn.Parameter]:
-    """Parameters that hold these gradients."""
+    """Return parameters that hold these gradients."""
     parameters = []
     for gradient in gradients:
         parameter = torch.nn.Parameter(torch.zeros_like(gradient))
@@ -29,7 +29,7 @@ def with_gradients(*gradients: torch.Tensor) -> list[torch.nn.Parameter]:
 
 
 def step(scaler: torch.amp.GradScaler, *optimizers: Optimizer) -> None:
-    """One update with the gradients that are there."""
+    """Run one update with the gradients that are set."""
     scaler.scale(torch.ones(()))
     for optimizer in optimizers:
         scaler.step(optimizer)
@@ -37,7 +37,7 @@ def step(scaler: torch.amp.GradScaler, *optimizers: Optimizer) -> None:
 
 
 def by_name(recorded: Recording, ordinal: int) -> dict[str, int]:
-    """How many elements of each parameter were looked at."""
+    """Return how many elements of each parameter were measured."""
     statistics = recorded.statistics(ordinal)
     parameters = recorded.header().parameters
     return {
@@ -50,7 +50,7 @@ def by_name(recorded: Recording, ordinal: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_every_floating_dtype_is_measured(data_directory: Path, dtype: torch.dtype) -> None:
-    """fp32, fp64 and bf16 gradients are counted exactly, and the header says which they were."""
+    """fp32, fp64 and bf16 gradients are counted exactly, and the header names their dtype."""
     values = [0.0, 2.0**-26, -(2.0**-20), 1.0, -3.0]
     parameters = with_gradients(torch.tensor(values, dtype=dtype))
     step(ampmon.GradScaler("cpu", init_scale=1.0, monitor=EXACT), SGD(parameters, lr=0.1))
@@ -62,7 +62,7 @@ def test_every_floating_dtype_is_measured(data_directory: Path, dtype: torch.dty
 
 
 def test_dtypes_may_be_mixed(data_directory: Path) -> None:
-    """One optimizer's gradients of several dtypes are in one sample, each with its own elements."""
+    """Gradients of several dtypes in one optimizer are in one sample, each with its own elements."""
     sizes = {torch.float32: 3, torch.float64: 4, torch.bfloat16: 5}
     parameters = with_gradients(*(torch.ones(size, dtype=dtype) for dtype, size in sizes.items()))
     step(ampmon.GradScaler("cpu", init_scale=1.0, monitor=EXACT), SGD(parameters, lr=0.1))
@@ -82,11 +82,11 @@ def test_dtypes_may_be_mixed(data_directory: Path) -> None:
 def test_what_torch_refuses_it_refuses_as_ever(
     data_directory: Path, gradient: torch.Tensor
 ) -> None:
-    """Complex, meta and fp16 gradients raise torch's own error, word for word, and no error is the monitor's."""
+    """Complex, meta and fp16 gradients raise torch's own error, word for word, and no monitor error."""
     raised = []
     scalers = torch.amp.GradScaler("cpu"), ampmon.GradScaler("cpu", monitor=EXACT)
     for scaler in scalers:
-        # fp32 beside them, so that there is something to measure and to leave half done.
+        # An fp32 gradient beside them gives something to measure and to leave half done.
         parameters = with_gradients(torch.ones(5), gradient.clone())
         with pytest.raises((RuntimeError, ValueError)) as error:
             step(scaler, SGD(parameters, lr=0.1))
@@ -98,7 +98,7 @@ def test_what_torch_refuses_it_refuses_as_ever(
 
 
 def test_gradients_may_come_and_go(data_directory: Path) -> None:
-    """A sample holds the parameters that had a gradient in that iteration, and no other's old figures."""
+    """A sample holds only the parameters that had a gradient in that iteration."""
     model = torch.nn.ModuleDict({name: torch.nn.Linear(2, 2, bias=False) for name in "ab"})
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, model=model, monitor=EXACT)
@@ -117,7 +117,7 @@ def test_gradients_may_come_and_go(data_directory: Path) -> None:
 
 
 def test_a_thawed_parameter_is_measured_from_then_on(data_directory: Path) -> None:
-    """A parameter that was frozen when the run began has its name and figures once it has gradients."""
+    """A parameter that was frozen when the run began is named and measured once it has gradients."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
     model[0].requires_grad_(False)
     optimizer = SGD(model.parameters(), lr=0.1)
@@ -147,7 +147,7 @@ def test_a_tied_parameter_is_one_parameter(data_directory: Path) -> None:
 
 
 def test_a_shared_parameter_is_measured_once(data_directory: Path) -> None:
-    """Two optimizers that hold the same parameter give one row for it, and both their steps stand in the record."""
+    """A parameter in two optimizers has one row, and both their steps are in the record."""
     parameters = with_gradients(torch.ones(4))
     first, second = SGD(parameters, lr=0.1), SGD(parameters, lr=0.2)
     step(ampmon.GradScaler("cpu", init_scale=2.0, monitor=EXACT), first, second)
@@ -167,7 +167,7 @@ OPTIMIZERS: list[Callable[[Any], Optimizer]] = [
 
 @pytest.mark.parametrize("make", OPTIMIZERS)
 def test_every_way_to_step_trains_as_ever(make: Callable[[Any], Optimizer]) -> None:
-    """foreach, for-loop and fused optimizers, and LBFGS with its closure given by position, end bit for bit equal."""
+    """foreach, for-loop and fused optimizers, and LBFGS with a positional closure, end as with the stock scaler."""
     ended = []
     for scaler in (
         torch.amp.GradScaler("cpu", init_scale=64.0),
@@ -193,10 +193,10 @@ def test_every_way_to_step_trains_as_ever(make: Callable[[Any], Optimizer]) -> N
 
 @pytest.mark.gpu
 def test_parameters_may_lie_on_several_devices(data_directory: Path) -> None:
-    """One optimizer with parameters on a CPU and a GPU: both are measured, and an overflow on either is named.
+    """Parameters of one optimizer on a CPU and a GPU are both measured, and an overflow on either is named.
 
-    The loss, and so the scale, is on the CPU. With both on the GPU torch has a race of its own: it unscales on the CPU
-    without waiting for the copies of inverse scale and found_inf, and one that comes late hides the overflow.
+    The loss, and so the scale, is on the CPU. With both on the GPU torch has a race: it unscales on the CPU without
+    waiting for the copies of inverse scale and found_inf, and a late copy hides the overflow.
     """
     parameters = with_gradients(torch.ones(3), torch.ones(5, device="cuda"))
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=EXACT)

@@ -1,4 +1,4 @@
-"""What records a step leaves the monitor out of it: torch.compile and CUDA graphs (T19)."""
+"""torch.compile and CUDA graphs leave the monitor out of the steps that they record (T19)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def compiler() -> Iterator[Any]:
 def train_compiled(
     scaler: torch.amp.GradScaler, dynamo: Any, passes: int
 ) -> tuple[list[Any], int, int]:
-    """The weights and the scaler's state after a compiled loop; how many graphs it was cut into, and how often."""
+    """Return weights and scaler state after a compiled loop, its number of graphs, and of graph breaks."""
     dynamo.reset()
     dynamo.utils.counters.clear()
     torch.manual_seed(0)
@@ -62,11 +62,11 @@ def train_compiled(
 
 
 @pytest.mark.parametrize("passes", [1, pytest.param(2, marks=pytest.mark.rare)])
-@pytest.mark.filterwarnings("default")  # the compiler provokes torch's own, and fails on errors
+@pytest.mark.filterwarnings("default")  # the compiler fails if warnings are errors
 def test_a_compiled_step_is_cut_nowhere_else(
     data_directory: Path, compiler: Any, passes: int
 ) -> None:
-    """torch.compile of a whole step has the stock scaler's graphs, breaks and weights, and all records."""
+    """A compiled step has the stock scaler's graphs, breaks and weights, and all its records."""
     stock = train_compiled(torch.amp.GradScaler("cpu", growth_interval=2), compiler, passes)
     monitored = train_compiled(ampmon.GradScaler("cpu", growth_interval=2), compiler, passes)
     assert monitored[1:] == stock[1:]
@@ -80,7 +80,7 @@ def test_a_compiled_step_is_cut_nowhere_else(
 def test_captured_updates_are_counted(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a stream is capturing, nothing is read or recorded but that it was so; afterwards all is again."""
+    """While a stream is capturing, updates are counted in one event but not recorded; later updates are recorded."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=8.0)
@@ -100,7 +100,7 @@ def test_captured_updates_are_counted(
 
 
 def test_what_is_under_way_outlives_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a graph is captured an iteration keeps its pinned memory, and no gradient of it is touched."""
+    """During a capture an iteration keeps its pinned memory, and no gradient that it set aside is touched."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=8.0)
@@ -126,7 +126,7 @@ def test_what_is_under_way_outlives_a_capture(monkeypatch: pytest.MonkeyPatch) -
 def test_nothing_is_logged_into_a_capture(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`ampmon.log` within a captured step leaves the device alone, and is no error; it logs again afterwards."""
+    """`ampmon.log` in a captured step leaves the device alone and is no error; it logs again afterwards."""
     ampmon.init()
     with monkeypatch.context() as patched:
         patched.setattr(torch.cuda, "is_initialized", lambda: True)
@@ -140,7 +140,7 @@ def test_nothing_is_logged_into_a_capture(
 
 @pytest.mark.gpu
 def test_a_capture_is_not_broken(data_directory: Path) -> None:
-    """A step with a fused optimizer is captured into a CUDA graph under the monitor, and trains when it is replayed."""
+    """A step with a fused optimizer is captured into a CUDA graph under the monitor, and trains when replayed."""
     parameter = torch.ones(64, device="cuda", requires_grad=True)
     optimizer = torch.optim.AdamW([parameter], lr=0.1, fused=True, capturable=True)
     scaler = ampmon.GradScaler("cuda", init_scale=8.0)

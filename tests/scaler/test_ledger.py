@@ -25,7 +25,7 @@ OVERFLOW = float("inf")
 
 
 def gan() -> tuple[torch.nn.Module, torch.nn.Module, Optimizer, Optimizer]:
-    """Two models with an optimizer each."""
+    """Return two models and an optimizer for each."""
     first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
     return first, second, SGD(first.parameters(), lr=0.1), SGD(second.parameters(), lr=0.1)
 
@@ -37,7 +37,7 @@ def iterate(
     spoil: float | None = None,
     unscale: bool = False,
 ) -> None:
-    """One iteration: forward, backward, perhaps a gradient spoilt, step of each optimizer, update."""
+    """Run one iteration: forward, backward, perhaps spoil a gradient, step each optimizer, update."""
     scaler.scale(model(torch.ones(2, 4)).sum()).backward()
     if spoil is not None:
         next(model.parameters()).grad.view(-1)[0] = spoil
@@ -51,7 +51,7 @@ def iterate(
 
 
 def test_only_the_optimizer_that_overflowed_is_in_the_ledger(data_directory: Path) -> None:
-    """T1: `update()` adds the second optimizer's found_inf into the first's, and the ledger names only the second."""
+    """T1: `update()` adds the second optimizer's found_inf to the first's, but the ledger names only the second."""
     first, second, one, two = gan()
     scaler = ampmon.GradScaler("cpu", init_scale=4.0)
     scaler.scale(first(torch.ones(2, 4)).sum() + second(torch.ones(2, 4)).sum()).backward()
@@ -81,7 +81,7 @@ FUSED: list[Callable[[Any], Optimizer]] = [
 def test_a_fused_skip_is_recorded_though_the_optimizer_ran(
     data_directory: Path, make: Callable[[Any], Optimizer]
 ) -> None:
-    """T2: a fused optimizer's `step` is called on an overflow and its post-hooks fire, yet the ledger has the skip."""
+    """T2: a fused optimizer's `step` and post-hooks run on an overflow, yet the ledger has the skip."""
     model = torch.nn.Linear(4, 4, bias=False)
     optimizer = make(model.parameters())
     fired: list[int] = []
@@ -103,7 +103,7 @@ def test_a_fused_skip_is_recorded_though_the_optimizer_ran(
 def test_the_scale_is_the_scalers_own_on_every_route(
     data_directory: Path, fused: bool, unscale: bool, path: str
 ) -> None:
-    """T3, T4: the recorded scale is `_scale` whatever inverse torch passes, with one set of statistics an update."""
+    """T3, T4: the recorded scale is `_scale`, whatever inverse torch passes, with one set of statistics per update."""
     model = torch.nn.Linear(4, 4)
     optimizer = AdamW(named(model.named_parameters()), fused=fused)
     scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(every=1))
@@ -138,7 +138,7 @@ def test_the_boundary_is_update_not_step(data_directory: Path) -> None:
 
 
 def test_a_hand_on_the_scale_between_iterations_is_an_event(data_directory: Path) -> None:
-    """T7: `update(new_scale)` without a step moves no step count, and is kept as `manual_set` with both scales."""
+    """T7: `update(new_scale)` without a step counts no step, and is recorded as `manual_set` with both scales."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=4.0)
@@ -152,7 +152,7 @@ def test_a_hand_on_the_scale_between_iterations_is_an_event(data_directory: Path
 
 
 def test_a_static_scale_hides_no_skip(data_directory: Path) -> None:
-    """T7, F2: with `update(16.0)` after every step a NaN step leaves the scale where it was, and the ledger has it."""
+    """T7, F2: with `update(16.0)` after a NaN step the scale stays, and the ledger has the skip."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=16.0)
@@ -167,7 +167,7 @@ def test_a_static_scale_hides_no_skip(data_directory: Path) -> None:
 
 
 def test_why_the_scale_moved(data_directory: Path) -> None:
-    """Growth, back-off, the cap and a steady scale are told apart."""
+    """Growth, back-off, the cap and a steady scale are different events."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.0)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0**126, growth_interval=2)
@@ -190,7 +190,7 @@ def test_why_the_scale_moved(data_directory: Path) -> None:
 
 
 def test_a_dead_scale_is_told_from_any_other(data_directory: Path) -> None:
-    """F4: from 65536 the 144th skip in a row ends at 2^-128 and is `dead`, as all updates after it; 0 is skipped on."""
+    """F4: from 65536 the 144th skip in a row ends at 2^-128 and is `dead`, like all later updates, even at scale 0."""
     model = torch.nn.Linear(4, 4, bias=False)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu")
@@ -205,7 +205,7 @@ def test_a_dead_scale_is_told_from_any_other(data_directory: Path) -> None:
 
 
 def test_a_skip_at_scale_zero_blames_the_gradient_that_was_nan(data_directory: Path) -> None:
-    """With a dead scale unscaling makes NaN of every zero; the ledger names what was not finite before."""
+    """At scale 0 unscaling makes every zero NaN; the ledger names only what was not finite before."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
     optimizer = SGD(named(model.named_parameters()), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
@@ -224,7 +224,7 @@ def test_a_skip_at_scale_zero_blames_the_gradient_that_was_nan(data_directory: P
 
 @pytest.mark.parametrize("where", ["step", "update"])
 def test_torchs_own_errors_pass_unchanged(data_directory: Path, where: str) -> None:
-    """T8: without gradients `step()` and then `update()` raise what the stock scaler raises, and an event is kept."""
+    """T8: without gradients `step()` and `update()` raise the stock scaler's errors, each recorded as an event."""
 
     def provoke(scaler: torch.amp.GradScaler) -> str:
         model = torch.nn.Linear(4, 4)
@@ -245,7 +245,7 @@ def test_torchs_own_errors_pass_unchanged(data_directory: Path, where: str) -> N
 
 
 def test_an_unscaling_refused_later_is_kept_too(data_directory: Path) -> None:
-    """`unscale_()` that raises in an iteration after the first is an event as in the first, and no error of ours."""
+    """An `unscale_()` that raises after the first iteration is an event, and no monitor error."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
@@ -260,7 +260,7 @@ def test_an_unscaling_refused_later_is_kept_too(data_directory: Path) -> None:
 
 
 def test_an_optimizer_made_anew_is_another(data_directory: Path) -> None:
-    """T9: after an optimizer is deleted and one recreated, perhaps at its address, the ledger tells the two apart."""
+    """T9: an optimizer that replaces a deleted one, perhaps at its address, has another name in the ledger."""
     model = torch.nn.Linear(4, 4)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
     names = []
@@ -287,7 +287,7 @@ def test_fp16_gradients_are_refused_as_ever_and_named(data_directory: Path) -> N
 
 
 def test_statistics_and_culprits_are_taken_before_clipping(data_directory: Path) -> None:
-    """T18: the largest gradient does not depend on the clip's threshold, nor are all parameters blamed for one inf."""
+    """T18: the largest gradient does not depend on the clipping threshold, and one inf blames one parameter."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
     optimizer = SGD(named(model.named_parameters()), lr=0.0)
     scaler = ampmon.GradScaler("cpu", init_scale=4.0, monitor=ampmon.Config(every=1), model=model)
@@ -309,7 +309,7 @@ def test_statistics_and_culprits_are_taken_before_clipping(data_directory: Path)
 
 
 def test_the_first_to_overflow_comes_first(data_directory: Path) -> None:
-    """Culprits stand in the order of the backward pass, learned on two updates and called assumed before."""
+    """Culprits are in backward order, which is learned on two updates and labelled assumed before."""
     model = torch.nn.ModuleDict({"early": torch.nn.Linear(4, 4), "late": torch.nn.Linear(4, 4)})
     optimizer = SGD(named(model.named_parameters()), lr=0.0)
     scaler = ampmon.GradScaler("cpu", init_scale=4.0)
@@ -332,7 +332,7 @@ def test_the_first_to_overflow_comes_first(data_directory: Path) -> None:
 
 
 def test_two_scalers_are_two_streams(data_directory: Path) -> None:
-    """T21: each scaler of a process has its own series, counted from its own first update."""
+    """T21: each scaler of a process has its own stream, counted from its own first update."""
     first, second, one, two = gan()
     generator = ampmon.GradScaler("cpu", init_scale=2.0, name="generator")
     other = ampmon.GradScaler("cpu", init_scale=1024.0)
@@ -348,7 +348,7 @@ def test_two_scalers_are_two_streams(data_directory: Path) -> None:
 
 
 def test_loading_its_state_is_an_event_and_not_loading_it_is_none(data_directory: Path) -> None:
-    """T23: a resumed run that restores the scaler says so; one that does not begins at init_scale without the event."""
+    """T23: a scaler that loads its state records an event; one that does not starts at init_scale without it."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     first = ampmon.GradScaler("cpu", init_scale=256.0)
@@ -366,7 +366,7 @@ def test_loading_its_state_is_an_event_and_not_loading_it_is_none(data_directory
 
 
 def test_what_else_a_state_holds_is_no_matter(data_directory: Path) -> None:
-    """A state with a key of the user's own loads as in the stock scaler; a scale in a tensor is not read."""
+    """A state with a user's own key loads as in the stock scaler; a scale in a tensor is not read."""
     state = ampmon.GradScaler("cpu").state_dict() | {"version": "mine", "scale": torch.tensor(8.0)}
     scaler = ampmon.GradScaler("cpu")
     scaler.load_state_dict(state)
@@ -382,7 +382,7 @@ def test_what_else_a_state_holds_is_no_matter(data_directory: Path) -> None:
 
 
 def test_rules_that_are_set_anew_are_told(data_directory: Path) -> None:
-    """What `set_growth_interval()` and the like, or a state, change while training stands in the header soon after."""
+    """Rules that setters or a loaded state change during training are in the header soon after."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=4.0, growth_interval=5)
@@ -402,7 +402,7 @@ def test_rules_that_are_set_anew_are_told(data_directory: Path) -> None:
 
 
 def test_rules_that_change_at_each_update_fill_no_spool(data_directory: Path) -> None:
-    """An interval that is set before every update has its header written now and then, and is never much older."""
+    """Rules that change before every update are written now and then, and the header is never far behind."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=4.0)
@@ -420,7 +420,7 @@ def test_rules_that_change_at_each_update_fill_no_spool(data_directory: Path) ->
 
 
 def test_an_infinite_maximum_survives(data_directory: Path) -> None:
-    """T25: an infinite and a NaN maximum are recorded as what they are, with counts beside them."""
+    """T25: infinite and NaN maxima are recorded unchanged, with their counts."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(named(model.named_parameters()), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=4.0, monitor=ampmon.Config(every=1))
@@ -436,7 +436,7 @@ def test_an_infinite_maximum_survives(data_directory: Path) -> None:
 
 
 def test_seq_has_no_holes(data_directory: Path) -> None:
-    """Every stream's records are numbered from 0 without a gap."""
+    """Each stream's records are numbered from 0 without a gap."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=4.0)
@@ -456,7 +456,7 @@ def test_seq_has_no_holes(data_directory: Path) -> None:
 
 
 def test_optimizers_that_take_turns_are_both_sampled(data_directory: Path) -> None:
-    """With an update for each of two optimizers in turn, every second update of each is sampled, not one's only."""
+    """If two optimizers take turns, every second update of each is sampled."""
     first, second, one, two = gan()
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=ampmon.Config(every=2))
     for _ in range(8):
@@ -467,7 +467,7 @@ def test_optimizers_that_take_turns_are_both_sampled(data_directory: Path) -> No
 
 
 def test_a_step_refused_the_second_time_was_still_taken(data_directory: Path) -> None:
-    """`step()` called twice raises as ever, and the update keeps the step that was taken."""
+    """A second `step()` raises as in torch, and the update keeps the step that was taken."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
@@ -482,7 +482,7 @@ def test_a_step_refused_the_second_time_was_still_taken(data_directory: Path) ->
 
 
 def test_the_first_update_says_whether_the_scaler_began_anew(data_directory: Path) -> None:
-    """Fresh is the first update of a scaler made here and given no state: none that was loaded, pickled or watched."""
+    """`fresh` marks the first update of a new scaler, and not of one that was loaded, unpickled or watched."""
     scalers = [ampmon.GradScaler("cpu", init_scale=4.0) for _ in range(3)]
     scalers[1].load_state_dict(scalers[0].state_dict() | {"scale": 8.0})
     scalers[2] = pickle.loads(pickle.dumps(scalers[2]))

@@ -1,4 +1,4 @@
-"""A training loop that is wrong in a known way is told so once, as an event and a warning, and a right one never."""
+"""A lint reports a known mistake in a training loop once, as an event and a warning, and never in a right loop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
 
 
 def told(directory: Path) -> dict[str, wire.Event]:
-    """The lints of the only recording, each of which is there once."""
+    """Return the lints of the only recording by rule; assert that each occurs once."""
     events = recording(directory).events("lint")
     rules = [event.detail["rule"] for event in events]
     assert len(set(rules)) == len(rules)
@@ -74,7 +74,7 @@ class Loop:
 
 @pytest.mark.parametrize("to_none", [True, False])
 def test_a_right_loop_is_told_nothing(data_directory: Path, to_none: bool) -> None:
-    """Accumulation, clipping of unscaled gradients, a scheduler that waits for skips, and overflows: no lint."""
+    """Accumulation, clipping of unscaled gradients, a scheduler that waits for skips, and overflows get no lint."""
     loop = Loop(SGD, momentum=0.9)
     scheduler = LambdaLR(loop.optimizer, lambda update: 0.99**update)
     for update in range(20):
@@ -93,7 +93,7 @@ def test_a_right_loop_is_told_nothing(data_directory: Path, to_none: bool) -> No
 
 
 def test_what_is_stepped_may_be_no_optimizer(data_directory: Path) -> None:
-    """An object with groups and a `step()`, as fastai's callback, is looked at like an optimizer without a state."""
+    """An object with groups and a `step()`, such as fastai's callback, counts as an optimizer without a state."""
 
     class Callback:
         def __init__(self, optimizer: SGD) -> None:
@@ -115,7 +115,7 @@ def test_what_is_stepped_may_be_no_optimizer(data_directory: Path) -> None:
 
 
 def test_gradients_of_a_turn_that_is_another_s_are_no_lint(data_directory: Path) -> None:
-    """Of two models that train each other in turn, each gathers gradients in the other's turn, and clears its own."""
+    """Two models that train in turn, gather gradients in each other's turn and clear their own, get no lint."""
     first, second = nn.Linear(4, 4), nn.Linear(4, 4)
     optimizers = [SGD(first.parameters(), lr=0.01), SGD(second.parameters(), lr=0.01)]
     scaler = ampmon.GradScaler("cpu", init_scale=16.0)
@@ -130,7 +130,7 @@ def test_gradients_of_a_turn_that_is_another_s_are_no_lint(data_directory: Path)
 
 @pytest.mark.parametrize("spoilt", [True, False])
 def test_fused_sgd_whose_first_step_overflowed(data_directory: Path, spoilt: bool) -> None:
-    """Momentum is then made of memory that nobody cleared: critical. Where that step went well, nothing is said."""
+    """Fused SGD with momentum gets a critical lint if its first step overflowed, and none otherwise."""
     loop = Loop(SGD, momentum=0.9, fused=True)
     for update in range(4):
         loop.backward()
@@ -146,7 +146,7 @@ def test_fused_sgd_whose_first_step_overflowed(data_directory: Path, spoilt: boo
 
 @SEES_PRECISION
 def test_a_scaler_under_bfloat16(data_directory: Path) -> None:
-    """An enabled scaler whose first loss was computed in bfloat16 is told that it gains nothing."""
+    """An enabled scaler whose first loss was computed in bfloat16 gets a lint."""
     loop = Loop()
     loop.scaler.scale(loop.loss(torch.bfloat16)).backward()
     loop.finish()
@@ -155,7 +155,7 @@ def test_a_scaler_under_bfloat16(data_directory: Path) -> None:
 
 @SEES_PRECISION
 def test_fp16_with_a_disabled_scaler(data_directory: Path) -> None:
-    """A disabled scaler is told when the first loss it is given was computed in fp16, in the call that enables it."""
+    """A disabled scaler whose first loss was computed in fp16 gets a lint with the call that enables it."""
     loop = Loop()
     net = loop.model
     scaler = ampmon.GradScaler("cpu", enabled=False, model=net)
@@ -174,7 +174,7 @@ def test_fp16_with_a_disabled_scaler(data_directory: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the scaler is enabled where there is CUDA")
 @pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled")
 def test_a_scaler_for_cuda_on_a_cpu_is_told_one_thing(data_directory: Path) -> None:
-    """Of a scaler that torch disabled for want of CUDA there is one line of advice: the device."""
+    """A scaler that torch disabled for lack of CUDA gets one line of advice: the device."""
     loop = Loop()
     scaler = ampmon.GradScaler()
     with pytest.warns(ampmon.AmpmonWarning) as warned:
@@ -184,7 +184,7 @@ def test_a_scaler_for_cuda_on_a_cpu_is_told_one_thing(data_directory: Path) -> N
 
 
 def test_bfloat16_with_a_disabled_scaler_is_right(data_directory: Path) -> None:
-    """A disabled scaler under bfloat16 is as it should be."""
+    """A disabled scaler under bfloat16 gets no lint."""
     loop = Loop()
     scaler = ampmon.GradScaler("cpu", enabled=False)
     scaler.scale(loop.loss(torch.bfloat16)).backward()
@@ -194,7 +194,7 @@ def test_bfloat16_with_a_disabled_scaler_is_right(data_directory: Path) -> None:
 @SEES_PRECISION
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_losses_logged_without_a_scaler(data_directory: Path, dtype: torch.dtype) -> None:
-    """`ampmon.log` alone, with losses of fp16: there is no scaler that ampmon knows of. Other losses need none."""
+    """fp16 losses that are logged without a scaler get a lint; fp32 losses do not."""
     ampmon.init()
     model = nn.Linear(4, 4)
     for _ in range(4):
@@ -208,7 +208,7 @@ def test_losses_logged_without_a_scaler(data_directory: Path, dtype: torch.dtype
 
 
 def test_fp16_parameters_at_attach(data_directory: Path) -> None:
-    """A model of fp16 weights is told so when the scaler is made, with their names; frozen ones are no matter."""
+    """fp16 weights get a lint with their names when the scaler is made; frozen ones do not."""
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
     model[0].half()
     model[1].half().requires_grad_(requires_grad=False)
@@ -219,7 +219,7 @@ def test_fp16_parameters_at_attach(data_directory: Path) -> None:
 
 
 def test_fp16_parameters_are_cast_before_the_optimizer_is_made() -> None:
-    """Adagrad makes its state with the type that weights have then, and keeps it, so the fix says when to cast."""
+    """Adagrad keeps the dtype that weights have when it is made, so the fix says to cast them before."""
     model = nn.Linear(4, 4).half()
     optimizer = torch.optim.Adagrad(model.parameters())
     model.float()
@@ -234,7 +234,7 @@ def test_fp16_parameters_are_cast_before_the_optimizer_is_made() -> None:
 def test_clipping_of_scaled_gradients(
     data_directory: Path, how: str, overflows: int, most: float
 ) -> None:
-    """Gradients of the same size each time, below 1 % of the scale, were clipped, also after a long search for it."""
+    """Gradients of constant size below 1 % of the scale get the clipping lint, even after a long scale search."""
     loop = Loop(scale=2.0 ** (16 + overflows))
     for update in range(12 + overflows):
         loop.backward()
@@ -249,7 +249,7 @@ def test_clipping_of_scaled_gradients(
 
 
 def test_gradients_averaged_by_hand_are_no_clipping(data_directory: Path) -> None:
-    """Who divides gradients before they are unscaled, as one who averages over ranks, changes them rightly."""
+    """Dividing gradients before they are unscaled, as in averaging over ranks, gets no lint."""
     loop = Loop()
     for _ in range(12):
         loop.backward()
@@ -260,7 +260,7 @@ def test_gradients_averaged_by_hand_are_no_clipping(data_directory: Path) -> Non
 
 
 def test_unscale_in_the_middle_of_accumulation(data_directory: Path) -> None:
-    """`unscale_`, then another backward pass, then `step`: scaled gradients are added to unscaled ones."""
+    """A backward pass between `unscale_` and `step` gets a lint: it adds scaled gradients to unscaled ones."""
     loop = Loop(Adam)
     loop.backward()
     loop.scaler.unscale_(loop.optimizer)
@@ -270,7 +270,7 @@ def test_unscale_in_the_middle_of_accumulation(data_directory: Path) -> None:
 
 
 def test_unscale_at_each_micro_batch(data_directory: Path) -> None:
-    """The second `unscale_` of a batch raises as ever, and the reason is told."""
+    """The second `unscale_` of a batch raises torch's error, and a lint gives the reason."""
     loop = Loop()
     loop.backward()
     loop.scaler.unscale_(loop.optimizer)
@@ -281,7 +281,7 @@ def test_unscale_at_each_micro_batch(data_directory: Path) -> None:
 
 
 def test_the_scale_changed_within_a_batch(data_directory: Path) -> None:
-    """`update(new_scale)` between two backward passes of one step mixes scales; between iterations it does not."""
+    """`update(new_scale)` between two backward passes of one step gets a lint; between iterations it gets none."""
     loop = Loop()
     for update in range(4):
         loop.backward()
@@ -294,7 +294,7 @@ def test_the_scale_changed_within_a_batch(data_directory: Path) -> None:
 
 
 def test_the_backward_pass_under_autocast(data_directory: Path) -> None:
-    """A backward pass that is called under autocast is told so."""
+    """A backward pass under autocast gets a lint."""
     loop = Loop()
     for _ in range(2):
         with torch.autocast("cpu", torch.float16):
@@ -305,7 +305,7 @@ def test_the_backward_pass_under_autocast(data_directory: Path) -> None:
 
 @pytest.mark.parametrize("tensor", [True, False])
 def test_a_scheduler_that_steps_on_skips(data_directory: Path, tensor: bool) -> None:
-    """Each update after a skipped one says that the rate was changed in between; after eight it is told."""
+    """A scheduler that steps on skips gets a lint, and each update after a skip records the change of the rate."""
     loop = Loop()
     if tensor:
         loop.optimizer = SGD(loop.model.parameters(), lr=torch.tensor(0.01), foreach=True)
@@ -324,7 +324,7 @@ def test_a_scheduler_that_steps_on_skips(data_directory: Path, tensor: bool) -> 
 
 
 def test_a_scheduler_that_never_steps(data_directory: Path) -> None:
-    """A rate that a scheduler holds and that has not changed in 1000 updates is a notice at the next look."""
+    """A scheduler whose rate has not changed in 1000 updates gets a notice."""
     model = nn.Linear(2, 1)
     optimizer = SGD(model.parameters(), lr=0.01)
     LambdaLR(optimizer, lambda update: 0.99**update)
@@ -341,7 +341,7 @@ def test_a_scheduler_that_never_steps(data_directory: Path) -> None:
 
 @pytest.mark.parametrize("unscale", [True, False])
 def test_update_is_never_called(data_directory: Path, unscale: bool) -> None:
-    """torch refuses the second step, or `unscale_` after the first, and the reason is told though nothing updates."""
+    """If `update` is never called torch refuses the second `step` or `unscale_`, and a lint gives the reason."""
     loop = Loop()
     loop.backward()
     loop.scaler.step(loop.optimizer)
@@ -353,7 +353,7 @@ def test_update_is_never_called(data_directory: Path, unscale: bool) -> None:
 
 
 def test_the_optimizer_is_stepped_past_the_scaler(data_directory: Path) -> None:
-    """Losses are scaled, and nobody calls the scaler's `step`: gradients that are still scaled go into the weights."""
+    """Losses that are scaled without any call of the scaler's `step` get a lint: scaled gradients reach the weights."""
     scaler = ampmon.GradScaler("cpu")
     loss = torch.ones(())
     for _ in range(1000):
@@ -362,7 +362,7 @@ def test_the_optimizer_is_stepped_past_the_scaler(data_directory: Path) -> None:
 
 
 def test_two_optimizers_of_one_parameter(data_directory: Path) -> None:
-    """Where both step in one update the gradient is unscaled twice; where they take turns all is well."""
+    """Two optimizers of one parameter get a lint if both step in one update, and none if they take turns."""
     loop = Loop()
     other = SGD(named(loop.model[2].named_parameters()), lr=0.1)
     for together in (False, True):
@@ -377,7 +377,7 @@ def test_two_optimizers_of_one_parameter(data_directory: Path) -> None:
 
 
 def test_of_many_optimizers_those_two_are_named_that_share(data_directory: Path) -> None:
-    """Where three step in one update, the words are of the two that hold the same parameter, in the order they step."""
+    """If three optimizers step in one update, the lint names the two that share a parameter, in the order they step."""
     loop = Loop()
     parameters = [torch.nn.Parameter(torch.ones(())) for _ in range(2)]
     adamw, adam = torch.optim.AdamW(parameters), torch.optim.Adam(parameters[:1])
@@ -391,7 +391,7 @@ def test_of_many_optimizers_those_two_are_named_that_share(data_directory: Path)
 
 
 def test_gradients_never_cleared(data_directory: Path) -> None:
-    """Three updates whose gradients were only added to are enough."""
+    """Gradients that are never cleared get a lint."""
     loop = Loop()
     for _ in range(6):
         loop.backward()
@@ -403,7 +403,7 @@ def test_gradients_never_cleared(data_directory: Path) -> None:
 def test_gradients_that_ddp_writes_into(
     data_directory: Path, tmp_path: Path, clear: bool | None
 ) -> None:
-    """Under DDP gradients that are never cleared are told of, and those that are cleared, either way, are not."""
+    """Under DDP gradients that are never cleared get a lint; gradients cleared to None or to zero do not."""
     store = f"file://{tmp_path / 'store'}"
     torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     try:
@@ -414,7 +414,7 @@ def test_gradients_that_ddp_writes_into(
 
 
 def _train_under_ddp(clear: bool | None) -> None:
-    """A function of its own: if DDP outlives the process group, torch may wait for itself when it frees both."""
+    """A function of its own, so that DDP is freed before the process group: otherwise torch may deadlock."""
     model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
     optimizer = SGD(model.parameters(), lr=0.01)
     scaler = ampmon.GradScaler("cpu", init_scale=16.0)
@@ -427,7 +427,7 @@ def _train_under_ddp(clear: bool | None) -> None:
 
 
 def test_gradients_cleared_behind_autograds_back(data_directory: Path) -> None:
-    """`.data.zero_()` leaves no trace on the gradient but zeros, and is clearing all the same."""
+    """Clearing gradients by `.data.zero_()`, which autograd does not see, counts as clearing."""
     loop = Loop()
     for _ in range(10):
         for gradient in loop.gradients():
@@ -438,7 +438,7 @@ def test_gradients_cleared_behind_autograds_back(data_directory: Path) -> None:
 
 
 def test_a_state_that_is_poisoned(data_directory: Path) -> None:
-    """After three skips for NaN the optimizer's state is looked at, and the parameter whose state is NaN is named."""
+    """After skips for NaN, a lint names the parameter whose optimizer state is NaN."""
     loop = Loop(Adam)
     loop.backward()
     loop.finish()
@@ -453,7 +453,7 @@ def test_a_state_that_is_poisoned(data_directory: Path) -> None:
 
 
 def test_nan_in_the_data_poisons_nothing(data_directory: Path) -> None:
-    """Skips for NaN whose weights and states are whole are no poisoned state."""
+    """Skips for NaN that leave weights and states finite get no lint."""
     loop = Loop(Adam)
     for _ in range(6):
         loop.backward()
@@ -463,7 +463,7 @@ def test_nan_in_the_data_poisons_nothing(data_directory: Path) -> None:
 
 
 def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
-    """Sizes of gradients, whether they held values, and whether weights and states are finite: nothing is read."""
+    """Lints check gradients, weights and states without reading a value from the device."""
     loop = Loop(Adam)
     run = current_run.ensure()
     assert run is not None
@@ -489,7 +489,7 @@ def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
 
 
 def test_a_lint_warns_and_says_what_to_write(data_directory: Path) -> None:
-    """What is more than a notice is a warning too, once, with the code to write instead."""
+    """A lint above a notice is also a warning, once, with the code to write instead."""
     loop = Loop()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -501,6 +501,6 @@ def test_a_lint_warns_and_says_what_to_write(data_directory: Path) -> None:
 
 
 def test_each_lint_has_a_page() -> None:
-    """What a lint says leads to a page in docs/findings/."""
+    """Each lint has a page in docs/findings/."""
     pages = Path(__file__).parents[2] / "docs" / "findings"
     assert [rule for rule in LINTS if not (pages / f"{rule}.md").is_file()] == []

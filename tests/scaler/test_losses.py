@@ -1,4 +1,4 @@
-"""Whether the loss of a skipped update was finite, and its product with the scale: told with the update."""
+"""The record of a skipped update says whether its loss was finite, and whether the scaled loss overflowed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from recording import recording
 
 
 STEADY = 12
-"""After so many updates the plain gear is engaged."""
+"""After this many updates the plain gear is engaged."""
 
 
 def tensor(*values: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """What may be given to `scale()`: a number alone has no dimensions."""
+    """Return a tensor that `scale()` accepts; a single number has no dimensions."""
     made = torch.tensor(values[0] if len(values) == 1 else values, dtype=dtype)
     return made.to(PLACE)
 
 
 class Loop:
-    """Updates in which all gradients are infinite, whatever the losses are, but for steady ones.
+    """Updates whose gradients are all infinite, whatever the losses are, except for steady ones.
 
-    ``holds`` says whether it has its loss at hand until the update ends, as loops do that print it.
+    ``holds``: whether it keeps its loss until the update ends, as loops do that print it.
     """
 
     holds = True
@@ -68,7 +68,7 @@ def told(directory: Path) -> list[str | None]:
 
 
 class Named(torch.Tensor):
-    """A subclass that only has a name of its own, as fastai's."""
+    """A subclass with only a name of its own, as in fastai."""
 
 
 GIVEN = [
@@ -88,7 +88,7 @@ GIVEN = [
 def test_the_losses_of_a_skip_are_told(
     data_directory: Path, losses: list[float], state: str, *, steady: bool, holds: bool, fused: bool
 ) -> None:
-    """All that `scale()` was given in the update counts, in either gear, by a fused optimizer too."""
+    """All losses given to `scale()` in an update count, in either gear and for a fused optimizer too."""
     loop = Loop(fused=fused)
     loop.holds = holds
     if steady:
@@ -106,7 +106,7 @@ def test_the_losses_of_a_skip_are_told(
     [
         ([tensor(1.0), tensor(math.nan)], "not_finite"),
         ((tensor(1.0), [tensor(2.0)]), "finite"),
-        # A number without dimensions is multiplied in the scale's dtype, others are in their own.
+        # A number without dimensions is multiplied in the scale's dtype, a tensor with dimensions in its own.
         (tensor(1000.0, dtype=torch.float16), "finite"),
         (tensor(1000.0, 1.0, dtype=torch.float16), "overflowed"),
         (tensor(1000.0, 1.0, dtype=torch.bfloat16), "finite"),
@@ -116,13 +116,13 @@ def test_the_losses_of_a_skip_are_told(
     ],
 )
 def test_any_kind_of_loss_is_told(data_directory: Path, given: Any, state: str | None) -> None:
-    """Lists, vectors and other dtypes; where one is too large to be kept, only a loss that is not finite is told."""
+    """Lists, vectors and other dtypes have a state; beside a loss too large to keep, only non-finite losses show."""
     Loop().update(given)
     assert told(data_directory) == [state]
 
 
 def test_a_loss_that_is_gone_in_the_middle_is_not_known(data_directory: Path) -> None:
-    """A training that has let go of a loss for once, which it had at hand before, has no word on it."""
+    """If a loop that kept its loss before drops it once, the loss's state is unknown."""
     loop = Loop()
     loop.steady()
     loop.holds = False
@@ -132,7 +132,7 @@ def test_a_loss_that_is_gone_in_the_middle_is_not_known(data_directory: Path) ->
 
 
 def test_what_cannot_be_looked_at_is_not_known(data_directory: Path) -> None:
-    """An iterator can be gone through only once, by torch: its losses are not known, and it has them all."""
+    """Losses from an iterator, which only torch can consume, have an unknown state."""
 
     def losses() -> Iterator[torch.Tensor]:
         yield tensor(1.0)
@@ -142,7 +142,7 @@ def test_what_cannot_be_looked_at_is_not_known(data_directory: Path) -> None:
 
 
 class Keeping(torch.autograd.Function):
-    """Keeps a tensor in its context, as many functions of one's own do: no backward pass frees it."""
+    """Keeps a tensor in its context, as many user functions do; no backward pass frees it."""
 
     kept: weakref.ref[torch.Tensor]
 
@@ -160,7 +160,7 @@ class Keeping(torch.autograd.Function):
 @pytest.mark.parametrize("holds", [False, True])
 @pytest.mark.parametrize("steady", [False, True])
 def test_no_graph_is_kept(*, steady: bool, holds: bool) -> None:
-    """What a loss's graph holds is freed when the training lets go of it, before the update ends."""
+    """A loss's graph is freed when the training drops it, before the update ends."""
     loop = Loop()
     loop.holds = holds
     if steady:

@@ -1,4 +1,4 @@
-"""`ampmon.measure_on_request`: what fp16 does to gradients is measured while a model trains, which does not notice.
+"""`ampmon.measure_on_request` measures what fp16 does to gradients during training, and leaves training unchanged.
 
 On the CPU, and on a GPU by `make gpu`.
 """
@@ -43,7 +43,7 @@ def batch(size: int = 64) -> Batch:
 
 
 def loss_of(model: nn.Module, given: Batch) -> Tensor:
-    """So small that fp16 loses part of its gradients. Draws from torch's generator."""
+    """Return a loss so small that fp16 loses part of its gradients. It draws from torch's generator."""
     inputs, targets = given
     noise = torch.randn(inputs.shape).to(inputs)
     outputs = model(inputs + 0.1 * noise)
@@ -53,7 +53,7 @@ def loss_of(model: nn.Module, given: Batch) -> Tensor:
 def train(
     scaler: torch.amp.GradScaler, model: nn.Module, given: Batch, updates: int
 ) -> Iterator[int]:
-    """Train, and stop before each `zero_grad()`."""
+    """Train, and yield before each `zero_grad()`."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for update in range(updates):
         with torch.autocast(PLACE, dtype=torch.float16):
@@ -66,7 +66,7 @@ def train(
 
 
 def ask(directory: Path, request: int) -> None:
-    """Leave a request in the spool, as the sender does, and have it seen."""
+    """Leave a request in the spool, as the sender does, and let the run see it."""
     run = current_run.current()
     assert run is not None
     path = attempt_directory(directory, run.attempt_id)
@@ -79,7 +79,7 @@ def measured(directory: Path) -> list[dict[str, Any]]:
 
 
 def errors_of(model: nn.Module, given: Batch, random: Tensor) -> dict[str, float]:
-    """The relative errors of fp16 gradients at `SCALE`, by module, beside those in fp64."""
+    """Return the relative errors of fp16 gradients at `SCALE` against fp64, by module."""
     half, exact = copy.deepcopy(model), copy.deepcopy(model).double()
     torch.set_rng_state(random)
     with torch.autocast(PLACE, dtype=torch.float16):
@@ -99,7 +99,7 @@ def errors_of(model: nn.Module, given: Batch, random: Tensor) -> dict[str, float
 
 
 def test_the_error_is_that_beside_fp64_and_training_does_not_notice(data_directory: Path) -> None:
-    """A request has each module's error measured, as it is beside fp64; all that training leaves is torch's own."""
+    """A request records each module's error against fp64, and training ends bit for bit as with the stock scaler."""
     given, left = batch(), []
     seen: list[tuple[nn.Module, Tensor]] = []
 
@@ -131,7 +131,7 @@ def test_the_error_is_that_beside_fp64_and_training_does_not_notice(data_directo
 
 
 def test_what_cannot_be_measured_is_told_and_harms_nothing(data_directory: Path) -> None:
-    """An error of the loss, an overflow in fp16 and NaN in fp32 are told in the event, and training goes on."""
+    """An error of the loss, an overflow in fp16 and NaN in fp32 are recorded in the event, and training goes on."""
     scaler = ampmon.GradScaler(PLACE, init_scale=SCALE, growth_interval=2, monitor=ALWAYS)
     model, given = network(), batch()
     factors = iter([ZeroDivisionError("no batch"), 1e12, float("nan")])
@@ -160,7 +160,7 @@ def test_what_cannot_be_measured_is_told_and_harms_nothing(data_directory: Path)
 
 
 def test_it_rests_an_hour_and_keeps_within_the_budget(data_directory: Path) -> None:
-    """Requests wait for an hour to pass since the last, for room in the budget, and for the end of an autocast."""
+    """A request waits for an hour since the last one, for room in the budget, and for the end of an autocast."""
     scaler = ampmon.GradScaler(PLACE, growth_interval=2, monitor=ampmon.Config(budget=0.02))
     model, given, now = network(), batch(8), [0.0]
     assert scaler.monitor is not None
@@ -172,7 +172,7 @@ def test_it_rests_an_hour_and_keeps_within_the_budget(data_directory: Path) -> N
         if update == 0:
             ask(data_directory, request=1)
         made.append(measuring._served)
-        # Passes of the time before an update: none, enough for the first, none, and the hour in two parts.
+        # Time that passes before an update: none, enough for the first, none, and the hour in two parts.
         now[0] += (0.0, UPDATES * 60.0 / 0.02, 0.0, EVERY_S - 1, 1.0)[min(update, 4)]
         if update == 2:
             ask(data_directory, request=2)
@@ -188,7 +188,7 @@ def test_it_rests_an_hour_and_keeps_within_the_budget(data_directory: Path) -> N
 
 
 def test_each_run_is_told_that_it_can_be_measured(data_directory: Path) -> None:
-    """The event is in the run that the script began with, and in the one that it goes on with."""
+    """The event is in the run that the script began with, and in the one that a second `init` starts."""
     scaler, model, given = ampmon.GradScaler(PLACE), network(), batch(8)
     ampmon.measure_on_request(scaler, model, given, loss_of)
     ampmon.init("tests", "another")
@@ -198,7 +198,7 @@ def test_each_run_is_told_that_it_can_be_measured(data_directory: Path) -> None:
 
 
 def test_where_nothing_can_be_measured_nothing_is_said(data_directory: Path) -> None:
-    """A scaler that is not watched is let through, several ranks are warned, and bad arguments refused at once."""
+    """An unwatched scaler is ignored, several ranks get a warning, and bad arguments raise a ConfigurationError."""
     ampmon.measure_on_request(torch.amp.GradScaler(PLACE), network(), batch(), loss_of)
     scaler = ampmon.GradScaler(PLACE)
     with pytest.raises(ConfigurationError, match="call model"):

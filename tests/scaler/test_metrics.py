@@ -1,4 +1,4 @@
-"""`metrics()` gives the newest known values as a flat dict, for the user's own tracker, and syncs nothing."""
+"""`metrics()` returns the newest known values as a flat dict, for the user's own tracker, without a sync."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def train(scaler: torch.amp.GradScaler, updates: int, overflows: set[int] = froz
 
 
 def test_the_newest_values_of_a_scaler(data_directory: Path) -> None:
-    """They are those of the ledger and of the newest sample, which is that of the last update here, counted anew."""
+    """The values are those of the ledger and of the newest sample."""
     scaler = ampmon.GradScaler("cpu", init_scale=256.0, monitor=ampmon.Config(every=1))
     assert "amp/subnormal_share" not in scaler.monitor.metrics()
     train(scaler, 10, overflows={2, 5})
@@ -67,14 +67,14 @@ def test_the_newest_values_of_a_scaler(data_directory: Path) -> None:
 
 
 def test_a_sampled_overflow_has_no_headroom_to_log(data_directory: Path) -> None:
-    """Values that are not finite, which trackers draw badly, are left out."""
+    """Values that are not finite are left out, because trackers draw them badly."""
     scaler = ampmon.GradScaler("cpu", init_scale=256.0, monitor=ampmon.Config(every=1))
     train(scaler, 3, overflows={2})
     assert set(scaler.monitor.metrics()) == KEYS - {"amp/headroom_bits"}
 
 
 def test_a_second_scaler_has_a_name_of_its_own(data_directory: Path) -> None:
-    """The first scaler's keys stay what they were; those of another hold its stream's name."""
+    """The first scaler's keys stay unchanged; another scaler's keys contain its stream's name."""
     first = ampmon.GradScaler("cpu", init_scale=2.0)
     second = ampmon.GradScaler("cpu", init_scale=4.0, name="critic")
     train(first, 1)
@@ -84,12 +84,12 @@ def test_a_second_scaler_has_a_name_of_its_own(data_directory: Path) -> None:
 
 
 def test_without_a_run_there_is_nothing_to_log() -> None:
-    """Where nothing is recorded the dict is empty, and so leaves what is logged as it is."""
+    """Without a run the dict is empty."""
     assert {"loss": 1.0} | ampmon.metrics() == {"loss": 1.0}
 
 
 def test_a_part_of_each_parameter_stands_for_all_of_it() -> None:
-    """Where some elements of each parameter were looked at, parameters count by their size, not by what was seen."""
+    """If some elements of each parameter were measured, parameters count by their full size."""
     small, large = (
         wire.Parameter("small", (16,), "float16"),
         wire.Parameter("large", (16, 64), "float16"),
@@ -113,7 +113,7 @@ def test_a_part_of_each_parameter_stands_for_all_of_it() -> None:
 
 
 def test_reading_them_reads_no_tensor(data_directory: Path) -> None:
-    """No operator that waits for a device is called, and no other: all is on the host already."""
+    """Reading the metrics calls no operator that waits for a device."""
     scaler = ampmon.GradScaler("cpu", init_scale=256.0, monitor=ampmon.Config(every=1))
     train(scaler, 2)
     with NoSync():

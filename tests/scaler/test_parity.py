@@ -1,4 +1,4 @@
-"""Training with ampmon's scaler is training with torch's: the same weights, scale and state, bit for bit.
+"""Training with ampmon's scaler gives torch's weights, scale and state, bit for bit.
 
 On the CPU. device/training_suite.py trains the same cells on the emulated device.
 """
@@ -46,15 +46,15 @@ HALF = [
     if (CONSTRUCTORS.index(case.arguments) + ROUTES.index(case.route) + case.optimizers) % 2
     == case.overflow
 ]
-"""Half of the matrix: it contains every combination of any three of the four dimensions."""
+"""Half of the matrix, with every combination of any three of the four dimensions."""
 STEADY = [case for case in CASES if not case.arguments]
-"""Where the scale moves seldom enough for the plain gear."""
+"""Cells whose scale moves seldom enough for the plain gear."""
 STEADY_UPDATES = 24
 RARELY = ampmon.Config(every=10**6)
 
 
 def train(scaler: torch.amp.GradScaler, case: Case, updates: int = UPDATES) -> dict[str, Any]:
-    """Updates under fp16 autocast, some of them forced to overflow; everything that training leaves behind."""
+    """Train under fp16 autocast with some forced overflows; return everything that training leaves behind."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(16, 32), torch.nn.LayerNorm(32), torch.nn.Linear(32, 4)
@@ -72,7 +72,7 @@ def train(scaler: torch.amp.GradScaler, case: Case, updates: int = UPDATES) -> d
             loss = torch.nn.functional.cross_entropy(model(inputs).float(), targets)
         scaler.scale(loss).backward()
         if case.overflow and update in (0, 3, 4, 20):
-            # One optimizer's gradient only, so that with two of them one steps and one is skipped.
+            # Spoil one optimizer's gradient only, so that with two of them one steps and one skips.
             groups[-1][-1].grad.view(-1)[update % 2] = (float("inf"), float("nan"))[update % 2]
         for optimizer in optimizers:
             if case.route == "unscaled":
@@ -93,7 +93,7 @@ def train(scaler: torch.amp.GradScaler, case: Case, updates: int = UPDATES) -> d
 
 
 def bits(left: Any, right: Any) -> bool:
-    """Whether two nests of tensors and numbers are equal bit for bit, NaN equal to NaN."""
+    """Return whether two nests of tensors and numbers are equal bit for bit, NaN equal to NaN."""
     if isinstance(left, torch.Tensor):
         return (
             left.dtype == right.dtype
@@ -121,7 +121,7 @@ def test_the_constructor_gives_what_torchs_gives(
 ) -> None:
     """Every cell of {arguments} x {route} x {1, 2 optimizers} x {overflow or not} ends equal to the stock scaler's.
 
-    Half of them where not every update is sampled.
+    Half of the cells are tried if not every update is sampled.
     """
     for case, expected in zip(CASES, stock, strict=True):
         if monitored is not None and monitored.every != 1 and case not in HALF:
@@ -131,7 +131,7 @@ def test_the_constructor_gives_what_torchs_gives(
 
 
 def test_the_plain_gear_gives_what_torchs_gives() -> None:
-    """Cells in which most updates take the plain gear, with an overflow among them, end equal to the stock scaler's."""
+    """Cells that take the plain gear in most updates, some with an overflow, end equal to the stock scaler's."""
     for case in STEADY:
         stock, scaler = torch.amp.GradScaler(PLACE), ampmon.GradScaler(PLACE, monitor=RARELY)
         assert bits(train(stock, case, STEADY_UPDATES), train(scaler, case, STEADY_UPDATES)), case
@@ -140,7 +140,7 @@ def test_the_plain_gear_gives_what_torchs_gives() -> None:
 
 
 def test_a_watched_scaler_gives_what_it_gave_before(stock: list[dict[str, Any]]) -> None:
-    """`watch` leaves training as it was in half of the matrix, with every element of every update measured."""
+    """`watch` leaves training unchanged in half of the matrix, with every element of every update measured."""
     for case in HALF:
         expected = stock[CASES.index(case)]
         scaler = ampmon.watch(
@@ -151,7 +151,7 @@ def test_a_watched_scaler_gives_what_it_gave_before(stock: list[dict[str, Any]])
 
 
 def test_the_matrix_tells_a_difference() -> None:
-    """The comparison fails for a scaler that is off by one bit, and overflows do make steps be skipped."""
+    """The comparison detects another back-off factor and a difference of one bit, and overflows do lower the scale."""
     case = Case({"init_scale": 4.0}, "plain", 2, overflow=True)
     stock = train(torch.amp.GradScaler(PLACE, **case.arguments), case)
     other = train(torch.amp.GradScaler(PLACE, init_scale=4.0, backoff_factor=0.25), case)

@@ -1,4 +1,4 @@
-"""`ampmon.preflight`: real fp16 passes, what they say of a model, and that nothing of it is changed.
+"""`ampmon.preflight` judges a model by real fp16 passes and changes nothing of it.
 
 On the CPU, and on a GPU by `make gpu`.
 """
@@ -24,7 +24,7 @@ from device.place import PLACE
 
 
 class Energy(nn.Module):
-    """RMS normalisation by way of the squares: beyond 255 they are infinite in fp16, and inf / inf is NaN."""
+    """RMS normalization through squares: beyond 255 they are infinite in fp16, and inf / inf is NaN."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         energy = inputs * inputs + 1e-3
@@ -32,14 +32,14 @@ class Energy(nn.Module):
 
 
 class SilentNorm(nn.Module):
-    """The same with a quotient that is 0 where the squares are infinite, and finite."""
+    """The same with a quotient that is 0, and so finite, if the squares are infinite."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs / (inputs * inputs).mean(-1, keepdim=True).sqrt()
 
 
 class InFp32(nn.Module):
-    """The cure that a preflight of `Energy` names."""
+    """The fix that a preflight of `Energy` names."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def times(factor: float) -> Callable[[nn.Module, tuple[Tensor, Tensor]], Tensor]
 
 
 def test_a_healthy_model_needs_no_change() -> None:
-    """A perceptron is told that there is nothing to change, with the error of each module and a largest scale."""
+    """A perceptron gets the verdict to change nothing, with the error and the largest scale of each module."""
     found = ampmon.preflight(mlp(), batch(), loss_of)
 
     assert found.verdict.startswith("Nothing to change")
@@ -96,7 +96,7 @@ def test_a_healthy_model_needs_no_change() -> None:
 
 @pytest.mark.parametrize("norm", [Energy, SilentNorm])
 def test_a_norm_that_overflows_is_named_and_cured_by_fp32(norm: type[nn.Module]) -> None:
-    """A norm whose squares overflow is the module to keep in fp32, and with it there the next preflight is clean."""
+    """A norm whose squares overflow is named to be kept in fp32, and with this fix the next preflight is clean."""
     sick = ampmon.preflight(mlp(Gain(1000.0), norm()), batch(), loss_of)
     cured = ampmon.preflight(mlp(Gain(1000.0), InFp32(norm())), batch(), loss_of)
 
@@ -113,7 +113,7 @@ def test_a_norm_that_overflows_is_named_and_cured_by_fp32(norm: type[nn.Module])
 
 
 def test_underflow_is_cured_by_the_scale_that_is_named() -> None:
-    """Gradients that fp16 loses are named with a larger scale, and a preflight from that scale on is clean."""
+    """Gradients that fp16 loses get a larger scale as the fix, and a preflight at that scale is clean."""
     sick = ampmon.preflight(mlp(), batch(), times(1e-9))
     scale = sick.scale or 0.0
     cured = ampmon.preflight(mlp(), batch(), times(1e-9), init_scale=scale)
@@ -126,7 +126,7 @@ def test_underflow_is_cured_by_the_scale_that_is_named() -> None:
 
 
 def test_a_scale_that_falls_by_itself_is_no_problem() -> None:
-    """Gradients that overflow at the first scale and fit at a smaller one are told with it, as no problem."""
+    """Gradients that overflow at the first scale and fit at a smaller one are reported, but not as a problem."""
     found = ampmon.preflight(mlp(), batch(), times(256.0))
 
     assert (
@@ -138,7 +138,7 @@ def test_a_scale_that_falls_by_itself_is_no_problem() -> None:
 
 
 def test_bf16_is_advised_where_no_scale_helps() -> None:
-    """Gradients too large for fp16 without any scale are told to be bf16's."""
+    """Gradients too large for fp16 at any scale get the advice to use bf16."""
     found = ampmon.preflight(mlp(), batch(), times(1e8))
 
     assert found.problem
@@ -147,7 +147,7 @@ def test_bf16_is_advised_where_no_scale_helps() -> None:
 
 
 def test_what_fp32_cannot_do_is_not_blamed_on_fp16() -> None:
-    """A loss and a gradient that are NaN in fp32 are told to come from data or model, and where they begin."""
+    """A loss or gradient that is NaN in fp32 too is blamed on data or model, with the place where it begins."""
     inputs, targets = batch()
     from_data = ampmon.preflight(mlp(), (inputs * float("nan"), targets), loss_of)
     from_model = ampmon.preflight(mlp(Gain(float("inf"))), batch(), loss_of)
@@ -164,7 +164,7 @@ def test_what_fp32_cannot_do_is_not_blamed_on_fp16() -> None:
 
 
 class Everything(nn.Module):
-    """BatchNorm, dropout, draws of NumPy and Python, a counter, tied and frozen weights, a dict, a checkpoint."""
+    """BatchNorm, dropout, NumPy's and Python's draws, a counter, tied and frozen weights, a dict, a checkpoint."""
 
     def __init__(self, *, reentrant: bool) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class Everything(nn.Module):
 
 
 def generators() -> list[Tensor]:
-    """The states of torch's generators, on the host and on the GPU."""
+    """Return the states of torch's generators, on the host and on the GPU."""
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if PLACE == "cuda" else [])]
 
 
@@ -199,7 +199,7 @@ class Batch:
 
 @pytest.mark.parametrize("raises", [False, True])
 def test_nothing_is_changed(raises: bool) -> None:
-    """Weights, gradients, buffers, attributes, hooks and random states are as before, also after a pass that raises."""
+    """A preflight changes no weight, gradient, buffer, attribute, hook or random state, even if a pass raises."""
     model, criterion = Everything(reentrant=raises).to(PLACE), nn.Linear(16, 1).to(PLACE)
     given = Batch(
         torch.randn(8, 16, device=PLACE, requires_grad=True), torch.randn(8, 1, device=PLACE)
@@ -273,19 +273,19 @@ def under_autocast(model: nn.Module, given: tuple[Tensor, Tensor]) -> Tensor:
 def test_what_cannot_be_checked_is_refused(
     model: Callable[[], Any], loss_fn: Any, words: str
 ) -> None:
-    """Each kind of model and loss that cannot be compared is an error that says what to do."""
+    """A model or a loss that cannot be compared raises a ConfigurationError that says what to do."""
     with pytest.raises(ConfigurationError, match=words):
         ampmon.preflight(model(), batch(), loss_fn)
 
 
 def test_a_scale_has_to_be_a_number_above_zero() -> None:
-    """A first scale of 0 is an error."""
+    """A first scale of 0 raises a ConfigurationError."""
     with pytest.raises(ConfigurationError, match="init_scale=0"):
         ampmon.preflight(mlp(), batch(), loss_of, init_scale=0)
 
 
 class Checkpointed(nn.Module):
-    """A part of a model that is called again on the way back."""
+    """A part of a model whose forward pass runs again in the backward pass."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -296,7 +296,7 @@ class Checkpointed(nn.Module):
 
 
 def test_a_module_in_a_checkpoint_is_named() -> None:
-    """A norm that overflows in a part under reentrant checkpointing is named, and not the part."""
+    """If a norm overflows in a part under reentrant checkpointing, the norm is named and not the part."""
     found = ampmon.preflight(mlp(Checkpointed(Gain(1000.0), Energy())), batch(), loss_of)
 
     assert "first in module 1.part.1 (Energy)" in found.verdict
@@ -304,14 +304,14 @@ def test_a_module_in_a_checkpoint_is_named() -> None:
 
 
 class Kink(nn.Module):
-    """A ReLU whose inputs are rounded to fp16's grid at 8 first: some of them become 0."""
+    """A ReLU whose inputs are first rounded to fp16's grid at 8, so that some of them become 0."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return torch.relu(inputs + 8 - 8)
 
 
 def test_rounding_is_no_problem() -> None:
-    """A ReLU that rounding turns off changes gradients by more than 1 %, and nothing is to be changed for it."""
+    """A ReLU that rounding turns off changes gradients by more than 1 %, which is not a problem."""
     found = ampmon.preflight(mlp(Kink()), batch(), loss_of)
 
     assert "by rounding alone" in found.verdict
@@ -320,7 +320,7 @@ def test_rounding_is_no_problem() -> None:
 
 
 def test_dropout_is_no_error() -> None:
-    """A layer of a transformer, with dropout in its attention too, is compared as if both passes dropped the same."""
+    """A transformer layer with dropout, in its attention too, is compared with equal dropout in both passes."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(32, 2, 64, dropout=0.5, batch_first=True)
     model = nn.Sequential(nn.Linear(16, 32), layer, nn.Linear(32, 4)).to(PLACE)
@@ -337,7 +337,7 @@ def test_dropout_is_no_error() -> None:
 
 
 class Adapter(nn.Module):
-    """A layer, and beside it a share of another one that is too small for fp16."""
+    """A layer plus a share of another layer that is too small for fp16."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -349,7 +349,7 @@ class Adapter(nn.Module):
 
 
 def test_one_layer_that_underflows_is_kept_in_fp32() -> None:
-    """Where one layer alone has gradients too small for fp16, that layer is the fix, and the scale stays."""
+    """If only one layer's gradients are too small for fp16, the fix keeps that layer in fp32 and the scale stays."""
     found = ampmon.preflight(mlp(Adapter()), batch(), loss_of)
 
     assert [each.name for each in found.modules if each.keep_fp32] == ["1.adapter"]

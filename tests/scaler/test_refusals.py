@@ -1,4 +1,4 @@
-"""What torch refuses, and what it lets pass though no loss was scaled, is told with its likely reason."""
+"""A lint gives the likely reason for what torch refuses, and for steps that torch accepts without a scaled loss."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
 
 
 def refused(loop: Loop, directory: Path) -> wire.Event:
-    """What is told of a step that torch refuses for want of gradients."""
+    """Return the lint for a step that torch refuses for lack of gradients."""
     with pytest.raises(AssertionError, match="No inf checks were recorded for this optimizer"):
         loop.scaler.step(loop.optimizer)
     return told(directory)["no_gradients"]
 
 
 def test_gradients_that_are_cleared_before_the_step(data_directory: Path) -> None:
-    """Critical, with the parameters' names, how long all went well, and what to write."""
+    """Clearing gradients before the step gets a critical lint with parameters' names, earlier steps and a fix."""
     loop = Loop()
     for _ in range(20):
         loop.backward()
@@ -46,7 +46,7 @@ def test_gradients_that_are_cleared_before_the_step(data_directory: Path) -> Non
 
 
 def test_parameters_that_were_replaced_in_the_model(data_directory: Path) -> None:
-    """accelerate#328: an optimizer of the parameters that a model had before it was moved or wrapped never gets any."""
+    """accelerate#328: a lint says that an optimizer's parameters were replaced in the model."""
     loop = Loop()
     for module in (loop.model[0], loop.model[2]):
         module.weight, module.bias = nn.Parameter(module.weight), nn.Parameter(module.bias)
@@ -57,7 +57,7 @@ def test_parameters_that_were_replaced_in_the_model(data_directory: Path) -> Non
 
 
 def test_frozen_parameters(data_directory: Path) -> None:
-    """An optimizer whose parameters are all frozen is told so."""
+    """A lint says that all parameters of an optimizer are frozen."""
     loop = Loop()
     loop.optimizer = SGD([torch.zeros(3)], lr=0.1)
     loop.backward()
@@ -65,7 +65,7 @@ def test_frozen_parameters(data_directory: Path) -> None:
 
 
 def test_an_optimizer_that_was_changed(data_directory: Path) -> None:
-    """How many parameters it was given and lost since its first step is told."""
+    """The lint says how many parameters an optimizer gained and lost since its first step."""
     loop = Loop()
     loop.backward()
     loop.finish()
@@ -80,7 +80,7 @@ def test_an_optimizer_that_was_changed(data_directory: Path) -> None:
 @pytest.mark.parametrize("where", ["unscale_", "step"])
 @pytest.mark.parametrize("resumed", [True, False])
 def test_a_scaler_that_has_no_scale_yet(data_directory: Path, where: str, resumed: bool) -> None:
-    """fairseq2#1346: before the first `scale()` torch refuses to unscale, also where a state was loaded."""
+    """fairseq2#1346: unscaling before the first `scale()`, which torch refuses, gets a lint, after a load too."""
     loop = Loop()
     if resumed:
         loop.scaler.load_state_dict({**torch.amp.GradScaler("cpu").state_dict(), "scale": 512.0})
@@ -93,7 +93,7 @@ def test_a_scaler_that_has_no_scale_yet(data_directory: Path, where: str, resume
 
 
 class Passing(torch.optim.Optimizer):
-    """Another optimizer, whose steps go through the scaler, as those of Accelerate's wrapper do."""
+    """Another optimizer whose steps go through the scaler, as in Accelerate's wrapper."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
         self.__dict__ |= optimizer.__dict__
@@ -105,8 +105,8 @@ class Passing(torch.optim.Optimizer):
 
 
 def resume(scaler: torch.amp.GradScaler, *, again: bool = False) -> float:
-    """Load a checkpoint as Accelerate does under FSDP2 (accelerate#4289), the scaler ``again``; the scale of it."""
-    # It takes a second to import, in every process that collects this module.
+    """Load a checkpoint as Accelerate does under FSDP2 (accelerate#4289), the scaler ``again``; return its scale."""
+    # This import takes a second, in every process that collects this module.
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
     model = nn.Linear(4, 4)
@@ -121,7 +121,7 @@ def resume(scaler: torch.amp.GradScaler, *, again: bool = False) -> float:
 
 
 def test_a_load_that_steps_the_scaler(data_directory: Path) -> None:
-    """torch's distributed checkpointing steps an optimizer without state: the scale then is not that of the file."""
+    """If torch's distributed checkpointing steps the scaler during a load, the scale changes, with a warning."""
     assert resume(ampmon.GradScaler("cpu")) == 1024.0
     detail = told(data_directory)["moved_outside_training"].detail
     assert detail["severity"] == "warning"
@@ -129,7 +129,7 @@ def test_a_load_that_steps_the_scaler(data_directory: Path) -> None:
 
 
 def test_a_scaler_that_is_loaded_last(data_directory: Path) -> None:
-    """The fix of such a step cures: the scaler has the state of the file, and nothing is told."""
+    """Loading the scaler last, as the fix says, keeps the scale of the file and gets no lint."""
     assert resume(ampmon.GradScaler("cpu"), again=True) == 512.0
     assert told(data_directory) == {}
 
@@ -145,13 +145,13 @@ resume(torch.amp.GradScaler("cpu"))
 
 
 def test_a_load_that_steps_a_framework_s_scaler(data_directory: Path) -> None:
-    """Under `ampmon run`, where such a step is the scaler's first call, it is told as well."""
+    """Under `ampmon run`, where such a step is the scaler's first call, it gets the same lint."""
     scripts.run("-c", UNCHANGED)
     assert set(told(data_directory)) == {"moved_outside_training"}
 
 
 def test_training_between_loads_is_not_outside(data_directory: Path) -> None:
-    """Loading a state in the middle of training, and making a copy, is told nothing."""
+    """Loading a state in the middle of training, and copying a scaler, get no lint."""
     loop = Loop()
     for update in range(3):
         loop.backward()

@@ -1,4 +1,4 @@
-"""What a handler of a signal raises reaches whoever trains, wherever in ampmon's code the signal arrives."""
+"""An exception of a signal handler reaches the training code, wherever in ampmon's code the signal arrives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recording import recording
 
 
 class Preempted(Exception):
-    """What the handlers of these tests raise."""
+    """Raised by the handlers of these tests."""
 
 
 def raising(number: int, frame: FrameType | None) -> None:
@@ -46,7 +46,7 @@ def ill_valued(*_: object) -> None:
 
 
 class Handler:
-    """Handlers that are no functions."""
+    """Handlers that are not functions."""
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         raise Preempted
@@ -69,7 +69,7 @@ HANDLERS: list[Any] = [
 
 @pytest.fixture(autouse=True)
 def put_back() -> Iterator[None]:
-    """Leaves the handlers that were there."""
+    """Restore the previous handlers."""
     before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGALRM)}
     yield
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -78,12 +78,12 @@ def put_back() -> Iterator[None]:
 
 
 def arrive(*_: object) -> None:
-    """A signal arrives, and its handler runs before this returns."""
+    """Raise a signal, whose handler runs before this returns."""
     signal.raise_signal(signal.SIGUSR1)
 
 
 class Late:
-    """A number to log, in the midst of which the signal arrives."""
+    """A number to log during whose conversion the signal arrives."""
 
     def __float__(self) -> float:
         arrive()
@@ -91,7 +91,7 @@ class Late:
 
 
 class LateGradient(torch.Tensor):
-    """A gradient at whose measuring the signal arrives."""
+    """A gradient during whose measuring the signal arrives."""
 
     def detach(self) -> torch.Tensor:
         arrive()
@@ -99,7 +99,7 @@ class LateGradient(torch.Tensor):
 
 
 class LateRate(float):
-    """A learning rate at whose comparison the signal arrives."""
+    """A learning rate during whose comparison the signal arrives."""
 
     __hash__ = float.__hash__
 
@@ -109,7 +109,7 @@ class LateRate(float):
 
 
 class LateOutput(dict[str, torch.Tensor]):
-    """What a module puts out, at whose inspection the signal arrives."""
+    """A module's output during whose inspection the signal arrives."""
 
     values = arrive  # type: ignore[assignment]
 
@@ -165,7 +165,7 @@ def inspect() -> None:
 def test_what_a_handler_raises_within_a_hook(
     data_directory: Path, train: Callable[[], None], handler: Any
 ) -> None:
-    """It leaves the scaler's method, or the module, that was called, and is no error of ours."""
+    """An exception of a handler in a hook leaves the scaler method or module called, and is no monitor error."""
     signal.signal(signal.SIGUSR1, handler)
     with pytest.raises((Preempted, TimeoutError)):
         train()
@@ -174,7 +174,7 @@ def test_what_a_handler_raises_within_a_hook(
 
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_any_kind_of_handler(data_directory: Path, handler: Any) -> None:
-    """Functions, methods, objects and partial calls are known, and one that has put another in its place."""
+    """Exceptions of functions, methods, objects, partials and handlers that replace themselves all come through."""
     ampmon.init()
     signal.signal(signal.SIGUSR1, handler)
     with pytest.raises((Preempted, TimeoutError, ValueError)):
@@ -183,10 +183,10 @@ def test_any_kind_of_handler(data_directory: Path, handler: Any) -> None:
 
 
 def test_wherever_it_arrives(data_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 200 signals here and there in an iteration we take none for an error of ours, and nearly all come through."""
+    """Of 200 signals during iterations none counts as a monitor error, and over 190 exceptions come through."""
     raised: list[int] = []
     caught = 0
-    # Python drops what is raised while it frees an object, and torch where it loads what it can do without.
+    # Python drops exceptions raised while it frees an object, and torch those raised in optional imports.
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
 
     def handler(*_: object) -> None:
@@ -204,7 +204,7 @@ def test_wherever_it_arrives(data_directory: Path, monkeypatch: pytest.MonkeyPat
                 pass
         except TimeoutError:
             caught += 1
-            torch.set_grad_enabled(True)  # where `no_grad` was left in the midst of its end
+            torch.set_grad_enabled(True)  # in case the signal interrupted the end of `no_grad`
             watched = Watched()
     assert len(raised) == 200
     assert caught > 190

@@ -1,4 +1,4 @@
-"""Tensors that torch swaps under a module, which it does only with those that nobody holds a weak reference to."""
+"""Modules whose tensors torch swaps, which it does only if no weak reference to them exists, are still monitored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scaler.test_ledger import iterate
 
 @pytest.fixture
 def swapping() -> Iterator[None]:
-    """Modules are converted, and load, by swapping: torch's own switch."""
+    """Convert and load modules by swapping: torch's own switch."""
     torch.__future__.set_swap_module_params_on_conversion(True)
     yield
     torch.__future__.set_swap_module_params_on_conversion(False)
@@ -25,7 +25,7 @@ def swapping() -> Iterator[None]:
 
 @pytest.mark.usefixtures("swapping")
 def test_a_users_hook_after_it_fires(data_directory: Path) -> None:
-    """The hooks of the first updates leave nothing that keeps torch from setting others on what was swapped."""
+    """After a conversion by swapping, hooks that a user sets on the parameters fire."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0)
@@ -40,7 +40,7 @@ def test_a_users_hook_after_it_fires(data_directory: Path) -> None:
 
 
 class Returned(torch.nn.Module):
-    """A module that puts out its own parameter."""
+    """A module that returns its own parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Returned(torch.nn.Module):
 
 @pytest.mark.usefixtures("swapping")
 def test_a_parameter_that_a_module_puts_out_is_converted(data_directory: Path) -> None:
-    """Where activations are measured, a model that was only called before is converted all the same."""
+    """With activations measured, a model that returns its parameter and was only called before is converted."""
     model = Returned()
     scaler = ampmon.GradScaler(
         "cpu", init_scale=2.0, model=model, monitor=ampmon.Config(activations=1)
@@ -69,7 +69,7 @@ def test_a_parameter_that_a_module_puts_out_is_converted(data_directory: Path) -
 @pytest.mark.usefixtures("swapping")
 @pytest.mark.parametrize("updates", [0, 1, 12])
 def test_a_module_is_converted_and_loads(data_directory: Path, updates: int) -> None:
-    """With torch's switch on, `to` and `load_state_dict` work as ever, and training goes on with the same places."""
+    """With torch's switch on, `to` and `load_state_dict` work, and parameters keep their places in the record."""
     model = torch.nn.Linear(4, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler(
@@ -91,7 +91,7 @@ def test_a_module_is_converted_and_loads(data_directory: Path, updates: int) -> 
 
 
 def test_a_module_of_wrapped_tensors_is_converted(data_directory: Path) -> None:
-    """A subclass that holds tensors, as those of FSDP and of quantisation do, is swapped without any switch."""
+    """Tensor subclasses that hold tensors, as in FSDP and quantization, are swapped without any switch."""
     model = torch.nn.Linear(4, 4)
     for name, parameter in list(model.named_parameters()):
         setattr(model, name, torch.nn.Parameter(TwoTensor(parameter.detach(), parameter.detach())))

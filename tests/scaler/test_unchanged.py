@@ -1,6 +1,6 @@
-"""Scalers that are watched though the script has nothing of ampmon's in it, and behave as torch's own.
+"""Scalers that are watched without a change to the script behave like torch's own.
 
-`ampmon.auto()` stands for `ampmon run`, which has the same done to the same classes before a script begins.
+`ampmon.auto()` stands for `ampmon run`, which does the same to the same classes before a script begins.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ torch.manual_seed(0)
 
 
 def ran(program: str, *, watched: bool = True, **environment: str) -> Any:
-    """What a training prints last, as JSON; ``watched`` with what `ampmon run` does."""
+    """Return the last line that a training prints, from JSON; if ``watched``, with what `ampmon run` does."""
     script = (AUTO if watched else "\n") + TRAINING + program
     done = scripts.run("-c", script, env={**os.environ, **environment})
     return json.loads(done.stdout.splitlines()[-1])
@@ -76,7 +76,7 @@ print(json.dumps([digest(model), skips]))
 
 
 def test_a_training_ends_in_the_same_weights_and_is_recorded(data_directory: Path) -> None:
-    """Weights are bit for bit those of a run without ampmon; the ledger counts the skips that the script counted."""
+    """Weights are bit for bit those without ampmon, and the ledger counts the skips that the script counted."""
     assert ran(LOOP) == (stock := ran(LOOP, watched=False))
     recorded = recording(data_directory)
     assert len(recorded.updates) == 12
@@ -86,7 +86,7 @@ def test_a_training_ends_in_the_same_weights_and_is_recorded(data_directory: Pat
 
 
 def test_parameters_have_their_names_in_the_model(data_directory: Path) -> None:
-    """Nobody gave a model: names come from the modules that were built, wrapped or copied, and say whose they are."""
+    """Without a given model, parameters have their names in the modules that were built, wrapped or copied."""
     ran("""
 model = copy.deepcopy(Net()); model.tail = torch.nn.Linear(1, 1); model.tail2 = model.head
 train(GradScaler("cpu"), torch.nn.DataParallel(model))
@@ -98,7 +98,7 @@ print(0)
 
 
 def test_modules_have_their_names_in_the_model(data_directory: Path) -> None:
-    """Nobody gave a model: after a loss that was not finite, the modules that were built are watched."""
+    """Without a given model, the modules that were built are watched after a loss that was not finite."""
     ran("""
 model = Net()
 scaler, optimizer = GradScaler("cpu"), torch.optim.SGD(model.parameters(), lr=0.1)
@@ -118,7 +118,7 @@ print(0)
 
 
 def test_two_models_are_told_apart_and_two_names_are_none(data_directory: Path) -> None:
-    """Where two models are trained, the class of each is before its names; a parameter of both has none."""
+    """If two models are trained, names begin with the model's class; a parameter of both has no name."""
     ran("""
 model, other = Net(), torch.nn.Linear(4, 1)
 shared = torch.nn.Sequential(model.head)
@@ -135,7 +135,7 @@ print(0)
 
 
 def test_a_subclass_is_watched(data_directory: Path) -> None:
-    """A vendor's scaler keeps its arguments, attributes, methods, name and place in the tree of classes."""
+    """A watched subclass keeps its name, arguments, attributes, methods and base classes."""
     assert ran("""
 scaler = Own(2.0, "cpu", init_scale=1.0)
 train(scaler, Net())
@@ -164,14 +164,12 @@ print(json.dumps(stock))
 
 
 def test_a_scaler_looks_like_torchs_own() -> None:
-    """Names, isinstance, signatures, getfullargspec, state, pickle, copies and the line that torch's warnings point at
-    are those of a process without ampmon.
-    """
+    """Names, isinstance, signatures, argspecs, state, pickles, copies and lines of warnings are as without ampmon."""
     assert ran(INTERFACE) == ran(INTERFACE, watched=False)
 
 
 def test_copies_and_unpickled_scalers_are_watched(data_directory: Path) -> None:
-    """A copy of a used scaler, and one from a pickle, have a monitor of their own from their first scale() on."""
+    """A copy of a used scaler, and an unpickled one, have their own monitors from their first scale() on."""
     ran("""
 first = GradScaler("cpu", init_scale=8.0)
 train(first, Net())
@@ -188,7 +186,7 @@ print(0)
 
 
 def test_methods_held_from_before_the_first_call_are_watched(data_directory: Path) -> None:
-    """Whoever holds a scaler's methods from its beginning, or has put a method of their own before one, is recorded."""
+    """Methods that were stored before the first call, or replaced by the user, are recorded."""
     ran("""
 scaler, calls = GradScaler("cpu"), []
 scale, unscale_, step, update = scaler.scale, scaler.unscale_, scaler.step, scaler.update
@@ -205,7 +203,7 @@ print(0)
 
 
 def test_a_scaler_tells_whether_it_was_given_a_state(data_directory: Path) -> None:
-    """The first update of a scaler says that it began anew, unless a state was loaded into it before."""
+    """The first update of a scaler is marked fresh, unless a state was loaded before."""
     ran("""
 train(GradScaler("cpu"), Net())
 resumed = GradScaler("cpu"); resumed.load_state_dict(GradScaler("cpu").state_dict())
@@ -217,7 +215,7 @@ print(0)
 
 
 def test_a_script_that_uses_ampmon_itself_is_watched_once(data_directory: Path) -> None:
-    """`ampmon.GradScaler`, and `watch` before and after the first scale(), make one stream for each scaler."""
+    """`ampmon.GradScaler` and `watch` in a watched script make one stream for each scaler."""
     ran("""
 model = Net()
 train(ampmon.GradScaler("cpu", model=model), model)
@@ -235,7 +233,7 @@ BROKEN = f"import sys; sys.path[:0] = [{str(STARTUP)!r}]\nimport ampmon_startup;
 
 @pytest.mark.parametrize("trouble", ["install", "directory"])
 def test_whatever_is_wrong_the_script_runs(tmp_path: Path, trouble: str) -> None:
-    """With an ampmon that cannot be imported, or no place to write, a script trains as without, and is told once."""
+    """If ampmon cannot be imported, or has no place to write, a script trains as without it, with one message."""
     environment = dict(os.environ)
     start = BROKEN
     if trouble == "install":
@@ -258,7 +256,7 @@ OPTIMIZER = (
 
 
 def told(program: str, **environment: str) -> list[str]:
-    """The lines that ampmon prints in a script that runs to its end, or to its error, but for that of a slow disk."""
+    """Return the lines that ampmon prints in a script that may end in an error, except those on a slow disk."""
     script = BROKEN + TRAINING + program
     done = scripts.run("-c", script, env={**os.environ, **environment}, check=False)
     lines = [line for line in done.stderr.splitlines() if "ampmon:" in line]
@@ -275,7 +273,7 @@ def told(program: str, **environment: str) -> list[str]:
     ],
 )
 def test_an_end_without_a_scale_is_explained(made: str, reason: str) -> None:
-    """A training in which no scaler scaled says why in one line at its end."""
+    """A training in which no scaler scaled explains in one line at its end why."""
     (line,) = told(OPTIMIZER + made)
     assert line.startswith("ampmon: nothing was watched in this process: ")
     assert reason in line
@@ -283,7 +281,7 @@ def test_an_end_without_a_scale_is_explained(made: str, reason: str) -> None:
 
 @pytest.mark.parametrize("what", ["RANK=1", "AMPMON_MODE=disabled", "no optimizer", "an error"])
 def test_an_end_without_a_scale_is_explained_by_trainings_alone(what: str) -> None:
-    """Other ranks, programs without an optimizer, as launchers are, and a training that crashed say nothing."""
+    """Other ranks, disabled mode, programs without an optimizer and trainings that crashed print no explanation."""
     name, _, value = what.partition("=")
     program = {"no optimizer": "Net()", "an error": OPTIMIZER + "1 / 0"}.get(what, OPTIMIZER)
     assert told(program, **({name: value} if value else {})) == []
@@ -292,7 +290,7 @@ def test_an_end_without_a_scale_is_explained_by_trainings_alone(what: str) -> No
 def test_the_first_scaler_says_where_its_run_is_seen(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line on stderr, on rank 0; and a warning of a variable that nobody reads, with the one that is meant."""
+    """Rank 0 prints one line that says where the run is, and one for a misspelt variable with the right name."""
     program = "train(GradScaler('cpu'), Net()); train(GradScaler('cpu'), Net())\n"
     where = f"ampmon: recording this run in {data_directory}; send it with `ampmon sync`"
     misspelt, line = told(program, AMPMON_PROJEKT="vision")

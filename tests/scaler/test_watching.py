@@ -1,4 +1,4 @@
-"""After a loss that was not finite, modules are watched: for the first whose output is not finite on finite input."""
+"""After a loss that was not finite, modules are watched for the first non-finite output on finite input."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from scaler.test_parity import bits
 
 
 HUGE = 4000.0
-"""What squares of are infinite in fp16."""
+"""Its square is infinite in fp16."""
 
 
 class Norm(nn.Module):
-    """Divides squares by their mean: inf / inf where they leave fp16."""
+    """Divides squares by their mean: inf / inf beyond fp16's range."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         energy = inputs * inputs + 1e-3
@@ -32,7 +32,7 @@ class Norm(nn.Module):
 
 
 class Parent(nn.Module):
-    """Does by itself what the norm does, and hands it to a child."""
+    """Does what the norm does in its own code, then calls a child."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,14 +44,14 @@ class Parent(nn.Module):
 
 
 class InPlace(nn.Module):
-    """Makes what it is given a hundred times as large, in place."""
+    """Multiplies its input by 100 in place."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs.mul_(100)
 
 
 class Masked(nn.Module):
-    """Attention with a mask of -inf, and then the norm."""
+    """Attention with a mask of -inf, followed by the norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ def train(
     updates: int = 12,
     factor: Callable[[int], float] = lambda _: 1.0,
 ) -> dict[str, Any]:
-    """What some updates leave behind."""
+    """Train, and return what the updates leave behind."""
     torch.manual_seed(1)
     optimizer = SGD(model.parameters(), lr=0.01)
     for number in range(updates):
@@ -111,7 +111,7 @@ def train(
 
 
 def origins(recorded: Recording) -> list[tuple[str | None, str | None]]:
-    """Where the losses of the skipped updates were lost, and in which module."""
+    """Return where the losses of the skipped updates stopped being finite, and in which module."""
     modules = [module.name for module in recorded.header().modules]
     return [
         (each.origin, None if each.origin_module is None else modules[each.origin_module])
@@ -136,7 +136,7 @@ def watched(model: nn.Module, **options: Any) -> torch.amp.GradScaler:
 def test_the_first_module_is_named(
     data_directory: Path, middle: type[nn.Module], name: str, options: dict[str, int]
 ) -> None:
-    """From the second such loss on, or with sampled activations from the first: by its own code, or in place too."""
+    """The first non-finite module is named from the second such loss on, or from the first with activations."""
     model = network(middle)
     train(model, watched(model, monitor=ampmon.Config(**options)))
     recorded = recording(data_directory)
@@ -146,7 +146,7 @@ def test_the_first_module_is_named(
 
 
 def test_the_input_and_the_loss_are_no_module(data_directory: Path) -> None:
-    """NaN that the model was given, and a loss of finite outputs that is not finite, are told as that."""
+    """NaN in the model's input, and a loss that alone is not finite, are recorded as such without a module."""
 
     def spoiled(number: int) -> torch.Tensor:
         inputs = torch.randn(16, 8)
@@ -159,7 +159,7 @@ def test_the_input_and_the_loss_are_no_module(data_directory: Path) -> None:
 
 
 def test_an_overflow_of_the_scale_is_not_watched_for(data_directory: Path) -> None:
-    """Skips of a finite loss hook nothing, and name no module."""
+    """Skips with a finite loss hook no module and name none."""
     model = network(nn.ReLU)
     seen: list[set[str]] = []
 
@@ -178,7 +178,7 @@ def test_an_overflow_of_the_scale_is_not_watched_for(data_directory: Path) -> No
 
 
 def test_watching_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After some updates without such a loss, or when it was seen often enough, no module is hooked for a while."""
+    """Modules are unhooked after some updates without such a loss, or after enough of them, and hooked after a rest."""
     monkeypatch.setattr(hooks, "WATCHED", 8)
     monkeypatch.setattr(hooks, "ENOUGH", 2)
     monkeypatch.setattr(hooks, "REST", 16)
@@ -202,7 +202,7 @@ def test_watching_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_watching_keeps_to_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond what it may take, it takes no more than its share of the training's time."""
+    """Beyond its free time, watching ends once it exceeds its share of the training's time."""
     monkeypatch.setattr(hooks, "FREE_NS", 0)
     model = network(Norm)
     scaler = watched(model, monitor=ampmon.Config(budget=1e-9))
@@ -214,7 +214,7 @@ def test_watching_keeps_to_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("middle", [Norm, Parent, InPlace, Masked])
 def test_a_watched_training_is_as_before(middle: type[nn.Module]) -> None:
-    """Weights, scale and random numbers are those of the stock scaler, bit for bit."""
+    """Weights, scale and random numbers of a watched training are bit for bit the stock scaler's."""
     first, second = network(middle), network(middle)
     stock = train(first, torch.amp.GradScaler("cpu", init_scale=2.0**10))
     scaler = watched(second)
@@ -225,7 +225,7 @@ def test_a_watched_training_is_as_before(middle: type[nn.Module]) -> None:
 
 
 def test_an_evaluation_takes_the_path_it_took() -> None:
-    """Torch's encoder layer leaves its fused path where it is hooked: it is not, and evaluates to the same bits."""
+    """torch's encoder layer, which leaves its fused path if hooked, is not hooked and evaluates to the same bits."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     model = nn.Sequential(nn.Linear(8, 16), layer, nn.Linear(16, 4))

@@ -1,4 +1,4 @@
-"""Each wrong order of a loop's calls is told by a lint or by torch, or trains as a right order does, bit for bit."""
+"""Each wrong order of a loop's calls gets a lint or torch's error, or trains bit for bit as a right order."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ RIGHT: dict[str, Order] = {
     }.items()
 }
 CLIPPED_TWICE = "clip clip"
-"""Harmless: the second clipping changes no more than rounding does. Of no other order is nothing told."""
+"""The only wrong order without a report. It is harmless: the second clipping changes no more than rounding does."""
 
 
 def wrong(order: Order) -> Iterator[Order]:
-    """The order with each call left out, doubled, moved, or given the other optimizer."""
+    """Yield the order with each call left out, doubled, moved, or given to the other optimizer."""
     for at, call in enumerate(order):
         if call.startswith("forward"):
             continue
@@ -59,7 +59,7 @@ def wrong(order: Order) -> Iterator[Order]:
 
 
 class Training:
-    """Two small regressions in fp16 autocast, and the calls of a loop by their names."""
+    """Two small regressions in fp16 autocast, and the calls of a loop by name."""
 
     def __init__(self, kind: Any) -> None:
         torch.manual_seed(0)
@@ -103,7 +103,7 @@ class Training:
         return loss
 
     def train(self, order: Order) -> tuple[bytes, ...]:
-        """The weights after the updates, bit for bit."""
+        """Return the bytes of the weights after the updates."""
         for _ in range(UPDATES):
             for name in order:
                 self.call(name)
@@ -113,12 +113,12 @@ class Training:
 
 @functools.cache
 def right_weights() -> dict[tuple[bytes, ...], str]:
-    """What the right orders make of the weights."""
+    """Return the names of the right orders by the weights that they make."""
     return {Training(torch.amp.GradScaler).train(order): name for name, order in RIGHT.items()}
 
 
 def told(directory: Path) -> dict[str, set[str]]:
-    """The lints of each scaler, by its name."""
+    """Return the lints of each scaler by its name."""
     rules: dict[str, set[str]] = defaultdict(set)
     for each in recordings(directory):
         for event in each.events("lint"):
@@ -128,9 +128,9 @@ def told(directory: Path) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("loop", RIGHT)
 def test_each_wrong_order_is_told_or_harmless(data_directory: Path, loop: str) -> None:
-    """A lint or torch's own exception tells of it, or the weights are bit for bit those of a right order.
+    """A wrong order gets a lint or torch's exception, or makes bit for bit the weights of a right order.
 
-    Of each loop every fifth wrong order is tried, and all of them by `make test-campaigns`.
+    Every fifth wrong order of each loop is tried; `make test-campaigns` tries all.
     """
     check_wrong_orders(data_directory, loop, 5)
 
@@ -150,7 +150,7 @@ def check_wrong_orders(data_directory: Path, loop: str, every: int) -> None:
 
 
 def test_no_right_order_is_told(data_directory: Path) -> None:
-    """Plain, clipped, accumulated, cleared to zero or to None, with one optimizer or two: no lint."""
+    """Plain, clipped, accumulated and cleared loops, with one optimizer or two, get no lint."""
     for name, order in RIGHT.items():
         Training(functools.partial(ampmon.GradScaler, name=name)).train(order)
     assert told(data_directory) == {}
@@ -169,7 +169,7 @@ def finish(scaler: Any, *optimizers: SGD) -> None:
 
 
 def test_a_gradient_penalty_is_right(data_directory: Path) -> None:
-    """Gradients of a scaled loss, divided by the scale, are a part of the next scaled loss."""
+    """A gradient penalty, made of the unscaled gradients of a scaled loss, gets no lint."""
     model, optimizer, scaler = small()
     for _ in range(UPDATES):
         optimizer.zero_grad()
@@ -186,7 +186,7 @@ def test_a_gradient_penalty_is_right(data_directory: Path) -> None:
 def test_an_adversary_that_reaches_the_other_model_is_right(
     data_directory: Path, scalers: int, to_none: bool
 ) -> None:
-    """Each loss of a GAN also leaves gradients in the other model, which that clears before its own loss."""
+    """A GAN, whose losses leave gradients in the other model that are cleared before its own loss, gets no lint."""
     first, first_optimizer, first_scaler = small(name="first")
     second = nn.Linear(1, 4)
     second_optimizer = SGD(second.parameters(), lr=0.01)
@@ -206,7 +206,7 @@ def test_an_adversary_that_reaches_the_other_model_is_right(
 
 
 def test_an_adversary_without_a_scaler_is_right(data_directory: Path) -> None:
-    """A loss that nobody scales may reach the parameters of a scaler's optimizer, if it clears them afterwards."""
+    """An unscaled loss may reach a scaler's parameters without a lint if its gradients are cleared afterwards."""
     model, optimizer, scaler = small()
     for to_none in (True, False) * 6:
         model(torch.randn(16, 4)).mean().backward()
@@ -217,7 +217,7 @@ def test_an_adversary_without_a_scaler_is_right(data_directory: Path) -> None:
 
 
 def test_a_penalty_after_unscaling_is_right(data_directory: Path) -> None:
-    """What is added to unscaled gradients must not be scaled."""
+    """An unscaled penalty on top of unscaled gradients gets no lint."""
     model, optimizer, scaler = small()
     for _ in range(UPDATES):
         optimizer.zero_grad()
@@ -229,7 +229,7 @@ def test_a_penalty_after_unscaling_is_right(data_directory: Path) -> None:
 
 
 def test_recomputed_activations_are_right(data_directory: Path) -> None:
-    """A checkpoint that runs backward passes within one reaches a shared parameter several times."""
+    """Reentrant checkpoints that reach a shared parameter several times in one backward pass get no lint."""
     model, optimizer, scaler = small()
     shared = nn.Linear(4, 4)
     optimizer.add_param_group({"params": list(shared.parameters())})
@@ -244,7 +244,7 @@ def test_recomputed_activations_are_right(data_directory: Path) -> None:
 
 
 def test_several_losses_are_right(data_directory: Path) -> None:
-    """Losses scaled one by one, joined, or as a list, and passed backward together."""
+    """Losses that are scaled one by one or as a list, and passed backward together, get no lint."""
     model, optimizer, scaler = small()
     for _ in range(UPDATES):
         optimizer.zero_grad()
@@ -257,7 +257,7 @@ def test_several_losses_are_right(data_directory: Path) -> None:
 
 
 def test_gradients_gathered_task_by_task_are_right(data_directory: Path) -> None:
-    """Those of each task are taken out and cleared, and their sum is put back."""
+    """Gradients that are taken out and cleared task by task, and put back as a sum, get no lint."""
     model, optimizer, scaler = small()
     for _ in range(UPDATES):
         taken = []
@@ -272,7 +272,7 @@ def test_gradients_gathered_task_by_task_are_right(data_directory: Path) -> None
 
 
 def test_weights_moved_between_passes_are_right(data_directory: Path) -> None:
-    """A method that climbs before it descends clears the gradients of the climb."""
+    """A method that climbs before it descends, and clears the gradients of the climb, gets no lint."""
     model, optimizer, scaler = small()
     for _ in range(UPDATES):
         inputs, steps = torch.randn(16, 4), []
@@ -293,7 +293,7 @@ def test_weights_moved_between_passes_are_right(data_directory: Path) -> None:
 
 @pytest.mark.parametrize("kept", [None, "state", "scale", "optimizer"])
 def test_a_scaler_made_for_each_epoch_is_told(data_directory: Path, kept: str | None) -> None:
-    """The third new scaler of an optimizer is told, once; one that goes on from the last, or with it, is right."""
+    """The third new scaler of an optimizer gets one lint, unless it inherits state or scale or the optimizer is new."""
     model, optimizer, scaler = small(name="scaler 0")
     for epoch in range(5):
         if epoch:

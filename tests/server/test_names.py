@@ -1,4 +1,4 @@
-"""Names of parameters: what a search finds, and the part of a model that each is in."""
+"""Search for parameters by name, and the module and block that a name belongs to."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ NAMES = ("wte.weight", "h.0.attn.weight", "h.10.attn.bias", "odd[0]*")
 def test_a_search_is_part_of_a_name_or_a_pattern_of_all_of_it(
     search: str, found: list[int]
 ) -> None:
-    """Whatever its case; brackets are letters like others."""
+    """A search finds a substring, or with wildcards matches the whole name. It ignores case; brackets are literal."""
     assert sought(NAMES, search) == found
 
 
 def test_a_pattern_full_of_wildcards_comes_to_an_end() -> None:
-    """A pattern of 127 wildcards that almost matches does not try all their places, which would never end."""
+    """A pattern of 127 wildcards that almost matches finds nothing, without endless backtracking."""
     assert sought(["a" * 1024 + "b"] * 100, "*a" * 127 + "c") == []
 
 
 @made.SOME
 @given(st.lists(st.text(max_size=20), max_size=5), st.text("ab[]!-", max_size=10))
 def test_a_search_without_wildcards_finds_what_holds_it(names: list[str], search: str) -> None:
-    """As Python's own search for the text does, case aside."""
+    """A search without wildcards finds the names that contain its text, ignoring case."""
     held = [
         place
         for place, name in enumerate(names)
@@ -62,5 +62,5 @@ def test_a_search_without_wildcards_finds_what_holds_it(names: list[str], search
     ],
 )
 def test_a_parameter_is_of_a_module_and_of_a_block(name: str, module: str, block: str) -> None:
-    """A module is all but its last word, a block what comes up to the first number."""
+    """The module is the name without its last part; the block ends at the first number, if there is one."""
     assert (module_of(name), block_of(name)) == (module, block)

@@ -1,4 +1,4 @@
-"""News of runs from one server process to another: one contract within a process, by notices, and by polling alone."""
+"""Changes of runs reach listeners in other server processes: in-process, by notices, and by polling alone."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from waiting import DEADLINE_S, wait_for
 
 @dataclass
 class Process:
-    """What one server process has of a store and of news; it runs in this one."""
+    """One server process's store, bus and follower, simulated inside this process."""
 
     store: Store
     bus: Bus = field(default_factory=Bus)
     follower: BusFollower | None = None
 
     def ingest(self, batch: wire.Batch) -> None:
-        """Store a batch and tell of it, as the route does."""
+        """Store a batch and publish it, as the route does."""
         receipt = self.store.ingest(batch)
         self.bus.publish(Advance(batch.run_id, receipt.ack.version, receipt.last_step))
 
     @contextmanager
     def ear(self, runs: list[UUID] | None = None) -> Iterator[list[Advance]]:
-        """Listen on an event loop in a thread; what is told is added to the list."""
+        """Listen on an event loop in a thread, and append each advance to the yielded list."""
         told: list[Advance] = []
         loop = asyncio.new_event_loop()
         listening = threading.Event()
@@ -90,7 +90,7 @@ Pair = tuple[Process, Process]
 
 @pytest.fixture
 def pair(settings: Settings, way: str) -> Iterator[Pair]:
-    """Two server processes on one database, one to listen and one to write; without another way they are the same."""
+    """Two server processes on one database, a listener and a writer; with ``own`` they are the same."""
     near = open_process(settings, notices=way == "notices")
     far = near if way == "own" else open_process(settings, notices=way == "notices")
     if way == "notices":
@@ -102,7 +102,7 @@ def pair(settings: Settings, way: str) -> Iterator[Pair]:
 
 @ways
 def test_what_is_stored_there_is_told_here(pair: Pair) -> None:
-    """A batch, an edit and a deletion in one process are told in the other, each with its version and last step."""
+    """A batch, an edit and a deletion in one process reach the other, each with its version and last step."""
     near, far = pair
     trainer = Trainer()
     far.ingest(trainer.batch(trainer.updates(3)))
@@ -119,7 +119,7 @@ def test_what_is_stored_there_is_told_here(pair: Pair) -> None:
 
 @ways
 def test_a_listener_hears_of_its_runs_only(pair: Pair) -> None:
-    """Other runs' changes are not told, wherever they were written."""
+    """A listener gets the changes of its own runs only."""
     near, far = pair
     mine, other = Trainer(), Trainer()
     with near.ear([mine.run_id]) as told:
@@ -132,7 +132,7 @@ def test_a_listener_hears_of_its_runs_only(pair: Pair) -> None:
 
 @ways
 def test_each_version_is_told_once(pair: Pair) -> None:
-    """A run that moves on fast is told of less often than it does, in order, no version twice, the newest last."""
+    """Versions of a busy run arrive in order, none twice, the newest last."""
     near, far = pair
     trainer = Trainer()
     with near.ear() as told:
@@ -150,7 +150,7 @@ def test_each_version_is_told_once(pair: Pair) -> None:
 
 @pytest.mark.parametrize(("database", "way"), [("postgresql", "polling")], indirect=["database"])
 def test_a_late_commit_is_told(pair: Pair, postgres: Postgres, settings: Settings) -> None:
-    """A change that is seen a minute and a half after the time that it bears, as a slow writer has it, is told."""
+    """A change whose timestamp is 90 s old when it commits is still delivered."""
     near, far = pair
     trainer = Trainer()
     far.ingest(trainer.batch(trainer.updates(1)))
@@ -164,7 +164,7 @@ def test_a_late_commit_is_told(pair: Pair, postgres: Postgres, settings: Setting
 
 @contextmanager
 def overheard(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that hears every notice on the database."""
+    """A connection that receives every notice on the database."""
     url = make_url(settings.url).set(drivername="postgresql")
     with psycopg.connect(url.render_as_string(False), autocommit=True) as line:
         line.execute(f"LISTEN {CHANNEL}")
@@ -173,7 +173,7 @@ def overheard(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> Counter[Bus]:
-    """How often each follower found nobody who listens; it looks again soon."""
+    """Count how often each follower finds no listener; it checks again after 10 ms."""
     counted: Counter[Bus] = Counter()
     wait = Bus.wait_for_listeners
 
@@ -189,7 +189,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Counter[Bus]:
 
 @on_postgresql
 def test_nobody_is_asked_for_nobody(rounds: Counter[Bus], pair: Pair, settings: Settings) -> None:
-    """While nobody listens the database is not queried, however many runs other processes advance."""
+    """While nobody listens, a follower runs no query, even though another process advances a run."""
     near, far = pair
     trainer, asked = Trainer(), []
     event.listen(near.store._engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
@@ -204,7 +204,7 @@ def test_nobody_is_asked_for_nobody(rounds: Counter[Bus], pair: Pair, settings: 
 
 
 def listening(postgres: Postgres, settings: Settings) -> set[int]:
-    """The database's processes that wait for notices."""
+    """Process ids of the database backends that wait for notices."""
     of = f"query LIKE 'LISTEN%' AND datname = '{make_url(settings.url).database}'"
     return {pid for (pid,) in postgres.execute(f"SELECT pid FROM pg_stat_activity WHERE {of}")}
 
@@ -213,7 +213,7 @@ def listening(postgres: Postgres, settings: Settings) -> set[int]:
 def test_a_lost_connection_costs_time_only(
     pair: Pair, postgres: Postgres, settings: Settings
 ) -> None:
-    """Without the connection for notices changes are told by polling, until there is another."""
+    """When the connection for notices is lost, changes still arrive, and the follower reconnects."""
     near, far = pair
     assert near.follower is not None
     trainer = Trainer()
@@ -233,7 +233,7 @@ def test_a_lost_connection_costs_time_only(
 def test_trouble_ends_with_the_last_listener(
     pair: Pair, postgres: Postgres, settings: Settings
 ) -> None:
-    """A server that could not read the news of others while somebody listened is ready again when nobody does."""
+    """A follower that cannot read the database reports trouble, and clears it when its last listener leaves."""
     follower, name = pair[0].follower, make_url(settings.url).database
     assert follower is not None
     with pair[0].ear():
@@ -248,7 +248,7 @@ def test_trouble_ends_with_the_last_listener(
 
 @on_postgresql
 def test_notices_are_few_and_hold_ids_only(pair: Pair, settings: Settings) -> None:
-    """A thousand versions of three hundred runs become a few notices, of run ids and versions and nothing else."""
+    """900 versions of 300 runs become three notices, which hold only run ids and newest versions."""
     _, far = pair
     runs, last = [Trainer().run_id for _ in range(300)], Trainer().run_id
     payloads: list[str] = []
@@ -262,7 +262,7 @@ def test_notices_are_few_and_hold_ids_only(pair: Pair, settings: Settings) -> No
             payloads.append(next(heard).payload)
         far.bus.publish(Advance(last, 1, None))
         assert next(heard).payload == f"{last.hex}:1"  # nothing else came before it
-        heard.close()  # it has the connection
+        heard.close()  # the generator occupies the connection
     words = [word.split(":") for payload in payloads for word in payload.split()]
 
     assert len(payloads) == 3
@@ -272,7 +272,7 @@ def test_notices_are_few_and_hold_ids_only(pair: Pair, settings: Settings) -> No
 
 @on_postgresql
 def test_foreign_notices_are_passed_over(pair: Pair, settings: Settings) -> None:
-    """Whatever else is sent on the channel does no harm."""
+    """Malformed notices on the channel are ignored, and the follower keeps using notices."""
     near, far = pair
     trainer = Trainer()
     with near.ear() as told, overheard(settings) as line:

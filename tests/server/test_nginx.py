@@ -1,4 +1,4 @@
-"""A real nginx in front, configured as docs/scaling.md says for a team."""
+"""ampmon behind a real nginx, configured for a team as docs/scaling.md says."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from waiting import DEADLINE_S, wait_for
 
 pytestmark = NGINX.needed
 LARGE = 3 * 2**20
-"""Characters of a batch that no encoding makes smaller than half: nginx takes 1 MiB unless told otherwise."""
+"""Hex characters in the large batch. No encoding more than halves them; nginx's default limit is 1 MiB."""
 
 
 @pytest.fixture
@@ -43,11 +43,11 @@ def proxy(
 def test_a_sender_delivers_through_it(
     proxy: Nginx, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch of megabytes passes, over TLS that the sender has checked."""
+    """A batch of megabytes reaches the server through nginx, over TLS that the sender verifies."""
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
     trainer = Trainer()
     batch = trainer.batch([trainer.event("init"), *trainer.updates(3)])
-    # In a field that is not known yet: those that are known hold less.
+    # In an unknown field: the known fields have smaller limits.
     large = {**msgspec.to_builtins(batch), "padding": os.urandom(LARGE // 2).hex()}
     with closing(HttpTransport(proxy.url, token=proxy.server.token)) as line:
         ack = line.send(msgspec.msgpack.encode(large), 4)
@@ -55,7 +55,7 @@ def test_a_sender_delivers_through_it(
 
 
 def test_a_browser_is_let_in_and_told_at_once(proxy: Nginx, authority: Authority) -> None:
-    """Its cookie is for TLS only, changes come from its own pages alone, and news are not held back."""
+    """Behind nginx the cookie is Secure, changes need the page's own origin, and live events are not buffered."""
     trainer = Trainer()
     batch = wire.encode(trainer.batch(trainer.updates(3)))
     form = {"Content-Type": "application/msgpack"}

@@ -1,4 +1,4 @@
-"""Charts and the page in a notebook: of a server that runs, and of a directory where none does."""
+"""Charts and the page in a notebook, with a running server and from a data directory alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROLES = json.loads((Path(__file__).parents[2] / "web" / "roles.json").read_text(
 
 @pytest.fixture(scope="module")
 def posted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostedRun]:
-    """A run of forty updates, every fourth of them skipped, on a server that runs."""
+    """A run of forty updates, every fourth skipped, on a running server."""
     server = Server(tmp_path_factory.mktemp("notebook") / "ampmon")
     server.start()
     run = PostedRun(server, name="a <b>run</b>")
@@ -36,7 +36,7 @@ def posted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostedRun]:
 
 
 def test_a_figure_is_the_pages(posted: PostedRun) -> None:
-    """The traces are those of the page, byte for byte, in a theme's colours, with the page's words above them."""
+    """A notebook figure has the page's traces in the theme's colours, with the page's title above them."""
     directory = posted.server.directory
     told = posted.server.get(f"{posted.path}/figures/scale?start=8&width=600")
     figure = notebook.figure(
@@ -50,7 +50,7 @@ def test_a_figure_is_the_pages(posted: PostedRun) -> None:
 
 
 def test_all_figures_of_a_directory_without_a_server(posted: PostedRun) -> None:
-    """Where no server runs the database is asked; what has nothing to draw says why, and a wrong name what there is."""
+    """Without a server, figures come from the database: an empty one says why, and an unknown name is an error."""
     directory = posted.server.directory
     posted.server.stop()
     figures = notebook.figures("a <b>run</b>", data_dir=directory)
@@ -66,7 +66,7 @@ def test_all_figures_of_a_directory_without_a_server(posted: PostedRun) -> None:
 
 
 def test_what_came_of_a_try_stands_above_its_chart(posted: PostedRun) -> None:
-    """The sentence that the page has below what-if and the simulator, and the line to write, whole."""
+    """The titles of the what-if and simulator charts contain the page's sentence and the whole line of code."""
     server = posted.server
     for name, line in (
         (
@@ -90,7 +90,7 @@ def test_what_came_of_a_try_stands_above_its_chart(posted: PostedRun) -> None:
 
 
 def test_the_page_in_a_cell_comes_in_by_a_code_of_its_own(posted: PostedRun) -> None:
-    """Each time it is shown the frame has another code, good once, at the address that the browser knows."""
+    """Each display of the page has a new one-time code in its URL, under the address given as ``browser_url``."""
     server = posted.server
     page = notebook.page(
         "a <b>run</b>", data_dir=server.directory, browser_url="https://hub.example/x/", height=500
@@ -114,14 +114,14 @@ def test_the_page_in_a_cell_comes_in_by_a_code_of_its_own(posted: PostedRun) -> 
 
 
 def _source(frame: str) -> str:
-    """The address that a frame is given."""
+    """The ``src`` of an iframe, unescaped."""
     found = re.fullmatch(r'<iframe src="([^"]*)" width="100%" .*</iframe>', frame)
     assert found is not None
     return html.unescape(found[1])
 
 
 def test_a_cell_has_words_and_charts_where_no_frame_may_be(posted: PostedRun) -> None:
-    """Of a server that no page may frame, and of a directory without one, it shows findings, charts and what to do."""
+    """Where framing is not allowed or no server runs, a cell shows findings, charts and what to do."""
     server = posted.server
     for running, words in ((True, "--frame-ancestors"), (False, "For the live page: ampmon serve")):
         if not running:
@@ -139,7 +139,7 @@ def test_a_cell_has_words_and_charts_where_no_frame_may_be(posted: PostedRun) ->
 
 
 def test_a_cell_without_an_answer_says_why(tmp_path: Path) -> None:
-    """Where nothing is to be had it raises nothing: the words name what to do."""
+    """Without a server or a database, the cell says that no server runs, and has no charts."""
     cell = ampmon.show(data_dir=tmp_path)
 
     assert repr(cell).startswith("ampmon: no server runs on ")
@@ -149,7 +149,7 @@ def test_a_cell_without_an_answer_says_why(tmp_path: Path) -> None:
 def test_a_cell_has_the_live_page_of_the_run_that_trains(
     new_server: Callable[..., Server], data_directory: Path
 ) -> None:
-    """Without a name it is the run of this process, in a frame where the server allows one."""
+    """Without a name, the cell frames the live page of this process's run, even if another run is newer."""
     server = new_server(data_directory, options=["--frame-ancestors", "http://localhost:8888"])
     run_id = ampmon.init("tests", "in a cell", url=server.url)
     PostedRun(server, "in a cell", run_id=run_id)
@@ -161,7 +161,7 @@ def test_a_cell_has_the_live_page_of_the_run_that_trains(
 
 
 def test_without_the_server_a_cell_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names the command that installs the extra from where ampmon came from."""
+    """Without the server extra, the cell shows the pip command that installs it from ampmon's own location."""
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     monkeypatch.delitem(sys.modules, "ampmon_server.notebook")
     cell = ampmon.show()

@@ -1,4 +1,4 @@
-"""Which start of its run a process is part of: told by when it began and among how many, not by counting its rank's."""
+"""Attempt numbers: start time and world size, not a count per rank, decide which start a process belongs to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ORDERS = pytest.mark.parametrize("backwards", [False, True])
 def begin(
     store: Store, run_id: UUID, ranks: Sequence[int], *, size: int, after_s: int, count: int = 10
 ) -> list[Trainer]:
-    """Processes of a run that start so long after its first, each a second after the one before; and their updates."""
+    """Start processes from ``after_s`` seconds after the run's first, one second apart, and send their updates."""
     trainers = [
         Trainer(
             run_id,
@@ -40,7 +40,7 @@ def begin(
 
 
 def crash(store: Store, trainers: Sequence[Trainer], *, after_s: int) -> None:
-    """Let them end so long after the run began, by their own word."""
+    """Send each trainer's last event, an exception, dated ``after_s`` seconds after the run began."""
     for trainer in trainers:
         last = wire.Event(
             stream="", seq=0, time=START + after_s * SECOND_US, kind="exception", detail={}
@@ -49,7 +49,7 @@ def crash(store: Store, trainers: Sequence[Trainer], *, after_s: int) -> None:
 
 
 def origins(store: Store, run_id: UUID) -> dict[int, list[tuple[int, int, bool]]]:
-    """Of each rank the number and the first step of its attempts, and whether that is assumed."""
+    """For each rank, the number and first step of its attempts, and whether that step is assumed."""
     found: dict[int, list[tuple[int, int, bool]]] = {}
     for each in store.run(run_id)[1].attempts:
         started = (each["attempt"], each["origin"], each["origin_assumed"])
@@ -61,7 +61,7 @@ def origins(store: Store, run_id: UUID) -> dict[int, list[tuple[int, int, bool]]
 def test_a_rank_that_left_no_record_of_a_start_is_part_of_the_next(
     store: Store, backwards: bool
 ) -> None:
-    """It goes on at the step of the others, whoever is heard of first, and no shard is added to another step."""
+    """A rank that missed a start joins the next at the others' step; steps with missing shards are left out."""
     run_id = uuid4()
     crash(store, begin(store, run_id, [0, 1], size=2, after_s=0), after_s=50)
     crash(store, begin(store, run_id, [0], size=2, after_s=60), after_s=80)
@@ -78,7 +78,7 @@ def test_a_rank_that_left_no_record_of_a_start_is_part_of_the_next(
 
 @ORDERS
 def test_a_rank_that_joins_goes_on_with_the_others(store: Store, backwards: bool) -> None:
-    """A start of more ranks has all of them begin after the last step, and is the second of the run."""
+    """When a rank joins, all ranks of the new start continue after the last step, as the run's second attempt."""
     run_id = uuid4()
     for size, after_s in ((2, 0), (3, 60)):
         ranks = list(range(size))
@@ -95,7 +95,7 @@ def test_a_rank_that_joins_goes_on_with_the_others(store: Store, backwards: bool
 
 @ORDERS
 def test_a_rank_that_was_left_out_for_a_while_comes_back(store: Store, backwards: bool) -> None:
-    """Of a run of three ranks, then two, then three, though nobody said of any start that it is over."""
+    """A rank left out of the second start rejoins in the third, though no start reported its end."""
     run_id = uuid4()
     for size, after_s in ((3, 0), (2, 10), (3, 20)):
         ranks = list(range(size))
@@ -106,7 +106,7 @@ def test_a_rank_that_was_left_out_for_a_while_comes_back(store: Store, backwards
 
 @pytest.mark.storage
 def test_starts_that_arrive_a_rank_at_a_time_are_told_apart(store: Store) -> None:
-    """Records handed in later, a machine after another: starts within seconds of each other are told by their times."""
+    """Starts 20 s apart are told apart by their times when one rank after another delivers its records."""
     run_id = uuid4()
     for rank, starts in ((0, (0, 20, 40)), (1, (0, 20, 40)), (2, (0, 40))):
         for after_s in starts:
@@ -122,7 +122,7 @@ def test_starts_that_arrive_a_rank_at_a_time_are_told_apart(store: Store) -> Non
 
 
 def test_a_crash_is_dated_by_the_clock_of_the_training(store: Store) -> None:
-    """Where it is a day ahead of the server's, a rank that is heard of after another crashed is still of its start."""
+    """With trainer clocks a day ahead, a rank that reports after another crashed still joins the same start."""
     run_id, ahead = uuid4(), time.time_ns() // 1000 + 24 * 3600 * SECOND_US
     for rank in (0, 1):
         trainer = Trainer(run_id, rank, world_size=2, started=ahead + rank * SECOND_US)

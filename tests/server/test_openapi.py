@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: what is asked by it, or against it, is answered as it says, and never with a 5xx."""
+"""The OpenAPI document is accurate: valid and invalid requests get the answers it documents, and never a 5xx."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UUID_FORM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 OFF = {"enabled": False}
 EXAMPLES = profile().max_examples
 SHORT, LONG = EXAMPLES <= 10, EXAMPLES >= 1000
-"""Whether each operation is asked once, validly, as in the suite; and whether every case is tried, for minutes."""
+"""SHORT: one valid request per operation, as in the test suite. LONG: every case, which takes minutes."""
 MANY_CASES = [
     "/api/v1/ingest",
     *(["/api/v1/tokens", "/api/v1/runs", "/api/v1/compare/figures/{name}"] if not LONG else []),
@@ -43,9 +43,9 @@ MANY_CASES = [
         if not LONG
     ),
 ]
-"""Paths with up to thousands of cases, one for each value of each field. Here fuzzing draws some of them."""
+"""Paths with up to thousands of cases, one per value of each field. Fuzzing draws some of them instead."""
 IN_A_ROW = {"stateful": {"max-steps": 8, "generation": {"max-examples": 8}}}
-"""Calls in a row, each with what the one before answered: what was made is there, and what was deleted is gone."""
+"""Stateful calls: each uses the previous answer, so created objects must exist and deleted ones must not."""
 ASKED: dict[str, Any] = {
     "seed": 1,
     "generation": {
@@ -59,7 +59,7 @@ ASKED: dict[str, Any] = {
     "request-timeout": DEADLINE_S,
     "checks": {"positive_data_acceptance": OFF},  # `what_is_valid_is_accepted` is stricter
     "operations": [
-        # A stranger is told 401 of any other method, and /runs/groups under PATCH is a run of that name: 404.
+        # Another method gets 401 without a token, and PATCH /runs/groups gets 404 as a run of that name.
         {"include-path": path, "checks": {"unsupported_method": OFF}}
         for path in (
             "/login",
@@ -69,30 +69,30 @@ ASKED: dict[str, Any] = {
     ]
     + [{"include-path": path, "phases": {"coverage": OFF}} for path in MANY_CASES],
 }
-"""All checks but those, at every run alike."""
+"""All checks except those turned off here, with the same cases in every run."""
 RELATED = {
-    ("GET /api/v1/compare/figures/{name}", "stop"),  # is after `start`
+    ("GET /api/v1/compare/figures/{name}", "stop"),  # must be after `start`
     (FIGURES, "stop"),
-    ("GET /api/v1/runs", "cursor"),  # goes with the newest first, and with no `offset`
-    *(("GET /api/v1/runs/{run_id}/simulate", name) for name in NAMES),  # not each policy has each
+    ("GET /api/v1/runs", "cursor"),  # needs newest-first order and no `offset`
+    *(("GET /api/v1/runs/{run_id}/simulate", name) for name in NAMES),  # each policy has only some
     *((FIGURES, f"sim_{name}") for name in NAMES),
-    ("GET /api/v1/proof", "address"),  # is one of the server's own
-    ("POST /api/v1/mutes", "until"),  # is in the future
-    ("POST /api/v1/mutes", "project"),  # goes with no `run_id`
-    ("POST /api/v1/tokens", "expires"),  # is in the future
+    ("GET /api/v1/proof", "address"),  # must be one of the server's own
+    ("POST /api/v1/mutes", "until"),  # must be in the future
+    ("POST /api/v1/mutes", "project"),  # excludes `run_id`
+    ("POST /api/v1/tokens", "expires"),  # must be in the future
 }
-"""Inputs whose values depend on what JSON Schema does not see: another input, the server's clock, or its settings."""
+"""Inputs whose validity depends on what JSON Schema cannot see: another input, the server's clock or settings."""
 
 
 @schemathesis.check
 def what_is_valid_is_accepted(context: Any, response: Any, case: Any) -> bool | None:
-    """As `positive_data_acceptance` has it, but for the inputs that are ``RELATED`` to others."""
+    """Like `positive_data_acceptance`, but exempt the ``RELATED`` inputs."""
     if response.status_code in {421, 422}:
         problem = msgspec.json.decode(response.content)
         asked = (case.operation.label, field := problem.get("field"))
         if asked in RELATED:
             return None
-        # Of a batch: counts that do not add up, a null without its kind, and text where msgpack has bytes of its own.
+        # The schema of a batch does not check sums of counts, a null without its kind, or text in place of bytes.
         if asked[0] == INGEST and problem["detail"].startswith((f"{field}: ", "Expected `bytes`")):
             return None
     return positive_data_acceptance(context, response, case)
@@ -102,7 +102,7 @@ def what_is_valid_is_accepted(context: Any, response: Any, case: Any) -> bool | 
 def as_msgpack(_: object, value: Any) -> bytes:
     try:
         return msgspec.msgpack.encode(value)
-    except OverflowError:  # msgpack has no such integers: the server is sent what is none
+    except OverflowError:  # too large for msgpack: send JSON, which is not msgpack
         return msgspec.json.encode(value)
 
 
@@ -115,7 +115,7 @@ def service(settings: Settings) -> Iterator[Service]:
 
 
 def a_run(service: Service) -> tuple[str, str]:
-    """The ids of a run with something for every route to show, and of its attempt."""
+    """The ids of a run with data for every route, and of its attempt."""
     trainer = Trainer(uuid4())
     records = [
         *trainer.updates(40, skipped=[3], sampled=[0, 20]),
@@ -127,7 +127,7 @@ def a_run(service: Service) -> tuple[str, str]:
 
 
 def described(service: Service, wanted: Callable[[str], bool]) -> Any:
-    """What the server's own document tells of the paths that are ``wanted``. Most runs that are asked for are there."""
+    """The schema of the server's document for the ``wanted`` paths. Most requests for a run name a stored one."""
     app = create_app(service.settings, service)
     document = app.openapi()
     document["paths"] = {path: told for path, told in document["paths"].items() if wanted(path)}
@@ -165,7 +165,7 @@ def described(service: Service, wanted: Callable[[str], bool]) -> Any:
 
 
 def whole(value: Any) -> Any:
-    """With 2 for 2.0: an integer to JSON Schema, but to no strict decoder. None is too large for msgpack."""
+    """Write 2.0 as 2, which strict decoders need for an integer; turn integers too large for msgpack into floats."""
     if isinstance(value, dict):
         return {name: whole(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -176,7 +176,7 @@ def whole(value: Any) -> Any:
 
 
 def show(run: str, document: dict[str, Any]) -> None:
-    """Name a run wherever one is asked for, but to be deleted: where no hook looks, examples are taken."""
+    """Make the run the example of every run parameter, except in DELETE: examples apply where no hook does."""
     for path in document["paths"].values():
         for method, operation in path.items():
             for each in operation.get("parameters", ()):
@@ -187,11 +187,11 @@ def show(run: str, document: dict[str, Any]) -> None:
 
 
 TOKEN_LEFT_OUT = "parameter `Authorization` in header - violates `required`"
-"""No such case: the configured token is sent all the same. `test_walk.py` asks every route without one."""
+"""A false alarm: the configured token is sent anyway. `test_walk.py` requests every route without one."""
 
 
 def asked(document: Any) -> list[str]:
-    """Asks all that the document lets think of; each thing that is not as it says, in words."""
+    """Send every request that the document allows, and return each deviation from it in words."""
     wrong = []
     for event in from_schema(document).execute():
         if isinstance(event, NonFatalError | FatalError):
@@ -208,12 +208,12 @@ def asked(document: Any) -> list[str]:
 
 
 def test_what_is_answered_is_what_is_told(service: Service) -> None:
-    """By every check that there is: statuses, types and shapes are in the document, and no answer is a 5xx."""
+    """Every route but the event stream answers with documented statuses, types and shapes, and never with a 5xx."""
     assert asked(described(service, lambda path: path != LIVE)) == []
 
 
 def test_the_stream_is_what_is_told(service: Service) -> None:
-    """The same of the stream of news, where it ends once it has begun."""
+    """The event stream, ended as soon as it begins, answers as documented."""
     service.bus.close()
     assert asked(described(service, lambda path: path == LIVE)) == []
 
@@ -221,7 +221,7 @@ def test_the_stream_is_what_is_told(service: Service) -> None:
 def test_a_failure_behind_two_calls_is_noticed(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fails only for a token that was made before is found by the calls in a row."""
+    """Stateful calls find a 5xx that occurs only when a token from an earlier call is revoked."""
     revoke = Tokens.revoke
 
     def failing(tokens: Tokens, named: str) -> None:
@@ -239,7 +239,7 @@ def test_a_failure_behind_two_calls_is_noticed(
 
 
 def test_what_is_not_told_is_noticed(service: Service) -> None:
-    """A document that keeps an answer to itself is found to be untrue."""
+    """An answer whose status the document omits is reported."""
     schema = described(service, lambda path: path == "/api/v1/runs/{run_id}/diagnosis")
     del schema.raw_schema["paths"]["/api/v1/runs/{run_id}/diagnosis"]["get"]["responses"]["200"]
 

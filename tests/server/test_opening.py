@@ -1,4 +1,4 @@
-"""What a server makes of a database when it starts: sets up, brings up to date, or refuses with what to do."""
+"""What a server does with a database at start: set it up, upgrade it, or refuse it and say what to do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.engines
 
 @pytest.fixture
 def changed(settings: Settings) -> Iterator[object]:
-    """Runs statements on a store's database that no server uses."""
+    """A function that runs statements on a store's database, which no server has open."""
     Store.open(settings).close()
     opened = engine.open_engine(settings.url)
 
@@ -41,7 +41,7 @@ def changed(settings: Settings) -> Iterator[object]:
 
 
 def refusal(settings: Settings) -> str:
-    """The line with which a server refuses to start."""
+    """The one-line message with which a server refuses to start."""
     with pytest.raises(Unusable) as refused:
         Store.open(settings).close()
     line = str(refused.value)
@@ -50,7 +50,7 @@ def refusal(settings: Settings) -> str:
 
 
 def test_the_migrated_schema_is_the_present_one(settings: Settings) -> None:
-    """Alembic finds nothing to change between the tables and what migrations make of an empty database."""
+    """Migrations of an empty database produce exactly the declared tables, including their primary keys."""
     Store.open(settings).close()
     opened = engine.open_engine(settings.url)
     with engine.reading(opened) as connection:
@@ -65,14 +65,14 @@ def test_the_migrated_schema_is_the_present_one(settings: Settings) -> None:
 
 
 def test_a_newer_schema_is_refused(settings: Settings, changed) -> None:
-    """A database that a later version has migrated is left alone, and the line says to upgrade."""
+    """A database with a newer schema is refused, with the command that upgrades ampmon."""
     changed("UPDATE alembic_version SET version_num = '9001'")
 
     assert "schema 9001): run pip install --upgrade 'ampmon[server]'" in refusal(settings)
 
 
 def test_the_database_of_another_program_is_refused(settings: Settings, changed) -> None:
-    """Where another program keeps its own revision, nothing of ours is made."""
+    """A database with another program's Alembic revision is refused."""
     changed("UPDATE alembic_version SET version_num = 'bd07f7e963c5'", "DROP TABLE alerts")
 
     assert "belongs to another program, which notes bd07f7e963c5" in refusal(settings)
@@ -83,7 +83,7 @@ def test_the_database_of_another_program_is_refused(settings: Settings, changed)
     [["DELETE FROM alembic_version"], ["INSERT INTO alembic_version VALUES ('0002')"]],
 )
 def test_tables_of_no_version_are_refused(settings: Settings, changed, statements) -> None:
-    """Tables of ours with no revision, or with two, came to be in a way that nobody knows."""
+    """Tables with no revision, or with two, are refused because their version is unknown."""
     changed(*statements)
 
     assert "does not say of which version" in refusal(settings)
@@ -100,7 +100,7 @@ def test_tables_of_no_version_are_refused(settings: Settings, changed, statement
 def test_an_altered_schema_is_refused(
     settings: Settings, changed, statement: str, told: str
 ) -> None:
-    """A missing table or column, or one too many, is named, and the way back is a copy."""
+    """A missing table or column, or an extra column, is named, along with the command that restores a copy."""
     changed(statement)
     line = refusal(settings)
 
@@ -109,7 +109,7 @@ def test_an_altered_schema_is_refused(
 
 
 def test_a_missing_index_is_refused_with_the_way_to_it(settings: Settings, changed) -> None:
-    """The statement that the refusal gives makes the index anew, and then the server starts."""
+    """The refusal for missing indexes gives the statements that recreate them; then the server starts."""
     changed("DROP INDEX ix_runs_changed", "DROP INDEX ix_attempts_run_id_attempt_id")
     line = refusal(settings)
     statements = line.split("run in it ")[1].partition(", or name")[0]
@@ -120,7 +120,7 @@ def test_a_missing_index_is_refused_with_the_way_to_it(settings: Settings, chang
 
 
 def test_what_others_made_is_left_alone(settings: Settings, changed) -> None:
-    """Tables, views and indexes beside ours do not keep a server from starting."""
+    """Extra tables, views and indexes do not keep a server from starting."""
     changed(
         "CREATE TABLE notes (note TEXT)",
         "CREATE VIEW names AS SELECT name FROM runs",
@@ -133,7 +133,7 @@ def test_what_others_made_is_left_alone(settings: Settings, changed) -> None:
 def test_a_migration_is_done_whole_or_not_at_all(
     settings: Settings, changed, later_revision: str
 ) -> None:
-    """A migration that fails half-way leaves the schema and its revision as they were."""
+    """A migration that fails half-way leaves the schema and its revision unchanged."""
     changed("CREATE TABLE later_too (mine INTEGER)")
     line = refusal(settings)
     opened = engine.open_engine(settings.url)
@@ -147,7 +147,7 @@ def test_a_migration_is_done_whole_or_not_at_all(
 
 
 def test_many_servers_may_set_up_one_database(postgres: Postgres, tmp_path: Path) -> None:
-    """Of servers that start at once on an empty PostgreSQL database one makes the tables, and all then run."""
+    """Four servers that start at once on an empty PostgreSQL database all open it and store batches."""
     url = postgres.new_database()
     settings = [Settings(data_directory=tmp_path / str(n), database_url=url) for n in range(4)]
     with ThreadPoolExecutor(len(settings)) as pool:
@@ -178,7 +178,7 @@ def test_a_server_waits_for_another_to_change_the_schema(
 
 
 def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the data directory is shared by machines, the line says to keep the file elsewhere, and nothing is made."""
+    """A data directory on a network file system is refused with the flag to use, and is not created."""
     listed = tmp_path / "mountinfo"
     listed.write_text(f"1 0 8:1 / / rw - ext4 a rw\n2 1 0:9 / {tmp_path} rw - nfs4 nas:/ rw\n")
     monkeypatch.setattr(mounts, "MOUNTS", listed)
@@ -190,7 +190,7 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_server_is_not_ready_with_another_schema(client: TestClient, settings: Settings) -> None:
-    """A server whose database was upgraded beneath it says that it is not ready, and what to do."""
+    """A server whose database was upgraded beneath it answers /readyz with 503 and asks for a restart."""
     assert client.get("/readyz").json()["status"] == "ready"
     database = create_engine(settings.url)
     with database.begin() as connection:

@@ -1,4 +1,4 @@
-"""Scripts of other sites: none may read anything unless its site is named, and then with a token alone."""
+"""Cross-origin requests: no other site may read anything unless its origin is allowed, and then only with a token."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ URL = "http://127.0.0.1:8267"
 
 
 def preflight(client: TestClient, path: str, origin: str) -> tuple[int, set[str]]:
-    """Status of what a browser asks first, and the headers of the answer that would allow something."""
+    """Status of a preflight request, and the CORS headers of its answer."""
     asked = {
         "Origin": origin,
         "Access-Control-Request-Method": "GET",
@@ -33,7 +33,7 @@ def preflight(client: TestClient, path: str, origin: str) -> tuple[int, set[str]
 
 
 def test_nobody_may_unless_named(app: FastAPI, client: TestClient, stranger: TestClient) -> None:
-    """On no route is a preflight answered, with a token or without, and no answer names an origin."""
+    """By default no route answers a preflight, with or without a token, and no answer has CORS headers."""
     for path in {str(getattr(route, "path")) for route in app.routes}:  # noqa: B009
         for each in (client, stranger):
             status, allowed = preflight(each, path.replace("{", "").replace("}", ""), NAMED)
@@ -46,14 +46,14 @@ def test_nobody_may_unless_named(app: FastAPI, client: TestClient, stranger: Tes
 
 @pytest.fixture
 def opened(settings: Settings) -> Iterator[FastAPI]:
-    """A server that one other site may ask."""
+    """A server that allows one other origin."""
     app = create_app(replace(settings, allowed_origins=(NAMED,)))
     with TestClient(app, base_url=URL):
         yield app
 
 
 def test_who_is_named_may_ask_with_a_token(opened: FastAPI) -> None:
-    """Its scripts read answers to a token, and to nothing else, a reader's cookie least of all; no other site's do."""
+    """An allowed origin may read with a token, but not delete with a cookie; other origins get no permission."""
     keys = opened.state.service.keys
     client = TestClient(opened, base_url=URL)
     status, allowed = preflight(client, "/api/v1/runs", NAMED)
@@ -79,6 +79,6 @@ def test_who_is_named_may_ask_with_a_token(opened: FastAPI) -> None:
     "given", ["*", "https://*.example", "hub.example", "null", "https://hub.example/"]
 )
 def test_an_origin_is_one(given: str, tmp_path: Path) -> None:
-    """A pattern, a path or a bare name is refused."""
+    """--allow-origin rejects a pattern, a path, a bare host name and null."""
     with pytest.raises(proxies.BadAddress, match="--allow-origin"):
         proxies.origins([given])

@@ -1,4 +1,4 @@
-"""Attempts that overlay one another, on several ranks, with clocks that jump, against a plain model."""
+"""Overlapping attempts on several ranks, with clocks that jump, checked against a plain model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOUR_US = 3600 * 1_000_000
 
 
 class Step(NamedTuple):
-    """One update as it was made: its scale is 2 to the power of ``scale``, its clock so many hours off."""
+    """One update: its scale is ``2**scale``, its clock ``off`` hours wrong."""
 
     skipped: bool
     sampled: bool
@@ -42,7 +42,7 @@ STEPS = st.builds(
 
 
 class Start(NamedTuple):
-    """A process start on a rank, where it resumes, and what it did."""
+    """A process start on a rank: where it resumes, and its updates."""
 
     rank: int
     resume_step: int
@@ -98,16 +98,16 @@ class Model:
 
 
 def deliver(store: Store, model: Model, order: random.Random, cut: int, lose: bool) -> int:
-    """Send all in pieces, in any order, half of them twice, perhaps without some; how many records were lost for good.
+    """Send all records in shuffled pieces, half of them twice, some never if ``lose``; return how many are lost.
 
-    Each acknowledgement names the last seq that the server holds by then.
+    Each acknowledgement must name the last seq that the server holds.
     """
     pieces = [
         (trainer, records[first : first + cut])
         for trainer, records in model.sent
         for first in range(0, len(records), cut)
     ]
-    for trainer, _ in model.sent:  # attempts are numbered as the server first hears of them
+    for trainer, _ in model.sent:  # the server numbers attempts in order of arrival
         store.ingest(trainer.batch())
     again = order.sample(pieces, len(pieces) // 2)
     held: dict[UUID, set[int]] = {}
@@ -144,7 +144,7 @@ def test_what_is_told_is_what_was_done_last(
     lose: bool,
     window: tuple[int, int],
 ) -> None:
-    """Totals, each step's row, counts of any stretch of time, and cells agree with the model, however it arrived."""
+    """Totals, step rows, time-window counts and verification agree with the model, in any order of arrival."""
     run_id = uuid4()
     model = Model(run_id, starts)
     lost = deliver(store, model, random.Random(seed), cut, lose)
@@ -175,7 +175,7 @@ def test_what_is_told_is_what_was_done_last(
 
 
 def test_a_clock_that_was_ahead_is_forgotten(store: Store) -> None:
-    """The newest time is that of the newest record, also after a clock that was hours ahead is set right."""
+    """A run's last time is its newest record's, even after a clock that was hours ahead is corrected."""
     trainer = Trainer()
     updates = trainer.updates(5)
     ahead = [msgspec.structs.replace(each, time=each.time + 5 * HOUR_US) for each in updates[2:4]]
@@ -193,7 +193,7 @@ def test_a_clock_that_was_ahead_is_forgotten(store: Store) -> None:
 
 
 def test_a_ledger_of_resends_stays_short(store: Store) -> None:
-    """Records in random order, each many times, end as one range; each acknowledgement is of the last held."""
+    """Records sent in random order, each many times, end as one range, and each ack names the last seq held."""
     trainer = Trainer()
     records = trainer.updates(300)
     order = random.Random(3)

@@ -1,4 +1,4 @@
-"""Sampled gradients through their packed form."""
+"""The packed form of sampled gradients, and their totals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from batches import statistics
     wild=st.sampled_from([0.0, np.inf, np.nan]),
 )
 def test_a_block_gives_back_what_was_put_in(parameters: int, seeds: list[int], wild: float) -> None:
-    """Every array of every sample survives packing, whatever its numbers, none of them included."""
+    """Every array of every sample survives packing, for inf, NaN and samples without parameters too."""
     samples = [
         Sample(step, 1000 + step, 2.0**step, statistics(parameters, seed=seed))
         for step, seed in enumerate(seeds)
@@ -37,7 +37,7 @@ def test_a_block_gives_back_what_was_put_in(parameters: int, seeds: list[int], w
 
 
 def test_totals_part_parameters_by_the_grid() -> None:
-    """Parameters on fp16's grid and others are summed apart, and NaN does not look small."""
+    """Parameters on and off fp16's grid are summed apart, and a NaN maximum stays NaN."""
     on, off = statistics(3, seed=1), statistics(2, seed=2, on_grid=False)
     off.amax[0] = np.nan
     rows = np.concatenate(
@@ -56,7 +56,7 @@ def test_totals_part_parameters_by_the_grid() -> None:
 
 
 def test_a_sample_is_small() -> None:
-    """Samples of GPT-2's 148 parameters, every element looked at, take at most 6 kB each in a block of 16."""
+    """Fully measured samples of GPT-2's 148 parameters take less than 6 kB each in a block of 16."""
     random = np.random.default_rng(0)
     numel = random.choice([768, 2304, 3072, 768 * 768, 768 * 2304, 768 * 3072], 148)
     shares = np.exp(-(((np.arange(64) - random.normal(24, 3, (148, 1))) / 2.2) ** 2))

@@ -1,4 +1,4 @@
-"""Pages of rows: what is packed comes back bit for bit, and rows that come in any order make the same page."""
+"""Pages of rows: packing is lossless, and rows make the same page in any order of arrival."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS = st.one_of(
 
 @given(st.lists(st.lists(WORDS, min_size=len(ROWS), max_size=len(ROWS)), min_size=1, max_size=300))
 def test_what_is_packed_comes_back_bit_for_bit(words: list[list[int]]) -> None:
-    """Any 64 bits in any field, NaN's payload and the ends of int64 included."""
+    """Any 64 bits in any field survive packing, including NaN payloads and the ends of int64."""
     rows = np.array(words, np.int64).view(ROWS)[:, 0]
     assert unpack(pack(rows), ROWS).tobytes() == rows.tobytes()
 
@@ -42,7 +42,7 @@ KEYS = st.lists(
 def test_a_page_does_not_depend_on_the_order_in_which_rows_arrive(
     keys: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Rows of several attempts, merged one part after another, some twice, are in order and there once."""
+    """Rows of several attempts, merged in any order, make the same sorted page without duplicates."""
     order = data.draw(st.permutations(keys))
     held = made(sorted(order[:1]))
     for at in range(0, len(order), 7):
@@ -56,7 +56,7 @@ def test_a_page_does_not_depend_on_the_order_in_which_rows_arrive(
 
 @pytest.mark.parametrize("place", [0, 1, 9, 25])
 def test_a_changed_byte_is_told(place: int) -> None:
-    """The checksum, or the version that stands before it, gives a page away."""
+    """A page with one flipped bit is reported as damaged."""
     data = bytearray(pack(made([(step, 0) for step in range(256)])))
     data[place] ^= 0x10
     with pytest.raises(Damaged):

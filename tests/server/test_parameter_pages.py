@@ -1,4 +1,4 @@
-"""Single parameters, as the page asks for them: a page of the table, one of the heatmap, and the skips of one."""
+"""Single parameters: pages of the table and the heatmap, and the skips of one parameter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SORTS = ("subnormal", "zero", "lost", "headroom", "norm", "on_grid")
 
 
 def _shard(*parameters: Sequence[int], rank: int = 0) -> Shard:
-    """Parameters a.0, a.1, ... of 100 elements, of which so many are zero, subnormal, off the grid and inf."""
+    """Parameters a.0, a.1, ... of 100 elements, each given as counts of zero, subnormal, off-grid and inf."""
     zeros, small, off, inf = np.array(parameters, np.int64).T
     histogram = np.zeros((len(parameters), BINS), np.int64)
     histogram[:, 20], histogram[:, 35] = small, 100 - zeros - small - inf
@@ -64,7 +64,7 @@ def _names(shards: list[Shard], **page: object) -> list[str]:
     ],
 )
 def test_parameters_are_sorted_the_worst_first(sort: str, order: str) -> None:
-    """By each statistic, those that are alike in the order of the model; the other way round if that is asked for."""
+    """Parameters sort worst first by each statistic, with ties in model order, or reversed on request."""
     shards = [_shard((1, 30, 0, 0), (9, 20, 0, 0), (0, 40, 50, 0), (0, 0, 0, 5))]
     expected = [f"a.{place}" for place in order]
     assert _names(shards, sort=sort) == expected
@@ -79,7 +79,7 @@ counts = st.lists(st.tuples(*(st.integers(0, 25) for _ in range(4))), min_size=1
 def test_pages_together_are_all_parameters(
     first: list[tuple[int, ...]], second: list[tuple[int, ...]], sort: str, limit: int
 ) -> None:
-    """However they are sorted and cut, each is on one page, with what it has where all are asked for."""
+    """Pages together hold each parameter once, as in the full table, for any sort order and limit."""
     shards = [_shard(*first), _shard(*second, rank=1)]
     every = rows_of(shards)
     pages = [
@@ -96,7 +96,7 @@ def test_pages_together_are_all_parameters(
 
 
 def test_a_page_says_how_many_there_are(client: TestClient, store_of: Trainer) -> None:
-    """Of a search some are found, of a name one, and a page has as many as it may."""
+    """A page reports total and found counts, filters by search or exact name, and obeys its limit."""
     path = f"/api/v1/runs/{store_of.run_id}/parameters"
     page = client.get(f"{path}?search=HEAD").json()
     assert [row["name"] for row in page["parameters"]] == ["head.weight"]
@@ -109,7 +109,7 @@ def test_a_page_says_how_many_there_are(client: TestClient, store_of: Trainer) -
 
 @pytest.fixture
 def store_of(client: TestClient) -> Trainer:
-    """A run with samples at steps 0 and 30, a skip at step 20 that names both parameters, one at 25 that names one."""
+    """A run sampled at steps 0 and 30, with skips at 20 (two culprits) and 25 (one culprit)."""
     trainer = Trainer()
     records = trainer.updates(40, sampled=(0, 30), skipped=(20, 25))
     (step,) = records[25].optimizers
@@ -130,7 +130,7 @@ def store_of(client: TestClient) -> Trainer:
 def test_the_skips_of_a_parameter_are_found(
     client: TestClient, store_of: Trainer, parameter: str, steps: list[int]
 ) -> None:
-    """Those that name it among their culprits, by its whole name."""
+    """A parameter's skips are those that name it among their culprits, by its full name."""
     path = f"/api/v1/runs/{store_of.run_id}/skips?parameter={parameter}"
     assert [skip["step"] for skip in client.get(path).json()["skips"]] == steps
 
@@ -140,7 +140,7 @@ def test_the_skips_of_a_parameter_are_found(
 def test_a_parameter_is_drawn_at_the_newest_sample_in_view(
     store: Store, stop: int | None, step: int
 ) -> None:
-    """Its histogram is of that sample, its history of all; the heatmap has those that a search finds."""
+    """The histogram shows the newest sample in view, the history all of them, the heatmap the names found."""
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(40, sampled=(0, 30), skipped=(20,))))
     view, name = View(0, stop), PARAMETERS[1].name

@@ -1,4 +1,4 @@
-"""What is left to forward of a run, and the cursor: every row once, whatever order the records came in."""
+"""What remains to forward of a run, and the cursor: every row once, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Reader:
             store.begin_forwarding(KEY)
 
     def read(self) -> None:
-        """Take all that there is now."""
+        """Take every portion that is available now."""
         while behind := self.store.behind(KEY, 0, 10):
             portion = self.store.portion(KEY, behind[0].run_id)
             self.take(portion)
@@ -58,7 +58,7 @@ def finished(trainer: Trainer) -> wire.Batch:
 
 @pytest.mark.storage
 def test_every_update_and_logged_value_is_forwarded_once(store: Store) -> None:
-    """Scale, skips, their total, shares of samples and scalars, at their step and time; nothing again later."""
+    """Each update's scale and skip, shares of samples and logged values are forwarded once, at their step."""
     reader = Reader(store)
     trainer = Trainer()
     for place in range(3):
@@ -87,7 +87,7 @@ def test_every_update_and_logged_value_is_forwarded_once(store: Store) -> None:
 
 
 def test_a_resumed_run_says_from_which_step_it_did_its_updates_again(store: Store) -> None:
-    """What an earlier start logged from there on is superseded, and is not forwarded if it comes later."""
+    """A resume names its first step; late updates of the old attempt are forwarded only for steps not redone."""
     reader = Reader(store)
     first = Trainer(scaler="default")
     store.ingest(first.batch(first.updates(3)))
@@ -101,7 +101,7 @@ def test_a_resumed_run_says_from_which_step_it_did_its_updates_again(store: Stor
 
 
 def test_values_of_the_newest_update_wait_until_no_more_can_be_logged(store: Store) -> None:
-    """A value that is logged at a step after the step was forwarded is not lost."""
+    """Logged values of the newest update wait for the next one, so a later value of that step is not lost."""
     reader = Reader(store)
     trainer = Trainer()
     store.ingest(trainer.batch([trainer.update(), trainer.scalars({"loss": 1.0})]))
@@ -114,7 +114,7 @@ def test_values_of_the_newest_update_wait_until_no_more_can_be_logged(store: Sto
 
 
 def test_runs_at_rest_when_forwarding_begins_stay_where_they_are(store: Store) -> None:
-    """A run that records something from then on is forwarded from its first step."""
+    """Only a run that records something after forwarding began is forwarded, and then from its first step."""
     old, new = Trainer(), Trainer()
     for trainer in (old, new):
         store.ingest(trainer.batch(trainer.updates(3)))
@@ -126,7 +126,7 @@ def test_runs_at_rest_when_forwarding_begins_stay_where_they_are(store: Store) -
 
 
 def test_a_step_waits_for_every_rank(store: Store) -> None:
-    """An update is skipped if any rank skipped it, so it is forwarded when all have told, or when the run is over."""
+    """A step waits until every rank reports it or the run ends; a skip on any rank makes it skipped."""
     reader = Reader(store)
     run_id = uuid4()
     ranks = [Trainer(run_id, rank=rank, world_size=2) for rank in (0, 1)]
@@ -148,7 +148,7 @@ def test_a_step_waits_for_every_rank(store: Store) -> None:
 
 @pytest.mark.engines
 def test_one_server_process_forwards_at_a_time(store: Store, settings: Settings) -> None:
-    """Of several on one PostgreSQL, one forwards to a destination; when its turn ends, another may."""
+    """On PostgreSQL one server process at a time forwards to a destination; afterwards another may."""
     if settings.database_url is None:  # an SQLite file has one server process
         return
     other = Store.open(settings)
@@ -162,7 +162,7 @@ def test_one_server_process_forwards_at_a_time(store: Store, settings: Settings)
 
 
 def test_a_second_scaler_has_a_name_of_its_own(store: Store) -> None:
-    """The tags are those of `ampmon.metrics()`."""
+    """A second scaler's values are forwarded under tags with its name, as in `ampmon.metrics()`."""
     reader = Reader(store)
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(1)))
@@ -179,7 +179,7 @@ def _fields(update: wire.Update) -> dict[str, object]:
 
 
 ATTEMPTS = st.lists(
-    st.tuples(st.integers(0, 8), st.integers(1, 5)),  # resumes at a step, and makes so many
+    st.tuples(st.integers(0, 8), st.integers(1, 5)),  # resume step, number of updates
     min_size=1,
     max_size=4,
 )
@@ -194,7 +194,7 @@ ATTEMPTS = st.lists(
 def test_whatever_order_records_come_in(
     store: Store, attempts: list[tuple[int, int]], lost: set[int], seed: int
 ) -> None:
-    """What was forwarded last of each step is what is stored of it, and no point comes twice."""
+    """In any order of arrival, the last point forwarded of each step is the stored one, and none is sent twice."""
     reader, order = Reader(store), Random(seed)
     run_id: UUID = uuid4()
     batches: list[wire.Batch] = []
@@ -213,7 +213,7 @@ def test_whatever_order_records_come_in(
                 if not last
                 else [trainer.batch(records)]
             )
-    ends = [each for each in batches if len(each.records) > 1]  # none of which is lost
+    ends = [each for each in batches if len(each.records) > 1]  # never lost
     kept = [b for place, b in enumerate(batches) if place not in lost and b not in ends]
     order.shuffle(kept)
     for batch in [*kept, *ends]:

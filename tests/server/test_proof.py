@@ -1,4 +1,4 @@
-"""What the open question for a proof gives away: nothing that tells a token that exists from one that does not."""
+"""The unauthenticated proof route, which does not reveal which tokens exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ask(client: TestClient, token_id: str, **more: str) -> tuple[int, str]:
 
 
 def test_known_tokens_are_proven_and_others_are_not(app: FastAPI, stranger: TestClient) -> None:
-    """The own token and a good one are proven; a revoked and an unknown one get what no token's holder takes for it."""
+    """Valid tokens are proven; a revoked or unknown one gets 200 with a false proof. No use is recorded."""
     service = app.state.service
     secret, made = service.tokens.new("ci", "ada", ["read"])
     own = digest_of(service.keys.token)
@@ -55,12 +55,12 @@ def test_known_tokens_are_proven_and_others_are_not(app: FastAPI, stranger: Test
 def test_what_is_no_question_gets_no_proof(
     stranger: TestClient, more: dict[str, str], status: int
 ) -> None:
-    """An address that is not this server's, and a nonce or an id that is none, are refused with what was wrong."""
+    """Another server's address gets 421; a malformed address, nonce or id gets 422."""
     assert ask(stranger, "0" * 12, **more)[0] == status
 
 
 def test_guesses_are_so_many_and_known_tokens_go_on(app: FastAPI, stranger: TestClient) -> None:
-    """Who tries id after id is told to wait, before the database is asked; who holds a token used before is not."""
+    """After five guesses unknown ids get 429, while a token used before and the server's own are still answered."""
     service = app.state.service
     _, made = service.tokens.new("ci", "ada", ["read"])
     own = id_of(digest_of(service.keys.token))

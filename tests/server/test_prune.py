@@ -1,4 +1,4 @@
-"""Pruning: what goes and what stays, what is read of it then, runs that go on, deleted runs, and space given back."""
+"""Pruning: what is removed, what stays readable, runs that continue, and deleted runs."""
 
 from __future__ import annotations
 
@@ -50,13 +50,12 @@ def held(store: Store, table: object) -> int:
 
 
 def updates(store: Store) -> int:
-    """How many updates' rows are held."""
     with engine.reading(store._engine) as connection:
         return int(connection.scalar(select(func.sum(update_pages.c.updates))) or 0)
 
 
 def age(store: Store, trainer: Trainer, days: float = 2 * DAYS) -> None:
-    """Let a run have been heard of last so many days ago."""
+    """Make a run last heard of ``days`` days earlier."""
     with engine.writing(store._engine) as connection:
         of_run = runs.c.run_id == trainer.run_id.bytes
         earlier = runs.c.silent_after - int(days * DAY_US)
@@ -64,7 +63,7 @@ def age(store: Store, trainer: Trainer, days: float = 2 * DAYS) -> None:
 
 
 def train(settings: Settings) -> None:
-    """Store a run that skipped every 97th update, sampled every 50th, and logged a loss now and then."""
+    """Store a run that skips every 97th update, samples every 50th and logs a loss every tenth."""
     store, trainer, steps = Store.open(settings), Trainer(RUN), 5000
     records = trainer.updates(steps, skipped=range(0, steps, 97), sampled=range(0, steps, 50))
     store.ingest(trainer.batch([trainer.event("init"), *records]))
@@ -78,7 +77,7 @@ def train(settings: Settings) -> None:
 
 @pytest.fixture(scope="module")
 def trained_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite database with the run in it, to copy."""
+    """An SQLite database that holds the run, to copy."""
     settings = Settings(data_directory=tmp_path_factory.mktemp("trained"))
     provide(settings.data_directory)
     train(settings)
@@ -89,7 +88,7 @@ def trained_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained_database(
     postgres: Postgres, migrated: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The name of a PostgreSQL database with the run in it, to make others from."""
+    """The name of a PostgreSQL database that holds the run, to clone."""
     url = postgres.new_database(migrated)
     train(Settings(data_directory=tmp_path_factory.mktemp("trained"), database_url=url))
     yield str(make_url(url).database)
@@ -98,7 +97,7 @@ def trained_database(
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> Iterator[str | None]:
-    """The URL of a PostgreSQL database with the run in it; None for SQLite."""
+    """The URL of a PostgreSQL database that holds the run; None for SQLite."""
     if getattr(request, "param", "sqlite") == "sqlite":
         yield None
         return
@@ -110,7 +109,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[str | None]:
 
 @pytest.fixture
 def settings(settings: Settings, trained_file: Path) -> Settings:
-    """Of a server whose database has the run in it."""
+    """Settings of a server whose database holds the run."""
     if settings.database_url is None:
         shutil.copy(trained_file, settings.server_directory)
     return settings
@@ -118,17 +117,17 @@ def settings(settings: Settings, trained_file: Path) -> Settings:
 
 @pytest.fixture
 def trainer(store: Store) -> Trainer:
-    """The run that is stored, 5000 updates of it."""
+    """The stored run of 5000 updates."""
     return Trainer(RUN)
 
 
 def prune(store: Store, keep: Keep = BOTH) -> int:
-    """Prune all that is due; how many rows went."""
+    """Prune all that is due, and return how many rows were removed."""
     return sum(sum(store.prune(due)) for due in store.due(keep))
 
 
 def test_a_step_of_the_schedule_counts_once_though_its_row_is_gone(store: Store) -> None:
-    """What was counted stays where rows go, and a rank that tells of such a step late adds nothing."""
+    """A learning-rate step counts once, even if its row is pruned and a late rank reports it again."""
     trainer = Trainer(world_size=2)
     late = Trainer(trainer.run_id, 1, world_size=2)
     for each in (trainer, late):
@@ -140,7 +139,7 @@ def test_a_step_of_the_schedule_counts_once_though_its_row_is_gone(store: Store)
 
 @pytest.mark.engines
 def test_rows_go_and_what_is_rolled_up_stays(store: Store, trainer: Trainer) -> None:
-    """Of an old run the newest page's rows are left, and summary, skips, events and every cell are what they were."""
+    """Pruning leaves an old run's newest page of rows, and keeps summary, skips, events and every cell."""
     before = store.run(trainer.run_id)[0]
     cells = store.series(trainer.run_id, columns=100).updates.tobytes()
     kept = {table: held(store, table) for table in (rollups, skips, events)}
@@ -164,7 +163,7 @@ def test_rows_go_and_what_is_rolled_up_stays(store: Store, trainer: Trainer) -> 
 
 
 def test_a_window_where_rows_are_gone_shows_whole_cells(store: Store, trainer: Trainer) -> None:
-    """Zoomed in as far as it goes, cells of sixteen stand where rows stood, and every update is in one of them."""
+    """A zoomed window over pruned rows shows whole cells of 16 steps, and the captions say so."""
     age(store, trainer)
     prune(store)
     series = store.series(trainer.run_id, start=1000, stop=1100, columns=1000)
@@ -189,7 +188,7 @@ def test_one_parameter_is_moved_to_other_scales_where_the_row_of_its_sample_is_g
     store: Store,
     trainer: Trainer,
 ) -> None:
-    """The sample has its scale: samples are pruned by thousands of steps, rows of updates by 256."""
+    """A sample keeps its own scale, so what-if works for a parameter whose update row is pruned."""
     resumed = Trainer(run_id=trainer.run_id, resume_step=5000)
     store.ingest(resumed.batch(resumed.updates(200)))
     before = measured(store, trainer.run_id, parameter="head.weight")
@@ -206,7 +205,7 @@ def test_one_parameter_is_moved_to_other_scales_where_the_row_of_its_sample_is_g
 def test_samples_that_are_gone_are_counted_where_a_cell_has_only_some_of_its_own(
     store: Store,
 ) -> None:
-    """Of a burst and of rare samples after it the burst has a page of its own; zoomed in, neither is left out."""
+    """After pruning, the cells of every zoom still count all samples of a burst and the rare ones after it."""
     trainer = Trainer()
     steps = [*range(16), *range(256, 3 * 4096, 256)]
     given = {"gradients": statistics().to_wire()}
@@ -222,7 +221,7 @@ def test_samples_that_are_gone_are_counted_where_a_cell_has_only_some_of_its_own
 def test_a_run_that_goes_on_after_it_was_pruned_counts_exactly(
     store: Store, trainer: Trainer
 ) -> None:
-    """What is new is counted, in the cell that was not full too, and what was pruned is not counted again or anew."""
+    """A run that continues after pruning counts every new update once and no pruned one again."""
     age(store, trainer)
     prune(store)
     resumed = Trainer(run_id=trainer.run_id)
@@ -236,7 +235,7 @@ def test_a_run_that_goes_on_after_it_was_pruned_counts_exactly(
 
 
 def test_a_run_that_goes_on_before_its_turn_is_left_alone(store: Store, trainer: Trainer) -> None:
-    """Heard of after it was found to be due, a run keeps all of its rows, those from before too."""
+    """A run that reports again after it was found due keeps all its rows."""
     age(store, trainer)
     (due,) = store.due(BOTH)
     resumed = Trainer(run_id=trainer.run_id)
@@ -249,7 +248,7 @@ def test_a_run_that_goes_on_before_its_turn_is_left_alone(store: Store, trainer:
 def test_steps_done_again_where_rows_are_gone_change_no_cell(
     store: Store, trainer: Trainer
 ) -> None:
-    """A process that resumes from far back leaves the cells of pruned rows as they are, and counts what is new."""
+    """Steps redone over pruned rows are not counted again; new steps are."""
     age(store, trainer)
     prune(store)
     resumed = Trainer(run_id=trainer.run_id, resume_step=4000)
@@ -265,7 +264,7 @@ def test_steps_done_again_where_rows_are_gone_change_no_cell(
 def test_samples_done_again_where_rows_are_gone_count_once(
     settings: Settings, store: Store, trainer: Trainer, keep: Keep
 ) -> None:
-    """What a pruned attempt sampled of steps that were done again is not told any more, nor when it is pruned again."""
+    """Samples of steps redone over pruned rows count once, also after another pruning."""
     age(store, trainer)
     prune(store, keep)
     resumed = Trainer(run_id=trainer.run_id, resume_step=4500)
@@ -287,7 +286,7 @@ def test_samples_done_again_where_rows_are_gone_count_once(
 
 @pytest.mark.storage
 def test_a_run_grows_old_from_its_last_record(store: Store, trainer: Trainer) -> None:
-    """A new name makes an old run no younger."""
+    """Renaming an old run does not delay its pruning."""
     age(store, trainer)
     store.edit(trainer.run_id, Edit(name="a better name"))
     (due,) = store.due(BOTH)
@@ -295,7 +294,7 @@ def test_a_run_grows_old_from_its_last_record(store: Store, trainer: Trainer) ->
 
 
 def test_only_what_is_old_is_pruned_and_only_what_is_asked(store: Store, trainer: Trainer) -> None:
-    """A run of yesterday is left alone; samples and rows have times of their own."""
+    """Only runs older than the limit are pruned, and rows and samples have separate limits."""
     new = Trainer()
     store.ingest(new.batch(new.updates(600)))
     age(store, trainer)
@@ -312,7 +311,7 @@ def test_only_what_is_old_is_pruned_and_only_what_is_asked(store: Store, trainer
 
 @pytest.mark.storage
 def test_attempts_are_told_apart_without_their_rows(store: Store, trainer: Trainer) -> None:
-    """Where rows are gone, the ledger says which skips and samples a later attempt has done again."""
+    """Pruning changes neither skips, cells nor newest sample of a run whose later attempt redid steps."""
     second = Trainer(run_id=trainer.run_id, resume_step=4500)
     store.ingest(second.batch(second.updates(600, sampled=range(0, 600, 50))))
     told = [(skip.step, skip.attempt) for skip in store.skips(trainer.run_id, limit=1000).rows]
@@ -329,7 +328,7 @@ def test_attempts_are_told_apart_without_their_rows(store: Store, trainer: Train
 
 
 def test_a_rank_that_left_keeps_no_rows_and_no_samples(store: Store) -> None:
-    """Of a run resumed on fewer ranks goes what went of one on all of them, what the rank that left had too."""
+    """Pruning a run resumed on fewer ranks also removes the rows and samples of the rank that left."""
     rows, blocks = updates(store), held(store, gradient_blocks)
     ranks = [Trainer(rank=0, world_size=2)]
     ranks.append(Trainer(run_id=ranks[0].run_id, rank=1, world_size=2))
@@ -354,7 +353,7 @@ def test_a_rank_that_left_keeps_no_rows_and_no_samples(store: Store) -> None:
 
 
 def test_an_interrupt_is_made_good_the_next_time(store: Store, trainer: Trainer) -> None:
-    """Stopped after any step, what is read is right, and the next time the rest goes."""
+    """An interrupted pruning leaves counts right, and the next one removes the rest."""
     age(store, trainer)
     (due,) = store.due(BOTH)
     steps: Iterator[int] = store.prune(due)
@@ -367,7 +366,7 @@ def test_an_interrupt_is_made_good_the_next_time(store: Store, trainer: Trainer)
 
 
 def test_several_failures_in_a_row_end_it() -> None:
-    """A run that fails keeps no other waiting, however many do so here and there; three in a row are one Busy."""
+    """A run that fails does not stop the others, but three failures in a row raise Busy."""
     told: list[Due] = []
     failures = Failures(lambda one, _: told.append(one))
     due = [Due(uuid4(), f"run-{number}") for number in range(6)]
@@ -386,7 +385,7 @@ def test_several_failures_in_a_row_end_it() -> None:
 
 
 def test_no_transaction_removes_more_than_a_part(store: Store, trainer: Trainer) -> None:
-    """However much there is, a step removes at most so many rows, so that nobody waits for long."""
+    """No step of pruning or clearing removes more than ROWS_MAX rows."""
     age(store, trainer)
     (due,) = store.due(BOTH)
     assert max(store.prune(due)) <= removing.ROWS_MAX
@@ -396,7 +395,7 @@ def test_no_transaction_removes_more_than_a_part(store: Store, trainer: Trainer)
 
 @pytest.mark.storage
 def test_a_deleted_run_is_cleared_and_stays_away(store: Store, trainer: Trainer) -> None:
-    """It is gone at once; what an interrupt left is due; a late resend after it all brings nothing back."""
+    """A deleted run is gone at once, an interrupted clearing stays due, and a late resend brings nothing back."""
     store.delete(RUN)
     assert store.runs().rows == []
     next(store.clear(trainer.run_id))

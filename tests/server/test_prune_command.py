@@ -1,4 +1,4 @@
-"""`ampmon db prune`, and what a server prunes by itself: shown first, beside whoever writes; space given back."""
+"""`ampmon db prune` and a server's own pruning: the preview, pruning beside a server, and freed space."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Prune = Callable[..., int]
 
 @pytest.fixture
 def prune(settings: Settings) -> Prune:
-    """The command, on this database, for what is older than 30 days; its exit code."""
+    """Run the command on this database for data older than 30 days, and return its exit code."""
 
     def run(*flags: str) -> int:
         where = ["--data-dir", str(settings.data_directory)]
@@ -46,7 +46,7 @@ def prune(settings: Settings) -> Prune:
 
 
 def old_run(store: Store, steps: int = 3000) -> UUID:
-    """A run that was heard of last 90 days ago, with numbers that do not pack well."""
+    """Store a run last heard of 90 days ago, with numbers that compress badly."""
     trainer, chance = Trainer(name="old one"), random.Random(1)
     updates = trainer.updates(steps, sampled=range(0, steps, 100))
     store.ingest(trainer.batch([replace(each, cost=1e6 * chance.random()) for each in updates]))
@@ -67,7 +67,7 @@ def rows(store: Store) -> int:
 def test_what_would_go_is_shown_and_only_then_removed(
     store: Store, prune: Prune, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without --yes numbers and nothing else; with it the rows go, beside the server that is open."""
+    """Without --yes the command only shows numbers; with it the rows go, while a server has the database open."""
     run_id = old_run(store)
     assert prune() == 0
     shown = capsys.readouterr().out
@@ -84,7 +84,7 @@ def test_what_would_go_is_shown_and_only_then_removed(
 def test_rows_are_kept_where_what_is_rolled_up_of_them_is_not_sound(
     store: Store, prune: Prune, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run whose cells do not count what its rows do is left alone, and a line says what to do."""
+    """A run whose cells disagree with its rows is not pruned, and a line names `ampmon db verify --repair`."""
     old_run(store, 800)
     with engine.writing(store._engine) as connection:
         connection.execute(text("DELETE FROM rollups WHERE level = 1 AND bucket = 1"))
@@ -97,7 +97,7 @@ def test_rows_are_kept_where_what_is_rolled_up_of_them_is_not_sound(
 def test_it_rests_for_others_unless_told_not_to(
     store: Store, prune: Prune, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
 ) -> None:
-    """Between two transactions it leaves others as long as it took itself, or no time at all."""
+    """The command sleeps between transactions, unless --at-once is given."""
     old_run(store)
     rested: list[float] = []
     monkeypatch.setattr("ampmon_server.cli.db.prune.time.sleep", rested.append)
@@ -107,7 +107,7 @@ def test_it_rests_for_others_unless_told_not_to(
 
 
 def test_an_sqlite_file_shrinks(store: Store, prune: Prune) -> None:
-    """A file that this version made is cut as rows go, while the server has it open."""
+    """Pruning shrinks an SQLite file while a server has it open."""
     old_run(store, 8000)
     before = space.used(store._engine)
     assert prune("--yes") == 0
@@ -117,7 +117,7 @@ def test_an_sqlite_file_shrinks(store: Store, prune: Prune) -> None:
 def test_an_sqlite_file_shrinks_while_rows_go(
     store: Store, prune: Prune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Now and then, and not only when all is removed: of very many free pages each would take long to be cut off."""
+    """Pruning shrinks an SQLite file between transactions, not only at its end."""
     old_run(store)
     monkeypatch.setattr("ampmon_server.cli.db.prune.GIVEN_BACK_AFTER", 5)
     seen = [(rows(store), space.used(store._engine))]
@@ -130,7 +130,7 @@ def test_an_sqlite_file_shrinks_while_rows_go(
 
 
 def without_cutting(settings: Settings, store: Store) -> Path:
-    """Make the file one of an older version's, which cannot be cut at its end; where it is."""
+    """Make the file one of an older version's, without auto_vacuum, and return its path."""
     with store._engine.connect() as connection:
         connection.connection.executescript("PRAGMA auto_vacuum = NONE; VACUUM")
     store.close()
@@ -140,7 +140,7 @@ def without_cutting(settings: Settings, store: Store) -> Path:
 def test_an_older_file_is_rewritten_once(
     settings: Settings, store: Store, prune: Prune, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says what to do; rewritten it is small, and is cut by itself from then on."""
+    """An older file shrinks only with --rewrite, which the output suggests, and can be truncated from then on."""
     old_run(store, 8000)
     file = without_cutting(settings, store)
     before = file.stat().st_size
@@ -161,7 +161,7 @@ def test_a_file_is_not_rewritten_beside_a_server_or_without_room(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A line that says why, and an exit code of 2."""
+    """--rewrite exits with 2 while a server has the file open, or without enough free disk space."""
     assert prune("--yes", "--rewrite") == 2
     store.close()
     full = shutil._ntuple_diskusage(100, 100, 0)
@@ -173,7 +173,7 @@ def test_a_file_is_not_rewritten_beside_a_server_or_without_room(
 def test_what_cannot_be_is_refused_in_a_line(
     settings: Settings, prune: Prune, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A number of days below zero, and a database that is not there."""
+    """A negative number of days and a missing database each give one line and exit code 2."""
     shutil.rmtree(settings.server_directory)
     assert prune("--keep-rows-days", "-1") == 2
     assert prune() == 2
@@ -182,7 +182,7 @@ def test_what_cannot_be_is_refused_in_a_line(
 
 
 def test_a_server_prunes_by_itself(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a setting it prunes soon after it has started, and then every hour."""
+    """A server with `keep_rows_days` prunes soon after it starts."""
     monkeypatch.setattr(upkeep, "FIRST_S", 0.01)
     keeping = Settings(
         data_directory=settings.data_directory,

@@ -1,4 +1,4 @@
-"""Cells upon cells in a table, against the rows they stand for."""
+"""Levels of cells in a table, checked against the rows that they summarize."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEY = (b"r" * 16, 3)
 
 
 def rows_of(steps: list[int]) -> Cells:
-    """Rows that tell each other apart: values and times that follow from the step, times not always in order."""
+    """Distinct rows: values and times follow from the step, and times are not always in order."""
     at = np.array(steps, np.int64)
     cells = np.zeros(len(at), LAYOUT.dtype)
     cells["first"] = cells["last"] = cells["peak_step"] = at
@@ -45,13 +45,13 @@ def rows_of(steps: list[int]) -> Cells:
 
 
 def between(rows: Cells) -> Callable[[int, int], Cells]:
-    """Reads rows by step."""
+    """Return a function that reads rows by step."""
     return lambda first, last: rows[(rows["first"] >= first) & (rows["first"] <= last)]
 
 
 @pytest.fixture
 def connection() -> Iterator[Connection]:
-    """A database with the tables and nothing in them."""
+    """A database with empty tables."""
     engine = create_engine("sqlite://")
     metadata.create_all(engine)
     with engine.connect() as opened:
@@ -60,7 +60,7 @@ def connection() -> Iterator[Connection]:
 
 
 def fill(connection: Connection, rows: Cells, cuts: list[int]) -> None:
-    """Put rows in, some at a time: after each ``cuts`` the cells of what is new are made from all there is so far."""
+    """Add rows in parts; after each part, make the cells of its steps from all rows so far."""
     edges = [0, *sorted({cut % (len(rows) + 1) for cut in cuts}), len(rows)]
     for first, last in itertools.pairwise(edges):
         if first < last:
@@ -70,7 +70,7 @@ def fill(connection: Connection, rows: Cells, cuts: list[int]) -> None:
 
 
 def same(cells: Cells, rows: Cells) -> None:
-    """That cells say of themselves what their rows do."""
+    """Check that cells agree with the rows that they cover."""
     assert cells["n"].sum() == len(rows)
     assert cells["parts"].sum(0).tolist() == rows["parts"].sum(0).tolist()
     assert cells["total"].sum() == rows["total"].sum()
@@ -100,7 +100,7 @@ STEPS = st.lists(
 @settings(max_examples=10)
 @given(steps=STEPS, cuts=st.lists(st.integers(0, 200), max_size=4), dense=st.booleans())
 def test_every_level_says_what_its_rows_do(steps: list[int], cuts: list[int], dense: bool) -> None:
-    """However rows came in, in order or not, each cell of each level holds the truth of the rows under it."""
+    """Each cell of every level agrees with its rows, in any order of arrival."""
     rows = rows_of(list(range(steps[0] % 900, steps[0] % 900 + 500)) if dense else steps)
     engine = create_engine("sqlite://")
     metadata.create_all(engine)
@@ -124,7 +124,7 @@ def test_every_level_says_what_its_rows_do(steps: list[int], cuts: list[int], de
 def test_a_window_counts_exactly_and_reads_little(
     length: int, gap: int, by: str, ends: tuple[float, float], columns: int
 ) -> None:
-    """A window by step or by time holds its rows and no others, in few cells."""
+    """A window by step or by time counts exactly its rows, in a bounded number of cells."""
     rows = rows_of([step * gap for step in range(length)])
     low, high = sorted(round(end * length * gap * (10 if by == "time" else 1)) for end in ends)
     stretch = Stretch(low, high + 1, by)
@@ -144,7 +144,7 @@ def test_a_window_counts_exactly_and_reads_little(
 
 
 def test_cells_without_rows_are_taken_whole_where_they_begin(connection: Connection) -> None:
-    """Where rows are gone, a cell that a window cuts counts in the window in which it begins, so windows add up."""
+    """Where rows are pruned, a cell cut by a window counts where it begins, so windows add up."""
     rows = rows_of(list(range(100)))
     fill(connection, rows, [])
     kept = WindowedSeries(connection, PYRAMID, KEY, between(rows[64:]), rows_from=64)
@@ -155,7 +155,7 @@ def test_cells_without_rows_are_taken_whole_where_they_begin(connection: Connect
 
 
 def test_putting_less_takes_away(connection: Connection) -> None:
-    """Cells that are not among those put in their place are gone, and so are pages that they leave empty."""
+    """Cells that are not put again are removed, and so are pages left empty."""
     rows = rows_of([3, 400, 70_000])
     fill(connection, rows, [])
     pyramid.put(connection, PYRAMID, KEY, between(rows_of([5])), (0, 70_000))
@@ -164,7 +164,7 @@ def test_putting_less_takes_away(connection: Connection) -> None:
 
 
 def test_a_damaged_page_is_told(connection: Connection) -> None:
-    """Bytes that are not what was written are an error that names the table, not other cells."""
+    """A damaged page raises an error that names its table."""
     page = bytearray(PYRAMID.pack(rows_of([1, 2, 3])))
     page[-6] ^= 1
     connection.execute(
@@ -175,7 +175,7 @@ def test_a_damaged_page_is_told(connection: Connection) -> None:
 
 
 def test_of_equal_extremes_the_earliest_is_chosen() -> None:
-    """Of several cells that have the extreme, the first one's step is kept."""
+    """Of equal extremes, the earliest one's step is kept."""
     rows = rows_of([1, 2, 3, 4])
     rows["peak"] = [7.0, 9.0, 9.0, np.nan]
     assert LAYOUT.merge(rows, starts_of(np.zeros(4, np.int64)))["peak_step"].tolist() == [2]

@@ -1,3 +1,3 @@
-"""What is asked over HTTP, and the shapes of the answers."""
+"""HTTP queries and the shapes of their answers."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ranges of whole numbers against sets of them."""
+"""Ranges of integers, checked against sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def held(found: list[ranges.Range]) -> set[int]:
 
 @given(NUMBERS, NUMBERS)
 def test_ranges_hold_what_was_added(first: list[int], second: list[int]) -> None:
-    """Merging holds exactly the numbers of both, in the fewest sorted ranges."""
+    """Merged ranges hold exactly the numbers of both, in the fewest sorted ranges."""
     merged = ranges.merge([*ranges.from_numbers(first), *ranges.from_numbers(second)])
 
     assert held(merged) == {*first, *second}
@@ -29,7 +29,7 @@ def test_ranges_hold_what_was_added(first: list[int], second: list[int]) -> None
 
 @given(NUMBERS, NUMBERS)
 def test_absent_numbers_are_those_not_held(numbers: list[int], others: list[int]) -> None:
-    """The indices found are those of the numbers that no range holds."""
+    """`absent` returns the indices of the numbers that no range holds."""
     ordered = sorted(set(numbers))
     found = ranges.absent(ordered, ranges.from_numbers(others))
 
@@ -38,7 +38,7 @@ def test_absent_numbers_are_those_not_held(numbers: list[int], others: list[int]
 
 @given(NUMBERS)
 def test_missing_counts_the_holes(numbers: list[int]) -> None:
-    """As many are missing as there are numbers below the last that are not held."""
+    """`missing` counts the numbers below the last that no range holds."""
     expected = max(numbers, default=-1) + 1 - len(set(numbers))
 
     assert ranges.missing(ranges.from_numbers(numbers)) == expected
@@ -46,7 +46,7 @@ def test_missing_counts_the_holes(numbers: list[int]) -> None:
 
 @given(NUMBERS, st.integers(0, 60), st.integers(0, 60))
 def test_gaps_hold_the_rest_of_a_window(numbers: list[int], first: int, last: int) -> None:
-    """The gaps within a window are its numbers that are not there."""
+    """`gaps` returns the numbers of a window that are not held."""
     found = ranges.gaps(sorted(set(numbers)), first, last)
 
     assert held(found) == set(range(first, last + 1)) - set(numbers)

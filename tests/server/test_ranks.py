@@ -1,4 +1,4 @@
-"""Ranks side by side, as they reported to a store, and one of them alone."""
+"""Ranks compared side by side, and one rank alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from batches import Trainer
 
 
 def _run(store: Store, *ranks: list[dict]) -> Trainer:  # type: ignore[type-arg]
-    """A run whose ranks made these updates; an empty one got lost on its way."""
+    """A run whose ranks made these updates; those that are ``LOST`` are never sent."""
     run_id, trainers = uuid4(), []
     for rank, updates in enumerate(ranks):
         trainer = Trainer(run_id=run_id, rank=rank, world_size=len(ranks))
@@ -34,7 +34,7 @@ HIGH = {"scale": 2048.0}
 
 
 def test_ranks_that_agree_have_a_strip_each(store: Store) -> None:
-    """Every update of every rank is compared, and the caption says that they agree; a skip of both is none."""
+    """Ranks that agree have a strip each and no disagreement, even where both skip."""
     run = _run(store, [STEADY, SKIP, STEADY], [STEADY, SKIP, STEADY])
     figure = draw(store, run.run_id, "ranks", Asked())
     (skips,) = made.traces(figure, name="skip")
@@ -47,7 +47,7 @@ def test_ranks_that_agree_have_a_strip_each(store: Store) -> None:
 
 
 def test_a_disagreement_is_marked_at_the_rank_and_told(store: Store) -> None:
-    """A rank that skips alone, and one whose scale is another, have a mark that says which and beside whom."""
+    """A lone skip and a different scale are marked at their rank, with text that compares it to rank 0."""
     run = _run(store, [STEADY] * 4, [STEADY] * 4, [STEADY, SKIP, STEADY, HIGH])
     figure = draw(store, run.run_id, "ranks", Asked())
     (marks,) = made.traces(figure, name="disagreement")
@@ -61,7 +61,7 @@ def test_a_disagreement_is_marked_at_the_rank_and_told(store: Store) -> None:
 
 
 def test_where_a_rank_has_no_record_its_strip_is_broken(store: Store) -> None:
-    """Steps that only other ranks have leave a hole in the strip, and are counted."""
+    """A rank without a record of some steps has a broken strip, and the caption counts those steps."""
     run = _run(store, [STEADY] * 5, [STEADY, STEADY, LOST, LOST, STEADY])
     figure = draw(store, run.run_id, "ranks", Asked())
     (strips,) = made.traces(figure, name="has a record")
@@ -72,7 +72,7 @@ def test_where_a_rank_has_no_record_its_strip_is_broken(store: Store) -> None:
 
 
 def test_of_many_updates_the_ends_and_the_skips_of_columns_are_compared(store: Store) -> None:
-    """A lone disagreement among more updates than there are columns is found, for it is a skip."""
+    """A lone skip is found among more updates than the chart has columns."""
     n = 700
     odd = [SKIP if step == 333 else STEADY for step in range(n)]
     run = _run(store, [STEADY] * n, odd)
@@ -83,14 +83,14 @@ def test_of_many_updates_the_ends_and_the_skips_of_columns_are_compared(store: S
 
 
 def test_of_many_ranks_the_lowest_are_compared_and_all_counted(store: Store) -> None:
-    """A run of more ranks than are set side by side is not said to have so few."""
+    """Of 65 ranks the lowest 64 are compared, and the caption counts all."""
     run = _run(store, *[[STEADY]] * (RANKS + 1))
     caption = draw(store, run.run_id, "ranks", Asked())["layout"]["meta"]["caption"]
     assert caption.startswith("The lowest 64 of 65 ranks, compared at 1 of 1 step. They agree")
 
 
 def test_where_rows_are_pruned_ranks_are_not_said_to_agree(store: Store) -> None:
-    """Ranks are compared at the updates that are held one by one, and of a stretch without one nothing is said."""
+    """Ranks are compared only where rows remain; a window without any says that nothing can be compared."""
     odd = [SKIP if step == 500 else STEADY for step in range(1000)]
     run = _run(store, [STEADY] * 1000, odd)
     (due,) = store.due(Keep(rows_days=0))
@@ -106,7 +106,7 @@ def test_where_rows_are_pruned_ranks_are_not_said_to_agree(store: Store) -> None
 
 
 def test_one_rank_can_be_looked_at_alone(store: Store) -> None:
-    """The charts of a rank are of its rows alone; one that is not there is not found."""
+    """A chart of one rank covers its rows alone, and an unknown rank is not found."""
     run = _run(store, [STEADY] * 3, [STEADY, SKIP, STEADY])
     captions = [
         draw(store, run.run_id, "skips", Asked(rank=rank))["layout"]["meta"]["caption"]
@@ -118,6 +118,6 @@ def test_one_rank_can_be_looked_at_alone(store: Store) -> None:
 
 
 def test_a_run_of_one_rank_says_so() -> None:
-    """There is nothing to compare."""
+    """The ranks chart of a one-rank run says that there is one rank."""
     meta = ranks(replace(made.source(made.updates([1.0])), ranks=()), View())["layout"]["meta"]
     assert meta["empty"] == "All of this run is of one rank."

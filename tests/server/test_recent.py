@@ -1,4 +1,4 @@
-"""What charts of one run read in common is read once, and never what is no longer so."""
+"""A short-lived cache of what the charts of one run read in common."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waiting import DEADLINE_S
 
 
 def test_who_comes_meanwhile_waits_for_the_first() -> None:
-    """Eight threads that ask for the same at once are given one reading."""
+    """Eight threads that ask for one key at once share one read."""
     recent: Recent[object] = Recent()
     begun, go = threading.Event(), threading.Event()
     readings = []
@@ -35,7 +35,7 @@ def test_who_comes_meanwhile_waits_for_the_first() -> None:
 
 
 def test_a_reading_lives_for_a_moment() -> None:
-    """After its time, for another key, and when newer ones have come, it is read anew."""
+    """A read is repeated after LIFE_S, for another key, and once MOST newer keys came."""
     now = [0.0]
     recent: Recent[int] = Recent(lambda: now[0])
     assert [recent.get("a", lambda: 1), recent.get("a", lambda: 2)] == [1, 1]
@@ -48,7 +48,7 @@ def test_a_reading_lives_for_a_moment() -> None:
 
 
 def test_what_fails_is_tried_again() -> None:
-    """A reading that raises is raised to who asked, and the next one reads."""
+    """A failed read raises to its caller, and the next call reads again."""
     recent: Recent[int] = Recent()
 
     def fail() -> int:
@@ -61,7 +61,7 @@ def test_what_fails_is_tried_again() -> None:
 
 @pytest.mark.storage
 def test_a_series_is_shared_until_the_run_moves_on(store: Store) -> None:
-    """Charts that ask at once are given the same arrays, which nobody can write to; an update makes them others."""
+    """A run's series is shared as read-only arrays until an update changes the run."""
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(4, sampled=[0])))
     first, again = store.series(trainer.run_id), store.series(trainer.run_id)
@@ -74,7 +74,7 @@ def test_a_series_is_shared_until_the_run_moves_on(store: Store) -> None:
 
 @pytest.mark.storage
 def test_simulations_are_shared_until_the_run_moves_on(store: Store) -> None:
-    """Who asks again is given the replays that were made; of a run that went on new ones are made."""
+    """A run's simulator is shared until the run has new updates."""
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(40, skipped=[10, 20])))
     first = simulator_of(store, trainer.run_id)

@@ -1,4 +1,4 @@
-"""What ingest remembers between batches: the runs heard last, bounded, and nothing of what was rolled back."""
+"""What ingest remembers between batches: the most recent runs, within a limit, and nothing rolled back."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def of_streams(count: int, version: int = 7) -> Remembered:
 
 
 def known(memory: Memory, run_id: UUID) -> int:
-    """The version at which a run is remembered; -1 where it is not."""
+    """The version at which a run is remembered, or -1."""
     found = memory.take(run_id)
     memory.put(run_id, found)
     return found.version
 
 
 def test_the_runs_heard_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond so much the run that was heard the longest ago is forgotten, and one that has more at once."""
+    """Beyond the limit the run heard longest ago is forgotten; a run too large for it is not kept."""
     monkeypatch.setattr(remembered, "WEIGHT_MAX", 8)
     memory, ids = Memory(), [uuid4() for _ in range(4)]
     for run_id in ids:
@@ -53,7 +53,7 @@ def test_the_runs_heard_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
 def test_runs_that_never_say_more_than_that_they_begin_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A run without a stream weighs too, and so does each attempt of one that starts again and again."""
+    """Runs without a stream and repeated attempts count towards the limit too."""
     monkeypatch.setattr(remembered, "WEIGHT_MAX", 10)
     memory, ids = Memory(), [uuid4() for _ in range(30)]
     for run_id in ids:
@@ -65,7 +65,7 @@ def test_runs_that_never_say_more_than_that_they_begin_are_bounded(
 
 
 def test_an_older_version_does_not_come_back() -> None:
-    """Of two that put a run back the later version stays, whoever comes last."""
+    """An older version of a run does not replace a later one."""
     memory, run_id = Memory(), uuid4()
     for version in (4, 3):
         memory.put(run_id, of_streams(1, version))
@@ -73,7 +73,7 @@ def test_an_older_version_does_not_come_back() -> None:
 
 
 def test_a_batch_that_is_refused_leaves_nothing_remembered(store: Store) -> None:
-    """What a refused batch would have changed is read anew, so that the batches after it are stored and counted."""
+    """A refused batch leaves nothing remembered, so the next batch is stored and counted correctly."""
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(5)))
     good = trainer.updates(5)
@@ -95,7 +95,7 @@ def updates_and_losses(trainer: Trainer, count: int) -> wire.Batch:
 
 @pytest.mark.engines
 def test_a_page_that_another_server_wrote_is_not_written_over(store: Store) -> None:
-    """Two servers take turns with one run: each has an older newest page in memory, and neither loses a row of it."""
+    """Two servers that take turns with a run lose no row, though each remembers an older newest page."""
     trainer, memories = Trainer(), (Memory(), Memory())
     for memory in (*memories, *memories):
         asked = [(updates_and_losses(trainer, 5), ANYONE)]
@@ -106,7 +106,7 @@ def test_a_page_that_another_server_wrote_is_not_written_over(store: Store) -> N
 
 
 def test_the_newest_pages_are_not_read_again(store: Store) -> None:
-    """What ends in them is stored without reading any page of rows, until something else moves the run's version."""
+    """Batches that end in the newest pages read each of those pages once, not for every batch."""
     trainer = Trainer()
     read = 0
     for _ in range(3):
@@ -117,7 +117,7 @@ def test_the_newest_pages_are_not_read_again(store: Store) -> None:
 
 
 def test_a_run_with_very_many_names_keeps_what_else_is_remembered_of_it(store: Store) -> None:
-    """Pages are forgotten first: they take the most room."""
+    """A run beyond the limit forgets its newest pages first, and keeps its version and streams."""
     memory, remembered = Memory(), of_streams(1)
     rows = np.zeros(256, scalars.PAGES.dtype)
     remembered.tails = {
@@ -129,7 +129,7 @@ def test_a_run_with_very_many_names_keeps_what_else_is_remembered_of_it(store: S
 
 
 def test_batches_stored_together_have_outcomes_of_their_own(store: Store) -> None:
-    """In one transaction a refused batch leaves nothing, and those of the same run before and after it are stored."""
+    """In one transaction a refused batch leaves nothing, and its run's batches before and after it are stored."""
     trainer, other, unknown = Trainer(), Trainer(), Trainer()
     nobody = wire.OptimizerStep(
         optimizer="Adam", path="plain", skipped=True, culprits=(wire.Culprit(99, 1, 0),)
@@ -156,7 +156,7 @@ def test_batches_stored_together_have_outcomes_of_their_own(store: Store) -> Non
 def test_a_batch_that_breaks_the_transaction_breaks_it_for_itself(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where one of several fails in a way that nobody foresaw, the others are stored without it."""
+    """A batch that fails unexpectedly fails alone: the others of its transaction are stored."""
     trainers = [Trainer() for _ in range(3)]
     ingest = together.ingest
 

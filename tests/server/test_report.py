@@ -1,4 +1,4 @@
-"""`ampmon report`: a real training as one file, made by a process of its own, opened where there is no network."""
+"""`ampmon report`: a real training run in one file, which opens without a network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UPDATES = 60
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder whose data directory holds a training that overflowed, not sent to any server."""
+    """A folder whose data directory holds a run with overflows, sent to no server."""
     directory = tmp_path_factory.mktemp("report")
     ampmon.init(
         "tests", NAME, {"lr": 0.05, "note": "<i>x</i>"}, dir=directory / "data", mode="offline"
@@ -51,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def written(trained: Path) -> Path:
-    """Write its report in a process of its own."""
+    """The report of that run, written by a separate process."""
     path = trained / "run.html"
     done = completed(["report", "--data-dir", str(trained / "data"), "-o", str(path)])
     assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
@@ -61,16 +61,16 @@ def written(trained: Path) -> Path:
 
 @pytest.fixture
 def asked() -> list[str]:
-    """What a page asked for."""
+    """The page's requests, console messages and errors."""
     return []
 
 
 @pytest.fixture(scope="module")
 def offline(kept_browser: Lent) -> Iterator[BrowserContext]:
-    """A dark browser without a network, for all tests: its process compiles the file's script once."""
+    """A dark browser context without a network, for all tests: its process compiles the file's script once."""
     with kept_browser() as browser:
         context = browser.new_context(offline=True, color_scheme="dark")
-        context.new_page()  # never closed: it keeps the process
+        context.new_page()  # never closed, so the process stays
     yield context
     with kept_browser():
         context.close()
@@ -78,7 +78,7 @@ def offline(kept_browser: Lent) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def blank(offline: BrowserContext, browser: Browser) -> Iterator[Page]:
-    """An empty page, while the test has the browser."""
+    """An empty page, for as long as the test has the browser."""
     page = offline.new_page()
     yield page
     page.close()
@@ -86,7 +86,7 @@ def blank(offline: BrowserContext, browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def opened(written: Path, blank: Page, asked: list[str]) -> Page:
-    """The file, opened without a network."""
+    """The report, opened without a network."""
     page = blank
 
     def note(request: Request) -> None:
@@ -100,7 +100,7 @@ def opened(written: Path, blank: Page, asked: list[str]) -> Page:
 
 
 def until(page: Page, condition: str) -> None:
-    """Wait for what JavaScript says; Playwright's own wait needs what the file's policy forbids."""
+    """Wait for a JavaScript condition; Playwright's own wait needs what the file's content policy forbids."""
     wait_for(lambda: page.evaluate(condition), condition)
 
 
@@ -109,7 +109,7 @@ def texts(page: Page, selector: str) -> list[str]:
 
 
 def test_a_report_opens_offline_and_asks_for_nothing(opened: Page, asked: list[str]) -> None:
-    """The file draws its charts, says what the page says, and requests nothing."""
+    """A report opened offline draws its charts, says what the page says, and requests nothing else."""
     until(opened, "document.querySelector('.plot:not(.js-plotly-plot)') === null")
     names = opened.locator("[data-figure]").evaluate_all(
         "all => all.map(one => one.dataset.figure)"
@@ -120,7 +120,7 @@ def test_a_report_opens_offline_and_asks_for_nothing(opened: Page, asked: list[s
 
 
 def _says_what_the_page_says(opened: Page) -> None:
-    """Verdict, findings with their fix, numbers, skips and configuration are in it, and names are only text."""
+    """Check name, findings with fixes, numbers, skips and configuration, and that markup in names is text."""
     assert texts(opened, "h1") == [NAME]
     assert opened.locator("h1 b, pre i").count() == 0
     assert opened.locator(".finding").count() > 0

@@ -1,4 +1,4 @@
-"""What a report says of a run, from the server's own answers: notices, verdict, numbers, and its ledger of skips."""
+"""What a report says of a run, from the server's own answers: notices, verdict, numbers and skips."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ GOLDEN = json.loads(Path(__file__).with_name("notices.golden.json").read_text(en
 
 @pytest.fixture
 def few_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask for two charts only: the simulator takes most of the time of a whole report."""
+    """Request two charts only: the simulator takes most of the time of a whole report."""
     monkeypatch.setattr("ampmon_server.report.data.OF_A_RUN", FEW)
 
 
 def _answers(
     directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Record]]]
 ) -> ReportData:
-    """What a server tells of what these have sent."""
+    """Store what these trainers sent, and gather the report's data from a server."""
     provide(directory)
     store = Store.open(Settings(data_directory=directory, judging=False))
     for trainer, records in trainers:
@@ -50,7 +50,7 @@ def _answers(
 
 
 def _body(told: ReportData) -> str:
-    """The body of its report, in plain spaces."""
+    """The body of the report, in plain spaces."""
     return sections(told).replace("\u202f", " ")
 
 
@@ -59,13 +59,13 @@ def _told(directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Recor
 
 
 def _cells(page: str, name: str) -> list[str]:
-    """A column of the ledger."""
+    """A column of the skip ledger."""
     return re.findall(rf'<td data-name="{name}">(.*?)</td>', page)
 
 
 @pytest.mark.usefixtures("few_charts")
 def test_a_skip_of_several_ranks_is_one_row_that_names_them(tmp_path: Path) -> None:
-    """All of them or which, however many rows they have."""
+    """A skip of several ranks is one row, which names the rank or says that all skipped."""
     run_id = uuid4()
     trainers = []
     for rank in range(RANKS):
@@ -80,7 +80,7 @@ def test_a_skip_of_several_ranks_is_one_row_that_names_them(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("few_charts")
 def test_the_newest_skips_are_listed_one_by_one(tmp_path: Path) -> None:
-    """200 of them, 20 of which are open at once; of a run with one rank none is named."""
+    """The newest 200 skips are listed, 180 of them folded; a run of one rank names none."""
     trainer = Trainer()
     page = _told(tmp_path, [(trainer, [trainer.update(skipped=True) for _ in range(230)])])
     assert _cells(page, "Step") == [str(step) for step in range(229, 29, -1)]
@@ -90,7 +90,7 @@ def test_the_newest_skips_are_listed_one_by_one(tmp_path: Path) -> None:
 
 
 def test_a_scale_that_is_no_number_is_named(tmp_path: Path) -> None:
-    """NaN and infinity, in the ledger and among the numbers, where there is something to say."""
+    """NaN and infinite scales are shown in the ledger and the numbers; unknown headroom is a dash."""
     trainer = Trainer()
     inf, nan = float("inf"), float("nan")
     updates = [
@@ -113,7 +113,7 @@ def test_a_scale_that_is_no_number_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_it_is_said_which_ranks_agree(ranks: Sequence[int], every: int, words: str) -> None:
-    """Where there are several."""
+    """A shared skip names its ranks: all, or the first eight by number. A one-rank run names none."""
     assert ranks_words(ranks, every) == words
 
 
@@ -121,12 +121,12 @@ def test_it_is_said_which_ranks_agree(ranks: Sequence[int], every: int, words: s
 def test_notices_say_what_is_missing(
     fields: dict[str, Any], gaps_found: bool, failed: list[str], said: list[str]
 ) -> None:
-    """Each is as the golden file has it."""
+    """Notices match the golden file."""
     assert notices_of({**GOLDEN["sound"], **fields}, gaps_found, failed) == said
 
 
 def test_a_report_says_what_is_to_be_known_before_it_is_trusted(tmp_path: Path) -> None:
-    """What the training process told of itself; what came with a run is text."""
+    """A report lists the trainer's notices of missing data, with markup escaped."""
     trainer = Trainer()
     memory = trainer.event("spool", kept="memory", why="<b>full</b>", window_ms=250)
     told = _answers(
@@ -140,7 +140,7 @@ def test_a_report_says_what_is_to_be_known_before_it_is_trusted(tmp_path: Path) 
 
 
 def test_a_run_without_an_update_is_not_called_healthy(tmp_path: Path) -> None:
-    """There is nothing to judge it by, as the page says; with one update it is."""
+    """A run without an update is not called healthy; with one update it is."""
     assert GOLDEN["no_update"] == NO_UPDATE
     new, begun = Trainer(), Trainer()
     page = _told(tmp_path / "new", [(new, [new.event("init")])])
@@ -151,7 +151,7 @@ def test_a_run_without_an_update_is_not_called_healthy(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("few_charts")
 def test_who_trains_on_in_vain_is_told_to_stop(tmp_path: Path) -> None:
-    """Ranks whose skips differ drift apart: while they can be stopped, the report says to."""
+    """While ranks whose skips differ still train, the report says to stop the run."""
     run_id = uuid4()
     trainers = []
     for rank in range(2):
@@ -165,7 +165,7 @@ def test_who_trains_on_in_vain_is_told_to_stop(tmp_path: Path) -> None:
 
 
 def _scalers(count: int) -> list[tuple[Trainer, list[wire.Record]]]:
-    """A run of so many scalers in one process: the first of the two updates of each is skipped."""
+    """A run of ``count`` scalers in one process, each with two updates, the first of them skipped."""
     run_id, attempt_id = uuid4(), uuid4()
     made = []
     for place in range(count):
@@ -176,7 +176,7 @@ def _scalers(count: int) -> list[tuple[Trainer, list[wire.Record]]]:
 
 
 def _sick(count: int) -> list[tuple[Trainer, list[wire.Record]]]:
-    """The same, with so many more skips that there is a finding about each."""
+    """The same, with 60 more skips per scaler, so that each has a finding."""
     made = _scalers(count)
     for trainer, updates in made:
         updates.extend(trainer.update(skipped=True) for _ in range(60))
@@ -185,14 +185,14 @@ def _sick(count: int) -> list[tuple[Trainer, list[wire.Record]]]:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
-    """What is told of a run of two scalers, about each of which there is a finding."""
+    """The report data of a run of two scalers with a finding each."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("ampmon_server.report.data.OF_A_RUN", FEW)
         return _answers(tmp_path_factory.mktemp("two"), _sick(2))
 
 
 def test_each_scaler_has_charts_of_its_own(two: ReportData) -> None:
-    """Each says whose it is, as does each skip; what was logged is one chart of them all."""
+    """Each scaler's charts and skips carry its name; logged values share one chart."""
     scales = [each for each in two.charts if each.name.startswith("scale-")]
     drawn = [each.figure["data"][0]["y"] for each in scales]
     page = _body(two)
@@ -208,7 +208,7 @@ def test_each_scaler_has_charts_of_its_own(two: ReportData) -> None:
 
 @pytest.mark.usefixtures("few_charts")
 def test_a_finding_says_of_which_scaler_it_is(two: ReportData, tmp_path: Path) -> None:
-    """Where there is more than one: else two findings would read as one said twice."""
+    """A finding names its scaler only if the run has more than one."""
     page = _body(two)
     assert all(f" · scaler &lt;s&gt;{place}</p>" in page for place in range(2))
     page = _told(tmp_path, _sick(1))
@@ -218,7 +218,7 @@ def test_a_finding_says_of_which_scaler_it_is(two: ReportData, tmp_path: Path) -
 
 @pytest.mark.usefixtures("few_charts")
 def test_scalers_whose_charts_are_left_out_are_named(tmp_path: Path) -> None:
-    """Four have charts: a file must stay small enough to send."""
+    """Four scalers have charts, to keep the file small; the others are named."""
     page = _told(tmp_path, _scalers(6))
     assert page.count("<h2>Loss scale") == 4
     assert "Charts of 2 more scalers are left out: &lt;s&gt;4, &lt;s&gt;5<" in page

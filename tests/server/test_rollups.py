@@ -1,4 +1,4 @@
-"""Cells of updates as ingest keeps them, against all rows that are held, read and judged here by themselves."""
+"""Cells of updates that ingest keeps, checked against an independent reading of all held rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _STATISTICS = statistics().to_wire()
 
 
 class Start(NamedTuple):
-    """A process start on a rank: where it resumes, what became of its updates, how far its clock is off."""
+    """A process start on a rank: where it resumes, each update's fate, and its clock's error in microseconds."""
 
     rank: int
     scaler: str
@@ -69,13 +69,13 @@ STARTS = st.lists(
 
 
 def play(store: Store, run_id: UUID, starts: Sequence[Start], order: random.Random) -> None:
-    """Send what the processes of a run recorded, in batches that come in any order, some of them twice."""
+    """Send what the processes of a run recorded, in batches in any order, some of them twice."""
     batches = []
     for start in starts:
         trainer = Trainer(
             run_id, start.rank, start.scaler, start.resume_step, start.layout, world_size=3
         )
-        store.ingest(trainer.batch())  # attempts are numbered as the server first hears of them
+        store.ingest(trainer.batch())  # the server numbers attempts in order of arrival
         recorded = [_update(trainer, start, fate, order) for fate in start.fates]
         kept = [each for each, fate in zip(recorded, start.fates, strict=True) if fate != _LOST]
         cut = order.choice([1, 7, 40])
@@ -111,7 +111,7 @@ class Truth(NamedTuple):
 
 
 def truth(store: Store, run_id: UUID) -> dict[str, list[Truth]]:
-    """By scaler, each of its steps once: of each rank the newest attempt's, and of those the lowest rank's."""
+    """By scaler, each step once: the newest attempt of each rank, and of those the lowest rank."""
     with engine.reading(store._engine) as connection:
         listed = connection.execute(
             select(streams.c.stream, streams.c.rank, streams.c.scaler, streams.c.layout).where(
@@ -126,7 +126,7 @@ def truth(store: Store, run_id: UUID) -> dict[str, list[Truth]]:
         ]
     of = {number: (rank, scaler) for number, rank, scaler, _ in listed}
     sharded = {scaler for _, _, scaler, layout in listed if layout == "sharded"}
-    newest = {(*of[number], int(row["step"])): row for number, row in rows}  # attempts rise
+    newest = {(*of[number], int(row["step"])): row for number, row in rows}  # later attempts win
     found: dict[str, list[Truth]] = {scaler: [] for _, scaler in of.values()}
     for scaler, steps in found.items():
         for step in sorted({key[2] for key in newest if key[1] == scaler}):
@@ -145,7 +145,7 @@ def truth(store: Store, run_id: UUID) -> dict[str, list[Truth]]:
 
 
 def check_cell(cell: Any, rows: Sequence[Truth]) -> None:
-    """That a cell says of its rows what is so."""
+    """Check that a cell agrees with its rows."""
     assert (cell["first"], cell["last"], cell["n"]) == (rows[0].step, rows[-1].step, len(rows))
     assert cell["skipped"] == sum(row.skipped for row in rows)
     assert cell["sampled"] == sum(row.sampled for row in rows)
@@ -183,7 +183,7 @@ def check_cell(cell: Any, rows: Sequence[Truth]) -> None:
 
 
 def of_scaler(store: Store, run_id: UUID, name: str, read: Callable[..., Cells], *args: Any) -> Any:
-    """What ``read`` makes of a connection and a scaler of a run."""
+    """Call ``read`` with a connection and a scaler of a run."""
     with engine.reading(store._engine) as connection:
         found = scalers.Scaler(
             run_id.bytes, name, scalers.sources(connection, run_id.bytes, name), disabled=False
@@ -216,7 +216,7 @@ def test_cells_are_those_of_the_rows_that_are_not_superseded(
     seed: int,
     windows: list[tuple[str, tuple[int, int], int]],
 ) -> None:
-    """For any ranks, attempts, losses and resends, totals, levels, windows and rebuilt pages agree with the rows."""
+    """Totals, levels, windows and rebuilt pages agree with the rows, for any attempts, losses and resends."""
     run_id = uuid4()
     play(store, run_id, starts, random.Random(seed))
     held = truth(store, run_id)
@@ -250,7 +250,7 @@ def check_totals(store: Store, run_id: UUID, held: dict[str, list[Truth]]) -> No
 
 
 def check_level(cells: Cells, rows: Sequence[Truth], level: int) -> None:
-    """Check that a level has a true cell for each of its buckets with such rows, and no other cell."""
+    """Check that a level has one correct cell for each bucket with rows, and no other."""
     by_cell: dict[int, list[Truth]] = {}
     for row in rows:
         by_cell.setdefault(row.step >> BITS * level, []).append(row)
@@ -260,7 +260,7 @@ def check_level(cells: Cells, rows: Sequence[Truth], level: int) -> None:
 
 
 def check_window(cells: Cells, inside: Sequence[Truth]) -> None:
-    """Check that the cells of a window count the rows in it and no others, and keep their extremes."""
+    """Check that the cells of a window count exactly its rows and keep their extremes."""
     assert cells["n"].sum() == len(inside)
     assert cells["skipped"].sum() == sum(row.skipped for row in inside)
     assert cells["moves"].sum() == sum(row.event > 0 for row in inside)
@@ -288,7 +288,7 @@ def check_rebuilt(store: Store, run_id: UUID) -> None:
 def test_other_ranks_that_add_nothing_write_no_cell(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a higher rank says of steps that a lower one has told of changes no page, but for a skip."""
+    """A higher rank's updates of steps already known write no cell, except for a skip."""
     run_id = uuid4()
     ranks = [Trainer(run_id, rank, world_size=3) for rank in range(3)]
     put: list[object] = []

@@ -1,4 +1,4 @@
-"""Errors of sampled gradients on their way through the server: weights, variances, packed forms, calls."""
+"""Errors of sampled gradients in the server: weights, variances, packed forms and answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEEDS = 2000
 
 
 def sampled(zeros: np.ndarray, numel: list[int], runs: int) -> Statistics:
-    """Statistics of a sample of n parameters from the zeros in each of its runs, [n, runs]; the rest is 2^-10."""
+    """Statistics of n sampled parameters, from the zeros in each run, [n, runs]; other elements are 2^-10."""
     parameters = len(numel)
     counts = zeros.sum(1)
     looked = np.full(parameters, RUN * runs)
@@ -46,8 +46,8 @@ def sampled(zeros: np.ndarray, numel: list[int], runs: int) -> Statistics:
 
 
 def test_a_parameter_weighs_what_it_has_of_all_elements() -> None:
-    """A large parameter of which a sixtieth was looked at counts whole beside a small one that was seen whole."""
-    one = statistics(2)  # 80 elements of each are looked at, 8 of them zero
+    """A parameter of which one sixtieth was measured is weighted by all its elements."""
+    one = statistics(2)  # 80 elements of each are sampled, 8 of them zero
     one.zeros[0], one.histogram[0, 20] = 80, 0
     one.histogram[0] = 0
     row = totals.total(Stack.of([Sample(0, 0, 1.0, one)]), np.array([80, 4800]), 80)
@@ -61,9 +61,9 @@ def test_a_parameter_weighs_what_it_has_of_all_elements() -> None:
 
 
 def test_the_heatmap_and_the_fate_tell_the_same_share(store: Store) -> None:
-    """Of a tenth of one parameter and all of another both captions say what share of all elements is subnormal."""
+    """The captions of heatmap and underflow give the same subnormal share of all elements."""
     trainer = Trainer()  # 800 elements and 80
-    one = statistics(2)  # 80 of each are looked at, 72 of them not zero
+    one = statistics(2)  # 80 of each are sampled, 72 of them not zero
     one.histogram[:] = 0
     one.histogram[0, -20 - EXPONENT_MIN] = one.histogram[1, -EXPONENT_MIN] = 72
     header = msgspec.structs.replace(trainer.stream, sample=80)
@@ -84,7 +84,7 @@ def test_the_heatmap_and_the_fate_tell_the_same_share(store: Store) -> None:
 
 
 def test_what_was_seen_whole_has_no_error() -> None:
-    """Of every element, or of a sparse gradient that has no more, shares are exact and so are their intervals."""
+    """Shares of fully measured and of sparse gradients are exact, and so are their intervals."""
     stack = Stack.of([Sample(0, 0, 1.0, statistics(2))])
     for numel, sample in (([80, 80], 80), ([80, 4800], None), ([80, 4800], 1000)):
         of = totals.series(totals.total(stack, np.array(numel), sample), exact=True).on_grid
@@ -94,7 +94,7 @@ def test_what_was_seen_whole_has_no_error() -> None:
 
 
 def test_intervals_of_totals_cover_what_they_say() -> None:
-    """Of parameters that are sampled together, nominal 95 % intervals hold the true share in 93 to 97 % of samples."""
+    """Nominal 95 % intervals of totals hold the true share in 93 to 97 % of samples."""
     random = np.random.default_rng(5)
     runs, sizes = 256, [2000, 40_000, 5000]
     populations = [
@@ -133,7 +133,7 @@ def test_intervals_of_totals_cover_what_they_say() -> None:
 
 
 def test_a_block_without_squares_is_read() -> None:
-    """What an older trainer's block does not tell is taken for not known."""
+    """A block without `run_squares`, from an older trainer, is read with zeros, which mean unknown."""
     packed = packing.block_to_bytes(Stack.of([Sample(0, 0, 1.0, statistics(2))]))
     columns, packed_bins = msgspec.msgpack.decode(packed[1:])
     binned = msgspec.msgpack.decode(packing.decompress(packed_bins))
@@ -145,7 +145,7 @@ def test_a_block_without_squares_is_read() -> None:
 
 
 def test_what_is_packed_names_its_version() -> None:
-    """Blocks, totals and the newest row of another version are refused, not misread."""
+    """Packed blocks, totals and rows of another version are refused."""
     stack = Stack.of([Sample(0, 0, 1.0, statistics(2))])
     rows = totals.total(stack, np.full(2, 80), None)
     for data, read in (
@@ -160,7 +160,7 @@ def test_what_is_packed_names_its_version() -> None:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_summaries_and_calls_tell_the_error(tmp_path: Path, told: bool) -> None:
-    """The run, each update and each parameter have a standard error; a larger one where no squares are told."""
+    """The run, each update and each parameter have a standard error, larger if squares are unknown."""
     trainer = Trainer()
     zeros = np.random.default_rng(0).binomial(RUN, 0.25, (2, 5))
     one = sampled(zeros, [800, 80], 5)
@@ -182,13 +182,13 @@ def test_summaries_and_calls_tell_the_error(tmp_path: Path, told: bool) -> None:
     assert [row.sampled for row in rows] == [True, False]
     assert rows[0].zero_fraction == rows[0].zeros / 80
     assert rows[0].zero_fraction_error > 0 == rows[1].zero_fraction_error
-    # A tenth of the elements was looked at, so the norm is that of ten times the squares.
+    # A tenth of the elements was sampled, so the norm is that of ten times the squares.
     assert rows[0].norm == pytest.approx(np.sqrt(10 * one.sum_squares[0]) / 1024)
 
 
 @pytest.mark.parametrize("squares", [[[1, 0, 0]], [[8 * 16 + 1, 0, 0]], [[-8, 0, 0]], [[0, 1, 0]]])
 def test_squares_that_cannot_be_are_refused(squares: list[list[int]]) -> None:
-    """Squares are between a count and 16 times it, and not negative."""
+    """`run_squares` must be between a count and 16 times the count."""
     one = statistics(1)
     wrong = replace(one, run_squares=np.array(squares)).to_wire()
     with pytest.raises(ValueError, match="run_squares"):

@@ -1,4 +1,4 @@
-"""How often a run is sampled and whether that keeps to its budget: stored, shown, and kept through an upgrade."""
+"""A run's sampling interval and budget, as stored and shown."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from batches import Trainer, statistics
 
 
 def sampled(trainer: Trainer, **fields: object):
-    """An update with a sample."""
     return trainer.update(gradients=statistics(seed=1).to_wire(), **fields)
 
 
 def budgeted(trainer: Trainer, budget: float | None):
-    """The trainer's headers, with a budget."""
+    """The trainer's headers with this budget."""
     attempt, stream = trainer.headers
     return attempt, msgspec.structs.replace(stream, budget=budget)
 
 
 def test_a_summary_tells_the_interval(store: Store) -> None:
-    """The newest sampled update's interval is shown with the budget; updates that are not sampled change neither."""
+    """A summary has the newest sampled update's interval and budget; unsampled updates change neither."""
     trainer = Trainer()
     headers = budgeted(trainer, 0.01)
     store.ingest(trainer.batch([sampled(trainer, interval=1)], headers=headers))
@@ -46,7 +45,7 @@ def test_a_summary_tells_the_interval(store: Store) -> None:
 
 
 def test_a_client_that_does_not_tell_is_shown_as_one(store: Store) -> None:
-    """Updates without the fields, as an older client sends them, leave interval and budget unknown."""
+    """Updates from an older client, without the fields, leave interval and budget unknown."""
     trainer = Trainer()
     store.ingest(trainer.batch([sampled(trainer)]))
     summary = store.run(trainer.run_id)[0]
@@ -54,7 +53,7 @@ def test_a_client_that_does_not_tell_is_shown_as_one(store: Store) -> None:
 
 
 def test_the_summary_is_that_of_the_newest_attempt(store: Store) -> None:
-    """Records of an attempt that is over, when they come late, do not change what is so now."""
+    """Late records of an older attempt change neither interval nor budget."""
     first = Trainer()
     second = Trainer(run_id=first.run_id, resume_step=10)
     store.ingest(first.batch([sampled(first, interval=1)], headers=budgeted(first, 0.01)))
@@ -66,7 +65,7 @@ def test_the_summary_is_that_of_the_newest_attempt(store: Store) -> None:
 
 @pytest.mark.storage
 def test_what_comes_late_is_not_the_present(store: Store) -> None:
-    """Neither a rank that is behind nor updates that fill a gap set scale and interval back, in whatever order."""
+    """Neither a slow rank nor updates that fill a gap set scale and interval back."""
     ranks = [Trainer(rank=0, world_size=2)]
     ranks.append(Trainer(ranks[0].run_id, rank=1, world_size=2))
     ahead, behind = (
@@ -89,7 +88,7 @@ def test_what_comes_late_is_not_the_present(store: Store) -> None:
 
 
 def test_the_interval_is_told_by_a_rank_that_samples(store: Store) -> None:
-    """Where the lowest rank is told not to, the scale is still its own to tell."""
+    """The interval comes from a rank that samples, the scale from the lowest rank."""
     run_id = uuid4()
     for rank in (0, 1, 0):
         trainer = Trainer(run_id, rank, world_size=2)
@@ -101,7 +100,7 @@ def test_the_interval_is_told_by_a_rank_that_samples(store: Store) -> None:
 
 @pytest.mark.storage
 def test_the_present_goes_on_with_the_ranks_that_are_left(store: Store) -> None:
-    """Where the lowest rank has no part in a later start, the next one tells the scale."""
+    """If the lowest rank is missing from a later start, the next rank determines the scale."""
     run_id = uuid4()
     for rank in (0, 1):
         trainer = Trainer(run_id, rank, world_size=2)
@@ -117,7 +116,7 @@ def test_the_present_goes_on_with_the_ranks_that_are_left(store: Store) -> None:
 def test_an_interval_that_cannot_be_is_refused(
     client: TestClient, field: str, value: object
 ) -> None:
-    """A wrong interval is a 4xx that names the field."""
+    """An invalid interval gets a 422 that names the field."""
     trainer = Trainer()
     body = msgspec.to_builtins(trainer.batch([sampled(trainer)]))
     body["records"][0][field] = value
@@ -126,7 +125,7 @@ def test_an_interval_that_cannot_be_is_refused(
 
 
 def test_the_list_and_the_run_show_it(client: TestClient, send) -> None:
-    """Both calls that give a summary have the three fields, as JSON's own kinds."""
+    """The list of runs and the run itself both have interval, budget and over_budget."""
     trainer = Trainer()
     send(trainer.batch([sampled(trainer, interval=8)], headers=budgeted(trainer, 0.01)))
     for summary in (

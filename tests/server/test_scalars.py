@@ -1,4 +1,4 @@
-"""Scalars as a series: cells against rows, attempts over one another, the calls, and the user's own steps."""
+"""Scalars as a series: cells against rows, overlapping attempts, API calls, and the user's own steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVERYTHING = (0, 2**40)
 def steps(
     trainer: Trainer, losses: list[float], *, user: int | None = None, every: int = 1
 ) -> list[wire.Record]:
-    """An update for each loss, which is logged then; the user's own steps begin at ``user``, ``every`` updates one."""
+    """An update and a log record per loss; user steps begin at ``user`` and rise every ``every`` updates."""
     records: list[wire.Record] = []
     for place, loss in enumerate(losses):
         update = trainer.update()
@@ -59,7 +59,7 @@ def cells_at(store: Store, run_id: UUID, level: int, name: str = "loss") -> np.n
 
 
 def test_every_level_says_what_the_values_are(store: Store) -> None:
-    """Counts, sum, ends and extremes of every level are those of the pages that are over, however they came in."""
+    """Every level agrees with the values of complete pages in counts, sum, ends and extremes."""
     trainer = Trainer()
     random = np.random.default_rng(3)
     losses = [*random.normal(size=700), math.nan, math.inf, -math.inf, *random.normal(size=200)]
@@ -82,7 +82,7 @@ def test_every_level_says_what_the_values_are(store: Store) -> None:
 
 @pytest.mark.storage
 def test_what_a_later_attempt_did_again_is_left_out(store: Store) -> None:
-    """Of steps done twice only the later attempt's values count, in rows and cells, though it logged other names."""
+    """Values of redone steps are left out of rows and cells, even if the later attempt logged nothing there."""
     first = Trainer()
     store.ingest(first.batch(steps(first, [100.0] * 600)))
     second = Trainer(run_id=first.run_id, resume_step=300)
@@ -100,7 +100,7 @@ def test_what_a_later_attempt_did_again_is_left_out(store: Store) -> None:
 @pytest.mark.rare
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_however_many_names_there_are_a_run_may_be_resumed(store: Store) -> None:
-    """Steps are done again beside more names than a statement takes values."""
+    """A run with more names than a statement takes parameters can be resumed."""
     first = Trainer()
     store.ingest(first.batch(steps(first, [100.0] * 3)))
     _, _, _, *beside = (column.name for column in scalar_pages.c)
@@ -118,7 +118,7 @@ def test_however_many_names_there_are_a_run_may_be_resumed(store: Store) -> None
 
 
 def test_a_stream_has_room_for_so_many_names_and_says_when_there_is_none(store: Store) -> None:
-    """What brings one name too many is refused, by the record that does; what has a name already never is."""
+    """A record that brings a name beyond 10,000 in a stream is refused; known names never are."""
     trainer = Trainer()
     store.ingest(trainer.batch(steps(trainer, [1.0])))
     with engine.writing(store._engine) as connection:
@@ -140,7 +140,7 @@ def test_a_stream_has_room_for_so_many_names_and_says_when_there_is_none(store: 
 
 
 def test_a_window_counts_exactly_what_is_in_it(store: Store) -> None:
-    """Cells of any window have all of its values and no others, its extremes among them."""
+    """The cells of a window count exactly its values and keep its maximum, in at most 1000 cells."""
     trainer = Trainer()
     losses = np.random.default_rng(5).normal(size=3000)
     store.ingest(trainer.batch(steps(trainer, losses.tolist())))
@@ -153,7 +153,7 @@ def test_a_window_counts_exactly_what_is_in_it(store: Store) -> None:
 
 
 def test_cells_of_an_older_schema_are_made_from_rows(store: Store) -> None:
-    """Made anew from the rows, every page is what ingest had made."""
+    """Pages rebuilt from rows equal those that ingest made."""
     trainer = Trainer()
     store.ingest(trainer.batch(steps(trainer, [float(each % 7) for each in range(500)], user=10)))
     pages = select(scalar_rollups).order_by(*scalar_rollups.primary_key)
@@ -165,7 +165,7 @@ def test_cells_of_an_older_schema_are_made_from_rows(store: Store) -> None:
 
 
 def test_names_come_with_their_newest_value(client: TestClient, send) -> None:
-    """The list of names says how many values each has, its extremes and the newest, of whatever kind it is."""
+    """The list of names gives each one's count, extremes and newest value, even if that is NaN."""
     trainer = Trainer()
     send(trainer.batch(steps(trainer, [3.0, 1.0, 2.0, math.nan])))
     answer = client.get(f"/api/v1/runs/{trainer.run_id}/scalars").json()
@@ -178,7 +178,7 @@ def test_names_come_with_their_newest_value(client: TestClient, send) -> None:
 
 
 def test_the_values_of_a_name_come_as_columns(client: TestClient, send) -> None:
-    """Steps, times, the user's own steps, values and kinds; what does not fit says where to go on."""
+    """The values of a name come as columns, and ``next`` says where a limited answer continues."""
     trainer = Trainer()
     send(trainer.batch(steps(trainer, [3.0, math.inf, 2.0, 1.0], user=100)))
     path = f"/api/v1/runs/{trainer.run_id}/scalars?name=loss"
@@ -192,7 +192,7 @@ def test_the_values_of_a_name_come_as_columns(client: TestClient, send) -> None:
 
 
 def test_a_name_that_was_never_logged_is_not_found(client: TestClient, send) -> None:
-    """404, which names it."""
+    """A name that was never logged gets a 404 that names it."""
     trainer = Trainer()
     send(trainer.batch(steps(trainer, [3.0])))
     answer = client.get(f"/api/v1/runs/{trainer.run_id}/scalars?name=accuracy")
@@ -206,7 +206,7 @@ def user_steps(store: Store, run_id: UUID, **bounds: int) -> UserSteps | None:
 
 
 def test_the_users_own_steps_are_a_line_through_what_was_logged(store: Store) -> None:
-    """Four updates to a step of the user's: there and back, within a cell's width of exact, exact where zoomed in."""
+    """The map to the user's own steps is off by at most one, and exact where zoomed in."""
     trainer = Trainer()
     store.ingest(trainer.batch(steps(trainer, [1.0] * 8000, user=500, every=4)))
     at = np.arange(0, 8000, 7)
@@ -219,14 +219,14 @@ def test_the_users_own_steps_are_a_line_through_what_was_logged(store: Store) ->
 
 
 def test_without_steps_of_the_users_own_there_is_no_line(store: Store) -> None:
-    """None, where values were logged without one."""
+    """Values logged without a user step give no line."""
     trainer = Trainer()
     store.ingest(trainer.batch(steps(trainer, [1.0] * 3)))
     assert user_steps(store, trainer.run_id) is None
 
 
 def test_the_line_does_not_fall_where_a_run_was_resumed(store: Store) -> None:
-    """A second process that counts its own steps anew stands still until it is past the first."""
+    """The line does not fall where a resumed run restarts its own step count."""
     first = Trainer()
     store.ingest(first.batch(steps(first, [1.0] * 50, user=0)))
     second = Trainer(run_id=first.run_id, resume_step=50)

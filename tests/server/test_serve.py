@@ -24,19 +24,19 @@ from warm import completed
 
 
 def assert_refused(result: subprocess.CompletedProcess[str], says: str) -> None:
-    """One line on stderr, exit code 2, nothing else."""
+    """Check for exit code 2 and nothing but one line on stderr, which contains ``says``."""
     assert (result.returncode, result.stdout) == (2, "")
     assert re.fullmatch(r"ampmon \w+: [^\n]+\n", result.stderr), result.stderr
     assert says in result.stderr
 
 
 def entered(link: str) -> int:
-    """What a browser that follows a link is answered first."""
+    """The status of a link's first answer, before any redirect."""
     return urllib3.PoolManager(retries=False).request("GET", link, redirect=False).status
 
 
 def codes(server: Server) -> int:
-    """How many one-time codes are good."""
+    """The number of one-time codes in the database."""
     with sqlite3.connect(server.directory / "server" / "ampmon.db") as connection:
         (count,) = connection.execute("SELECT count(*) FROM logins").fetchone()
     connection.close()
@@ -46,7 +46,7 @@ def codes(server: Server) -> int:
 def test_on_a_terminal_one_line_is_printed_and_its_link_works(
     new_server: Callable[..., Server], terminal: Terminal
 ) -> None:
-    """Who starts it at a terminal is shown one line with a link that lets one browser in; no code is told later."""
+    """At a terminal one line has a link that lets one browser in; later lines never show its code."""
     server = new_server(terminal=terminal)
     http = urllib3.PoolManager(retries=False)
     first = http.request("GET", server.address, redirect=False)
@@ -60,7 +60,7 @@ def test_on_a_terminal_one_line_is_printed_and_its_link_works(
 
 
 def test_a_log_is_told_no_code(server: Server) -> None:
-    """Where what is printed may be kept, the line has the bare address, says how to come in, and no code is made."""
+    """Without a terminal the line has the bare address and names `ampmon token link`; no code is made."""
     assert server.announced == f"ampmon is at {server.url} (`ampmon token link` lets a browser in)"
     assert codes(server) == 0
 
@@ -68,7 +68,7 @@ def test_a_log_is_told_no_code(server: Server) -> None:
 def test_a_browser_is_handed_the_link_and_no_command_line_is(
     new_server: Callable[..., Server], named_browser: Path
 ) -> None:
-    """With --open a browser is led in by a file of the owner's only; no log and no command line shows the code."""
+    """With --open the browser gets an owner-only file with the link; no log or command line has the code."""
     server = new_server(options=["--open"])
     wait_for(named_browser.exists)
     handed = named_browser.read_text().strip()
@@ -87,7 +87,7 @@ def test_a_browser_is_handed_the_link_and_no_command_line_is(
 def test_the_link_ends_with_the_server(
     new_server: Callable[..., Server], terminal: Terminal
 ) -> None:
-    """The code that was shown is good no more once the server has stopped, however many wrong ones were just tried."""
+    """A stopped server leaves no login code behind, however many wrong ones were just tried."""
     server = new_server(terminal=terminal)
     assert codes(server) == 1
     tried = (entered(f"{server.url}/login?code=wrong{number}") for number in range(200))
@@ -113,7 +113,7 @@ def test_a_new_link_can_be_had(server: Server) -> None:
 
 
 def test_a_link_leads_where_readers_find_the_page(server: Server) -> None:
-    """With --public-url the server here is asked, and the link begins with the address of the proxy before it."""
+    """With --public-url the link begins with the proxy's address and works on the local server."""
     public = "https://ampmon.example/team/"
     words = ["token", "link", "--data-dir", str(server.directory), "--public-url", public]
     link = completed(words).stdout.strip()
@@ -123,7 +123,7 @@ def test_a_link_leads_where_readers_find_the_page(server: Server) -> None:
 
 
 def test_without_a_server_there_is_no_link(tmp_path: Path) -> None:
-    """With no token, or nobody who listens, one line says to start the server."""
+    """Without a token or a listening server, `ampmon token link` fails in one line."""
     assert_refused(completed(["token", "link", "--data-dir", str(tmp_path)]), "ampmon serve")
     (tmp_path / "token").write_text("x" * 43)
     url = f"http://127.0.0.1:{free_port()}"
@@ -131,7 +131,7 @@ def test_without_a_server_there_is_no_link(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
-    """A port that something else uses is refused with what to do, and nothing is made."""
+    """A port in use is refused by number, and no data directory is made."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -144,19 +144,19 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("port", ["99999", "-1"])
 def test_a_port_that_cannot_be_is_refused(tmp_path: Path, port: str) -> None:
-    """A number that is no port is refused, and not taken for another."""
+    """A port outside the valid range is refused."""
     assert_refused(completed(["serve", f"--port={port}", "--data-dir", str(tmp_path)]), "65535")
 
 
 def test_a_second_server_on_the_same_data_is_refused(server: Server) -> None:
-    """Another server on the same database is refused with what to do."""
+    """A second server on the same data directory is refused, and the line names --data-dir."""
     result = completed(["serve", "--port", "0", "--data-dir", str(server.directory)])
 
     assert_refused(result, "--data-dir")
 
 
 def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """A data directory that cannot be made is refused with what to do."""
+    """A data directory that cannot be created is refused, and the line names --data-dir."""
     (tmp_path / "file").write_text("")
     result = completed(["serve", "--port", "0", "--data-dir", str(tmp_path / "file" / "data")])
 
@@ -165,14 +165,14 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_other_machines_are_not_served(tmp_path: Path, host: str) -> None:
-    """Without TLS, an address that others could reach is refused, with the ways to have it."""
+    """Without TLS, listening on all interfaces is refused, and the line names the flags that allow it."""
     result = completed(["serve", "--host", host, "--port", "0", "--data-dir", str(tmp_path)])
 
     assert_refused(result, "--tls-cert and --tls-key, or a proxy that ends TLS with --behind-proxy")
 
 
 def test_without_the_extra_the_way_to_it_is_named(tmp_path: Path) -> None:
-    """Where the server's packages are missing, one line says what to install."""
+    """Without the server's packages, one line gives the pip command that installs them."""
     (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('No uvicorn', name='uvicorn')")
     result = subprocess.run(
         [
@@ -194,7 +194,7 @@ def test_without_the_extra_the_way_to_it_is_named(tmp_path: Path) -> None:
 def test_a_signal_stops_it_cleanly(
     new_server: Callable[..., Server], number: signal.Signals
 ) -> None:
-    """Stopped by a signal it exits with 0, takes its address away, and leaves one tidy file."""
+    """On a signal the server exits with 0 and removes its address file and the WAL file."""
     server = new_server()
     process = server.process
     assert process is not None
@@ -206,7 +206,7 @@ def test_a_signal_stops_it_cleanly(
 
 
 def test_a_kill_during_ingest_loses_nothing_acknowledged(new_server: Callable[..., Server]) -> None:
-    """Killed while batches pour in, and started again, the server has each update once, and a sound database."""
+    """A server killed during ingest loses no acknowledged update, stores none twice, and its database is sound."""
     server = new_server()
     trainer = Trainer()
     batches = [trainer.batch(trainer.updates(50, sampled=[0])) for _ in range(60)]
@@ -229,7 +229,7 @@ def test_a_kill_during_ingest_loses_nothing_acknowledged(new_server: Callable[..
 
 
 def pour(server: Server, batches: list[wire.Batch], kill_after: int | None) -> list[int]:
-    """Send batches in order; kill the server soon after so many. The steps that were acknowledged."""
+    """Send batches in order, and return the acknowledged steps; kill the server 4 ms into batch ``kill_after``."""
     acknowledged: list[int] = []
     killer = threading.Timer(0.004, server.kill)
     for place, batch in enumerate(batches):

@@ -1,4 +1,4 @@
-"""Skips of several ranks as one row: told page after page, each once and whole."""
+"""Skips of several ranks as one row, over several pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from batches import Trainer
 def test_pages_hold_each_skip_once_and_whole(
     client: TestClient, send: Callable[[wire.Batch], object]
 ) -> None:
-    """Whatever the limit, no skip is split between pages: the next begins with the step after."""
+    """Pages list each shared skip once, with all its ranks."""
     run_id, ranks, steps = uuid4(), 3, 7
     for rank in range(ranks):
         trainer = Trainer(run_id, rank, world_size=ranks)

@@ -1,4 +1,4 @@
-"""People who have signed in at a proxy: believed of that proxy alone, when it is told to, and of nobody else."""
+"""Users who signed in at a proxy: trusted from that proxy alone, and only if the server is told to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEADER = "X-Forwarded-User"
 
 @pytest.fixture
 def behind(settings: Settings) -> Settings:
-    """Of a server behind a proxy that vouches for people."""
+    """Settings of a server behind a proxy that vouches for users."""
     return replace(
         settings,
         behind_proxy=(PROXY,),
@@ -51,7 +51,7 @@ def ask(
     method: str = "GET",
     headers: Sequence[tuple[str, str]] = (),
 ) -> Response:
-    """What ``peer`` is answered that says these names have signed in."""
+    """Send a request from ``peer`` with these names in the user header."""
     sent = [("X-Forwarded-Proto", "https"), *((HEADER, name) for name in names), *headers]
     return TestClient(app, base_url=URL, client=(peer, 50000)).request(
         method, path, headers=sent, json={} if method == "PATCH" else None
@@ -65,7 +65,7 @@ def trained(app: FastAPI, project: str, owner: str) -> UUID:
 
 
 def test_who_the_proxy_vouches_for_is_let_in(app: FastAPI) -> None:
-    """They see the projects of the setting, change their own runs from the page's origin, and nobody else's."""
+    """A proxy's user sees the allowed projects, and changes only their own runs, from the page's own origin."""
     mine, hers = trained(app, "vision", "ada"), trained(app, "vision", "eve")
     trained(app, "speech", "ada")
     origin = [("Origin", "https://ampmon.example")]
@@ -88,7 +88,7 @@ def test_who_the_proxy_vouches_for_is_let_in(app: FastAPI) -> None:
 
 @pytest.mark.parametrize("peer", [STRANGER, "127.0.0.1", "::1", "testclient"])
 def test_nobody_else_is_believed(app: FastAPI, peer: str) -> None:
-    """The header of a stranger, or of a program on the server's machine that was not named, lets nobody in."""
+    """The user header of another machine or of an unnamed local program lets nobody in."""
     assert ask(app, "ada", peer=peer).status_code in {401, 403}
 
 
@@ -108,12 +108,12 @@ def test_nobody_else_is_believed(app: FastAPI, peer: str) -> None:
     ],
 )
 def test_a_name_that_is_none_lets_nobody_in(app: FastAPI, names: list[str]) -> None:
-    """None, two, an empty one, with control characters, or endless: 401, whatever else came with it."""
+    """A missing, repeated, empty, overlong or malformed user name gets a 401."""
     assert ask(app, *names).status_code == 401
 
 
 def test_a_token_goes_before_the_header(app: FastAPI) -> None:
-    """A trainer behind the proxy is who its token says; a wrong one is not made good by the header."""
+    """A token takes precedence over the user header, and a wrong token is refused in spite of it."""
     secret, _ = app.state.service.tokens.new("ci", "grace", ["read"])
     trained(app, "speech", "ada")
     token = [("Authorization", f"Bearer {secret}")]
@@ -123,14 +123,14 @@ def test_a_token_goes_before_the_header(app: FastAPI) -> None:
 
 
 def test_unless_it_is_told_to_nobody_is_believed(behind: Settings) -> None:
-    """Without the setting the header means nothing, though the proxy sends it."""
+    """Without the setting the user header means nothing."""
     app = create_app(replace(behind, user_header=None))
     with TestClient(app):
         assert ask(app, "ada").status_code == 401
 
 
 def test_news_go_to_those_signed_in(app: FastAPI) -> None:
-    """Their event stream is theirs: it tells of the projects that they see."""
+    """The event stream of a proxy's user covers only the projects that they see."""
     mine, hidden = trained(app, "vision", "ada"), trained(app, "speech", "ada")
     app.state.service.bus.close()
     told = ask(app, "ada", path="/api/v1/live").text
@@ -140,7 +140,7 @@ def test_news_go_to_those_signed_in(app: FastAPI) -> None:
 
 
 def test_without_a_named_proxy_it_does_not_start(tmp_path: Path) -> None:
-    """The flag alone, or a header that is none, is refused in one line."""
+    """--trust-user-header without --behind-proxy, or with an invalid header name, is refused in one line."""
     for flags, says in (
         (["--trust-user-header", HEADER], "--behind-proxy"),
         (["--trust-user-header", "a b", "--behind-proxy", "::1"], "such as X-Forwarded-User"),
@@ -151,7 +151,7 @@ def test_without_a_named_proxy_it_does_not_start(tmp_path: Path) -> None:
 
 
 def test_a_proxy_of_this_machine_is_asked_over_tls_too(behind: Settings) -> None:
-    """One that is named says https, once, with a name; other programs at its address say neither, and show a token."""
+    """A local proxy sends a user name and https exactly once; a local program with a token sends neither."""
     app = create_app(replace(behind, behind_proxy=("127.0.0.1",)))
 
     def told(*headers: tuple[str, str]) -> int:

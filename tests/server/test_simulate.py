@@ -1,4 +1,4 @@
-"""A run under another policy, as HTTP tells it."""
+"""The simulator over HTTP: a run under another policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from batches import Trainer, statistics
 
 
 def _climbing(updates: int = 1200) -> tuple[Trainer, list[wire.Update]]:
-    """A run of growth_interval 50 that overflows from 2^13 on, sampled now and then."""
+    """A run with growth_interval 50 that overflows from 2^13 on, sampled every 100 updates."""
     trainer, machine, records = Trainer(), Torch(growth_interval=50), []
     for place in range(updates):
         scale, skipped = machine.scale, machine.scale >= 2.0**13
@@ -34,10 +34,7 @@ def _climbing(updates: int = 1200) -> tuple[Trainer, list[wire.Update]]:
 
 
 def test_a_run_is_replayed_under_another_policy(client: TestClient, send) -> None:
-    """A run is told as it was and as it would have been, with the scales, what fp16 loses, and what is recommended.
-
-    What is recommended changes with the run.
-    """
+    """A replay has skips, scales and fp16 loss, recorded and simulated, and a recommendation that follows the run."""
     trainer, records = _climbing()
     path = f"/api/v1/runs/{trainer.run_id}/simulate"
     send(trainer.batch(records[10:20]))
@@ -58,7 +55,7 @@ def test_a_run_is_replayed_under_another_policy(client: TestClient, send) -> Non
 
 
 def test_what_cannot_be_simulated_is_said(client: TestClient, send) -> None:
-    """A setting that cannot be, or that a policy does not have, is refused by name; so is a run without an update."""
+    """An invalid setting gets a 422 that names it; an unknown stream or a run without updates gets a 404."""
     trainer, records = _climbing(20)
     send(trainer.batch(records))
     path = f"/api/v1/runs/{trainer.run_id}/simulate"
@@ -83,7 +80,7 @@ def test_what_cannot_be_simulated_is_said(client: TestClient, send) -> None:
 def test_nan_is_told_from_overflow(
     client: TestClient, send, loss: str | None, expected: int
 ) -> None:
-    """Skips for NaN without inf are skipped at the smallest scale too; overflows, whose loss was finite, are not."""
+    """A skip for NaN repeats at scale 1, unless its loss was finite, which makes it an overflow."""
     trainer = Trainer()
     culprits = (wire.Culprit(0, 0, 3),)
     step = wire.OptimizerStep(
@@ -120,8 +117,7 @@ def test_a_resumed_run_on_two_ranks_is_one(client: TestClient, send) -> None:
 
 @pytest.mark.parametrize("scale", [3.5e38, pytest.param(1.7e308, marks=pytest.mark.rare)])
 def test_scales_beyond_fp32_are_no_scales(client: TestClient, send, scale: float) -> None:
-    """A scale or a setting that fp32 cannot hold, which only another client can send, is an error nowhere: a setting
-    counts as fp32's largest number, and an update's scale as the one before it."""
+    """A scale beyond fp32 is no error: a setting counts as fp32's maximum, an update's as the scale before it."""
     trainer = Trainer()
     header = msgspec.structs.replace(
         trainer.stream, init_scale=scale, growth_factor=scale, backoff_factor=scale
@@ -144,7 +140,7 @@ def test_scales_beyond_fp32_are_no_scales(client: TestClient, send, scale: float
 
 
 def test_no_scale_beyond_fp32_is_recommended(client: TestClient, send) -> None:
-    """A gradient so small that no scale lifts it to fp16's limit is given the largest power of two that fp32 has."""
+    """For a gradient too small for any scale, the largest power of two in fp32 is recommended."""
     trainer = Trainer()
     tiny = replace(statistics(), amax=np.full(2, 5e-324))
     send(trainer.batch([trainer.update(gradients=tiny.to_wire())]))

@@ -1,4 +1,4 @@
-"""The file that an SQLite database is: one server's alone, and left as it is where it cannot be used."""
+"""The SQLite database file: used by one server alone, and left as it is when it cannot be used."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_upgraded_database_is_left_alone(used: Settings) -> None:
 
 
 def test_what_is_no_database_is_refused(used: Settings) -> None:
-    """A file that is not SQLite's is left as it is, and the words say what to do."""
+    """A file that is not an SQLite database is refused and left unchanged."""
     file = used.server_directory / "ampmon.db"
     noise = b"not a database, and long enough to see that" * 100
     file.write_bytes(noise)
@@ -49,7 +49,7 @@ def test_what_is_no_database_is_refused(used: Settings) -> None:
 
 
 def test_a_new_reader_waits_for_no_writer(used: Settings) -> None:
-    """A connection opened while another process holds the write lock reads; waiting for the lock would raise Busy."""
+    """A new connection reads while another process holds the write lock."""
     other = sqlite3.connect(used.server_directory / "ampmon.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     opened = engine.open_engine(used.url)
@@ -60,7 +60,7 @@ def test_a_new_reader_waits_for_no_writer(used: Settings) -> None:
 
 
 def test_two_servers_do_not_share_a_file(used: Settings) -> None:
-    """While one has the database open another is refused; afterwards it is let in."""
+    """A second server is refused while the first has the file open, and let in afterwards."""
     first = Store.open(used)
     with pytest.raises(Unusable, match="Another ampmon serve"):
         Store.open(used)
@@ -71,7 +71,7 @@ def test_two_servers_do_not_share_a_file(used: Settings) -> None:
 
 @pytest.mark.parametrize("url", ["postgresql://db/ampmon", "nonsense", "sqlite://"])
 def test_other_engines_are_refused(tmp_path: Path, url: str) -> None:
-    """A database that this version cannot use is refused in words."""
+    """A database URL that this version cannot use is refused, and the message names --database-url."""
     with pytest.raises(Unusable, match="--database-url"):
         Store.open(Settings(data_directory=tmp_path, database_url=url))
 
@@ -80,8 +80,7 @@ def test_other_engines_are_refused(tmp_path: Path, url: str) -> None:
 def test_nothing_is_acknowledged_into_a_file_that_is_gone(
     client: TestClient, settings: Settings, tmp_path: Path, replaced: bool
 ) -> None:
-    """Once the database file is removed or replaced beneath a server it acknowledges nothing and is not ready, until
-    the file is back."""
+    """While its database file is removed or replaced, a server answers 503; when the file is back it recovers."""
     file, aside, trainer = settings.server_directory / "ampmon.db", tmp_path / "aside", Trainer()
 
     def sent() -> int:

@@ -1,4 +1,4 @@
-"""Processes that start again, side by side or with too little state: each is told apart, flagged once, and said."""
+"""Processes that start again, run side by side, or lose the scaler's state: each is flagged once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Clock = Callable[[int], None]
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Sets the server's clock to so many microseconds from now."""
+    """A function that sets the server's clock to so many microseconds from now."""
     now = time.time_ns()
 
     def put(ahead_us: int) -> None:
@@ -37,7 +37,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.mark.storage
 def test_two_that_claim_one_rank_are_flagged(store: Store, clock: Clock) -> None:
-    """A process seen alive, that makes updates half a minute after a later start of its rank, is a rival, once."""
+    """A live process that updates 30 s after a later start of its rank is flagged as a rival, once."""
     older = Trainer()
     newer = Trainer(older.run_id)
     store.ingest(older.batch(older.updates(3), alive=True))
@@ -62,7 +62,7 @@ def test_two_that_claim_one_rank_are_flagged(store: Store, clock: Clock) -> None
 
 
 def test_a_tail_that_comes_late_is_no_rival(store: Store, clock: Clock) -> None:
-    """What a dead process left behind may come whenever it likes, with times as far ahead as a clock ever jumped."""
+    """Late records of a dead process are no rival, even with times far in the future."""
     older = Trainer()
     store.ingest(older.batch(older.updates(3), alive=True))
     store.ingest(Trainer(older.run_id).batch(alive=True))
@@ -76,7 +76,7 @@ def test_a_tail_that_comes_late_is_no_rival(store: Store, clock: Clock) -> None:
 
 
 def test_a_process_that_ended_is_no_rival(store: Store, clock: Clock) -> None:
-    """A run that was finished and begun again within one process has its last records still on their way."""
+    """A process that recorded its finish is no rival when more of its records arrive later."""
     older = Trainer()
     store.ingest(older.batch([older.event("finish")], alive=True))
     store.ingest(Trainer(older.run_id).batch(alive=True))
@@ -89,7 +89,7 @@ def test_a_process_that_ended_is_no_rival(store: Store, clock: Clock) -> None:
 def resumed(
     store: Store, *, resume_step: int | None = None, fresh: bool = True, scale: float = 1024.0
 ) -> tuple[Trainer, list[dict[str, object]]]:
-    """A run of ten updates at a scale of 256, resumed; and what its events say of that."""
+    """Resume a run of ten updates at scale 256; return the trainer and the details of its resume events."""
     first = Trainer()
     store.ingest(first.batch([first.update(scale=256.0) for _ in range(10)]))
     again = Trainer(first.run_id, resume_step=resume_step)
@@ -101,7 +101,7 @@ def resumed(
 
 
 def test_a_forgotten_scaler_is_an_event(store: Store) -> None:
-    """A resumed run whose scaler began from another scale than the last, with no state loaded, is said to have."""
+    """A resume whose scaler starts from another scale, with no state loaded, is recorded as forgotten, once."""
     trainer, events = resumed(store)
 
     assert events == [{"restored": False, "scale_before": 256.0, "scale": 1024.0, "step": 10}]
@@ -125,7 +125,7 @@ def test_a_forgotten_scaler_is_an_event(store: Store) -> None:
 def test_no_false_alarm_of_a_resume(
     store: Store, how: dict[str, object], before: float | None
 ) -> None:
-    """Restored, from the same scale, rewound and restored, or with no step before it: said, and no scaler forgot."""
+    """A resume with loaded state, an equal scale or no step before it is recorded, but not as forgotten."""
     trainer, events = resumed(store, **how)  # type: ignore[arg-type]
 
     assert [each["scale_before"] for each in events] == [before]
@@ -135,7 +135,7 @@ def test_no_false_alarm_of_a_resume(
 
 @pytest.mark.storage
 def test_each_scaler_is_compared_with_its_own_last_step(store: Store) -> None:
-    """Of two scalers of which one does fewer updates, both are seen to have forgotten; both go on from the furthest."""
+    """Two scalers are compared with their own last steps, and both resume after the furthest step."""
     run_id = uuid4()
     for count, fresh in ((10, False), (3, True)):
         often = Trainer(run_id, scaler="often")
@@ -152,7 +152,7 @@ def test_each_scaler_is_compared_with_its_own_last_step(store: Store) -> None:
 
 
 def test_a_new_run_is_not_a_resume(store: Store) -> None:
-    """A run's first start has no such event on any rank, however late its records come."""
+    """A run's first start has no resume event on any rank."""
     ranks = [Trainer(rank=0, world_size=2)]
     ranks.append(Trainer(ranks[0].run_id, rank=1, world_size=2))
     for trainer in ranks:
@@ -162,7 +162,7 @@ def test_a_new_run_is_not_a_resume(store: Store) -> None:
 
 
 class Into:
-    """Stores what a sender sends, without a network between them."""
+    """A transport that stores batches directly, without a network."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -171,11 +171,11 @@ class Into:
         return self._store.ingest(decode_batch(batch)).ack
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is no connection to close."""
 
 
 def test_real_resumes_are_told_apart(store: Store, data_directory: Path) -> None:
-    """Of trainings that go on from a real overflow, the one that loads the scaler's state did, the other forgot it."""
+    """A real training that loads the scaler's state is recorded as restored, one that does not as forgotten."""
     run_id = uuid4()
     state = None
     for loads in (False, True, False):
@@ -204,7 +204,7 @@ def test_real_resumes_are_told_apart(store: Store, data_directory: Path) -> None
 
 
 def test_a_forgotten_scaler_is_marked_in_the_chart(store: Store) -> None:
-    """The scale's chart has a mark at the step, and its caption and hover say what happened."""
+    """The scale chart marks the step where the scaler's state was not restored, and its hover says so."""
     trainer, _ = resumed(store)
     series = store.series(trainer.run_id)
     source = Source(series.updates, series.gradients, resumes=series.resumes)
@@ -221,7 +221,7 @@ def test_a_forgotten_scaler_is_marked_in_the_chart(store: Store) -> None:
 
 
 def test_the_loss_window_is_what_was_said_last(store: Store) -> None:
-    """The longest that any rank's newest process told of; none where all keep records on a disk, or start anew."""
+    """The loss window is the longest that any rank's newest process reported; a new start clears its rank's."""
     run_id = uuid4()
     ranks = [Trainer(run_id, rank, world_size=2) for rank in (0, 1)]
     seen = []
@@ -242,7 +242,7 @@ def test_the_loss_window_is_what_was_said_last(store: Store) -> None:
         again.event("spool", kept="memory", window_ms="?", why="a\0b"),
     ]
     say(again, late[1])
-    say(again, late[0])  # in whatever order they come, the later one holds
+    say(again, late[0])  # the later one counts, in either order of arrival
 
     assert seen == [
         (None, None),
@@ -256,7 +256,7 @@ def test_the_loss_window_is_what_was_said_last(store: Store) -> None:
 
 
 def test_samples_left_out_are_counted(store: Store) -> None:
-    """Each event adds what it counts, once however often it is sent."""
+    """Samples left out are summed over events, and a resend adds nothing."""
     trainer = Trainer()
     records = [trainer.event("thinned", count=3), trainer.event("thinned", count=4)]
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A server that is told to stop: what was begun is finished, nobody keeps it, and it is gone within its time."""
+"""A stopping server: it finishes what was begun, waits for nobody, and exits in time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from warm import start
 
 MSGPACK = {"Content-Type": "application/msgpack"}
 HASTY, PATIENT = (0.5, 1.5), (DEADLINE_S, 2 * DEADLINE_S)
-"""A server's seconds to finish requests, and until it is ended."""
+"""Seconds to finish requests, and seconds until the process is ended."""
 
 
 class Timed(Server):
@@ -42,7 +42,7 @@ class Timed(Server):
 
 @pytest.fixture
 def timed(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Starts a server with other times to stop."""
+    """Start a server with other times to stop."""
     started: list[Server] = []
 
     def start(times: tuple[float, float], **options: Sequence[str]) -> Server:
@@ -59,7 +59,7 @@ def timed(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 @contextmanager
 def locked(postgres: Postgres, url: str, waiting: Callable[[], None]) -> Iterator[None]:
-    """Nobody else reads or writes updates; it begins once ``waiting`` was called and two wait for them."""
+    """Lock the updates of all runs, call ``waiting``, and enter once two backends wait for the lock."""
     database = make_url(url).database or ""
     with postgres.connect(database) as other, other.transaction():
         other.execute("LOCK TABLE update_pages IN ACCESS EXCLUSIVE MODE")
@@ -76,13 +76,13 @@ def locked(postgres: Postgres, url: str, waiting: Callable[[], None]) -> Iterato
 
 
 def stops(server: Server) -> None:
-    """Tell it to stop."""
+    """Send SIGTERM."""
     assert server.process is not None
     server.process.terminate()
 
 
 def ended(server: Server) -> int:
-    """The exit code."""
+    """Wait for the server to exit, and return its code."""
     assert server.process is not None
     return server.process.wait(DEADLINE_S)
 
@@ -91,7 +91,7 @@ def ended(server: Server) -> int:
 def test_what_was_begun_is_finished(
     timed: Callable[..., Server], database: str, postgres: Postgres
 ) -> None:
-    """At a signal streams end whole, nobody new is let in, and a batch and a figure that wait are answered."""
+    """At SIGTERM streams end whole, new connections are refused, and waiting requests are answered."""
     server = timed(PATIENT, options=["--database-url", database, "--no-judging"])
     trainer = Trainer()
     post(server, trainer.batch(trainer.updates(3)))
@@ -122,7 +122,7 @@ def test_what_was_begun_is_finished(
 
 
 def test_nobody_who_does_not_read_keeps_it(timed: Callable[..., Server]) -> None:
-    """One who asked for a large file and reads none of it is cut off in the end, and the server ends as it should."""
+    """A client that does not read a large answer is cut off, and the server exits with 0."""
     server = timed(HASTY)
     with socket.socket() as sleeper:
         sleeper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -140,7 +140,7 @@ def test_nobody_who_does_not_read_keeps_it(timed: Callable[..., Server]) -> None
 def test_what_cannot_end_is_ended(
     timed: Callable[..., Server], database: str, postgres: Postgres
 ) -> None:
-    """Where the database lets a request wait too long the process goes, and what was not answered is not stored."""
+    """A server whose database blocks requests too long exits with 1, and unanswered batches are not stored."""
     endless = f"{database}&options=-c%20lock_timeout%3D0"
     server = timed(HASTY, options=["--database-url", endless, "--no-judging"])
     trainer = Trainer()
@@ -168,11 +168,11 @@ def test_what_cannot_end_is_ended(
 
 
 def test_a_balancer_is_told_first(new_server: Callable[..., Server]) -> None:
-    """With `--drain` a stopping server says that it stops, and still answers; a second signal ends the wait."""
+    """With `--drain` a stopping server is not ready but still answers; a second signal ends the wait."""
     server = new_server(options=["--drain", "3600"])
     trainer = Trainer()
     assert server.process is not None
-    server.process.send_signal(signal.SIGHUP)  # for several processes; one takes no notice
+    server.process.send_signal(signal.SIGHUP)  # one process only logs that it cannot
     wait_for(lambda: "cannot replace itself" in server.printed)
     stops(server)
     wait_for(lambda: server.request("GET", "/readyz").status == 503)

@@ -15,7 +15,7 @@ from serving import Server
 
 
 def test_what_is_given_is_changed_and_nothing_else() -> None:
-    """A level, a level that is never reached and a plain number take the place of the defaults."""
+    """Given levels and numbers replace their defaults, ``never`` turns a level off, and the rest stays."""
     given = parse(["skip_rate.warning=0.02", "flushed.notice=never", "skip_window=500"])
     assert given.skip_rate == Thresholds().skip_rate._replace(warning=0.02)
     assert given.flushed == Thresholds().flushed._replace(notice=None)
@@ -38,7 +38,7 @@ def test_what_is_given_is_changed_and_nothing_else() -> None:
     ],
 )
 def test_what_is_no_threshold_is_refused(given: str, says: str) -> None:
-    """A name, a level or a value that cannot be is refused in words that say what can."""
+    """An unknown name, level or value is refused with a message that says what is wrong or valid."""
     with pytest.raises(BadThreshold) as refused:
         parse([given])
     assert says in str(refused.value)
@@ -46,7 +46,7 @@ def test_what_is_no_threshold_is_refused(given: str, says: str) -> None:
 
 
 def test_a_server_judges_by_what_it_is_given(new_server: Callable[..., Server]) -> None:
-    """A rate of skips that is worth a notice by default is critical to a server that was told so."""
+    """A skip rate above the critical level given on the command line is a critical finding."""
     told = ("skip_rate.notice=0.0001", "skip_rate.warning=0.0002", "skip_rate.critical=0.0005")
     options = [f"--threshold={each}" for each in told]
     server = new_server(options=["--no-judging", *options])

@@ -1,4 +1,4 @@
-"""Others reach a server through TLS alone: its own certificate, which is looked after, or a proxy that was named."""
+"""Other machines reach a server over TLS alone: by its own certificate, or through a named proxy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pair(authority: Authority) -> list[str]:
 
 
 def own_address() -> str:
-    """One of this machine's that is not of the loopback interface; skips where it has none."""
+    """An address of this machine outside the loopback interface; skip the test if there is none."""
     with socket.socket(type=socket.SOCK_DGRAM) as asked:
         try:
             asked.connect((PROXY, 9))  # nothing is sent
@@ -55,7 +55,7 @@ def own_address() -> str:
 def test_with_a_certificate_others_are_served(
     new_server: Callable[..., Server], authority: Authority, pair: list[str], terminal: Terminal
 ) -> None:
-    """It listens for other machines, prints a link by its certificate's name, whose cookie is for https alone."""
+    """With a certificate the link has its name, the cookie is Secure, plain HTTP fails, and the CLI connects."""
     server = new_server(options=["--host", "0.0.0.0", *pair], ca=authority.file, terminal=terminal)
     assert re.fullmatch(r"https://localhost:\d+/login\?code=\S+", server.address)
     http = urllib3.PoolManager(retries=False, ca_certs=str(authority.file))
@@ -74,7 +74,7 @@ def test_with_a_certificate_others_are_served(
 
 
 def spoilt(authority: Authority, how: str) -> tuple[Path, Path]:
-    """A certificate and a key that cannot be used."""
+    """A certificate and a key with the defect ``how``."""
     cert, key = authority.issue(called=how, days=-1.0 if how == "expired" else 365.0)
     if how == "of another":
         key = authority.issue(called="other")[1]
@@ -103,13 +103,13 @@ def spoilt(authority: Authority, how: str) -> tuple[Path, Path]:
 def test_a_certificate_that_is_of_no_use_is_named(
     authority: Authority, how: str, says: str
 ) -> None:
-    """Expired, of another key, locked, damaged or gone: it is refused with what is wrong, and asks for nothing."""
+    """An expired, mismatched, locked, damaged or missing certificate is refused with the reason."""
     with pytest.raises(BadCertificate, match=says):
         Certificate(*spoilt(authority, how))
 
 
 def test_it_is_refused_in_one_line(authority: Authority, pair: list[str], tmp_path: Path) -> None:
-    """An expired certificate, and one without its key, keep a server from starting, in one line each."""
+    """An expired certificate, a missing key and a proxy range of all addresses are each refused in one line."""
     cert, key = spoilt(authority, "expired")
     for flags, says in (
         (["--tls-cert", str(cert), "--tls-key", str(key)], "expired"),
@@ -122,7 +122,7 @@ def test_it_is_refused_in_one_line(authority: Authority, pair: list[str], tmp_pa
 
 
 def test_its_end_is_told_once_a_day(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
-    """Two weeks before it ends the log begins to say so, at once and then each day."""
+    """Two weeks before a certificate expires, the log starts to warn, at once and then once a day."""
     caplog.set_level(logging.INFO)
     certificate = Certificate(*authority.issue(days=30.0))
     soon = certificate.ends_s - SOON_S
@@ -134,7 +134,7 @@ def test_its_end_is_told_once_a_day(authority: Authority, caplog: pytest.LogCapt
 
 
 def shown(context: ssl.SSLContext, authority: Authority) -> int:
-    """The number of the certificate that a server with this context shows to whoever connects."""
+    """The serial number of the certificate that a server with this context presents."""
 
     async def look() -> int:
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
@@ -150,7 +150,7 @@ def shown(context: ssl.SSLContext, authority: Authority) -> int:
 
 
 def test_a_renewed_one_is_shown(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
-    """A certificate that takes the place of another is shown from the next look on; a damaged one is not."""
+    """A renewed certificate is presented after the next check; a damaged replacement is not."""
     cert, key = authority.issue(called="renewed", days=10.0)
     certificate = Certificate(cert, key)
     first, ends_s = shown(certificate.context, authority), certificate.ends_s
@@ -166,7 +166,7 @@ def test_a_renewed_one_is_shown(authority: Authority, caplog: pytest.LogCaptureF
 
 
 def answers(host: str, port: int) -> bool:
-    """Whether somebody there says anything to a request."""
+    """Whether a request to this address gets any answer."""
     with socket.create_connection((host, port), 5) as connection:
         try:
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -176,7 +176,7 @@ def answers(host: str, port: int) -> bool:
 
 
 def test_only_the_named_proxy_may_connect(new_server: Callable[..., Server]) -> None:
-    """Of other machines nobody but the proxy is heard; this machine's own programs are."""
+    """A server behind a proxy answers no other address, except programs on its own machine."""
     here = own_address()
     server = new_server(options=["--host", "0.0.0.0", "--behind-proxy", PROXY])
     assert not answers(here, server.port)
@@ -200,7 +200,7 @@ def test_only_the_named_proxy_may_connect(new_server: Callable[..., Server]) -> 
     ],
 )
 def test_a_proxy_is_known_by_its_address(address: str | None, taken: bool) -> None:
-    """An address, or a network of them, and the loopback interface: no others, and where none is named, all."""
+    """Proxies admit their addresses and networks and loopback alone; without any, everyone is admitted."""
     assert Proxies([PROXY, "10.1.2.0/28"]).admits(address) is taken
     assert Proxies([]).admits(address)
 
@@ -221,7 +221,7 @@ def behind(settings: Settings) -> Iterator[FastAPI]:
 
 
 def asked(app: FastAPI, peer: str, *told: str, scheme: str = "http") -> tuple[int, str]:
-    """Status and link of a server asked by ``peer`` for a link, with these X-Forwarded-Proto."""
+    """Request a login link as ``peer`` with these X-Forwarded-Proto; return the status and the link's scheme."""
     token = app.state.service.keys.token
     headers = [("Authorization", f"Bearer {token}")]
     headers += [("X-Forwarded-Proto", each) for each in told]
@@ -232,7 +232,7 @@ def asked(app: FastAPI, peer: str, *told: str, scheme: str = "http") -> tuple[in
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_the_proxy_has_to_be_asked_over_tls(behind: FastAPI, scheme: str) -> None:
-    """What came to the proxy without TLS, or does not say, once, how it came, is refused, however the proxy asks on."""
+    """A proxy's request needs X-Forwarded-Proto: https exactly once, whatever the proxy's own scheme."""
     assert asked(behind, PROXY, "https", scheme=scheme) == (201, "https://")
     assert asked(behind, PROXY, "http", scheme=scheme) == (403, "")
     assert asked(behind, PROXY, scheme=scheme) == (403, "")

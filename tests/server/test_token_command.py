@@ -28,7 +28,7 @@ Token = Callable[..., tuple[int, str, str]]
 def token(
     server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Token:
-    """Runs `ampmon token` on the server's data directory: its exit code, and what it printed on both ways."""
+    """Run `ampmon token` on the server's data directory; return the exit code, stdout and stderr."""
     monkeypatch.delenv("AMPMON_TOKEN", raising=False)
 
     def run(*words: str, directory: Path = server.directory) -> tuple[int, str, str]:
@@ -44,7 +44,7 @@ def bearing(secret: str) -> dict[str, str]:
 
 
 def test_a_token_is_made_used_listed_and_revoked(server: Server, token: Token) -> None:
-    """A new token is printed alone, opens what it is for, is listed without itself, and opens nothing once revoked."""
+    """A new token is printed alone, grants only its scope, is listed without its secret, and fails once revoked."""
     code, printed, said = token("new", "ci", "--scope", "read", "--owner", "ada", "--expires", "9d")
     secret = printed.strip()
     assert code == 0
@@ -72,7 +72,7 @@ def test_a_token_is_made_used_listed_and_revoked(server: Server, token: Token) -
 
 
 def test_a_token_is_for_training_and_looking_by_default(token: Token) -> None:
-    """Without more words it ingests and reads, in all projects, for ever, and is of who asks."""
+    """By default a token ingests and reads in all projects and never expires."""
     token("new", "mine")
     _, listed, _ = token("list")
 
@@ -90,7 +90,7 @@ def test_a_token_is_for_training_and_looking_by_default(token: Token) -> None:
     ],
 )
 def test_what_cannot_be_is_said(token: Token, words: tuple[str, ...], why: str) -> None:
-    """A name, scope, time or project that cannot be is refused in one line, and makes nothing."""
+    """An invalid name, scope, expiry or project is refused in one line, and no token is made."""
     code, printed, said = token("new", *words)
 
     assert (code, printed, said.count("\n")) == (2, "", 1)
@@ -101,7 +101,7 @@ def test_what_cannot_be_is_said(token: Token, words: tuple[str, ...], why: str) 
 def test_an_admin_far_away_has_a_token_too(
     server: Server, token: Token, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the data directory AMPMON_TOKEN is asked with: one of `admin` does, another is told what it lacks."""
+    """Without the data directory AMPMON_TOKEN is used: an admin's works, another's error names the scope."""
     secrets = {
         scope: token("new", scope, "--scope", scope)[1].strip() for scope in ("admin", "read")
     }
@@ -119,7 +119,7 @@ def test_a_server_elsewhere_is_shown_one_token_and_no_other(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One that refuses AMPMON_TOKEN or a named file's is shown no other, though it would take it; the own one is."""
+    """Only the directory's own server gets another token after rejecting AMPMON_TOKEN; --token-file has no fallback."""
     authority, mine, wrong = Authority(tmp_path), tmp_path / "mine", tmp_path / "wrong"
     cert, key = authority.issue()
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
@@ -142,7 +142,7 @@ def test_a_server_elsewhere_is_shown_one_token_and_no_other(
 
 
 def news(stream: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
-    """What a stream tells until it ends."""
+    """The events of a stream until it ends."""
     for line in stream:
         if line.startswith(b"data: "):
             yield json.loads(line[6:])
@@ -151,7 +151,7 @@ def news(stream: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
 def test_a_stream_tells_of_the_callers_projects_and_ends_with_its_token(
     server: Server, token: Token
 ) -> None:
-    """A page hears of the runs of its own projects only, also when they are deleted, and nothing once it is revoked."""
+    """A stream covers only its token's projects, deletions included, and ends when the token is revoked."""
     secret = token("new", "page", "--scope", "read", "--project", "vision")[1].strip()
     mine, hidden = Trainer(uuid4(), project="vision"), Trainer(uuid4(), project="speech")
     post(server, hidden.batch(hidden.updates(1)))
@@ -182,7 +182,7 @@ def test_a_stream_tells_of_the_callers_projects_and_ends_with_its_token(
 
 
 def test_the_servers_own_token_needs_no_list(server: Server, token: Token) -> None:
-    """What lies in the data directory opens all as before, and is not among the tokens that can be revoked."""
+    """The data directory's own token is not listed and cannot be revoked."""
     assert os.stat(server.directory / "token").st_size > 40
     assert token("list")[1].splitlines()[1:] == []
     assert token("revoke", "own")[0] == 2

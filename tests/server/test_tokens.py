@@ -1,4 +1,4 @@
-"""Tokens as the store keeps them, and what they mean for runs: one contract on every engine."""
+"""Tokens in the store, and what they mean for runs: one contract on every engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def trained(store: Store, project: str, sender: Sender | None = None) -> UUID:
 
 @pytest.mark.storage
 def test_a_token_is_kept_as_it_was_made(store: Store) -> None:
-    """Tokens are found by their ids as they were kept, the newest first in the list; another id finds none."""
+    """A token is found by its id, the list is newest first, and an unknown id finds none."""
     first, second = token("first", projects=("a", "b"), expires=900), token("second", made=200)
     for each in (first, second):
         store.keep_token(each)
@@ -50,7 +50,7 @@ def test_a_token_is_kept_as_it_was_made(store: Store) -> None:
 
 @pytest.mark.storage
 def test_a_token_is_revoked_by_id_or_name(store: Store) -> None:
-    """A revoked token says when it was; it cannot be revoked again, and one that never was cannot either."""
+    """A token is revoked by id or name, with its time; a revoked or unknown one raises NotFound."""
     for each in (token("one"), token("two"), token("three")):
         store.keep_token(each)
     store.revoke_token("one", 500)
@@ -68,7 +68,7 @@ def test_a_token_is_revoked_by_id_or_name(store: Store) -> None:
 
 @pytest.mark.storage
 def test_a_name_is_taken_as_long_as_its_token_is_good(store: Store) -> None:
-    """Two good tokens have no name in common; that of an expired or a revoked one is free again."""
+    """A name is taken while its token is valid, and free once that has expired or is revoked."""
     store.keep_token(token("ci", expires=150))
     with pytest.raises(NameTaken, match="'ci'"):
         store.keep_token(Token(b"\1" * 32, "ci", "ada", SCOPES, None, 149))
@@ -81,7 +81,7 @@ def test_a_name_is_taken_as_long_as_its_token_is_good(store: Store) -> None:
 
 @pytest.mark.storage
 def test_the_last_use_is_the_latest(store: Store) -> None:
-    """Of uses that are noted out of order the latest stays."""
+    """Of uses recorded out of order, the latest is kept."""
     kept = token("ci")
     store.keep_token(kept)
     for now in (300, 500, 400):
@@ -93,7 +93,7 @@ def test_the_last_use_is_the_latest(store: Store) -> None:
 
 
 def test_only_a_hash_is_stored(store: Store) -> None:
-    """What is made opens, and no row of the database holds it."""
+    """A new token authenticates, altered ones do not, and the database holds only its hash."""
     tokens = Tokens(store)
     secret, made = tokens.new("ci", "ada", SCOPES)
     with store._engine.connect() as connection:
@@ -112,7 +112,7 @@ def test_only_a_hash_is_stored(store: Store) -> None:
 
 
 def test_a_lookup_is_kept_for_two_seconds(store: Store) -> None:
-    """Repeated lookups cost no query, not even of unknown tokens; another process's revocation counts after that."""
+    """Lookups of known and unknown tokens are cached for 2 s; then another process's revocation takes effect."""
     clock = ManualClock()
     tokens, others = Tokens(store, monotonic=clock), Tokens(store)
     secret, _ = tokens.new("ci", "ada", SCOPES)
@@ -136,7 +136,7 @@ def test_a_lookup_is_kept_for_two_seconds(store: Store) -> None:
 
 
 def test_unknown_tokens_take_no_room(store: Store) -> None:
-    """However many unknown tokens are tried, what is remembered of them is bounded."""
+    """However many unknown tokens are tried, the memory of them is bounded."""
     tokens = Tokens(store)
     for number in range(KNOWN_MAX + 50):
         tokens._look(f"{number:012x}")
@@ -146,7 +146,7 @@ def test_unknown_tokens_take_no_room(store: Store) -> None:
 
 
 def test_guesses_hold_up_nobody_who_has_a_token(store: Store) -> None:
-    """In a flood of guesses that is told to wait, a token that this process has never seen is good at once."""
+    """During a rate-limited flood of guesses, a valid token new to this process is accepted at once."""
     tokens, others = Tokens(store), Tokens(store)
     secret, made = others.new("ci", "ada", SCOPES)
     tokens._guesses = Rate(1e-6, 3)
@@ -166,7 +166,7 @@ def test_guesses_hold_up_nobody_who_has_a_token(store: Store) -> None:
 
 
 def test_a_use_is_noted_once_a_minute(store: Store) -> None:
-    """The last use is written when a token is first used, and then not before a minute is up."""
+    """The last use is written when a token is first used, and then at most once a minute."""
     now = [1e9]
     tokens = Tokens(store, clock=lambda: now[0])
     secret, made = tokens.new("ci", "ada", SCOPES)
@@ -174,7 +174,7 @@ def test_a_use_is_noted_once_a_minute(store: Store) -> None:
     for later in (0.0, 1.0, 58.0, 2.0):
         now[0] += later
         asyncio.run(tokens.with_secret(secret))
-        tokens._noting.submit(int).result()  # the one thread that notes has come to its end
+        tokens._noting.submit(int).result()  # wait for the one thread that records uses
         found = store.token(made.id)
         assert found is not None
         seen.append(found.last_used)
@@ -185,7 +185,7 @@ def test_a_use_is_noted_once_a_minute(store: Store) -> None:
 
 
 def test_an_expired_token_is_good_no_more(store: Store) -> None:
-    """A token ends at the time that it was made for, though it was looked up just before."""
+    """A token fails from its expiry on, even if it was looked up just before."""
     now = [1e9]
     tokens = Tokens(store, clock=lambda: now[0])
     secret, made = tokens.new("ci", "ada", SCOPES, expires=round((1e9 + 10) * 1e6))
@@ -198,7 +198,7 @@ def test_an_expired_token_is_good_no_more(store: Store) -> None:
 
 
 def test_a_run_belongs_to_who_started_it(store: Store) -> None:
-    """The owner is the sender's, whatever the record says; another owner's start is refused, an admin's is not."""
+    """A run's owner is the first sender; another owner's start is refused, an admin's is not."""
     trainer = Trainer(uuid4(), rank=1, world_size=2)
     store.ingest(trainer.batch(trainer.updates(2)), Sender("grace"))
     first = Trainer(trainer.run_id, world_size=2)
@@ -215,7 +215,7 @@ def test_a_run_belongs_to_who_started_it(store: Store) -> None:
 
 @pytest.mark.storage
 def test_a_sender_is_kept_to_its_projects(store: Store) -> None:
-    """A batch for a run of another project is refused, be it new or there, in the same words; nothing is kept."""
+    """A batch for another project is refused, in the same words for new and known runs, and nothing is stored."""
     mine, other = Sender("ada", frozenset({"vision"})), trained(store, "speech")
     (before,) = store.versions([other])
     late = Trainer(other, resume_step=3, project="vision")
@@ -244,7 +244,7 @@ def test_a_run_does_not_change_sides(store: Store) -> None:
 
 @pytest.mark.storage
 def test_lists_are_kept_to_projects(store: Store) -> None:
-    """List, groups, scales and versions tell of the projects that are given, and of none for none."""
+    """List, groups, scales and versions cover only the given projects, and none for an empty set."""
     runs = {project: trained(store, project) for project in ("vision", "speech", "text")}
     for within in ({"vision"}, {"vision", "text"}, set()):
         of = frozenset(within)

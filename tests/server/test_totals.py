@@ -1,4 +1,4 @@
-"""The totals that ingest keeps, against a recount of all that was ever sent."""
+"""The totals that ingest keeps, checked against a recount of everything sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from batches import Trainer
 
 
 class Start(NamedTuple):
-    """A process start on a rank: where it resumes, and what became of each of its updates."""
+    """A process start on a rank: where it resumes, and whether each of its updates skipped."""
 
     rank: int
     scaler: str
@@ -43,7 +43,7 @@ class Sent(NamedTuple):
 
 
 def play(run_id: UUID, starts: Sequence[Start]) -> list[Sent]:
-    """The processes of a run, in order of their starts, and all that each records."""
+    """The processes of a run, in order of their starts, and the updates of each."""
     played = []
     for start in starts:
         trainer = Trainer(run_id, start.rank, start.scaler, start.resume_step)
@@ -52,7 +52,7 @@ def play(run_id: UUID, starts: Sequence[Start]) -> list[Sent]:
 
 
 def recount(played: Sequence[Sent]) -> tuple[int, int]:
-    """Updates and skips by definition: distinct steps of a scaler, of each rank the newest attempt's."""
+    """Updates and skips by definition: distinct steps of a scaler, each from every rank's newest attempt."""
     newest: dict[tuple[str, int, int], bool] = {}
     for trainer, updates in played:
         for update in updates:
@@ -66,7 +66,7 @@ def recount(played: Sequence[Sent]) -> tuple[int, int]:
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(starts=STARTS, seed=st.integers(0, 2**16), cut=st.integers(1, 5))
 def test_totals_equal_a_recount(store: Store, starts: list[Start], seed: int, cut: int) -> None:
-    """Whatever ranks, attempts and scalers overlay, in whatever order batches come, and however often."""
+    """Totals and series equal a recount, for any overlap of attempts, order of arrival and resends."""
     run_id = uuid4()
     played = play(run_id, starts)
     batches = [
@@ -77,7 +77,7 @@ def test_totals_equal_a_recount(store: Store, starts: list[Start], seed: int, cu
     order = random.Random(seed)
     resent = order.sample(batches, len(batches) // 2)
     shuffled = order.sample([*batches, *resent], len(batches) + len(resent))
-    # Attempts are numbered in the order in which the server first hears of them.
+    # The server numbers attempts in order of arrival.
     for trainer, _ in played:
         store.ingest(trainer.batch())
     for batch in shuffled:
@@ -90,7 +90,7 @@ def test_totals_equal_a_recount(store: Store, starts: list[Start], seed: int, cu
     assert (summary.updates, summary.skipped) == recount(played)
     assert summary.records == sum(len(updates) for _, updates in played)
     assert summary.lost_records == 0
-    # What is drawn is what is counted, on every stream of a scaler alike.
+    # Charts have the same counts, on every stream of a scaler.
     assert sum(int(each["n"].sum()) for each in drawn) == summary.updates
     assert sum(int(each["skipped"].sum()) for each in drawn) == summary.skipped
     assert all((each["first"][1:] > each["last"][:-1]).all() for each in series)

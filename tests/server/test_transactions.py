@@ -1,4 +1,4 @@
-"""Transactions that meet: of threads and of server processes on one database, and on one that cannot be used now."""
+"""Concurrent transactions of threads and of server processes, and a database that cannot be used now."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def database(shared: str) -> Iterator[Engine]:
 
 
 def at_once(*calls: Callable[[], object]) -> list[object]:
-    """What each call gives, all begun together."""
+    """Start all calls together, and return their results."""
     ready = threading.Barrier(len(calls))
 
     def run(call: Callable[[], object]) -> object:
@@ -62,12 +62,12 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
 
 
 def test_two_servers_may_begin_one_run(stores: list[Store]) -> None:
-    """Batches of a run that no server knows, sent to two at once, are stored once each, and the run is one."""
+    """Batches of a new run, sent to two servers at once, are stored once each as one run."""
     for _ in range(5):
         first = Trainer()
         second = Trainer(first.run_id, rank=1, world_size=2)
         batches = [each.batch(each.updates(20)) for each in (first, second)]
-        # Each batch to both servers: as a sender does that got no answer from the first.
+        # Each batch goes to both servers, like a retry after no answer from the first.
         at_once(*(lambda s=s, b=b: s.ingest(b) for s in stores for b in batches))
         summary, _ = stores[0].run(first.run_id)
 
@@ -76,7 +76,7 @@ def test_two_servers_may_begin_one_run(stores: list[Store]) -> None:
 
 
 def test_no_edit_is_lost(stores: list[Store]) -> None:
-    """Edits of one run by two servers each count as a version."""
+    """Each of several edits by two servers at once counts as a version."""
     trainer = Trainer()
     stores[0].ingest(trainer.batch(trainer.updates(1)))
     edits = [Edit(name="new"), Edit(tags=("a",)), Edit(archived=True), Edit(name="newer")]
@@ -88,7 +88,7 @@ def test_no_edit_is_lost(stores: list[Store]) -> None:
 
 
 def test_what_is_read_is_one_state(database: Engine, stores: list[Store]) -> None:
-    """A reader sees nothing of what is committed after its first statement, and cannot write."""
+    """A reader sees one snapshot and cannot write; a writer sees what was committed."""
     trainer = Trainer()
     version = select(runs.c.version)
     stores[0].ingest(trainer.batch(trainer.updates(1)))
@@ -106,7 +106,7 @@ def test_what_is_read_is_one_state(database: Engine, stores: list[Store]) -> Non
 
 
 def test_a_deadlock_is_tried_again(database: Engine, stores: list[Store]) -> None:
-    """Two writers that each wait for the other's row both pass: the one that is given up begins anew."""
+    """Two writers in a deadlock both commit: the aborted one retries."""
     trainers = [Trainer(), Trainer()]
     for trainer in trainers:
         stores[0].ingest(trainer.batch(trainer.updates(1)))
@@ -134,7 +134,7 @@ def test_a_deadlock_is_tried_again(database: Engine, stores: list[Store]) -> Non
 
 
 def test_trying_again_ends(database: Engine) -> None:
-    """A transaction that always conflicts is given up as busy after RETRY_S."""
+    """A transaction that always conflicts raises Conflict after RETRY_S."""
     clock = ManualClock()
     tries = []
 
@@ -160,7 +160,7 @@ def test_trying_again_ends(database: Engine) -> None:
 def test_nothing_waits_for_ever(
     shared: str, stores: list[Store], statement: str, setting: str
 ) -> None:
-    """A statement that another's lock or its own work holds up is given up as busy, after what the URL says."""
+    """A blocked or slow statement raises Busy after the timeout in the URL; without one, a default is set."""
     trainer = Trainer()
     stores[0].ingest(trainer.batch(trainer.updates(1)))
     hasty = engine.open_engine(
@@ -187,7 +187,7 @@ def test_nothing_waits_for_ever(
 
 
 def test_connections_that_are_gone_are_not_used(stores: list[Store], postgres: Postgres) -> None:
-    """After the database has ended every connection, the next call has a new one."""
+    """After the database ends every connection, the next call opens a new one."""
     trainer = Trainer()
     stores[0].ingest(trainer.batch(trainer.updates(1)))
     postgres.execute(
@@ -201,7 +201,7 @@ def test_connections_that_are_gone_are_not_used(stores: list[Store], postgres: P
 def test_two_servers_may_take_turns_with_one_attempt(
     stores: list[Store], tmp_path: Path, shared: str
 ) -> None:
-    """What a server remembers of a run is not believed once another has written it: all is stored once."""
+    """Two servers that take turns with one attempt store each record once, and verification finds no fault."""
     trainer, other = Trainer(), Trainer()
     resumed = Trainer(trainer.run_id, resume_step=35)
     more = (*trainer.stream.parameters, wire.Parameter("late.weight", (4,), "float32"))

@@ -1,4 +1,4 @@
-"""Runs of which nothing arrives any more are looked at all the same, by whichever server is there then."""
+"""Runs that stopped reporting are judged anyway, by whichever server runs then."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def now() -> int:
 
 
 def trained(store: Store, at: int | None = None, **fields: object) -> UUID:
-    """A run whose only record is of now, or of ``at``."""
+    """A run whose only record is of now, or of ``at`` in microseconds."""
     trainer = Trainer(uuid4(), project="vision", name="run-7")
     store.ingest(trainer.batch([trainer.update(time=at or now())], **fields))
     return trainer.run_id
 
 
 def later(store: Store, by_s: float) -> None:
-    """Let that much time go by for all runs and mutes."""
+    """Move all runs and mutes ``by_s`` seconds into the past."""
     by = int(by_s * 1e6)
     moved = {name: runs.c[name] - by for name in ("last_time", "silent_after", "changed")}
     with engine.writing(store._engine) as connection:
@@ -55,12 +55,12 @@ def later(store: Store, by_s: float) -> None:
 
 @pytest.fixture(autouse=True)
 def _seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A judge soon sees that its clock was moved."""
+    """Let a worker notice within 10 ms that its clock was moved."""
     monkeypatch.setattr(judging, "POLL_S", 0.01)
 
 
 class Watched(DiagnosisWorker):
-    """A judge whose time goes by only when a test moves it."""
+    """A diagnosis worker on a manual clock."""
 
     def __init__(self, store: Store, to: Alerts | None = TO, silent_s: float = 60.0) -> None:
         self.clock = ManualClock()
@@ -69,10 +69,10 @@ class Watched(DiagnosisWorker):
         super().__init__(store, Writer(1), Bus(), thresholds, to, self.clock)
 
     def until(self, condition: Callable[[], object]) -> None:
-        """Let it work until something is so, moving time on to each look that is due."""
+        """Work until ``condition`` holds, moving the clock to each diagnosis that is due."""
 
         def so() -> object:
-            due = list(self._due.values())  # before the condition, which may come true meanwhile
+            due = list(self._due.values())  # read first: the condition may come true meanwhile
             if (found := condition()) or not due:
                 return found
             wait_s = max(min(due) - self.clock.now_s, 0.0)
@@ -91,15 +91,15 @@ class Watched(DiagnosisWorker):
         asyncio.run(work())
 
     def seek(self, after_s: float) -> None:
-        """Let it ask the store once more, so long after now, which runs are to be looked at."""
+        """Advance the clock and wait for the next query for runs to judge."""
         self.clock.advance(after_s)
-        before = self._silent  # what it finds takes the place of this
+        before = self._silent  # the next query replaces it
         self.until(lambda: self._silent is not before)
 
 
 @contextmanager
 def judging_by(store: Store, **options: Any) -> Iterator[Watched]:
-    """The judge of a server that has just started."""
+    """The worker of a server that has just started."""
     judge = Watched(store, **options)
     yield judge
     judge.close()
@@ -107,13 +107,13 @@ def judging_by(store: Store, **options: Any) -> Iterator[Watched]:
 
 
 def judge(store: Store, until: Callable[[], object], to: Alerts | None = TO) -> None:
-    """Let the judge of a server that has just started work until something is so."""
+    """Run the worker of a server that has just started until a condition holds."""
     with judging_by(store, to=to) as judge:
         judge.until(until)
 
 
 def told(store: Store) -> set[UUID]:
-    """The runs of which there are messages."""
+    """The runs that have messages."""
     with engine.reading(store._engine) as connection:
         return {UUID(bytes=each) for each in connection.scalars(select(messages.c.of_run))}
 
@@ -122,7 +122,7 @@ def told(store: Store) -> set[UUID]:
 def test_a_run_that_ended_just_before_its_server_is_judged_by_the_next(
     store: Store, to: Alerts | None
 ) -> None:
-    """A crash that nobody looked at is found by a server that starts, told if it tells, and looked at no more."""
+    """The next server judges a crash that none has judged, alerts if it has targets, and leaves nothing due."""
     run_id = trained(store, ended="crashed")
     judge(store, lambda: store.run(run_id)[0].verdict, to)
 
@@ -133,7 +133,7 @@ def test_a_run_that_ended_just_before_its_server_is_judged_by_the_next(
 
 @pytest.mark.storage
 def test_an_end_is_due_until_it_is_looked_at(store: Store) -> None:
-    """What ends while it is looked at is due still; a look at the end is done with it, and is no news by itself."""
+    """A run that ends while it is judged stays due; judging its end settles it and changes no version."""
     trainer = Trainer(uuid4())
     store.ingest(trainer.batch([trainer.update(time=now())]))
     before = Judgement("healthy", None, [], store.case(trainer.run_id).version)
@@ -149,7 +149,7 @@ def test_an_end_is_due_until_it_is_looked_at(store: Store) -> None:
 
 
 def test_a_run_that_cannot_be_judged_is_spared(store: Store) -> None:
-    """A run whose alert is damaged and whose mute has ended is looked at again only after an hour."""
+    """A run that cannot be judged is retried only after an hour."""
     run_id = trained(store, ended="crashed")
     mute, _ = store.mute(Mute.new(run_id, None, "crashed", None), "ada")
     judge(store, lambda: store.firing() == 1)
@@ -168,7 +168,7 @@ def test_a_run_that_cannot_be_judged_is_spared(store: Store) -> None:
 
 @pytest.mark.storage
 def test_a_longer_patience_is_waited_out(store: Store) -> None:
-    """A silent run is looked at again once it has been silent for `silent_s`, without another question for it."""
+    """A silent run is judged again after `silent_s`, without another query for silent runs."""
     run_id = trained(store)
     later(store, 90)
     with judging_by(store, silent_s=100) as judged:
@@ -181,7 +181,7 @@ def test_a_longer_patience_is_waited_out(store: Store) -> None:
 
 
 def test_a_trainer_whose_clock_is_ahead_hides_no_silence(store: Store) -> None:
-    """For how long nothing was heard of a run is by the server's clock, where the trainer's is ahead of it."""
+    """Silence is measured by the server's clock, even if the trainer's clock is ahead."""
     run_id = trained(store, at=now() + HOUR)
     assert store.case(run_id).status == "running"
     later(store, 3600 + 90)
@@ -192,7 +192,7 @@ def test_a_trainer_whose_clock_is_ahead_hides_no_silence(store: Store) -> None:
 
 @pytest.mark.storage
 def test_what_a_mute_kept_back_is_told_once_it_ends(store: Store) -> None:
-    """Of runs that died while they were muted the judge tells when a mute ended, was lifted or was cut short."""
+    """Alerts held back by a mute are sent once it ends, is lifted or is cut short."""
     lifted, cut, ended, muted = (trained(store, ended="crashed") for _ in range(4))
     held, *_ = (
         store.mute(Mute.new(run_id, None, "crashed", until), "ada")[0]

@@ -1,4 +1,4 @@
-"""Answers that are not read: what is kept of them for how long, and who reads slowly."""
+"""Unread answers: how long the server keeps them, and clients that read slowly."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ASK = (
 
 
 def held_by_the_system() -> int:
-    """More bytes than the system holds of an answer that is not read: what it grants, or takes, whichever is more."""
+    """More bytes than sockets hold of an unread answer: twice what they grant or take, whichever is more."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         with connected(listener.getsockname()[1]) as reader, listener.accept()[0] as writer:
@@ -66,14 +66,14 @@ def large(service: Service, size: int) -> str:
 
 
 def asked(served: Served, connection: socket.socket, then: str, size: int) -> None:
-    """Ask for an answer of so many bytes, and wait until the server holds what the system does not take of it."""
+    """Ask for an answer of ``size`` bytes, and wait until the server holds what the sockets do not take."""
     run_id = large(served.service, size)
     connection.sendall(ASK.format(run_id, served.service.keys.token, then).encode())
     wait_for(lambda: "_abort_unless_read" in served.timers.pending)
 
 
 def read(connection: socket.socket, each: int, between: Callable[[], object]) -> tuple[int, int]:
-    """Bytes of the body that were announced and that came; ``between`` is called after every ``each`` bytes."""
+    """Bytes of the body announced and received; ``between`` is called after every ``each`` bytes."""
     answer, announced, since = b"", 0, 0
     with contextlib.suppress(ConnectionError):
         while not announced or len(answer) < announced:
@@ -94,7 +94,7 @@ def read(connection: socket.socket, each: int, between: Callable[[], object]) ->
 
 @pytest.mark.parametrize("then", ["close", "keep-alive"])
 def test_who_reads_nothing_is_cut_off(served: Served, then: str) -> None:
-    """Of an answer of which nothing is read for its time no more is kept, whatever was to become of the connection."""
+    """A client that reads nothing in time is cut off, whether the connection was to close or stay open."""
     held = held_by_the_system()
     with connected(served.port) as connection:
         asked(served, connection, then, 4 * held)
@@ -106,7 +106,7 @@ def test_who_reads_nothing_is_cut_off(served: Served, then: str) -> None:
 
 @pytest.mark.parametrize("then", ["close", "keep-alive"])
 def test_who_reads_slowly_gets_it_all(served: Served, then: str) -> None:
-    """An answer that takes many times as long to read arrives whole, if it is read."""
+    """A client that reads slowly gets the whole answer, after several timeouts."""
     passed = []
 
     def wait() -> None:
@@ -116,7 +116,7 @@ def test_who_reads_slowly_gets_it_all(served: Served, then: str) -> None:
     held = held_by_the_system()
     with connected(served.port) as connection:
         asked(served, connection, then, 10 * held)
-        # After more than the system can hold was read, some of what the server holds was read too.
+        # More than the sockets hold was read, so some of the server's own buffer was read too.
         announced, came = read(connection, held, wait)
 
     assert came == announced > 10 * held
@@ -127,7 +127,7 @@ def test_who_reads_slowly_gets_it_all(served: Served, then: str) -> None:
 def test_an_event_stream_that_is_not_read_ends(
     settings: Settings, authority: Authority, over_tls: bool
 ) -> None:
-    """A page that hangs gives its place among the streams back, over TLS too."""
+    """An event stream that is not read ends and frees its place, over TLS too."""
     with (
         serving(certified(settings, authority) if over_tls else settings) as served,
         connecting(served.port, authority if over_tls else None) as connection,
@@ -148,8 +148,8 @@ def test_an_event_stream_that_is_not_read_ends(
 def test_who_reads_nothing_holds_up_no_end(
     settings: Settings, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server ends at once though somebody has an answer over TLS that is not read, and is not kept for another."""
-    monkeypatch.setattr(server_process, "STOP_SECONDS", 10 * DEADLINE_S)  # it would cut them off
+    """A stopping server does not wait for a client that leaves its answer over TLS unread."""
+    monkeypatch.setattr(server_process, "STOP_SECONDS", 10 * DEADLINE_S)  # too long to cut it off
     with contextlib.ExitStack() as client, serving(certified(settings, authority)) as served:
         connection = client.enter_context(connecting(served.port, authority))
         asked(served, connection, "close", 4 * held_by_the_system())

@@ -1,4 +1,4 @@
-"""`ampmon db verify`: a database that is as ingest left it is found clean, and damage of every kind is found."""
+"""`ampmon db verify` finds a database clean as ingest left it, and finds every kind of damage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Say = Callable[..., tuple[int, list[str]]]
 
 
 def train(store: Store) -> UUID:
-    """A run of two ranks and a resumed attempt, with skips, samples, scalars and events, some of it lost."""
+    """A run of two ranks and a resumed attempt, with skips, samples, scalars and events, some of them lost."""
     first = Trainer(world_size=2)
     _send(store, first, 600)
     _send(store, Trainer(first.run_id, rank=1, world_size=2), 590)
@@ -47,7 +47,7 @@ def run_id(store: Store) -> UUID:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite file with such a run in it, which no server has."""
+    """An SQLite file that holds such a run and that no server has open."""
     settings = Settings(data_directory=tmp_path_factory.mktemp("made"))
     store = Store.open(settings)
     train(store)
@@ -57,13 +57,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(made: Path, settings: Settings) -> Path:
-    """A copy of it, where the settings say."""
+    """A copy of that file, where the settings say."""
     return Path(shutil.copy(made, settings.server_directory))
 
 
 @pytest.fixture
 def change(settings: Settings) -> Iterator[Callable[[str], None]]:
-    """Runs a statement on the database, which must change something."""
+    """A function that runs a statement on the database, which must change something."""
     opened = engine.open_engine(settings.url)
 
     def run(statement: str) -> None:
@@ -76,7 +76,7 @@ def change(settings: Settings) -> Iterator[Callable[[str], None]]:
 
 @pytest.fixture
 def verify(settings: Settings, capsys: pytest.CaptureFixture[str]) -> Say:
-    """Runs the command; its exit code, and the lines that it printed."""
+    """Run the command; return its exit code and the lines that it printed."""
 
     def run(*more: str) -> tuple[int, list[str]]:
         where = ["--data-dir", str(settings.data_directory)]
@@ -89,13 +89,13 @@ def verify(settings: Settings, capsys: pytest.CaptureFixture[str]) -> Say:
 
 
 def test_what_ingest_left_is_clean(run_id: UUID, verify: Say) -> None:
-    """Nothing is found in a run whose attempts overlay one another and that lost records, while a server has it."""
+    """A run with overlapping attempts and lost records is clean, while a server has it open."""
     assert verify() == (0, [])
     assert verify("--run", str(run_id)) == (0, [])
 
 
 def test_ranks_may_come_in_any_order(store: Store, verify: Say) -> None:
-    """Of ranks that all sample nothing is left over, though the lowest, which stands for them, comes last."""
+    """A run of three sampling ranks is clean, though the lowest reports last."""
     first = Trainer()
     for rank in (2, 1, 0):
         trainer = Trainer(first.run_id, rank, world_size=3)
@@ -107,7 +107,7 @@ def test_ranks_may_come_in_any_order(store: Store, verify: Say) -> None:
 def test_rollups_are_held_to_rows_and_repaired(
     run_id: UUID, change: Callable[[str], None], store: Store, verify: Say
 ) -> None:
-    """Pages that are damaged, stale, missing or too many are found at their levels, and made anew from the rows."""
+    """Damaged, stale, missing and surplus pages are found at their levels, and rebuilt from the rows."""
     change("UPDATE rollups SET data = substr(data, 2) WHERE level = 1 AND bucket = 0")
     change("DELETE FROM rollups WHERE level = 2 AND bucket = 0")
     change("UPDATE runs SET updates = updates + 1, lost = 0")
@@ -139,7 +139,7 @@ def test_rollups_are_held_to_rows_and_repaired(
 def test_a_pruned_run_is_clean_and_its_cells_are_not_lost(
     store: Store, change: Callable[[str], None], verify: Say
 ) -> None:
-    """Where rows are gone cells are held to one another; what is above them is made anew, and what is lost is told."""
+    """A pruned run is clean; lost higher levels are rebuilt from lower ones, and lost lowest cells are reported."""
     first = Trainer()
     logged = [first.scalars({"loss": 1.0})]
     store.ingest(first.batch([*first.updates(4500, sampled=range(0, 4500, 300)), *logged]))
@@ -240,7 +240,7 @@ DAMAGE = {
 
 
 OFTEN = ("a page elsewhere", "a bit in a block", "sums of samples", "rows of a deleted run")
-"""One of each kind: rows, samples, their sums, and rows that nobody owns."""
+"""One of each kind: rows, samples, their sums, and rows without an owner."""
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ OFTEN = ("a page elsewhere", "a bit in a block", "sums of samples", "rows of a d
 def test_damage_is_found(
     copied: Path, change: Callable[[str], None], verify: Say, damage: str
 ) -> None:
-    """Whatever is damaged, a line says where, what, and what to do."""
+    """Each kind of damage is reported with where, what, and what to do."""
     statement, expected = DAMAGE[damage]
     change(statement)
 
@@ -264,7 +264,7 @@ def test_damage_is_found(
 def test_what_is_left_of_a_deleted_run_is_swept(
     copied: Path, change: Callable[[str], None], verify: Say
 ) -> None:
-    """Rows that a deletion left behind are deleted by a repair."""
+    """A repair deletes rows that a deletion left behind."""
     change("UPDATE runs SET deleted = 1")
 
     assert verify("--repair") == (0, [])
@@ -272,7 +272,7 @@ def test_what_is_left_of_a_deleted_run_is_swept(
 
 
 def test_a_broken_file_is_found(copied: Path, verify: Say) -> None:
-    """A page of the file that was overwritten is found by SQLite's own check, and nothing else is said."""
+    """An overwritten page of the file is found, and every line says to restore a copy."""
     with copied.open("r+b") as handle:
         handle.seek(4096 * 9)
         handle.write(bytes(2000))
@@ -285,7 +285,7 @@ def test_a_broken_file_is_found(copied: Path, verify: Say) -> None:
 
 
 def test_there_must_be_a_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where there is none, none is made, and one line says so."""
+    """Without a database, the command fails with a message and makes none."""
     assert main(["db", "verify", "--data-dir", str(tmp_path / "nowhere")]) == 2
     assert "There is no database" in capsys.readouterr().err
     assert not (tmp_path / "nowhere").exists()
@@ -294,7 +294,7 @@ def test_there_must_be_a_database(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_repair_needs_the_file_alone(
     run_id: UUID, store: Store, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """While a server has an SQLite file it is not repaired."""
+    """--repair is refused while a server has the SQLite file open."""
     where = ["--data-dir", str(settings.data_directory)]
 
     assert main(["db", "verify", "--repair", *where]) == 2

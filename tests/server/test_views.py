@@ -1,4 +1,4 @@
-"""The views for people: every query in docs/sql.md, and what the views leave out, on both engines."""
+"""The SQL views: every query in docs/sql.md, and what the views leave out, on both engines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ask(store: Store, query: str, **given: object) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def run(store: Store) -> str:
-    """The id of a run that was resumed at step 20 and then skipped otherwise, beside one that is deleted."""
+    """The id of a run resumed at step 20 with other skips, beside a deleted run."""
     first = Trainer(name="resumed")
     records = [*first.updates(30, skipped=[5, 25]), first.scalars({"loss": 9.0})]
     store.ingest(first.batch(records))
@@ -46,7 +46,7 @@ def run(store: Store) -> str:
 
 @pytest.mark.engines
 def test_the_queries_of_the_documentation_answer(store: Store, run: str) -> None:
-    """Each runs as it stands and finds something; Grafana's own, with date_trunc, on PostgreSQL."""
+    """Each documented query runs and finds something; those with date_trunc on PostgreSQL only."""
     asked = [
         query
         for query in QUERIES
@@ -59,7 +59,7 @@ def test_the_queries_of_the_documentation_answer(store: Store, run: str) -> None
 
 @pytest.mark.engines
 def test_views_leave_out_what_was_done_again_and_what_is_deleted(store: Store, run: str) -> None:
-    """Each step once, the later attempt's; nothing of a deleted run anywhere."""
+    """Views have each step once, from the later attempt, and nothing of a deleted run."""
     moves = ask(store, "SELECT * FROM v_moves ORDER BY step")
     assert [(row["step"], row["attempt"]) for row in moves] == [(5, 0), (23, 1), (29, 1), (40, 1)]
     (stretch,) = ask(store, "SELECT * FROM v_stretches")
@@ -81,7 +81,7 @@ def test_views_leave_out_what_was_done_again_and_what_is_deleted(store: Store, r
 
 @pytest.mark.engines
 def test_views_speak_in_words(store: Store, run: str) -> None:
-    """Events, kinds and flags as a person would write them; times to the microsecond."""
+    """Views show events and kinds as words, and times as ISO dates."""
     skipped, last = ask(store, "SELECT * FROM v_moves WHERE step IN (5, 40) ORDER BY step")
     assert (skipped["event"], bool(skipped["skipped"])) == ("backoff", True)
     assert (last["event"], bool(last["skipped"])) == ("manual_set", False)
@@ -95,7 +95,7 @@ def test_views_speak_in_words(store: Store, run: str) -> None:
 
 @pytest.mark.engines
 def test_the_columns_of_the_views_are_documented(store: Store) -> None:
-    """docs/sql.md names each column of each view, and in order."""
+    """docs/sql.md lists the columns of each view, in order."""
     page = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
     told = dict(re.findall(r"^\| `(v_\w+)` \| [^|]+ \| `([^`]+)` \|", page, re.M))
     with engine.reading(store._engine) as connection:
@@ -109,7 +109,7 @@ def test_the_columns_of_the_views_are_documented(store: Store) -> None:
 
 
 def test_a_question_about_one_run_reads_its_rows_by_key(store: Store, run: str) -> None:
-    """SQLite searches each table by the key that begins with the run; it scans none."""
+    """For one run, SQLite scans only the table of runs (`r`), and searches the others by key."""
     for view in ("v_stretches", "v_moves", "v_skips", "v_scalars"):
         plan = ask(store, f"EXPLAIN QUERY PLAN SELECT * FROM {view} WHERE run_id = :run", run=run)
         scanned = {row["detail"].split()[1] for row in plan if row["detail"].startswith("SCAN")}

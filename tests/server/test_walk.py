@@ -1,4 +1,4 @@
-"""A walk over every route, caller and spelling: each answer follows from the access that the route itself names."""
+"""Every route, caller and spelling: each answer follows from the access that the route declares."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CALLERS: Mapping[str, Caller | None] = {
     "other owner": Caller("eve", frozenset({"ingest", "read"}), ALL, ""),
     "other project": Caller("ada", frozenset({"admin"}), frozenset({"speech"}), ""),
 }
-"""Who asks for a run of ada's in the project `vision`; None for somebody who is not known."""
+"""Callers who request a run of ada's in the project `vision`; None for an unknown caller."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,13 +40,13 @@ def _nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def running(app: FastAPI, stranger: TestClient) -> FastAPI:
-    app.state.service.bus.close()  # so that an event stream ends when it has begun
+    app.state.service.bus.close()  # so that an event stream ends at once
     return app
 
 
 @pytest.fixture
 def authorizations(running: FastAPI) -> dict[str, bytes | None]:
-    """What each caller sends."""
+    """The Authorization header that each caller sends."""
     tokens = running.state.service.tokens
     found: dict[str, bytes | None] = {"no token": None}
     for name, caller in CALLERS.items():
@@ -68,7 +68,7 @@ def run_id(running: FastAPI) -> UUID:
 
 
 def routes_of(app: FastAPI) -> list[APIRoute]:
-    """Every route: nothing is mounted beside them."""
+    """All routes; nothing may be mounted beside them."""
     assert all(type(route) is APIRoute for route in app.routes)
     return [route for route in app.routes if isinstance(route, APIRoute)]
 
@@ -97,7 +97,7 @@ def expected(route: APIRoute, caller: Caller | None) -> int | None:
 
 
 def test_every_route_names_its_access(running: FastAPI) -> None:
-    """No route relies on the default, and one that does needs `admin`."""
+    """Every route declares its access, and one that does not needs `admin`."""
     assert [route.path for route in routes_of(running) if named_access(route) is None] == []
     running.add_api_route("/new", lambda: None)
     service = running.state.service
@@ -111,7 +111,7 @@ def test_every_route_names_its_access(running: FastAPI) -> None:
 def test_each_route_refuses_whom_its_access_says(
     running: FastAPI, authorizations: dict[str, bytes | None], run_id: UUID
 ) -> None:
-    """By its plain path each route refuses every caller without its scope, project or run, and nobody else."""
+    """Each route refuses exactly the callers without its scope, project or run."""
     for route in routes_of(running):
         path = path_of(route, run_id)
         for name, caller in CALLERS.items():
@@ -127,7 +127,7 @@ def test_each_route_refuses_whom_its_access_says(
 def test_no_other_spelling_reaches_a_route(
     running: FastAPI, authorizations: dict[str, bytes | None], run_id: UUID
 ) -> None:
-    """Control characters and doubled or added slashes and dots are a 404, and a stranger is told 401 of all."""
+    """Another spelling of a path gets a 404, or a 401 from an unknown caller."""
     for route in routes_of(running):
         path = path_of(route, run_id)
         whole = path in {"/", "/docs"} or route.path.endswith(":path}")  # with a slash it is a page
@@ -143,7 +143,7 @@ def test_no_other_spelling_reaches_a_route(
 def test_no_other_method_reaches_a_route(
     running: FastAPI, authorizations: dict[str, bytes | None], run_id: UUID
 ) -> None:
-    """A method that a path does not have is refused: a stranger with 401, others with 403, 404 or 405."""
+    """A method that a path does not have gets 401 for unknown callers, and 403, 404 or 405 for others."""
     paths = {path_of(route, run_id) for route in routes_of(running)}
     for method in METHODS:
         own = {
@@ -161,7 +161,7 @@ def test_no_other_method_reaches_a_route(
 
 
 def test_only_what_asks_the_store_takes_a_thread(app: FastAPI) -> None:
-    """FastAPI runs a dependency that is no coroutine on another thread, which costs a request a tenth of its time."""
+    """One dependency is not a coroutine; FastAPI runs it on another thread, at a tenth of a request's time."""
     found, waiting = set(), [each.dependant for each in app.routes if isinstance(each, APIRoute)]
     while waiting:
         for each in waiting.pop().dependencies:

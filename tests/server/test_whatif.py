@@ -1,4 +1,4 @@
-"""Other scales and formats, as HTTP tells of them."""
+"""What-if over HTTP: other scales and formats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from batches import Trainer, statistics
 
 
 def test_scales_and_formats_of_a_run(client: TestClient, send) -> None:
-    """A sampled run is told what each format makes of its gradient at each scale, and how wrong that may be."""
+    """What-if gives each format's losses by scale and the best scale, for a run and for one parameter."""
     trainer = Trainer()
     records = [
         trainer.update(
@@ -33,7 +33,7 @@ def test_scales_and_formats_of_a_run(client: TestClient, send) -> None:
 
 
 def test_what_cannot_be_asked_is_said(client: TestClient, send) -> None:
-    """A parameter that is not there is named; a run that was not sampled has nothing to show."""
+    """An unknown parameter or stream, or a run without samples, gets a 404; negative headroom gets a 422."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(3)))
     path = f"/api/v1/runs/{trainer.run_id}/whatif"

@@ -23,7 +23,7 @@ from warm import FORK_WORKERS, completed
 
 
 def workers(server: Server) -> set[int]:
-    """The process ids of a server's workers: started by it, or by the process that forks them for it."""
+    """Process ids of a server's workers, started by it or by its fork server."""
     assert server.process is not None
     started = {pid: command_of(pid) for pid in children(server.process.pid)}
     forking = [pid for pid in started if "forkserver" in started[pid]]
@@ -31,13 +31,13 @@ def workers(server: Server) -> set[int]:
 
 
 def children(pid: int) -> set[int]:
-    """The process ids of those that a process has started."""
+    """The process ids of a process's children."""
     lists = Path(f"/proc/{pid}/task").glob("*/children")
     return {int(child) for each in lists for child in each.read_text().split()}
 
 
 def command_of(pid: int) -> str:
-    """The command line of a process; nothing if it has ended."""
+    """The command line of a process; empty if it has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_text()
     return ""
@@ -47,7 +47,7 @@ def command_of(pid: int) -> str:
 def kept_crew(
     postgres: Postgres, migrated: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server of two workers on PostgreSQL, which are forked: to load a worker anew takes more than a second."""
+    """A server of two workers on PostgreSQL, forked because loading a worker anew takes over a second."""
     url = postgres.new_database(migrated)
     server = Server(
         tmp_path_factory.mktemp("crew"),
@@ -61,7 +61,7 @@ def kept_crew(
 
 @pytest.fixture
 def crew(kept_crew: Server) -> Server:
-    """The shared server, which runs."""
+    """The shared server, started if necessary."""
     if kept_crew.process is None:
         kept_crew.start()
     return kept_crew
@@ -71,7 +71,7 @@ def crew(kept_crew: Server) -> Server:
 def test_workers_are_one_server(
     new_server: Callable[..., Server], database: str, terminal: Terminal, tmp_path: Path
 ) -> None:
-    """Workers speak TLS, take the cookie and the one link printed once in all; a signal ends all."""
+    """Workers share the certificate, the cookie and one-time links; SIGTERM ends all of them."""
     authority = Authority(tmp_path)
     cert, key = authority.issue()
     options = ["--database-url", database, "--workers=2"]
@@ -79,7 +79,7 @@ def test_workers_are_one_server(
     crew = new_server(terminal=terminal, options=options, ca=authority.file, before=FORK_WORKERS)
     link = crew.address
     http = urllib3.PoolManager(retries=False, ca_certs=str(authority.file))
-    # Each request is a connection of its own, and so may come to either.
+    # Each request opens a connection, so either worker may get it.
     close = {"Connection": "close"}
     first = http.request("GET", link, redirect=False, headers=close)
     again = [http.request("GET", link, redirect=False, headers=close).status for _ in range(10)]
@@ -100,10 +100,10 @@ def test_workers_are_one_server(
 
 
 def test_a_dead_worker_is_replaced(crew: Server) -> None:
-    """A dead worker is replaced, requests are answered meanwhile, and one log line tells of it."""
+    """A dead worker is replaced, requests are answered meanwhile, and one log line says so."""
     before, told = workers(crew), crew.printed.count("another takes its place")
     os.kill(min(before), signal.SIGKILL)
-    wait_for(lambda: min(before) not in workers(crew))  # until then it may take a request with it
+    wait_for(lambda: min(before) not in workers(crew))  # until then a request to it may fail
     answers = []
 
     def replaced() -> bool:
@@ -116,7 +116,7 @@ def test_a_dead_worker_is_replaced(crew: Server) -> None:
 
 
 class Load:
-    """Clients that ask all the time, on connections that they keep, and never a second time for the same."""
+    """Clients that send requests all the time on kept connections, and never retry."""
 
     def __init__(self, server: Server) -> None:
         self.trainer = Trainer()
@@ -124,14 +124,14 @@ class Load:
         self.reads = 0
         self.streams = 0
         self.seen = -1
-        """The last step that a stream told."""
+        """The last step that a stream reported."""
         self.failed: list[str] = []
         self._server = server
         self._over = threading.Event()
 
     @contextmanager
     def running(self) -> Iterator[Load]:
-        """While it lasts: one that sends, one that reads, and one that follows."""
+        """Run three clients meanwhile: one sends, one reads, and one follows the event stream."""
         work = (self._send, self._read, self._follow)
         threads = [threading.Thread(target=self._keep, args=(each,)) for each in work]
         for thread in threads:
@@ -170,7 +170,7 @@ class Load:
         self.reads += 1
 
     def _follow(self, ask: Callable[..., urllib3.BaseHTTPResponse]) -> None:
-        """Follow one stream to its end, which is to be whole."""
+        """Follow one stream to its end, which must not be cut off."""
         self.streams += 1
         stream = ask("GET", "/api/v1/live", preload_content=False)
         for line in stream:
@@ -182,7 +182,7 @@ class Load:
 
 
 def test_workers_are_replaced_without_a_failed_request(crew: Server) -> None:
-    """At SIGHUP each worker goes when another serves, and stays where none comes up; meanwhile nothing fails."""
+    """At SIGHUP workers are replaced, or stay if no new one starts, and no request fails meanwhile."""
     before = workers(crew)
     process, token = crew.process, crew.directory / "token"
     assert process is not None
@@ -191,7 +191,7 @@ def test_workers_are_replaced_without_a_failed_request(crew: Server) -> None:
         process.send_signal(signal.SIGHUP)
         wait_for(lambda: len(before & workers(crew)) < 2)
         wait_for(lambda: "2 workers were replaced" in crew.printed)
-        after = workers(crew)  # all of them serve: one that only begins would end by what follows
+        after = workers(crew)  # all serve: the damaged token would end one that is still starting
         kept = token.rename(token.with_name("kept"))
         token.write_text("damaged")
         process.send_signal(signal.SIGHUP)
@@ -220,7 +220,7 @@ def test_workers_end_with_their_parent(crew: Server) -> None:
 
 @pytest.mark.parametrize(("count", "says"), [("2", "postgresql+psycopg://"), ("0", "at least 1")])
 def test_workers_that_cannot_be_are_refused(tmp_path: Path, count: str, says: str) -> None:
-    """Several processes on SQLite are refused with what to do, and nothing is made."""
+    """Two workers on SQLite, or none at all, are refused in one line, and nothing is made."""
     arguments = ["serve", "--port=0", f"--data-dir={tmp_path / 'new'}", f"--workers={count}"]
     result = completed(arguments)
 
@@ -230,7 +230,7 @@ def test_workers_that_cannot_be_are_refused(tmp_path: Path, count: str, says: st
 
 
 def test_a_proxy_may_be_named(new_server: Callable[..., Server], tmp_path: Path) -> None:
-    """Under a name that `--allow-host` gives requests are answered, with the token of `--token-file`; links keep it."""
+    """A host named by `--allow-host` is served with the token of `--token-file`, and links keep the name."""
     token = tmp_path / "secret"
     token.write_text("t" * 43)
     server = new_server(options=["--allow-host", "gpus.example"], token_file=token)
