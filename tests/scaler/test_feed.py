@@ -36,7 +36,7 @@ def test_updates_are_recorded_as_they_are_told(data_directory: Path) -> None:
     assert (header.init_scale, header.growth_interval) == (8.0, 2)
 
 
-def test_tensors_are_told_without_being_read(data_directory: Path) -> None:
+def test_tensors_of_one_element_are_accepted(data_directory: Path) -> None:
     """Scales and flags may be tensors of one element; an invalid value is counted, and the next update is kept."""
     feed = ampmon.stream()
     on_host = torch.tensor([4.0]), torch.tensor([2.0]), torch.tensor(True)

@@ -217,7 +217,7 @@ def test_a_forgotten_scaler_is_marked_in_the_chart(store: Store) -> None:
             " 024", "\u202f024"
         )
     ]
-    assert "state not restored" not in {trace["name"] for trace in elsewhere}
+    assert mark["name"] not in {trace["name"] for trace in elsewhere}
 
 
 def test_the_loss_window_is_what_was_said_last(store: Store) -> None:
