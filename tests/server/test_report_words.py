@@ -151,7 +151,7 @@ def test_a_run_without_an_update_is_not_called_healthy(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("few_charts")
 def test_who_trains_on_in_vain_is_told_to_stop(tmp_path: Path) -> None:
-    """While ranks whose skips differ still train, the report says to stop the run. Once it has finished, it does not."""
+    """While ranks whose skips differ still train, the report says to stop the run, and not after its end."""
     run_id = uuid4()
     trainers = []
     for rank in range(2):

@@ -26,7 +26,7 @@ OF_ALL_SCALERS = frozenset({"scalars"})
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class ReportChart:
     """A chart, also drawn for a phone (``narrow``). Its ``name`` is unique in the file.
 
     ``scaler`` says whose it is, if the run has several.
@@ -48,7 +48,7 @@ class ReportData:
     run: dict[str, Any]
     diagnosis: dict[str, Any]
     scalers: list[str]
-    charts: list[Chart]
+    charts: list[ReportChart]
     skips: list[dict[str, Any]]
 
 
@@ -66,7 +66,7 @@ def gather(
     diagnosis = ask.get("/diagnosis")
     skips = ask.get("/skips", shared="true", limit=str(SKIPS))["skips"][:SKIPS]
     streams = _streams(run)
-    charts: list[Chart] = []
+    charts: list[ReportChart] = []
     for name in OF_A_RUN:
         each(f"chart {name}")
         charts += ask.charts(name, streams)
@@ -90,7 +90,7 @@ class _Run:
         answer: dict[str, Any] = msgspec.json.decode(self.server.get(f"{self.path}{what}", fields))
         return answer
 
-    def charts(self, name: str, streams: dict[str, str]) -> Iterator[Chart]:
+    def charts(self, name: str, streams: dict[str, str]) -> Iterator[ReportChart]:
         """Yield a chart of each of the first scalers.
 
         If there is one scaler, or the chart is of all scalers, yield one chart of the stream that the server chooses.
@@ -101,8 +101,8 @@ class _Run:
         for place, (scaler, stream) in enumerate(list(streams.items())[:SCALERS_MAX]):
             yield self.chart(f"{name}-{place}", name, scaler, {"stream": stream})
 
-    def chart(self, key: str, name: str, scaler: str, of: dict[str, str]) -> Chart:
+    def chart(self, key: str, name: str, scaler: str, of: dict[str, str]) -> ReportChart:
         wide, narrow = (
             self.get(f"/figures/{name}", width=str(width), **of) for width in (WIDTH, WIDTH_NARROW)
         )
-        return Chart(key, scaler, wide, narrow)
+        return ReportChart(key, scaler, wide, narrow)

@@ -21,7 +21,7 @@ from ampmon_server.model.words import (
     within,
 )
 from ampmon_server.queries.merged_skips import NAMED
-from ampmon_server.report.data import SCALERS_MAX, Chart, ReportData
+from ampmon_server.report.data import SCALERS_MAX, ReportChart, ReportData
 
 
 SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}
@@ -154,7 +154,7 @@ def _left_out(scalers: list[str]) -> str:
     return f"<p class='caption'>{escape(words)}</p>"
 
 
-def _chart(chart: Chart) -> str:
+def _chart(chart: ReportChart) -> str:
     figure = chart.figure
     meta = figure["layout"]["meta"]
     named = meta["title"] + (f" · {chart.scaler}" if chart.scaler else "")
