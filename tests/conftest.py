@@ -196,4 +196,4 @@ def new_reader(browser: Browser) -> Iterator[Callable[[Server], Reader]]:
     yield new
     for reader in readers:
         reader.close()
-    assert [quarrel for reader in readers for quarrel in reader.quarrels()] == []
+    assert [quarrel for reader in readers for quarrel in reader.page_errors()] == []

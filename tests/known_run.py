@@ -27,7 +27,7 @@ from ampmon.numerics.histogram import BINS, EXPONENT_MIN, Statistics
 from ampmon_server.charts import FIGURES, View
 from ampmon_server.charts.compared import COMPARED
 from ampmon_server.queries import comparing, drawing
-from ampmon_server.queries.drawing import Asked
+from ampmon_server.queries.drawing import ChartRequest
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from batches import START, Trainer, counted
@@ -47,8 +47,8 @@ PARAMETERS = (
 MODULES = (wire.Module("embedding", "Embedding"), wire.Module("head", "Linear"))
 
 ASKED = {
-    "parameter": Asked(parameter="embedding.weight"),
-    "histogram": Asked(parameter="embedding.weight"),
+    "parameter": ChartRequest(parameter="embedding.weight"),
+    "histogram": ChartRequest(parameter="embedding.weight"),
 }
 """The query of each chart that needs one."""
 
@@ -136,7 +136,7 @@ def draw(store: Store, name: str) -> Mapping[str, Any]:
     together = name.removeprefix("compared-")
     if together != name:
         return comparing.draw(store, (RUN, OTHER), together, View())
-    return drawing.draw(store, RUN, name, ASKED.get(name, Asked()))
+    return drawing.draw(store, RUN, name, ASKED.get(name, ChartRequest()))
 
 
 def plain(part: Any) -> Any:

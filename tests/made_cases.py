@@ -17,8 +17,8 @@ from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.case import (
     RECENT,
     Case,
-    Happening,
     ParameterCase,
+    RunEvent,
     ScalePolicy,
     ScalerCase,
     Skip,
@@ -213,8 +213,8 @@ def parameters_of(
     return ParameterCase(names=names, numel=np.full(n, numel), cells=cells)
 
 
-def event(kind: str, **detail: Any) -> Happening:
-    return Happening(START, kind, "0", 0, "", 0, 0, None, detail)
+def event(kind: str, **detail: Any) -> RunEvent:
+    return RunEvent(START, kind, "0", 0, "", 0, 0, None, detail)
 
 
 def case(*scalers: ScalerCase, **fields: Any) -> Case:

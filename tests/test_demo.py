@@ -112,7 +112,7 @@ def test_the_demo_finds_the_ceiling_and_says_so(
     assert f"First to overflow: {skips[-1]['culprits'][0]['parameter']}." in running.printed
 
     reader = new_reader(running.server)
-    reader.forgive("asked for file:")
+    reader.ignore_page_errors("asked for file:")
     assert_leads_in(named_browser.read_text().strip(), running.server, reader)
     reader.open(f"#/runs/{run['run_id']}")
     expect(reader.page.locator(".description")).to_contain_text("underflow melts")

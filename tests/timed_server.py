@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from ampmon_server.http.connection import Crowd
+from ampmon_server.http.connection import WaitingConnections
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
@@ -72,7 +72,7 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(settings: Settings, crowd: Crowd | None = None) -> Iterator[Served]:
+def serving(settings: Settings, crowd: WaitingConnections | None = None) -> Iterator[Served]:
     service, timers = Service.open(settings), Timers()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)

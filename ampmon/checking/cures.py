@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from ampmon.checking.passes import Bench, Pass, Places
+from ampmon.checking.passes import Pass, PassRunner, Places
 from ampmon.checking.result import Preflight
 from ampmon.checking.verdict import compared, harmed, not_finite
 from ampmon.errors import ConfigurationError
@@ -55,7 +55,7 @@ def preflight(
         raise ConfigurationError("loss_fn: a function of the model and the batch is needed")
     if not (math.isfinite(init_scale) and init_scale > 0):
         raise ConfigurationError(f"init_scale={init_scale!r}: a finite number above 0")
-    bench = Bench(model, batch, loss_fn)
+    bench = PassRunner(model, batch, loss_fn)
     truth = bench.run(torch.float32)
     if not truth.finite:
         return not_finite(bench, truth, init_scale)
@@ -67,7 +67,7 @@ def preflight(
 class _Search:
     """Looks for an fp16 pass without a problem, trying those with the fewest changes first."""
 
-    def __init__(self, bench: Bench, first: Pass, bf16: Pass) -> None:
+    def __init__(self, bench: PassRunner, first: Pass, bf16: Pass) -> None:
         self._bench, self._first, self._bf16 = bench, first, bf16
 
     def cured(self) -> Pass | None:

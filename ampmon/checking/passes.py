@@ -81,7 +81,7 @@ class Pass:
         return self.order.index(place) if place in self.order else -1
 
 
-class Bench:
+class PassRunner:
     """Runs passes that begin with the same weights, buffers and random states. The first is the reference for others.
 
     Raises ConfigurationError for what cannot be checked.

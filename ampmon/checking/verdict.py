@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ampmon.checking.passes import Bench, Pass, Places
+from ampmon.checking.passes import Pass, PassRunner, Places
 from ampmon.checking.result import ModuleCheck, Preflight, percent, power
 
 
@@ -43,7 +43,7 @@ def harmed(found: Pass, bf16: Pass) -> Places:
     )
 
 
-def not_finite(bench: Bench, truth: Pass, scale: float) -> Preflight:
+def not_finite(bench: PassRunner, truth: Pass, scale: float) -> Preflight:
     """The result if fp32 has inf or NaN too."""
     what = "gradient" if math.isfinite(truth.loss) else "loss"
     return Preflight(
@@ -55,7 +55,7 @@ def not_finite(bench: Bench, truth: Pass, scale: float) -> Preflight:
     )
 
 
-def compared(bench: Bench, first: Pass, bf16: Pass, cured: Pass | None) -> Preflight:
+def compared(bench: PassRunner, first: Pass, bf16: Pass, cured: Pass | None) -> Preflight:
     """The result from the first fp16 pass, the bf16 pass, and ``cured``, an fp16 pass without a problem, if found."""
     bf16_helps = cured is None and bf16.finite and not first.error <= bf16.error
     code = [BF16.format(device=bench.device)] if bf16_helps else _code(bench, first, cured or first)
@@ -74,7 +74,7 @@ def compared(bench: Bench, first: Pass, bf16: Pass, cured: Pass | None) -> Prefl
     )
 
 
-def _problem(bench: Bench, first: Pass, cured: Pass | None) -> str:
+def _problem(bench: PassRunner, first: Pass, cured: Pass | None) -> str:
     if not first.finite:
         return f"fp16 overflows{_began(bench, first)}."
     at, limit, over = power(first.scale), percent(GRADIENT_ERROR), _over(first)
@@ -89,7 +89,7 @@ def _problem(bench: Bench, first: Pass, cured: Pass | None) -> str:
     return f"Nothing to change: at a loss scale of {at}, fp16 overflows nowhere and {words}{by}."
 
 
-def _cure(bench: Bench, first: Pass, cured: Pass | None, bf16_helps: bool) -> str:
+def _cure(bench: PassRunner, first: Pass, cured: Pass | None, bf16_helps: bool) -> str:
     if cured is first:
         return ""
     if cured is None:
@@ -106,14 +106,16 @@ def _cure(bench: Bench, first: Pass, cured: Pass | None, bf16_helps: bool) -> st
     )
 
 
-def _code(bench: Bench, first: Pass, cured: Pass) -> Iterator[str]:
+def _code(bench: PassRunner, first: Pass, cured: Pass) -> Iterator[str]:
     if cured.kept:
         yield FP32.format(device=bench.device, modules=_labels(bench, cured.kept))
     if cured.scale != first.scale:
         yield SCALE.format(device=bench.device, exponent=math.log2(cured.scale))
 
 
-def _modules(bench: Bench, first: Pass, bf16: Pass, cured: Pass | None) -> Iterator[ModuleCheck]:
+def _modules(
+    bench: PassRunner, first: Pass, bf16: Pass, cured: Pass | None
+) -> Iterator[ModuleCheck]:
     origin, began = first.began()
     last = cured or first
     for place in sorted({*first.errors, *last.kept, *([] if began is None else [began])}):
@@ -135,13 +137,13 @@ def _over(found: Pass) -> Places:
     return tuple(place for place, error in found.errors.items() if not error <= GRADIENT_ERROR)
 
 
-def _began(bench: Bench, found: Pass) -> str:
+def _began(bench: PassRunner, found: Pass) -> str:
     origin, place = found.began()
     module = "" if place is None else _labels(bench, (place,))
     return BEGAN[origin].format(module=module, scale=power(found.scale))
 
 
-def _labels(bench: Bench, places: Places) -> str:
+def _labels(bench: PassRunner, places: Places) -> str:
     return ", ".join("module {} ({})".format(*bench.name(place)) for place in places)
 
 

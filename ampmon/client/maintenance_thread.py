@@ -24,7 +24,7 @@ STARTING_S = 15.0
 _PATIENCE_S = 0.1
 
 
-class Household(Protocol):
+class MaintenanceTarget(Protocol):
     """What the maintenance thread needs from the recorder."""
 
     options: RunOptions
@@ -43,7 +43,7 @@ class Household(Protocol):
 class MaintenanceThread:
     """Maintains spool and delivery of the attempt ``attempt_id`` until `finish`. Raises nothing."""
 
-    def __init__(self, household: Household, spool: SpoolWriter, attempt_id: UUID) -> None:
+    def __init__(self, household: MaintenanceTarget, spool: SpoolWriter, attempt_id: UUID) -> None:
         self._household = household
         self._spool = spool
         self._attempt_id = attempt_id

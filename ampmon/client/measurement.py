@@ -13,14 +13,14 @@ from torch.amp.grad_scaler import GradScaler
 from ampmon.client.iteration import Iteration, PendingCulprits, PendingSample
 from ampmon.config import Config
 from ampmon.probe import attribution, host
-from ampmon.probe.allowance import Allowance
+from ampmon.probe.allowance import TimeAllowance
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.kernels import UNSCALED
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import local_gradients, plain_gradients
 from ampmon.probe.losses import LossCopy
+from ampmon.probe.repeat_count import RepeatableCount
 from ampmon.probe.ring import Readback
-from ampmon.probe.standing import StandingGradients
 from ampmon.probe.timing import Baseline, DeviceTimer, TimedSpan, joined
 from ampmon.training import outcome
 from ampmon.training.parameters import ParameterRegistry
@@ -63,11 +63,11 @@ class Measurer:
         self.timer = DeviceTimer(report)
         self._baselines: WeakKeyDictionary[torch.optim.Optimizer, Baseline] = WeakKeyDictionary()
         """For each optimizer whose gradients were measured in the pass that unscales them."""
-        self._standing: WeakKeyDictionary[torch.optim.Optimizer, StandingGradients] = (
+        self._standing: WeakKeyDictionary[torch.optim.Optimizer, RepeatableCount] = (
             WeakKeyDictionary()
         )
         """For each optimizer, the gradients that a device last searched for culprits."""
-        self._searching = Allowance(config.budget / 2)
+        self._searching = TimeAllowance(config.budget / 2)
         """Limits the time of searches that may find nothing."""
         self._stock: TimedSpan | None = None
         """The timing of torch's own unscaling, while that runs."""
@@ -353,7 +353,7 @@ class Measurer:
             return PendingCulprits(device, counted=attribution.count(tensors, indices))
         asking = self._probe.culprits(tensors) if found is not None else None
         if found is not None and asking is not None and (counts := asking(found)) is not None:
-            self._standing[optimizer] = StandingGradients(optimizer, tensors, indices, asking)
+            self._standing[optimizer] = RepeatableCount(optimizer, tensors, indices, asking)
             return PendingCulprits(device, counts=counts, indices=indices)
         return self._flagged(iteration, indices, tensors)
 

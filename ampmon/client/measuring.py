@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from ampmon.checking.passes import Bench
+from ampmon.checking.passes import PassRunner
 from ampmon.checking.refusals import checked_model
 from ampmon.checking.verdict import known
 from ampmon.errors import ConfigurationError
@@ -130,7 +130,7 @@ class Measuring:
         return rested and expected <= self._monitor.config.budget * (now - self._began)
 
     def _measured(self, model: torch.nn.Module, scale: float) -> dict[str, Any]:
-        bench = Bench(model, self._batch, self._loss_fn)
+        bench = PassRunner(model, self._batch, self._loss_fn)
         if not bench.run(torch.float32).finite:
             return {"failed": ALREADY}
         found = bench.run(torch.float16, scale)

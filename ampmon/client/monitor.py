@@ -30,7 +30,7 @@ from ampmon.client.iteration import (
 )
 from ampmon.client.measurement import Measurer, fusable
 from ampmon.client.measuring import Measuring
-from ampmon.client.monitor_view import Shown
+from ampmon.client.monitor_view import MonitorProperties
 from ampmon.client.recorder import Recorder
 from ampmon.client.sampler import Sampler
 from ampmon.config import Config
@@ -47,12 +47,13 @@ from ampmon.training.parameters import Models, OptimizerNames, ParameterRegistry
 from ampmon.training.series import Stream
 
 
-class Monitor(Shown):
+class Monitor(MonitorProperties):
     """What `scaler.monitor` shows: how many updates and skips it saw, and what it cost, dropped and found.
 
     ``updates`` and ``skips`` count updates and skipped optimizer steps. ``samples`` counts updates whose gradients were
     measured. ``captured`` counts updates that went into a CUDA graph, whose replays cannot be seen. ``last_skip`` names
-    the parameters that were not finite in the last skip, the first to overflow first. `Shown` has the other attributes.
+    the parameters that were not finite in the last skip, the first to overflow first.
+    `MonitorProperties` has the other attributes.
     On CUDA the newest values may still be on their way. Reading never syncs.
     """
 

@@ -56,7 +56,7 @@ class Reporting:
         return any(finding.stop for finding in self.findings)
 
 
-class Shown(Reporting):
+class MonitorProperties(Reporting):
     """The properties of a monitor that read from its parts.
 
     - ``overhead``: share of the training time that the monitor took on the training thread and on devices.

@@ -21,7 +21,7 @@ from ampmon.client.findings import Findings
 from ampmon.client.maintenance_thread import MaintenanceThread
 from ampmon.client.quota import SCARCE, SpoolQuota, is_rare
 from ampmon.client.reader import Reader
-from ampmon.client.troubles import Troubles
+from ampmon.client.troubles import ErrorReporter
 from ampmon.config import RunOptions, clean_name
 from ampmon.spool import Destination, SpoolWriter
 from ampmon.system import signals
@@ -48,7 +48,7 @@ class HasMetrics(Protocol):
         """Return the values by name."""
 
 
-class Recorder(Troubles):
+class Recorder(ErrorReporter):
     """Writes the records of one process to its spool.
 
     Only the constructor raises: SpoolError if the data directory cannot be used, ConfigurationError for bad options.

@@ -15,7 +15,7 @@ from ampmon.client.recorder import Recorder
 from ampmon.config import Config
 from ampmon.lints.optimizers import parameters_of
 from ampmon.probe.account import Account
-from ampmon.probe.arrivals import Arrivals
+from ampmon.probe.arrivals import PassMeasurer
 from ampmon.training.parameters import OptimizerNames, ParameterRegistry
 
 
@@ -37,7 +37,7 @@ class Sampler:
         self._ranks = config.ranks
         self._budget, self._optimizers = account.budget, optimizers
         self._wants_baseline = measurer.wants_baseline
-        self._arrivals = Arrivals(
+        self._arrivals = PassMeasurer(
             registry.living, config.sample, measurer.report, account, measurer.timer
         )
         self._recorder: Recorder | None = None

@@ -28,7 +28,7 @@ def warn(message: str) -> None:
             sys.stderr.write(message + "\n")
 
 
-class Troubles:
+class ErrorReporter:
     """Counts ``errors``, and warns once for each place. Subclasses write the events."""
 
     def __init__(self) -> None:

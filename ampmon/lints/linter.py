@@ -18,7 +18,7 @@ from ampmon import wire
 from ampmon.lints.losses import Losses, scaled_before
 from ampmon.lints.making import Beginning, beginning, made_anew
 from ampmon.lints.optimizers import begins_with_leftovers, constructor_of, parameters_of
-from ampmon.lints.passes import Passes, look_on
+from ampmon.lints.passes import GradientWatcher, look_on
 from ampmon.lints.poison import look
 from ampmon.lints.precision import computes_in
 from ampmon.lints.rates import FROZEN_AFTER, Rates, Schedule
@@ -63,7 +63,7 @@ def harmless(
 @dataclass(slots=True)
 class _SeenOptimizer:
     optimizer: weakref.ref[torch.optim.Optimizer]
-    passes: Passes | None
+    passes: GradientWatcher | None
     shares: list[tuple[int, list[str]]]
     """Ids of other optimizers that hold some of the same parameters, with the names of these."""
     held: list[int]

@@ -13,7 +13,7 @@ from ampmon.lints.clipping import Clipping
 from ampmon.lints.losses import Losses
 from ampmon.lints.optimizers import parameters_of
 from ampmon.lints.reporter import ENOUGH, LintReporter
-from ampmon.lints.turns import Turns
+from ampmon.lints.turns import BackwardStepOrder
 from ampmon.probe.gradients import MEASURED, is_distributed, plain_gradients
 from ampmon.probe.order import forget_hooks
 from ampmon.probe.ring import Readback
@@ -25,7 +25,7 @@ MOST = 64
 """The most updates while clipping is unsettled."""
 
 
-class Passes:
+class GradientWatcher:
     """Counts the backward passes that reach one parameter, with a hook, and sees other writes to its gradient.
 
     Each write into a tensor raises its version by one, and so does a backward pass that adds to it. Unscaling does not.
@@ -46,7 +46,8 @@ class Passes:
         self._losses, self._sure = losses, sure
         """Whether all losses of the current update were seen in `scale()`."""
         self._report = report
-        self._clearing, self._clipping, self._turns = Clearing(), Clipping(), Turns(losses)
+        self._clearing, self._clipping = Clearing(), Clipping()
+        self._turns = BackwardStepOrder(losses)
         self._updates = 0
         self._count = 0
         """Backward passes since the last update."""
@@ -245,10 +246,10 @@ def look_on(
     report: Callable[[str, Exception], None],
     *,
     sure: bool,
-) -> Passes | None:
+) -> GradientWatcher | None:
     """Watch an optimizer, or return None if autograd itself makes none of its gradients, as in FSDP."""
     for parameter in _candidates(optimizer):
-        return Passes(optimizer, parameter, losses, report, sure=sure)
+        return GradientWatcher(optimizer, parameter, losses, report, sure=sure)
     return None
 
 
@@ -280,11 +281,11 @@ def _version(parameter: torch.Tensor | None) -> int | None:
 
 
 class _PassHook:
-    """A hook that keeps neither the parameter nor the `Passes` alive."""
+    """A hook that keeps neither the parameter nor the `GradientWatcher` alive."""
 
     __slots__ = ("_passes",)
 
-    def __init__(self, passes: Passes) -> None:
+    def __init__(self, passes: GradientWatcher) -> None:
         self._passes = weakref.ref(passes)
 
     def __call__(self, parameter: torch.Tensor) -> None:

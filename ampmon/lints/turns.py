@@ -6,7 +6,7 @@ from ampmon.lints.losses import Losses
 from ampmon.lints.reporter import ENOUGH, LintReporter
 
 
-class Turns:
+class BackwardStepOrder:
     """The order of one parameter's backward passes and the optimizer's step within an update."""
 
     def __init__(self, losses: Losses) -> None:

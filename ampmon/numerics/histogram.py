@@ -319,7 +319,7 @@ def shift(histogram: Ints, bits: int) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class RescaledShares:
     """Shares of the elements of histograms [...] at another scale or in another format, each between two bounds.
 
     A format's limit may lie within a bin. The ``least`` excludes that bin and the ``most`` includes it. Elements that
@@ -336,7 +336,7 @@ class Elsewhere:
 
 def elsewhere(
     histogram: Ints | Floats, elements: Ints | Floats, bits: int, into: FloatFormat = FP16
-) -> Elsewhere:
+) -> RescaledShares:
     """Return how a format represents ``elements`` [...] at ``2^bits`` times their scale, from histograms [..., 64].
 
     Magnitudes up to half of the smallest subnormal number round to zero, and the others in the bin of that half round
@@ -351,7 +351,7 @@ def elsewhere(
     tie = into.exponent_min_subnormal - 1
     flushed_least, flushed_most = below(tie), below(tie + 1)
     normal, everything = below(into.exponent_min_normal), below(2 * BINS)
-    return Elsewhere(
+    return RescaledShares(
         flushed_least,
         flushed_most,
         normal - flushed_most,

@@ -10,7 +10,7 @@ _SAVED_NS = 200_000_000
 """The largest balance, and the initial one: overflows are most likely in the first updates."""
 
 
-class Allowance:
+class TimeAllowance:
     """Decides whether work may run, for at most ``share`` of the time overall (0 to 1). ``clock`` gives nanoseconds."""
 
     def __init__(self, share: float, clock: Callable[[], int] = time.perf_counter_ns) -> None:

@@ -73,7 +73,7 @@ class _ElementTray:
     packed_of: list[int] = field(default_factory=list)
 
 
-class Arrivals:
+class PassMeasurer:
     """Hooks the parameters during an iteration and measures the gradients that its backward passes bring to them.
 
     ``living`` yields the existing parameters with their places in the header. A pass that builds a graph of itself is
@@ -275,12 +275,12 @@ def _remove(handles: dict[int, Any]) -> None:
 
 
 class _ArrivalHook:
-    """A hook that keeps neither the parameter nor `Arrivals` alive. Pickling leaves it out without a warning."""
+    """A hook that keeps neither the parameter nor `PassMeasurer` alive. Pickling leaves it out without a warning."""
 
     __slots__ = ("_arrivals", "_counts_only", "_place")
     __torch_unserializable__ = True
 
-    def __init__(self, arrivals: Arrivals, place: int, *, counts_only: bool) -> None:
+    def __init__(self, arrivals: PassMeasurer, place: int, *, counts_only: bool) -> None:
         self._arrivals = weakref.ref(arrivals)
         self._place, self._counts_only = place, counts_only
 

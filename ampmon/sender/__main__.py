@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 from ampmon.sender import election
-from ampmon.sender.election import Office
+from ampmon.sender.election import SenderLock
 
 
 _LOG_BYTES_MAX = 2**18
@@ -70,7 +70,7 @@ def _stop_on_signals() -> threading.Event:
     return stop
 
 
-def _send(directory: Path, stop: threading.Event, office: Office) -> None:
+def _send(directory: Path, stop: threading.Event, office: SenderLock) -> None:
     from ampmon.sender.loop import Loop, http_transports
 
     log = logging.getLogger("ampmon.sender")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from ampmon.identity import ProcessIdentity
-from ampmon.sender.author import LINGER_S, SILENT_S, is_closed, is_silent
+from ampmon.sender.writer_liveness import LINGER_S, SILENT_S, is_closed, is_silent
 from ampmon.spool import Cursor, Destination, claim, claimant_of, is_mine, segments, spools, time_at
 
 
-class LeftAlone(Exception):
+class OwnedElsewhere(Exception):
     """The spool is another process's to send. The message says whose."""
 
 
@@ -44,7 +44,7 @@ def _is_given_up(path: Path, process: ProcessIdentity) -> bool:
 def take(path: Path, destination: Destination, *, sender_at_work: bool) -> Path:
     """Take a spool over to send it once, unless its writer may still append. Return its path in either case.
 
-    Raises LeftAlone with the reason if another process sends it, and OSError.
+    Raises OwnedElsewhere with the reason if another process sends it, and OSError.
     """
     claimant = claimant_of(path)
     if is_mine(path):
@@ -53,14 +53,16 @@ def take(path: Path, destination: Destination, *, sender_at_work: bool) -> Path:
     fate = process.fate()
     may_live = fate == "alive" or (fate == "unknown" and not _is_given_up(path, process))
     if claimant is not None and may_live:
-        raise LeftAlone(f"process {claimant.pid} of {claimant.host} took it over to send it")
+        raise OwnedElsewhere(f"process {claimant.pid} of {claimant.host} took it over to send it")
     if may_live and not is_closed(path):
         if fate == "alive" and sender_at_work and destination.mode == "online":
-            raise LeftAlone(f"process {destination.process.pid} writes it, and its sender works")
+            raise OwnedElsewhere(
+                f"process {destination.process.pid} writes it, and its sender works"
+            )
         return path
     taken = claim(path)
     if taken is None:
-        raise LeftAlone("another process has just taken it over")
+        raise OwnedElsewhere("another process has just taken it over")
     return taken
 
 

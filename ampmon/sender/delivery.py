@@ -13,8 +13,8 @@ import msgspec
 
 from ampmon import wire
 from ampmon.errors import HeaderMissing, Refused, SpoolError, Unreachable
-from ampmon.sender.author import LINGER_S, Author
-from ampmon.sender.settled import Settled
+from ampmon.sender.settled import CursorKeeper
+from ampmon.sender.writer_liveness import LINGER_S, WriterLiveness
 from ampmon.spool import (
     Answers,
     Destination,
@@ -48,9 +48,9 @@ class SpoolDelivery:
     ) -> None:
         self.path = path
         self.sent = 0
-        self._author = Author(path, destination.process, clock, linger_s=linger_s)
+        self._author = WriterLiveness(path, destination.process, clock, linger_s=linger_s)
         self._transport = transport
-        self._settled = Settled(path, clock)
+        self._settled = CursorKeeper(path, clock)
         self._answers = Answers(path)
         self._reader = SpoolReader(path, self._settled.position)
         self._scout = SpoolReader(path, self._settled.position)

@@ -25,7 +25,7 @@ _FORGOTTEN_S = 30 * 86400
 _WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 
 
-class Office:
+class SenderLock:
     """The sender's lock, held until `resign` or the end of the process."""
 
     def __init__(self, path: Path, fd: int, lock_fd: int) -> None:
@@ -63,7 +63,7 @@ def forget(directory: Path) -> None:
             shutil.rmtree(each, ignore_errors=True)
 
 
-def elect(directory: Path) -> Office | None:
+def elect(directory: Path) -> SenderLock | None:
     """Become the sender of ``directory`` here, or return None if another process is. Raises OSError.
 
     Tries for 0.1 s, since `is_held` takes the lock for a moment too.
@@ -74,7 +74,7 @@ def elect(directory: Path) -> Office | None:
     for attempt in range(_TRIES):
         lock_fd = _locked(fd, path, shared=False)
         if lock_fd is not None:
-            return Office(path, fd, lock_fd)
+            return SenderLock(path, fd, lock_fd)
         if attempt + 1 < _TRIES:
             time.sleep(_PAUSE_S)
     os.close(fd)

@@ -20,7 +20,7 @@ _PATIENCE_S = 2.0
 _lock = threading.Lock()
 _starts: dict[Path, list[float]] = {}
 _threads: dict[Path, tuple[threading.Thread, threading.Event]] = {}
-_offices: dict[Path, election.Office] = {}
+_offices: dict[Path, election.SenderLock] = {}
 _launched: list[subprocess.Popen[bytes]] = []
 
 

@@ -22,7 +22,7 @@ _FINISH_BYTES_MAX = 4096
 _log = logging.getLogger(__name__)
 
 
-class Settled:
+class CursorKeeper:
     """Keeps the cursor of the spool at ``path``, and frees the disk space behind it."""
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ampmon.errors import AmpmonError, Unreachable
 from ampmon.sender import election
-from ampmon.sender.adoption import LeftAlone, take
+from ampmon.sender.adoption import OwnedElsewhere, take
 from ampmon.sender.backoff import LOCAL_FIRST_S, Backoff
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.spool import (
@@ -116,7 +116,7 @@ class Sync:
                 return None
             at_work = election.is_held(path.parent.parent)
             outcome.path = take(path, destination, sender_at_work=at_work)
-        except LeftAlone as left:
+        except OwnedElsewhere as left:
             outcome.problem = str(left) if outcome.left_bytes else None
             return None
         except OSError as error:

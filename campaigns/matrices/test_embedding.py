@@ -69,7 +69,7 @@ def test_another_site_shows_a_live_run_in_a_frame(
     run.updates(5)
     reader = new_reader(server)
     reader.size(1440, 1000)  # the frame and its dialog are on the screen
-    reader.forgive(f"asked for {hub_url}/|401")
+    reader.ignore_page_errors(f"asked for {hub_url}/|401")
     reader.page.context.clear_cookies()
     cell = notebook.page(
         str(run.run_id), url=server.url, token_file=server.token_file
@@ -102,7 +102,7 @@ def crashing(proxy: ReverseProxy) -> Iterator[Reader]:
         reader = Reader(light(enter(browser, proxy)), proxy)
         yield reader
         reader.close()
-    assert reader.quarrels() == []
+    assert reader.page_errors() == []
 
 
 def test_a_tab_that_crashes_hands_over(crashing: Reader, proxy: ReverseProxy) -> None:

@@ -50,7 +50,7 @@ def on_run(kept_browser: Lent, seat: Seat, run_id: str) -> Iterator[Reader]:
         reader.wait("all", lambda: reader.text("[data-number=skipped] dd") == "13 of 600")
         yield reader
         left = seat.leave(reader)
-        assert reader.quarrels() == []
+        assert reader.page_errors() == []
         assert left == []
 
 

@@ -48,18 +48,18 @@ def main() -> int:
             return 0
     store = given.folder / "store"
     runs = stored(store)
-    quarrels = []
+    page_errors = []
     with _open(store) as (browser, server):
         if given.docs and _wanted(RECORDING, given.only):
-            quarrels += record(
+            page_errors += record(
                 browser, server, {theme: _image(f"{RECORDING}.webp", theme) for theme in THEMES}
             )
         photographer = Photographer(browser, server, runs)
         for shot, width, theme, path in _in_docs(given.only) if given.docs else _all(given):
             print(path)
-            quarrels += photographer.take(shot, width, theme, path)
-    print(*quarrels, sep="\n")
-    return 1 if quarrels else 0
+            page_errors += photographer.take(shot, width, theme, path)
+    print(*page_errors, sep="\n")
+    return 1 if page_errors else 0
 
 
 Picture = tuple[str, int, Literal["light", "dark"], Path]
@@ -114,7 +114,7 @@ class Photographer:
         finally:
             reader.page.screenshot(path=path)
             reader.page.context.close()
-        return [f"{path}: {quarrel}" for quarrel in reader.quarrels()]
+        return [f"{path}: {quarrel}" for quarrel in reader.page_errors()]
 
 
 @contextmanager

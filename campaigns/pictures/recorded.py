@@ -45,7 +45,9 @@ def record(browser: Browser, server: Server, paths: Mapping[Theme, Path]) -> lis
     for theme, path in paths.items():
         print(path)
         animated(frames[theme], path, FRAME_MS)
-    return [f"{theme}: {each}" for theme, reader in readers.items() for each in reader.quarrels()]
+    return [
+        f"{theme}: {each}" for theme, reader in readers.items() for each in reader.page_errors()
+    ]
 
 
 def _reached(server: Server, run: str, least: int) -> bool:

@@ -44,7 +44,7 @@ def test_a_page_keeps_the_rules_of_axe(reader: Reader, name: str) -> None:
         reader.ask(MOVED)
         assert violations(reader.page) == [], (theme, width)
         assert reader.ask("document.documentElement.scrollWidth <= innerWidth"), (theme, width)
-    assert reader.quarrels() == []
+    assert reader.page_errors() == []
 
 
 def test_ten_pasted_messages_lead_to_their_fixes(reader: Reader) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ampmon_server.charts import OF_A_RUN
+from ampmon_server.charts import RUN_FIGURES
 from benchmarks.delivery.memory import held_now
 from benchmarks.store.timing import Client, in_turns
 
@@ -69,5 +69,5 @@ def _ids(client: Client, url: str) -> list[str]:
 
 def _figure(client: Client, url: str, runs: Sequence[str]) -> bytes:
     """One of the charts of one of the runs."""
-    figure = random.choice(OF_A_RUN)
+    figure = random.choice(RUN_FIGURES)
     return client.get(f"{url}/api/v1/runs/{random.choice(runs)}/figures/{figure}?width={WIDTH}")

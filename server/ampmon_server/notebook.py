@@ -23,9 +23,9 @@ import plotly.graph_objects as go
 
 from ampmon.system.plain import plain, plain_finding
 from ampmon.wire import Finding
-from ampmon_server.charts import OF_A_RUN, resolve
+from ampmon_server.charts import RUN_FIGURES, resolve
 from ampmon_server.charts.parts.layout import escaped
-from ampmon_server.client import LATEST, Asking, Unanswered, answering, choose
+from ampmon_server.client import LATEST, ApiClient, ClientError, answering, choose
 from ampmon_server.client.answers import RECOMMENDED, Diagnosed, Run, read
 from ampmon_server.client.sketch import sketch
 from ampmon_server.model.words import plural
@@ -62,7 +62,7 @@ def figure(
 
     ``asked`` takes the query options of ``GET /api/v1/runs/{run_id}/figures/{name}``: ``start``, ``stop``, ``x``,
     ``statistic`` and so on. Pass the name of a logged value as ``logged``. If there is nothing to draw, the figure says
-    why. Blocks until the server answers. Raises `ampmon_server.client.Unanswered`, whose message says what to do.
+    why. Blocks until the server answers. Raises `ampmon_server.client.ClientError`, whose message says what to do.
     """
     with _answering(url, data_dir, token_file) as server:
         return _drawn(server, choose(server, run).run_id, name, theme, asked)
@@ -77,10 +77,10 @@ def figures(
     token_file: Path | str | None = None,
     **asked: object,
 ) -> dict[str, go.Figure]:
-    """Return every chart of a run by its name, as `figure` does. Blocks; raises `ampmon_server.client.Unanswered`."""
+    """Return every chart of a run by its name, as `figure` does. Blocks; raises `ampmon_server.client.ClientError`."""
     with _answering(url, data_dir, token_file) as server:
         run_id = choose(server, run).run_id
-        return {name: _drawn(server, run_id, name, theme, asked) for name in OF_A_RUN}
+        return {name: _drawn(server, run_id, name, theme, asked) for name in RUN_FIGURES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +113,12 @@ def page(
 
     ``url`` is the server's address for this process. ``browser_url`` is its address for the browser, if that differs:
     behind a proxy, or in Colab. The server must allow the notebook's origin with ``--frame-ancestors``. ``height`` is
-    in pixels. Blocks until the server answers. Raises `ampmon_server.client.Unanswered`.
+    in pixels. Blocks until the server answers. Raises `ampmon_server.client.ClientError`.
     """
     ask = partial(_answering, url, data_dir, token_file)
     with ask() as server:
         if server.page is None:
-            raise Unanswered("no server runs that could show its page: start `ampmon serve`")
+            raise ClientError("no server runs that could show its page: start `ampmon serve`")
         shown = (browser_url or server.page).rstrip("/")
         path = "#/" if run is None else f"#/runs/{choose(server, run).run_id}"
     return NotebookPage(f"{shown}/{path}", height, partial(_code, ask))
@@ -172,23 +172,23 @@ def show(
                 return NotebookPage(f"{shown}/#/runs/{run_id}", height, partial(_code, ask))
             charts = tuple(_drawn(server, run_id, name, theme, {}) for name in IN_A_CELL)
             return Cell(_words(server, run_id), charts)
-    except Unanswered as why:
+    except ClientError as why:
         return Cell(f"ampmon: {why}")
 
 
-def _awaited(server: Asking, run: str, wait_s: float) -> Run:
+def _awaited(server: ApiClient, run: str, wait_s: float) -> Run:
     end = time.monotonic() + wait_s
     while True:
         try:
             return choose(server, run)
-        except Unanswered:
+        except ClientError:
             if time.monotonic() >= end:
                 raise
         time.sleep(AGAIN_S)
         server.catch_up()
 
 
-def _words(server: Asking, run_id: str) -> str:
+def _words(server: ApiClient, run_id: str) -> str:
     """Describe a run as text: its status, its findings with their fixes, and the address of its page."""
     run = read(server.get(f"/runs/{run_id}"), Run)
     diagnosed = read(server.get(f"/runs/{run_id}/diagnosis"), Diagnosed)
@@ -216,12 +216,12 @@ def _fix(finding: Finding) -> str:
 
 def _answering(
     url: str | None, data_dir: Path | str | None, token_file: Path | str | None
-) -> AbstractContextManager[Asking]:
+) -> AbstractContextManager[ApiClient]:
     directory, token = (None if path is None else Path(path) for path in (data_dir, token_file))
     return answering(url, directory, token)
 
 
-def _code(ask: Callable[[], AbstractContextManager[Asking]]) -> str:
+def _code(ask: Callable[[], AbstractContextManager[ApiClient]]) -> str:
     """Request a one-time code that signs in one browser."""
     with ask() as server:
         link: str = msgspec.json.decode(server.post("/login-links"))["url"]
@@ -229,7 +229,7 @@ def _code(ask: Callable[[], AbstractContextManager[Asking]]) -> str:
 
 
 def _drawn(
-    server: Asking, run_id: str, name: str, theme: Theme, asked: dict[str, object]
+    server: ApiClient, run_id: str, name: str, theme: Theme, asked: dict[str, object]
 ) -> go.Figure:
     fields = {key: str(value) for key, value in asked.items() if value is not None}
     if "logged" in fields:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import made_series as made
-from ampmon_server.charts import APART, FIGURES, Source, View
+from ampmon_server.charts import FIGURES, OWN_AXIS, Source, View
 from ampmon_server.charts.parts.gaps import Gaps
 from ampmon_server.charts.parts.source import cut
 
@@ -14,7 +14,7 @@ from ampmon_server.charts.parts.source import cut
 HOLE = (40, 60)
 """Steps from the first up to, but not including, the second have no record."""
 
-BY_STEP = [name for name in FIGURES if name not in APART]
+BY_STEP = [name for name in FIGURES if name not in OWN_AXIS]
 
 
 def holed(*holes: tuple[int, int], last: int = 100, every: int = 5) -> Source:

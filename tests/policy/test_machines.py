@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ampmon_server.analysis.policy.machines import FOREVER, Fairseq, Hysteresis, Machine, Torch
+from ampmon_server.analysis.policy.scaler_models import (
+    FOREVER,
+    Fairseq,
+    Hysteresis,
+    ScalerModel,
+    Torch,
+)
 from ampmon_server.analysis.policy.settings import KINDS, Kind, Setting
 from policy.made import drive
 
@@ -15,7 +21,7 @@ CEILINGS = st.lists(st.integers(-3, 30), min_size=1, max_size=60)
 """The lowest power of two that overflows at each update; the list repeats."""
 
 
-def _scales(machine: Machine, overflows: list[bool]) -> list[float]:
+def _scales(machine: ScalerModel, overflows: list[bool]) -> list[float]:
     """The scale in force at each update and after the last."""
     found = [machine.scale]
     for overflow in overflows:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ampmon.probe.allowance import Allowance
+from ampmon.probe.allowance import TimeAllowance
 
 
 def test_work_takes_its_share_of_the_time() -> None:
     """Saved time is spent first; then, with a share of 0.01, work of 1 ms runs in a tenth of the updates of 10 ms."""
     now = 0
-    allowance = Allowance(0.01, clock=lambda: now)
+    allowance = TimeAllowance(0.01, clock=lambda: now)
     done = []
     for update in range(5000):
         now += 10_000_000
@@ -23,7 +23,7 @@ def test_work_takes_its_share_of_the_time() -> None:
 def test_a_share_of_all_is_no_limit() -> None:
     """With a share of 1 work always runs, however long it takes."""
     now = 0
-    allowance = Allowance(1.0, clock=lambda: now)
+    allowance = TimeAllowance(1.0, clock=lambda: now)
     for _ in range(10):
         began = allowance.begin()
         assert began is not None

@@ -7,13 +7,13 @@ import threading
 import pytest
 
 import scripts
-from ampmon.probe.gpu.warming import Warmer
+from ampmon.probe.gpu.background_jobs import BackgroundJobs
 from waiting import wait_for
 
 
 def test_a_job_is_not_waited_for() -> None:
     """`made` does not wait; each job runs once, on another thread, in order."""
-    warmer, go = Warmer[int](), threading.Event()
+    warmer, go = BackgroundJobs[int](), threading.Event()
     ran: list[object] = []
 
     def job() -> int:
@@ -36,7 +36,7 @@ def test_a_job_is_not_waited_for() -> None:
 
 def test_a_job_is_no_daemons_whoever_asks() -> None:
     """A job requested by a daemon thread, such as torch's backward thread on a GPU, runs on a non-daemon thread."""
-    warmer = Warmer[bool]()
+    warmer = BackgroundJobs[bool]()
     ran: list[bool] = []
 
     def job() -> bool:
@@ -52,7 +52,7 @@ def test_a_job_is_no_daemons_whoever_asks() -> None:
 
 def test_a_job_that_fails_is_told_of_and_tried_again() -> None:
     """A failed job raises once, with its error as the cause; the next request runs it again, and other jobs run."""
-    warmer = Warmer[bool]()
+    warmer = BackgroundJobs[bool]()
     results = iter([FileNotFoundError("no compiler"), True])
 
     def job() -> bool:
@@ -74,7 +74,7 @@ def test_training_goes_on_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyP
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    warmer = Warmer[bool]()
+    warmer = BackgroundJobs[bool]()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
         assert not warmer.made("job", lambda: True)
@@ -83,8 +83,8 @@ def test_training_goes_on_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyP
 
 FORKED = """
 import os, sys, threading
-from ampmon.probe.gpu.warming import Warmer
-warmer, parent, go = Warmer(), os.getpid(), threading.Event()
+from ampmon.probe.gpu.background_jobs import BackgroundJobs
+warmer, parent, go = BackgroundJobs(), os.getpid(), threading.Event()
 def job():
     if os.getpid() == parent:
         go.wait()
@@ -100,12 +100,12 @@ go.set()
 """
 ENDED = """
 import threading, time
-from ampmon.probe.gpu.warming import Warmer
+from ampmon.probe.gpu.background_jobs import BackgroundJobs
 def job():
     while threading.main_thread().is_alive():
         time.sleep(0.001)
     print("under way", flush=True)
-warmer = Warmer()
+warmer = BackgroundJobs()
 warmer.made("job", job)
 warmer.made("other", lambda: print("behind", flush=True))
 """

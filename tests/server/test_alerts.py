@@ -118,11 +118,11 @@ def test_what_is_pending_is_looked_at_when_it_is_due(store: Store) -> None:
     assert kept.due is not None
     assert 55e6 < kept.due - now() <= 60e6
     assert (states(store, run_id), waiting(store)) == ({"skip_rate": "pending"}, [])
-    assert store.restless() == []
+    assert store.runs_to_judge() == []
     with engine.writing(store._engine) as connection:
         connection.execute(update(runs).values(alerts_due=now()))
         connection.execute(update(alerts).values(since=now() - HOUR))
-    assert [(each.run_id, each.due) for each in store.restless()] == [(run_id, True)]
+    assert [(each.run_id, each.due) for each in store.runs_to_judge()] == [(run_id, True)]
     assert store.keep(run_id, found("warning"), SLOW).due is None
     assert states(store, run_id) == {"skip_rate": "firing"}
 
@@ -139,7 +139,7 @@ def test_silent_runs_want_to_be_looked_at(store: Store) -> None:
     with engine.writing(store._engine) as connection:
         connection.execute(update(runs).values(silent_after=now() - 1))
 
-    assert [(each.run_id, each.due) for each in store.restless()] == [(silent, False)]
+    assert [(each.run_id, each.due) for each in store.runs_to_judge()] == [(silent, False)]
     assert store.run(finished)[0].status == "finished"
 
 
@@ -166,7 +166,7 @@ def test_a_deleted_run_is_told_of_no_more(store: Store) -> None:
     store.keep(run_id, found("critical"), TO)
     store.delete(run_id)
 
-    assert (waiting(store), store.mutes(), store.firing(), store.restless()) == ([], [], 0, [])
+    assert (waiting(store), store.mutes(), store.firing(), store.runs_to_judge()) == ([], [], 0, [])
     assert sum(store.clear(run_id)) > 0
     with engine.reading(store._engine) as connection:
         assert connection.execute(select(alerts)).all() == []
@@ -243,7 +243,7 @@ def test_what_is_newer_comes_after_and_alone(store: Store, how: str) -> None:
     later(store, HOUR)
 
     assert store.messages_due() == set()
-    assert (store.standings()["own"].waiting, store.standings()["own"].trouble) == (0, None)
+    assert (store.target_states()["own"].waiting, store.target_states()["own"].trouble) == (0, None)
 
 
 def test_what_was_sent_is_done_with(store: Store) -> None:
@@ -274,7 +274,7 @@ def test_a_storm_is_held_back_and_told_in_one(store: Store) -> None:
         store.settle(taken, DeliveryOutcome())
     assert store.take("own", 3, None) is None
     assert store.messages_due() == set()
-    assert (store.standings()["own"].waiting, store.standings()["own"].late) == (4, 0)
+    assert (store.target_states()["own"].waiting, store.target_states()["own"].late) == (4, 0)
     later(store, HOUR)
     taken = store.take("own", 3, "https://ampmon.example.org")
     assert taken is not None
@@ -430,7 +430,7 @@ def test_targets_tell_how_they_do(store: Store) -> None:
     taken = store.take("bad", 20, None)
     assert taken is not None
     store.settle(taken, DeliveryOutcome())
-    own, bad = (store.standings()[name] for name in ("own", "bad"))
+    own, bad = (store.target_states()[name] for name in ("own", "bad"))
 
     assert (own.waiting, own.late, own.sent, own.trouble) == (1, 1, None, "unreachable")
     assert (bad.waiting, bad.late, bad.trouble) == (0, 0, None)

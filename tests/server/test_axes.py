@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import made_series as made
-from ampmon_server.charts import APART, FIGURES, Source, View
+from ampmon_server.charts import FIGURES, OWN_AXIS, Source, View
 from ampmon_server.model.aggregates.gradients import empty
 from ampmon_server.model.series import UserSteps
-from ampmon_server.queries.drawing import Asked, draw
+from ampmon_server.queries.drawing import ChartRequest, draw
 from ampmon_server.store import Store
 from batches import PARAMETERS, Trainer
 
@@ -52,7 +52,7 @@ def test_by_own_steps_no_less_is_drawn(store: Store, own: tuple[int | None, int 
     start, stop = (None if end is None else 100 * end - 1 for end in own)
     for name in ("parameters", "parameter", "exponents", "underflow", "ranks", "skips"):
         by_step, by_own = (
-            draw(store, run_id, name, Asked(view, parameter=PARAMETERS[0].name))
+            draw(store, run_id, name, ChartRequest(view, parameter=PARAMETERS[0].name))
             for view in (View(start, stop), View(*own, x="user"))
         )
         words = [
@@ -71,7 +71,7 @@ def test_a_bar_of_skips_lies_over_the_own_steps_of_its_updates(store: Store) -> 
     user = store.series(run_id, by="user").user
     assert user is not None
     skipped = user.forth(np.array([103, 203]))
-    (bars,) = draw(store, run_id, "skips", Asked(View(1, 3, x="user")))["data"]
+    (bars,) = draw(store, run_id, "skips", ChartRequest(View(1, 3, x="user")))["data"]
     middles, half = made.read(bars["x"]), bars["width"] / 2
     assert half < 0.1
     assert ((middles - half <= skipped) & (skipped < middles + half)).all()
@@ -89,7 +89,7 @@ def test_every_chart_can_be_drawn_by_own_steps(app: FastAPI, client: TestClient)
     assert scale["layout"]["xaxis"]["title"]["text"] == "logged step"
     heatmap = client.get(f"/api/v1/runs/{told.run_id}/figures/parameters?x=user").json()
     assert "logged step %{x:,.4~f}: " in heatmap["data"][0]["hovertemplate"]
-    for name in set(FIGURES) - APART - {"scalars", "parameter"}:
+    for name in set(FIGURES) - OWN_AXIS - {"scalars", "parameter"}:
         layout = client.get(f"/api/v1/runs/{silent.run_id}/figures/{name}?x=user").json()["layout"]
         assert "No logged step" in layout["meta"]["empty"]
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 from ampmon_server.http.app import create_app
-from ampmon_server.http.connection import Crowd
+from ampmon_server.http.connection import WaitingConnections
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
@@ -206,7 +206,10 @@ HALF = {
 @pytest.mark.parametrize("half", HALF)
 def test_whoever_waits_longest_gives_way(settings: Settings, half: str) -> None:
     """With too many waiting connections, the oldest is closed, whatever it waits for."""
-    with serving(settings, Crowd(waiting_max=8)) as served, contextlib.ExitStack() as stack:
+    with (
+        serving(settings, WaitingConnections(waiting_max=8)) as served,
+        contextlib.ExitStack() as stack,
+    ):
         first, *others = [
             stack.enter_context(socket.create_connection(("127.0.0.1", served.port), DEADLINE_S))
             for _ in range(12)

@@ -147,15 +147,15 @@ def test_whatever_goes_wrong_is_counted_and_the_judge_goes_on(
 ) -> None:
     """An error in the search for runs is counted once, and the next record is judged."""
     searched = []
-    restless = Store.restless
+    runs_to_judge = Store.runs_to_judge
 
     def failing(store: Store, **how: Any) -> Any:
         searched.append(store)
         if len(searched) == 1:
             raise RuntimeError("planted")
-        return restless(store, **how)
+        return runs_to_judge(store, **how)
 
-    monkeypatch.setattr(Store, "restless", failing)
+    monkeypatch.setattr(Store, "runs_to_judge", failing)
     app, send, summary = map(request.getfixturevalue, ("app", "send", "summary"))
     wait_for(lambda: app.state.service.judge.failed["RuntimeError"])
     trainer = Trainer()

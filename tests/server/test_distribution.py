@@ -35,8 +35,8 @@ OVER_RUNS = {
     "store.alerts.alerts.open_ones": "lists what fires in all runs",
     "store.alerts.alerts.subjects": "names the runs that are muted",
     "store.alerts.outbox.listed": "lists the messages of all runs",
-    "store.alerts.alerts.restless": "asks by time of change for runs that fell silent or have an alert that is due",
-    "store.alerts.alerts.unheard": "asks for runs with alerts that were muted and are not any more",
+    "store.alerts.alerts.runs_to_judge": "runs that fell silent or have a due alert, by time of change",
+    "store.alerts.alerts.runs_with_unsent_alerts": "runs with alerts whose mute has ended",
     "store.runs.listing.read_page": "the list of runs",
     "store.runs.listing.read_groups": "what the list can be filtered by",
     "store.updates.sparklines._scalers": "the scales that the list draws",
@@ -284,7 +284,7 @@ def alarmed(store: Store, run_id: UUID) -> None:
     mute, _ = store.mute(Mute.new(run_id, None, None, None), "ada")
     store.mute(Mute.new(PLAIN, None, None, None), "ada")
     store.alerts(run_id), store.mutes(), store.find_mute(mute.mute_id), store.lift(mute)
-    store.firing(), store.open_alerts(10), store.restless(), store.standings()
+    store.firing(), store.open_alerts(10), store.runs_to_judge(), store.target_states()
     store.messages(10, {"vision"}, sent=True), store.messages(10, sent=False)
     store.messages_due(), store.tidy_messages({"own"})
     store.keep(run_id, Judgement("bad", "critical", bad[:1]), to)

@@ -140,7 +140,7 @@ def test_messages_that_are_held_back_do_not_wait(client: TestClient, app: FastAP
     store.settle(store.take("own", 1, None), DeliveryOutcome())
     assert store.take("own", 1, None) is None
     held = value(scrape(client), "alert_messages_waiting")
-    waiting = store.standings()["own"].waiting
+    waiting = store.target_states()["own"].waiting
     told()
     store.settle(store.take("own", 2, None), DeliveryOutcome("unreachable"))
     failed = value(scrape(client), "alert_messages_waiting")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import made_series as made
-from ampmon_server.model.names import block_of, module_of, sought
+from ampmon_server.model.names import block_of, matching_indices, module_of
 
 
 NAMES = ("wte.weight", "h.0.attn.weight", "h.10.attn.bias", "odd[0]*")
@@ -32,12 +32,12 @@ def test_a_search_is_part_of_a_name_or_a_pattern_of_all_of_it(
     search: str, found: list[int]
 ) -> None:
     """A search finds a substring, or with wildcards matches the whole name. It ignores case; brackets are literal."""
-    assert sought(NAMES, search) == found
+    assert matching_indices(NAMES, search) == found
 
 
 def test_a_pattern_full_of_wildcards_comes_to_an_end() -> None:
     """A pattern of 127 wildcards that almost matches finds nothing, without endless backtracking."""
-    assert sought(["a" * 1024 + "b"] * 100, "*a" * 127 + "c") == []
+    assert matching_indices(["a" * 1024 + "b"] * 100, "*a" * 127 + "c") == []
 
 
 @made.SOME
@@ -49,7 +49,7 @@ def test_a_search_without_wildcards_finds_what_holds_it(names: list[str], search
         for place, name in enumerate(names)
         if re.search(re.escape(search), name, re.IGNORECASE)
     ]
-    assert sought(names, search) == held
+    assert matching_indices(names, search) == held
 
 
 @pytest.mark.parametrize(

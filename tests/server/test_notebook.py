@@ -13,8 +13,8 @@ import pytest
 
 import ampmon
 from ampmon_server import notebook
-from ampmon_server.charts import OF_A_RUN, resolve
-from ampmon_server.client import Unanswered
+from ampmon_server.charts import RUN_FIGURES, resolve
+from ampmon_server.client import ClientError
 from posted import PostedRun
 from serving import Server
 
@@ -54,13 +54,13 @@ def test_all_figures_of_a_directory_without_a_server(posted: PostedRun) -> None:
     directory = posted.server.directory
     posted.server.stop()
     figures = notebook.figures("a <b>run</b>", data_dir=directory)
-    assert set(figures) == set(OF_A_RUN)
+    assert set(figures) == set(RUN_FIGURES)
     assert figures["whatif"].data
     (why,) = figures["activations"].layout.annotations
     assert "Activations are not measured" in why.text
-    with pytest.raises(Unanswered, match="There is no figure 'scales'; there are scale"):
+    with pytest.raises(ClientError, match="There is no figure 'scales'; there are scale"):
         notebook.figure(name="scales", data_dir=directory)
-    with pytest.raises(Unanswered, match="start `ampmon serve`"):
+    with pytest.raises(ClientError, match="start `ampmon serve`"):
         notebook.page(data_dir=directory)
     posted.server.start()
 

@@ -170,7 +170,7 @@ def test_a_server_waits_for_another_to_change_the_schema(
     waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     with ThreadPoolExecutor(1) as pool:
         with engine.writing(changing) as connection:
-            postgresql.take_turns(connection)
+            postgresql.lock_schema(connection)
             store = pool.submit(Store.open, Settings(data_directory=tmp_path, database_url=hurried))
             wait_for(lambda: store.done() or postgres.execute(waiting) == [(1,)])
         store.result().close()

@@ -15,7 +15,7 @@ import made_series as made
 from ampmon import wire
 from ampmon.numerics.histogram import BINS, Statistics, no_runs
 from ampmon_server.charts import View
-from ampmon_server.queries.drawing import Asked, draw
+from ampmon_server.queries.drawing import ChartRequest, draw
 from ampmon_server.store import Store
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples.parameters import ParameterQuery, rows_of
@@ -144,12 +144,12 @@ def test_a_parameter_is_drawn_at_the_newest_sample_in_view(
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(40, sampled=(0, 30), skipped=(20,))))
     view, name = View(0, stop), PARAMETERS[1].name
-    figure = draw(store, trainer.run_id, "histogram", Asked(view, parameter=name))
+    figure = draw(store, trainer.run_id, "histogram", ChartRequest(view, parameter=name))
     assert figure["layout"]["meta"]["caption"].startswith(f"Step {step}, ")
-    history = draw(store, trainer.run_id, "parameter", Asked(view, parameter=name))
+    history = draw(store, trainer.run_id, "parameter", ChartRequest(view, parameter=name))
     samples = 1 + (step > 0)
     assert history["layout"]["meta"]["caption"].startswith(f"{samples} sampled step")
-    found = draw(store, trainer.run_id, "parameters", Asked(view, search="*.weight"))
+    found = draw(store, trainer.run_id, "parameters", ChartRequest(view, search="*.weight"))
     assert found["data"][0]["y"] == [each.name for each in PARAMETERS]
     (blamed,) = store.skips(trainer.run_id, parameter=name).rows
     assert blamed.step == 20

@@ -17,7 +17,7 @@ from ampmon_server.charts import FIGURES, Source, View
 from ampmon_server.model.aggregates.updates import count
 from ampmon_server.queries.whatif_reader import Measured, measured
 from ampmon_server.settings import Settings
-from ampmon_server.store import Busy, Due, Edit, Failures, Keep, NotFound, Store, Verification
+from ampmon_server.store import Busy, Edit, Failures, Keep, NotFound, PruneTask, Store, Verification
 from ampmon_server.store.admin import removing
 from ampmon_server.store.admin.prune import DAY_US
 from ampmon_server.store.engine import engine
@@ -367,9 +367,9 @@ def test_an_interrupt_is_made_good_the_next_time(store: Store, trainer: Trainer)
 
 def test_several_failures_in_a_row_end_it() -> None:
     """A run that fails does not stop the others, but three failures in a row raise Busy."""
-    told: list[Due] = []
+    told: list[PruneTask] = []
     failures = Failures(lambda one, _: told.append(one))
-    due = [Due(uuid4(), f"run-{number}") for number in range(6)]
+    due = [PruneTask(uuid4(), f"run-{number}") for number in range(6)]
 
     def work(*bad: int) -> None:
         for number, one in enumerate(due):
@@ -399,7 +399,7 @@ def test_a_deleted_run_is_cleared_and_stays_away(store: Store, trainer: Trainer)
     store.delete(RUN)
     assert store.runs().rows == []
     next(store.clear(trainer.run_id))
-    assert store.due(Keep()) == [Due(trainer.run_id, "", deleted=True)]
+    assert store.due(Keep()) == [PruneTask(trainer.run_id, "", deleted=True)]
     prune(store, Keep())
     of_runs = [each for each in metadata.sorted_tables if "run_id" in each.c and each is not runs]
     assert {table.name: held(store, table) for table in of_runs if held(store, table)} == {}

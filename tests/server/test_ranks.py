@@ -10,7 +10,7 @@ import pytest
 import made_series as made
 from ampmon_server.charts import View
 from ampmon_server.charts.ranks import ranks
-from ampmon_server.queries.drawing import Asked, draw
+from ampmon_server.queries.drawing import ChartRequest, draw
 from ampmon_server.store import Keep, NotFound, Store
 from ampmon_server.store.updates.ranks import RANKS
 from batches import Trainer
@@ -36,7 +36,7 @@ HIGH = {"scale": 2048.0}
 def test_ranks_that_agree_have_a_strip_each(store: Store) -> None:
     """Ranks that agree have a strip each and no disagreement, even where both skip."""
     run = _run(store, [STEADY, SKIP, STEADY], [STEADY, SKIP, STEADY])
-    figure = draw(store, run.run_id, "ranks", Asked())
+    figure = draw(store, run.run_id, "ranks", ChartRequest())
     (skips,) = made.traces(figure, name="skip")
     assert (made.read(skips["x"]).tolist(), made.read(skips["y"]).tolist()) == ([1, 1], [0, -1])
     assert made.traces(figure, name="disagreement") == []
@@ -49,7 +49,7 @@ def test_ranks_that_agree_have_a_strip_each(store: Store) -> None:
 def test_a_disagreement_is_marked_at_the_rank_and_told(store: Store) -> None:
     """A lone skip and a different scale are marked at their rank, with text that compares it to rank 0."""
     run = _run(store, [STEADY] * 4, [STEADY] * 4, [STEADY, SKIP, STEADY, HIGH])
-    figure = draw(store, run.run_id, "ranks", Asked())
+    figure = draw(store, run.run_id, "ranks", ChartRequest())
     (marks,) = made.traces(figure, name="disagreement")
     assert (made.read(marks["x"]).tolist(), made.read(marks["y"]).tolist()) == ([1, 3], [-2, -2])
     assert marks["text"] == [
@@ -63,7 +63,7 @@ def test_a_disagreement_is_marked_at_the_rank_and_told(store: Store) -> None:
 def test_where_a_rank_has_no_record_its_strip_is_broken(store: Store) -> None:
     """A rank without a record of some steps has a broken strip, and the caption counts those steps."""
     run = _run(store, [STEADY] * 5, [STEADY, STEADY, LOST, LOST, STEADY])
-    figure = draw(store, run.run_id, "ranks", Asked())
+    figure = draw(store, run.run_id, "ranks", ChartRequest())
     (strips,) = made.traces(figure, name="has a record")
     x, y = made.read(strips["x"]), made.read(strips["y"])
     assert x[y == -1].tolist() == [0, 1, 4, 4]
@@ -76,7 +76,7 @@ def test_of_many_updates_the_ends_and_the_skips_of_columns_are_compared(store: S
     n = 700
     odd = [SKIP if step == 333 else STEADY for step in range(n)]
     run = _run(store, [STEADY] * n, odd)
-    figure = draw(store, run.run_id, "ranks", Asked(View(width=100)))
+    figure = draw(store, run.run_id, "ranks", ChartRequest(View(width=100)))
     (marks,) = made.traces(figure, name="disagreement")
     assert made.read(marks["x"]).tolist() == [333]
     assert "zoom in for more" in figure["layout"]["meta"]["caption"]
@@ -85,7 +85,7 @@ def test_of_many_updates_the_ends_and_the_skips_of_columns_are_compared(store: S
 def test_of_many_ranks_the_lowest_are_compared_and_all_counted(store: Store) -> None:
     """Of 65 ranks the lowest 64 are compared, and the caption counts all."""
     run = _run(store, *[[STEADY]] * (RANKS + 1))
-    caption = draw(store, run.run_id, "ranks", Asked())["layout"]["meta"]["caption"]
+    caption = draw(store, run.run_id, "ranks", ChartRequest())["layout"]["meta"]["caption"]
     assert caption.startswith("The lowest 64 of 65 ranks, compared at 1 of 1 step. They agree")
 
 
@@ -96,12 +96,12 @@ def test_where_rows_are_pruned_ranks_are_not_said_to_agree(store: Store) -> None
     (due,) = store.due(Keep(rows_days=0))
     assert list(store.prune(due))
     gone = "Before step 768, steps are stored in groups of 16: their rows are pruned."
-    caption = draw(store, run.run_id, "ranks", Asked())["layout"]["meta"]["caption"]
+    caption = draw(store, run.run_id, "ranks", ChartRequest())["layout"]["meta"]["caption"]
     assert caption == (
         "2 ranks, compared at 232 of 1\u202f000 steps. "
         f"They agree on the scale and on every skip. {gone}"
     )
-    meta = draw(store, run.run_id, "ranks", Asked(View(400, 600)))["layout"]["meta"]
+    meta = draw(store, run.run_id, "ranks", ChartRequest(View(400, 600)))["layout"]["meta"]
     assert meta["empty"] == f"There is no step here at which ranks can be compared. {gone}"
 
 
@@ -109,12 +109,12 @@ def test_one_rank_can_be_looked_at_alone(store: Store) -> None:
     """A chart of one rank covers its rows alone, and an unknown rank is not found."""
     run = _run(store, [STEADY] * 3, [STEADY, SKIP, STEADY])
     captions = [
-        draw(store, run.run_id, "skips", Asked(rank=rank))["layout"]["meta"]["caption"]
+        draw(store, run.run_id, "skips", ChartRequest(rank=rank))["layout"]["meta"]["caption"]
         for rank in (None, 0, 1)
     ]
     assert [caption.split(" ")[0] for caption in captions] == ["1", "No", "1"]
     with pytest.raises(NotFound, match="no rank 7"):
-        draw(store, run.run_id, "scale", Asked(rank=7))
+        draw(store, run.run_id, "scale", ChartRequest(rank=7))
 
 
 def test_a_run_of_one_rank_says_so() -> None:

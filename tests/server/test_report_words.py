@@ -33,7 +33,7 @@ GOLDEN = json.loads(Path(__file__).with_name("notices.golden.json").read_text(en
 @pytest.fixture
 def few_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Request two charts only: the simulator takes most of the time of a whole report."""
-    monkeypatch.setattr("ampmon_server.report.data.OF_A_RUN", FEW)
+    monkeypatch.setattr("ampmon_server.report.data.RUN_FIGURES", FEW)
 
 
 def _answers(
@@ -188,7 +188,7 @@ def _sick(count: int) -> list[tuple[Trainer, list[wire.Record]]]:
 def two(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
     """The report data of a run of two scalers with a finding each."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("ampmon_server.report.data.OF_A_RUN", FEW)
+        patched.setattr("ampmon_server.report.data.RUN_FIGURES", FEW)
         return _answers(tmp_path_factory.mktemp("two"), _sick(2))
 
 

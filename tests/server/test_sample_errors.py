@@ -12,7 +12,7 @@ import pytest
 from ampmon import wire
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, RUN, Statistics
 from ampmon_server.charts import View
-from ampmon_server.queries.drawing import Asked, draw
+from ampmon_server.queries.drawing import ChartRequest, draw
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.store.pages import packing
@@ -73,9 +73,9 @@ def test_the_heatmap_and_the_fate_tell_the_same_share(store: Store) -> None:
     heatmap, searched, fate = (
         draw(store, trainer.run_id, name, asked)["layout"]["meta"]["caption"]
         for name, asked in (
-            ("parameters", Asked(view=View(width=100))),
-            ("parameters", Asked(search="head*")),
-            ("underflow", Asked()),
+            ("parameters", ChartRequest(view=View(width=100))),
+            ("parameters", ChartRequest(search="head*")),
+            ("underflow", ChartRequest()),
         )
     )
     assert ", 81.8\u202f% ± 11.9\u202f% subnormal, " in fate

@@ -128,7 +128,7 @@ def test_a_run_that_ended_just_before_its_server_is_judged_by_the_next(
 
     assert store.run(run_id)[0].severity == "critical"
     assert told(store) == ({run_id} if to else set())
-    assert store.restless() == []
+    assert store.runs_to_judge() == []
 
 
 @pytest.mark.storage
@@ -142,9 +142,9 @@ def test_an_end_is_due_until_it_is_looked_at(store: Store) -> None:
     version = store.run(trainer.run_id)[0].version
 
     assert store.keep(trainer.run_id, before).change is None
-    assert [(each.run_id, each.due) for each in store.restless()] == [(trainer.run_id, True)]
+    assert [(each.run_id, each.due) for each in store.runs_to_judge()] == [(trainer.run_id, True)]
     assert store.keep(trainer.run_id, replace(before, version=version)).change is None
-    assert store.restless() == []
+    assert store.runs_to_judge() == []
     assert store.run(trainer.run_id)[0].version == version
 
 
@@ -160,7 +160,7 @@ def test_a_run_that_cannot_be_judged_is_spared(store: Store) -> None:
         judged.until(lambda: judged.failed.total() == 1)
         for _ in range(3):
             judged.seek(after_s=judging.SPARED_S / 4)
-        assert [each.run_id for each in store.restless()] == [run_id]
+        assert [each.run_id for each in store.runs_to_judge()] == [run_id]
         assert (judged.failed.total(), judged._due) == (1, {})
         judged.seek(after_s=judging.SPARED_S / 4)
         judged.until(lambda: judged.failed.total() == 2)
@@ -204,10 +204,10 @@ def test_what_a_mute_kept_back_is_told_once_it_ends(store: Store) -> None:
         )
     )
     judge(store, lambda: store.firing() == 4)
-    assert (told(store), store.restless()) == (set(), [])
+    assert (told(store), store.runs_to_judge()) == (set(), [])
     store.lift(held)
     store.mute(Mute.new(cut, None, "crashed", now()), "ada")
     later(store, 99 * 3600)
 
     judge(store, lambda: told(store) == {lifted, cut, ended})
-    assert (store.restless(), store.restless(alerting=False)) == ([], [])
+    assert (store.runs_to_judge(), store.runs_to_judge(alerting=False)) == ([], [])

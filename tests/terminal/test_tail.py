@@ -20,7 +20,7 @@ from ampmon_server.cli.terminal.answers import SummaryAnswer
 from ampmon_server.cli.terminal.following import Moment, RunFollower
 from ampmon_server.cli.terminal.live import drawing
 from ampmon_server.cli.terminal.tailing import moments, state
-from ampmon_server.client import Asking, answering
+from ampmon_server.client import ApiClient, answering
 from ampmon_server.client.sketch import Sketch
 from posted import PostedRun
 from serving import Server
@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.stop()
 
 
-def following(server: Asking, run: PostedRun) -> RunFollower:
+def following(server: ApiClient, run: PostedRun) -> RunFollower:
     """A follower whose clock advances an hour per reading, so that every new version is diagnosed."""
     hours = iter(range(0, 10**9, 3600))
     return RunFollower(server, str(run.run_id), columns=lambda: 40, clock=lambda: next(hours))

@@ -19,12 +19,12 @@ from ampmon import sender
 from ampmon.identity import ProcessIdentity, this_process
 from ampmon.sender import drain, election
 from ampmon.sender.adoption import adopt, orphans
-from ampmon.sender.author import LINGER_S, SILENT_S
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.loop import Loop
+from ampmon.sender.writer_liveness import LINGER_S, SILENT_S
 from ampmon.spool import Destination, claim, claimant_of, spools
 from ampmon.testing import ManualClock, MemoryTransport
-from ampmon_server.cli.adopting import Adopting
+from ampmon_server.cli.orphan_senders import OrphanSenders
 from attempts import DEAD, Attempt, end_sender, seqs
 from recording_server import RecordingServer
 from waiting import DEADLINE_S, wait_for
@@ -304,7 +304,7 @@ def test_what_dead_processes_left_is_sent_while_a_server_runs(
     """While `ampmon serve` runs, it starts a sender for a spool whose process and sender are gone."""
     looks, find = list[Path](), sender.orphans
     monkeypatch.setattr(sender, "orphans", lambda path: (looks.append(path), find(path))[1])
-    with RecordingServer() as server, Adopting(tmp_path, every_s=0.02):
+    with RecordingServer() as server, OrphanSenders(tmp_path, every_s=0.02):
         wait_for(lambda: len(looks) > 2)
         assert not election.is_held(tmp_path)
         attempt = Attempt(tmp_path, url=server.url, process=DEAD)

@@ -13,7 +13,7 @@ import pytest
 
 from ampmon.errors import Unreachable
 from ampmon.transport import HttpTransport
-from ampmon_server.client.client import Asking, Unanswered
+from ampmon_server.client.client import ApiClient, ClientError
 from certificates import Authority
 from waiting import DEADLINE_S
 
@@ -55,10 +55,10 @@ def ask_all(url: str) -> list[str]:
     except Unreachable as error:
         said.append(str(error))
     transport.close()
-    with Asking(url, "a-token") as server:
+    with ApiClient(url, "a-token") as server:
         try:
             server.get("/runs")
-        except Unanswered as error:
+        except ClientError as error:
             said.append(str(error))
     return said
 

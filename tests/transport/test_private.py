@@ -16,7 +16,7 @@ from ampmon.sender import election
 from ampmon.system import private
 from ampmon.transport import HttpTransport
 from ampmon_server.cli.serve import _address_written
-from ampmon_server.client.client import Unanswered
+from ampmon_server.client.client import ClientError
 from ampmon_server.client.resolve_server import answering
 from ampmon_server.http.auth import KeyProblem, Keys
 from ampmon_server.settings import Settings
@@ -80,7 +80,7 @@ def test_a_planted_token_is_nobody_s(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="chmod go-w"):
         HttpTransport(DEFAULT_URL, token_file=token).send(b"", 0)
     with (
-        pytest.raises(Unanswered, match="chmod go-w"),
+        pytest.raises(ClientError, match="chmod go-w"),
         answering(url="http://127.0.0.1:9", data_dir=tmp_path),
     ):
         pass

@@ -19,7 +19,7 @@ from ampmon import wire
 from ampmon.errors import Unreachable
 from ampmon.transport import HttpTransport
 from ampmon.transport.proof import digest_of, id_of, proof
-from ampmon_server.client.client import Asking, Unanswered
+from ampmon_server.client.client import ApiClient, ClientError
 from ampmon_server.demo.service import DemoServer as Demo
 from ampmon_server.http.auth.proofs import Proofs
 from batches import Trainer
@@ -86,7 +86,7 @@ def ask_all(url: str, folder: Path) -> list[str]:
     with pytest.raises(Unreachable) as kept:
         transport.send(b"records that are nobody else's", 1)
     said.append(str(kept.value))
-    with Asking(url, TOKEN) as server, pytest.raises(Unanswered) as unanswered:
+    with ApiClient(url, TOKEN) as server, pytest.raises(ClientError) as unanswered:
         server.post("/login-links", {"secret": "body"})
     said.append(str(unanswered.value))
     assert Demo(folder, int(url.rpartition(":")[2])).ask("/runs") is None

@@ -36,7 +36,7 @@ def reader(browser: Browser, seat: Seat) -> Iterator[Reader]:
     reader = seat.take(browser)
     yield reader
     left = seat.leave(reader)
-    assert reader.quarrels() == []
+    assert reader.page_errors() == []
     assert left == []
 
 

@@ -238,7 +238,7 @@ class Reader:
             answer.value.finished()
         self.catch_up()
 
-    def forgive(self, pattern: str) -> None:
+    def ignore_page_errors(self, pattern: str) -> None:
         """Ignore quarrels that match the pattern, for a test that breaks something."""
         self._forgiven.append(pattern)
 
@@ -256,7 +256,7 @@ class Reader:
         self.page.context.remove_listener("console", self._note_words)
         self.page.context.remove_listener("weberror", self._note_error)
 
-    def quarrels(self) -> list[str]:
+    def page_errors(self) -> list[str]:
         """Console errors including policy violations, uncaught errors, and requests to other servers."""
         return [
             each

@@ -70,7 +70,7 @@ def test_signing_in_keeps_the_rules_of_axe(shown: list[UUID], passer_by: Reader)
     reader = passer_by
     reader.open(f"#/?project={PROJECT}")
     reader.wait("the list", lambda: len(reader.texts("table.runs tbody tr")) == len(shown))
-    reader.forgive("401")
+    reader.ignore_page_errors("401")
     reader.page.context.clear_cookies()
     reader.ask("void dispatchEvent(new Event('online'))")
     expect(reader.page.get_by_role("dialog")).to_be_visible()

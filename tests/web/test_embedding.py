@@ -98,6 +98,6 @@ def hub() -> Iterator[Callable[[str], str]]:
 def test_nobody_frames_the_page_unasked(reader: Reader, hub: Callable[[str], str]) -> None:
     """If no origin is allowed, a browser shows nothing of the page in a frame, even to a signed-in reader."""
     address = hub(f"{reader.server.url}/")
-    reader.forgive(f"asked for {address}|fram|chrome-error|401|ERR_CONNECTION")
+    reader.ignore_page_errors(f"asked for {address}|fram|chrome-error|401|ERR_CONNECTION")
     reader.page.goto(address)
     reader.wait("the refusal", lambda: reader.page.frames[1].url.startswith("chrome-error:"))

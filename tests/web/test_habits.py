@@ -101,7 +101,7 @@ def test_a_chart_that_fails_is_tried_again_in_its_place(reader: Reader) -> None:
     def answer(route: Route) -> None:
         does[0](route)
 
-    reader.forgive("status of 500|ERR_FAILED")
+    reader.ignore_page_errors("status of 500|ERR_FAILED")
     reader.page.route("**/figures/skips?*", answer)
     reader.show(run)
     failed = reader.figure("skips")
@@ -130,7 +130,7 @@ def test_a_table_that_is_refused_says_so_and_holds_up_no_other(reader: Reader) -
         else:
             route.continue_()
 
-    reader.forgive("status of 503")
+    reader.ignore_page_errors("status of 503")
     reader.page.route(re.compile(r"/runs/[^/]+/skips\?"), refuse)
     reader.show(run)
     why = "The server could not answer: No luck"

@@ -48,7 +48,7 @@ def test_a_run_that_is_not_there_is_said_to_be_on_its_own_page_alone(reader: Rea
 
     A link to the run says so, and the next page shows no trace of it.
     """
-    reader.forgive("404")
+    reader.ignore_page_errors("404")
     held = reader.hold(f"**/runs/{GONE}")
     reader.open(f"#/runs/{GONE}")
     reader.wait("the call", lambda: held)

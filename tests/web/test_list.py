@@ -133,7 +133,7 @@ def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> Non
 
     page.get_by_role("button", name="Signed in as ada").click()
     expect(page.get_by_role("dialog")).to_contain_text("In the projects tests.")
-    reader.forgive("401")
+    reader.ignore_page_errors("401")
     # A page that is closed while it reloads never reports that it is closed.
     with page.expect_event("load"):
         page.get_by_role("button", name="Sign out").click()

@@ -136,7 +136,7 @@ def test_a_hidden_tab_asks_for_nothing(reader: Reader, watched: ReverseProxy) ->
 
 def test_a_sign_in_keeps_the_view(reader: Reader, watched: ReverseProxy) -> None:
     """A reader whose session has ended gets a sign-in box. It rejects a wrong code, and a link keeps the view."""
-    reader.forgive("401")
+    reader.ignore_page_errors("401")
     run = PostedRun(watched.server)
     run.updates(30)
     reader.open(f"#{run.path}?start=10&stop=20")

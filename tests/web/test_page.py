@@ -73,7 +73,7 @@ def _lost_and_found(reader: Reader, run: PostedRun) -> None:
     """While the server is away the page says so and for how long, but announces only the loss. Then it catches up."""
     reader.wait("all of it", lambda: reader.text(SKIPPED) == "1 of 16")
     reader.ask("window.quiet = false")
-    reader.forgive("Failed to load resource|ERR_")
+    reader.ignore_page_errors("Failed to load resource|ERR_")
     reader.server.kill()
     reader.wait("the loss", lambda: "Lost the server" in reader.text("#connection"))
     reader.wait("its age", lambda: reader.text("#connection").endswith(" s ago"))
@@ -325,7 +325,7 @@ def test_names_are_inert(reader: Reader) -> None:
 
 def test_a_run_that_comes_after_its_reader_is_shown(reader: Reader) -> None:
     """The address of a run that has not begun shows it once its first updates arrive."""
-    reader.forgive("404")
+    reader.ignore_page_errors("404")
     run_id = uuid4()
     reader.open(f"#/runs/{run_id}")
     reader.wait("the words", lambda: "as soon as its first steps arrive" in reader.text("main"))

@@ -25,14 +25,14 @@ def test_what_must_not_happen_is_noticed(passer_by: Reader) -> None:
     """Logged and thrown errors, policy violations, rejected calls and requests to other servers are reported."""
     reader = passer_by
     reader.open()
-    assert reader.quarrels() == []
+    assert reader.page_errors() == []
     for script, words in QUARRELS:
-        assert not any(words in each for each in reader.quarrels())
+        assert not any(words in each for each in reader.page_errors())
         reader.ask(script)
-        reader.wait(words, lambda words=words: any(words in each for each in reader.quarrels()))
+        reader.wait(words, lambda words=words: any(words in each for each in reader.page_errors()))
     reader.wait("its end", lambda: reader.page.url.startswith("chrome-error:"))
-    reader.forgive(".")
-    assert reader.quarrels() == []
+    reader.ignore_page_errors(".")
+    assert reader.page_errors() == []
 
 
 def test_what_is_left_behind_is_told(browser: Browser, served: Server) -> None:

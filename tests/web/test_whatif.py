@@ -94,7 +94,7 @@ def test_a_policy_is_tried_in_a_form(reader: Reader) -> None:
     sentence = ".simulate .sentence"
     reader.wait("as it was", lambda: "3 skips in 63 steps, as recorded" in reader.text(sentence))
 
-    reader.forgive("422")
+    reader.ignore_page_errors("422")
     part.locator("[name=growth_interval]").fill("0")
     part.locator("[name=growth_interval]").press("Enter")
     wrong = reader.wait("what is wrong", lambda: reader.text("#wrong-growth_interval"))

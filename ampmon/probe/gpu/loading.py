@@ -10,10 +10,10 @@ from functools import partial
 
 import torch
 
+from ampmon.probe.gpu.background_jobs import BackgroundJobs
 from ampmon.probe.gpu.compiler import Architecture, Compiler, Kernel
 from ampmon.probe.gpu.driver import Function, capture_allowed
 from ampmon.probe.gpu.table import Unsupported
-from ampmon.probe.gpu.warming import Warmer
 
 
 _PLAIN = ("GAPS", False)
@@ -29,7 +29,7 @@ class NotReady(Unsupported):
     """Another process is still compiling the kernels, so nothing is measured yet."""
 
 
-_warmer: Warmer[bool] = Warmer()
+_warmer: BackgroundJobs[bool] = BackgroundJobs()
 _functions: dict[tuple[torch.device, Kernel], Function] = {}
 _compilers: list[Compiler] = []
 """The compiler that was started before the first request for a kernel."""

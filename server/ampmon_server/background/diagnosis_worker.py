@@ -125,9 +125,9 @@ class DiagnosisWorker:
 
     async def _seek(self) -> None:
         """Schedule runs that fell silent, also before this process started, and runs that the store says are due."""
-        restless = partial(self._store.restless, alerting=self._alerts is not None)
+        runs_to_judge = partial(self._store.runs_to_judge, alerting=self._alerts is not None)
         try:
-            found = await self._beside(restless)
+            found = await self._beside(runs_to_judge)
         except StoreError:
             return
         found = [each for each in found if self._spared.get(each.run_id, 0.0) <= self._sought]

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ampmon_server.background.writer import QueueFull, Writer
 from ampmon_server.settings import Settings
-from ampmon_server.store import Due, Failures, Keep, Store, StoreError
+from ampmon_server.store import Failures, Keep, PruneTask, Store, StoreError
 
 
 FIRST_S, EVERY_S = 60.0, 3600.0
@@ -46,7 +46,7 @@ async def _sweep(store: Store, writer: Writer, keep: Keep) -> None:
             await _prune(store, writer, one)
 
 
-async def _prune(store: Store, writer: Writer, due: Due) -> None:
+async def _prune(store: Store, writer: Writer, due: PruneTask) -> None:
     if not await asyncio.to_thread(store.left, due):
         return
     finding = await asyncio.to_thread(store.unsound, due)
@@ -56,7 +56,7 @@ async def _prune(store: Store, writer: Writer, due: Due) -> None:
         _log.warning("Not pruned: %s", finding)
 
 
-def _log_failure(due: Due, error: Exception) -> None:
+def _log_failure(due: PruneTask, error: Exception) -> None:
     _log.warning("Not pruned: run %s: %s", due.run_id, error, exc_info=_unforeseen(error))
 
 

@@ -40,18 +40,18 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
     name: chart.draw for name, chart in CHARTS.items()
 }
 
-OF_A_RUN = tuple(name for name, chart in CHARTS.items() if not chart.parameter)
+RUN_FIGURES = tuple(name for name, chart in CHARTS.items() if not chart.parameter)
 """The charts that need no chosen parameter, from top to bottom."""
 
-APART = frozenset(name for name, chart in CHARTS.items() if chart.own_axis)
+OWN_AXIS = frozenset(name for name, chart in CHARTS.items() if chart.own_axis)
 """The charts with their own x axis. All others are along the run."""
 
 __all__ = [
-    "APART",
     "CHARTS",
     "FIGURES",
-    "OF_A_RUN",
+    "OWN_AXIS",
     "PANELS_MAX",
+    "RUN_FIGURES",
     "STATISTICS",
     "Chart",
     "Figure",

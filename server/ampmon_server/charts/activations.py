@@ -26,7 +26,7 @@ from ampmon_server.charts.parts.layout import (
 )
 from ampmon_server.charts.parts.source import Source, View, cut
 from ampmon_server.charts.parts.typed import typed
-from ampmon_server.charts.underflow import FATES, Fate
+from ampmon_server.charts.underflow import FATES, ElementClass
 from ampmon_server.model.series import Floats, Ints, ModuleSample
 from ampmon_server.model.words import count, magnitude_of, percent, plural, power_of_two, within
 
@@ -153,7 +153,9 @@ def _share(part: Ints, classes: Classes) -> Floats:
     return np.asarray(part / np.maximum(classes.total, 1), np.float64)
 
 
-def _bars(sample: ModuleSample, rows: Ints, heights: Floats, drawn: list[Fate]) -> list[Trace]:
+def _bars(
+    sample: ModuleSample, rows: Ints, heights: Floats, drawn: list[ElementClass]
+) -> list[Trace]:
     classes = sample.statistics.classes()
     said = [_said(sample, classes, drawn, row) for row in rows.tolist()]
     return [
@@ -172,7 +174,7 @@ def _bars(sample: ModuleSample, rows: Ints, heights: Floats, drawn: list[Fate]) 
     ]
 
 
-def _said(sample: ModuleSample, classes: Classes, drawn: list[Fate], row: int) -> str:
+def _said(sample: ModuleSample, classes: Classes, drawn: list[ElementClass], row: int) -> str:
     lines = [f"<b>{escaped(sample.names[row])}</b> {escaped(sample.kinds[row])}"]
     looked, elements = classes.total[row], sample.elements[row]
     if looked:
@@ -189,7 +191,7 @@ def _said(sample: ModuleSample, classes: Classes, drawn: list[Fate], row: int) -
     return "<br>".join(lines)
 
 
-def _standard_error(sample: ModuleSample, counts: Ints, fate: Fate, row: int) -> float:
+def _standard_error(sample: ModuleSample, counts: Ints, fate: ElementClass, row: int) -> float:
     """The error of a class's share in one module. ``counts`` [modules] are of the class. 0 if all was sampled."""
     looked, elements = sample.statistics.looked[row], sample.elements[row]
     squares = np.zeros_like(counts)  # unknown for the other classes

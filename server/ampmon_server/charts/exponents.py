@@ -11,8 +11,14 @@ import numpy.typing as npt
 from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon_server.analysis.whatif import FORMATS, LEVELS
 from ampmon_server.charts.parts.chart import Chart
-from ampmon_server.charts.parts.gaps import Broken, Gaps, apart
-from ampmon_server.charts.parts.judged import GRID_DEFINITION, Judged, judge, scope, why_no_samples
+from ampmon_server.charts.parts.gaps import GappedPoints, Gaps, apart
+from ampmon_server.charts.parts.judged import (
+    GRID_DEFINITION,
+    JudgedGradients,
+    judge,
+    scope,
+    why_no_samples,
+)
 from ampmon_server.charts.parts.layout import (
     Figure,
     Trace,
@@ -23,7 +29,7 @@ from ampmon_server.charts.parts.layout import (
     powers_of_two,
     y_axis,
 )
-from ampmon_server.charts.parts.limits import Slide
+from ampmon_server.charts.parts.limits import FormatWindow
 from ampmon_server.charts.parts.source import Source, View, Window, cut
 from ampmon_server.charts.parts.typed import typed
 from ampmon_server.model.series import Floats, Ints
@@ -71,7 +77,7 @@ def exponents(source: Source, view: View) -> Figure:
         return empty(META, "At no sample here was the scale a positive number to divide by.")
     judged, levels = replace(judged, cells=judged.cells[held]), levels[held]
     columns = apart(judged.centres, Gaps.of(window))
-    slide = Slide.along(
+    slide = FormatWindow.along(
         _at_least_two(columns.x, window),
         _at_least_two(np.where(columns.empty, np.nan, levels[columns.taken])).astype(np.float64),
         FORMATS[view.format],
@@ -108,7 +114,7 @@ def exponents(source: Source, view: View) -> Figure:
     )
 
 
-def _levels(judged: Judged) -> Floats:
+def _levels(judged: JudgedGradients) -> Floats:
     """Return log2 of each column's newest scale, rounded so that rows stay aligned; NaN if that is no number."""
     scale = judged.cells["scale_last"]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -116,7 +122,7 @@ def _levels(judged: Judged) -> Floats:
     return np.where(np.isfinite(levels), levels, np.nan)
 
 
-def _unscaled(judged: Judged, levels: Floats) -> tuple[Floats, Floats]:
+def _unscaled(judged: JudgedGradients, levels: Floats) -> tuple[Floats, Floats]:
     """Return the exponents that occur [r], and the counts [r, c] of the columns, each moved down by its level."""
     histogram = judged.of("histogram") / judged.of("samples")[:, None]
     column, held = np.nonzero(histogram)
@@ -129,7 +135,7 @@ def _unscaled(judged: Judged, levels: Floats) -> tuple[Floats, Floats]:
     return rows.astype(np.float64), counts
 
 
-def _counted(judged: Judged, band: ExponentRows) -> dict[str, Any]:
+def _counted(judged: JudgedGradients, band: ExponentRows) -> dict[str, Any]:
     """Count the elements of all samples by exponent, from ``first`` on, and their total with zeros, inf and NaN."""
     counts = np.rint(band.counts @ judged.of("samples")).astype(np.int64)
     return {
@@ -144,7 +150,7 @@ def _slider(level: int) -> dict[str, Any]:
     return {"low": min(LEVELS[0], level), "high": max(LEVELS[-1], level), "value": level}
 
 
-def _apart(judged: Judged, low: float, high: float) -> list[ExponentRows]:
+def _apart(judged: JudgedGradients, low: float, high: float) -> list[ExponentRows]:
     """Return rows apart from the exponents: zeros below, and inf and NaN above if there are any."""
     zeros = judged.of("zeros") / judged.of("samples")
     lost = judged.of("lost_most").astype(np.float64)  # a mean would hide a single sample
@@ -154,7 +160,7 @@ def _apart(judged: Judged, low: float, high: float) -> list[ExponentRows]:
     return bands
 
 
-def _heatmap(band: ExponentRows, columns: Broken, window: Window, view: View) -> Trace:
+def _heatmap(band: ExponentRows, columns: GappedPoints, window: Window, view: View) -> Trace:
     # NaN leaves a cell empty, so that zero does not look like a small count.
     counts = np.where(columns.empty, 0.0, band.counts[:, columns.taken])
     colour = np.where(counts > 0, np.log10(1.0 + counts), np.nan)
@@ -246,7 +252,7 @@ def _colours(elements: int, view: View) -> dict[str, Any]:
     }
 
 
-def _caption(judged: Judged, slide: Slide) -> str:
+def _caption(judged: JudgedGradients, slide: FormatWindow) -> str:
     level, held = int(slide.levels[-1]), slide.format
     bottom, top = held.exponent_min_subnormal - level, held.exponent_max + 1 - level
     reach = f"At the newest scale {held.name} holds magnitudes from {two_to(bottom)} to below {two_to(top)}."

@@ -10,7 +10,7 @@ import numpy as np
 
 from ampmon_server.analysis.whatif import Flushed
 from ampmon_server.charts.parts.bands import band, held, line
-from ampmon_server.charts.parts.judged import Judged
+from ampmon_server.charts.parts.judged import JudgedGradients
 from ampmon_server.charts.parts.layout import Trace
 from ampmon_server.charts.parts.source import View, Window
 from ampmon_server.model.series import Floats
@@ -44,7 +44,7 @@ class Flushing:
     right: Floats
 
     @classmethod
-    def of(cls, gone: Flushed | None, judged: Judged, window: Window) -> Flushing | None:
+    def of(cls, gone: Flushed | None, judged: JudgedGradients, window: Window) -> Flushing | None:
         """Return what to draw; None if nothing is known, or if the data moved the zeros and not the scale."""
         if gone is None or not gone.plausible or judged.side == "off":
             return None
@@ -85,7 +85,7 @@ class Flushing:
         return f"{at} ({low} – {high})"
 
 
-def caption(flushing: Flushing | None, gone: Flushed | None, judged: Judged) -> str:
+def caption(flushing: Flushing | None, gone: Flushed | None, judged: JudgedGradients) -> str:
     """Say what is known of the flushed share, in a sentence with a leading space."""
     if flushing is not None:
         return f" Flushed by fp16, among the zeros: an estimated {flushing.words} of all elements."

@@ -10,7 +10,7 @@ from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN
 from ampmon_server.charts.parts.bands import band, held
 from ampmon_server.charts.parts.gaps import Gaps, broken
-from ampmon_server.charts.parts.judged import Judged, judge
+from ampmon_server.charts.parts.judged import JudgedGradients, judge
 from ampmon_server.charts.parts.layout import Trace, beside, plot_x
 from ampmon_server.charts.parts.sampled_scales import scales
 from ampmon_server.charts.parts.source import View, Window
@@ -23,7 +23,7 @@ from ampmon_server.model.words import plural
 class Headroom:
     """log2 of the scale at columns of samples [c], and of the ``limit``, where the largest gradient would be 65504."""
 
-    judged: Judged
+    judged: JudgedGradients
     scale: Floats
     limit: Floats
 
@@ -52,7 +52,7 @@ def headroom(window: Window, view: View) -> Headroom | None:
     return found if np.isfinite(found.limit).any() else None
 
 
-def _bits(judged: Judged) -> Floats:
+def _bits(judged: JudgedGradients) -> Floats:
     """Return the bits above the largest element, [c]; 0 if the only sample of a column overflowed.
 
     If some of several samples overflowed, use the largest finite element, to whole bits.

@@ -11,7 +11,7 @@ import numpy as np
 from ampmon_server.analysis.policy import KINDS, Path, Setting, changed, sentence
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.charts.parts.chart import Chart
-from ampmon_server.charts.parts.gaps import Broken, Gaps, broken
+from ampmon_server.charts.parts.gaps import GappedPoints, Gaps, broken
 from ampmon_server.charts.parts.layout import (
     Figure,
     Trace,
@@ -83,7 +83,7 @@ class _Along:
     """The places of a path along x, in order, with a break where there is no record."""
 
     order: Ints
-    points: Broken
+    points: GappedPoints
     view: View
 
     @classmethod

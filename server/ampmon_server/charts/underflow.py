@@ -20,7 +20,7 @@ from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.gaps import Gaps, broken
 from ampmon_server.charts.parts.judged import (
     GRID_DEFINITION,
-    Judged,
+    JudgedGradients,
     Place,
     judge,
     scope,
@@ -43,7 +43,7 @@ DECADES_MAX = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class ElementClass:
     """One class of elements, as `ampmon.numerics.histogram.Classes` names it."""
 
     field: str
@@ -58,12 +58,12 @@ class Fate:
         return SHARES.index(self.field)
 
 
-HELD = Fate("normal", "normal", "normal", True)
+HELD = ElementClass("normal", "normal", "normal", True)
 LOST = (
-    Fate("subnormal", "subnormal", "subnormal", True),
-    Fate("below_grid", "below range", "below-grid", False),
-    Fate("zero", "zero", "zero", True),
-    Fate("not_finite", "inf or NaN", "skip", False),
+    ElementClass("subnormal", "subnormal", "subnormal", True),
+    ElementClass("below_grid", "below range", "below-grid", False),
+    ElementClass("zero", "zero", "zero", True),
+    ElementClass("not_finite", "inf or NaN", "skip", False),
 )
 FATES = (HELD, *LOST)
 
@@ -117,7 +117,9 @@ def underflow(source: Source, view: View) -> Figure:
     )
 
 
-def _line(fate: Fate, judged: Judged, floor: float, window: Window, view: View) -> Trace:
+def _line(
+    fate: ElementClass, judged: JudgedGradients, floor: float, window: Window, view: View
+) -> Trace:
     """Draw each column's first, last, least and greatest share. The newest is held to the end of the window."""
     x, share, column = _points(fate, judged)
     x, share, column = (np.append(each, each[-1]) for each in (x, share, column))
@@ -138,7 +140,7 @@ def _line(fate: Fate, judged: Judged, floor: float, window: Window, view: View) 
     }
 
 
-def _points(fate: Fate, judged: Judged) -> tuple[Ints | Floats, Floats, Ints]:
+def _points(fate: ElementClass, judged: JudgedGradients) -> tuple[Ints | Floats, Floats, Ints]:
     """Return x, share and column of the drawn samples, in order of x, [p]."""
     x, step, share = (
         np.stack([read(place, fate.place) for place in PLACES], axis=1)
@@ -150,22 +152,22 @@ def _points(fate: Fate, judged: Judged) -> tuple[Ints | Floats, Floats, Ints]:
     return x[kept], share[kept], np.nonzero(kept)[0]
 
 
-def _x(judged: Judged, place: Place, of: int) -> Ints | Floats:
+def _x(judged: JudgedGradients, place: Place, of: int) -> Ints | Floats:
     x = judged.at(place)
     return x if x.ndim == 1 else x[:, of]
 
 
-def _step(judged: Judged, place: Place, of: int) -> Ints:
+def _step(judged: JudgedGradients, place: Place, of: int) -> Ints:
     steps: Ints = judged.of(place if place in ENDS else f"{place}_step")
     return steps if steps.ndim == 1 else steps[:, of]
 
 
-def _share_at(judged: Judged, place: Place, of: int) -> Floats:
+def _share_at(judged: JudgedGradients, place: Place, of: int) -> Floats:
     shares: Floats = judged.of(f"{place}_share" if place in ENDS else place)[:, of]
     return shares
 
 
-def _said(fate: Fate, share: Floats, judged: Judged, column: Ints) -> list[str]:
+def _said(fate: ElementClass, share: Floats, judged: JudgedGradients, column: Ints) -> list[str]:
     """Return the hover text of each share, with the 95 % interval of its column's samples if there is one."""
     shares = [percent(part) for part in share.tolist()]
     if fate.field not in SMALL_CLASSES or not judged.sampled:
@@ -177,7 +179,9 @@ def _said(fate: Fate, share: Floats, judged: Judged, column: Ints) -> list[str]:
     ]
 
 
-def _band(fate: Fate, judged: Judged, floor: float, window: Window, view: View) -> Trace | None:
+def _band(
+    fate: ElementClass, judged: JudgedGradients, floor: float, window: Window, view: View
+) -> Trace | None:
     """Draw the 95 % intervals of a column's samples around a line; None if the line is exact."""
     if fate.field not in SMALL_CLASSES or not judged.sampled:
         return None
@@ -200,7 +204,7 @@ def _height(share: Floats, floor: float) -> Floats:
     return heights
 
 
-def _decades(judged: Judged, drawn: list[Fate]) -> tuple[float, float]:
+def _decades(judged: JudgedGradients, drawn: list[ElementClass]) -> tuple[float, float]:
     """Return the floor and the top of the log scale: whole decades around all shares, the floor one further down."""
     seen = np.concatenate([_points(fate, judged)[1] for fate in drawn])
     seen = seen[seen > 0]
@@ -222,8 +226,8 @@ def ticks(floor: float, top: float) -> dict[str, Any]:
 
 
 def _line_labels(
-    drawn: list[Fate],
-    judged: Judged,
+    drawn: list[ElementClass],
+    judged: JudgedGradients,
     gone: Flushing | None,
     ends: tuple[float, float],
     view: View,
@@ -245,7 +249,7 @@ def _line_labels(
     return labels
 
 
-def _caption(drawn: list[Fate], judged: Judged) -> str:
+def _caption(drawn: list[ElementClass], judged: JudgedGradients) -> str:
     newest = judged.newest
     shares = newest.of("last_share")[0].tolist()
     errors = dict(zip(SMALL_CLASSES, newest.of("error")[0].tolist(), strict=True))

@@ -15,7 +15,7 @@ from ampmon_server.alerting.delivery import DeliveryOutcome, deliver, words
 from ampmon_server.alerting.reading import BadAlerts, read
 from ampmon_server.alerting.targets import Alerts, Target
 from ampmon_server.cli.token import add_command, answered, asked, shown, table
-from ampmon_server.client.client import RequestRefused, Unanswered
+from ampmon_server.client.client import ClientError, RequestRefused
 
 
 CANNOT, NOT_ALL = 2, 1
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run one sub-command. Return 0 for success, 1 if a test alert was not sent, 2 if nothing could be done."""
     try:
         return {"test": _test, "list": _list}[arguments.what](arguments)
-    except (BadAlerts, ConfigurationError, Unanswered) as problem:
+    except (BadAlerts, ConfigurationError, ClientError) as problem:
         print(f"ampmon alerts: {problem}", file=sys.stderr)
         return CANNOT
 

@@ -19,7 +19,7 @@ from ampmon_server.model.names import file_name
 
 
 if TYPE_CHECKING:
-    from ampmon_server.client import Asking
+    from ampmon_server.client import ApiClient
     from ampmon_server.exchange.exporting import Table
 
 _ANSWERS = ("", "/diagnosis")
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the file and print its name and size. Return 0, or 2 if no file was written."""
-    from ampmon_server.client import Unanswered, answering, choose
+    from ampmon_server.client import ClientError, answering, choose
 
     try:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
@@ -45,14 +45,14 @@ def run(arguments: argparse.Namespace) -> int:
             file = arguments.output or Path(f"{file_name(chosen.name)}.ampmon.zip")
             refuse(file, arguments.force)
             _write(server, chosen.run_id, file)
-    except (Unanswered, OSError) as why:
+    except (ClientError, OSError) as why:
         print(f"ampmon bundle: {reason(why)}", file=sys.stderr)
         return CANNOT
     print(f"{file}: {size_of(file)}. Look into it before you send it.")
     return 0
 
 
-def _write(server: Asking, run_id: str, file: Path) -> None:
+def _write(server: ApiClient, run_id: str, file: Path) -> None:
     """Write to a temporary file and rename it at the end, so a failure leaves no partial file."""
     from ampmon_server.cli.export import copy
 

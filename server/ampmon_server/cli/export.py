@@ -17,7 +17,7 @@ from ampmon_server.model.names import file_name
 
 
 if TYPE_CHECKING:
-    from ampmon_server.client import Asking
+    from ampmon_server.client import ApiClient
     from ampmon_server.exchange.exporting import Format, Table
 
 FORMATS: tuple[Format, ...] = ("csv", "jsonl", "parquet", "arrow")
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the file and print its size. Return 0, or 2 if no file was written."""
     from ampmon.system.plain import plain
     from ampmon_server.cli.progress import progress
-    from ampmon_server.client import Unanswered, answering, choose
+    from ampmon_server.client import ClientError, answering, choose
     from ampmon_server.exchange.exporting import MissingFormat
 
     kind, what = _format(arguments), arguments.what
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
                 rows = copy(
                     server, chosen.run_id, what, kind, output, lambda n: bar.advance(task, n)
                 )
-    except (Unanswered, MissingFormat, OSError, EOFError) as why:
+    except (ClientError, MissingFormat, OSError, EOFError) as why:
         print(f"ampmon export: {reason(why)}", file=sys.stderr)
         return CANNOT
     if str(file) != "-":
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def copy(
-    server: Asking, run_id: str, what: Table, kind: Format, output: IO[bytes], count: Count
+    server: ApiClient, run_id: str, what: Table, kind: Format, output: IO[bytes], count: Count
 ) -> int:
     """Write a table of a run to ``output`` and return its row count. Calls ``count`` with the rows of each part."""
     whole = kind in {"csv", "jsonl"}

@@ -8,7 +8,7 @@ import sys
 from ampmon.errors import ConfigurationError
 from ampmon_server.cli import which
 from ampmon_server.cli.token import asked
-from ampmon_server.client.client import Asking, Unanswered
+from ampmon_server.client.client import ApiClient, ClientError
 
 
 UNWELL = 1
@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 if the server is ready, else 1 with a line that says why. Blocks for up to a minute."""
     try:
-        asked(arguments, Asking.alive if arguments.alive else Asking.ready)
-    except (Unanswered, ConfigurationError) as problem:
+        asked(arguments, ApiClient.alive if arguments.alive else ApiClient.ready)
+    except (ClientError, ConfigurationError) as problem:
         print(f"ampmon health: {problem}", file=sys.stderr)
         return UNWELL
     print("alive" if arguments.alive else "ready")

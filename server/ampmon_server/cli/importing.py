@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ampmon.errors import AmpmonError
     from ampmon.system.installing import install
     from ampmon.system.plain import plain
-    from ampmon_server.client import Unanswered, answering
+    from ampmon_server.client import ClientError, answering
     from ampmon_server.exchange.importing import NoScale, TooLong, name_of, send
     from ampmon_server.exchange.importing.exported import NotAnExport
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         if missing.name not in {"pyarrow", "tensorboard"}:
             raise
         why = f"these files need {missing.name}: {install('files')}"
-    except (Unanswered, AmpmonError, NoScale, TooLong, NotAnExport, OSError, ValueError) as error:
+    except (ClientError, AmpmonError, NoScale, TooLong, NotAnExport, OSError, ValueError) as error:
         why = reason(error)
     else:
         print(f"{plain(name)}: {records:,} records, in the project {plain(arguments.project)}")

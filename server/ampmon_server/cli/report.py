@@ -15,7 +15,7 @@ from ampmon_server.model.names import file_name
 
 
 if TYPE_CHECKING:
-    from ampmon_server.client import Asking
+    from ampmon_server.client import ApiClient
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the file and print its name and size. Return 0, or 2 if no file was written."""
-    from ampmon_server.client import Unanswered, answering, choose
+    from ampmon_server.client import ClientError, answering, choose
 
     try:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
@@ -38,23 +38,23 @@ def run(arguments: argparse.Namespace) -> int:
             refuse(file, arguments.force)
             text = made(server, chosen.run_id)
         _write(file, text)
-    except (Unanswered, OSError) as why:
+    except (ClientError, OSError) as why:
         print(f"ampmon report: {reason(why)}", file=sys.stderr)
         return CANNOT
     print(f"{file}: {plain(chosen.name)}, {size_of(file)}, most of it Plotly's script")
     return 0
 
 
-def made(server: Asking, run_id: str) -> str:
+def made(server: ApiClient, run_id: str) -> str:
     """Return a run's report as HTML. Shows a progress bar."""
     from importlib.metadata import version
 
-    from ampmon_server.charts import OF_A_RUN
+    from ampmon_server.charts import RUN_FIGURES
     from ampmon_server.cli.progress import progress
     from ampmon_server.report import gather, page
 
     with progress() as bar:
-        task = bar.add_task("report", total=len(OF_A_RUN) + 2)
+        task = bar.add_task("report", total=len(RUN_FIGURES) + 2)
 
         def each(what: str) -> None:
             bar.update(task, advance=1, description=what)

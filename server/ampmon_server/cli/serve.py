@@ -17,8 +17,8 @@ from ampmon_server.alerting.reading import BadAlerts, read
 from ampmon_server.alerting.targets import Alerts
 from ampmon_server.background.forwarding import BadDestination, opened
 from ampmon_server.cli import proxies
-from ampmon_server.cli.adopting import Adopting
 from ampmon_server.cli.listening import CannotListen, address, listening
+from ampmon_server.cli.orphan_senders import OrphanSenders
 from ampmon_server.cli.thresholds import BadThreshold, parse
 from ampmon_server.cli.workers import Workers
 from ampmon_server.client.invitation import Invitation, invitation
@@ -162,7 +162,7 @@ def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: b
             _to_open(link, settings, open_browser=open_browser) as invited,
         ):
             process = ServerProcess(service, ready=lambda: _announce(place, link, invited))
-            with Adopting(settings.data_directory):
+            with OrphanSenders(settings.data_directory):
                 process.run(sockets=[listener])
     finally:
         service.close()
@@ -183,7 +183,7 @@ def _supervise(
             Workers(settings, listener, workers) as running,
         ):
             _announce(place, link, invited)
-            with Adopting(settings.data_directory):
+            with OrphanSenders(settings.data_directory):
                 running.keep()
     finally:
         store.close()

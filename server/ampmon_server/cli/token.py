@@ -18,7 +18,7 @@ from ampmon.errors import ConfigurationError
 from ampmon.identity.attempt import owner
 from ampmon.system.plain import plain
 from ampmon_server.cli import which
-from ampmon_server.client.client import Asking, RequestRefused, Unanswered
+from ampmon_server.client.client import ApiClient, ClientError, RequestRefused
 from ampmon_server.client.resolve_server import held_token
 from ampmon_server.settings import Settings
 
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     does = {"link": _link, "new": _new, "list": _list, "revoke": _revoke}
     try:
         print(plain(does[arguments.what](arguments), lines=True))
-    except (Unanswered, ConfigurationError) as problem:
+    except (ClientError, ConfigurationError) as problem:
         print(f"ampmon token: {problem}", file=sys.stderr)
         return 2
     if arguments.what == "new":
@@ -115,8 +115,8 @@ def _revoke(arguments: argparse.Namespace) -> str:
     return f"{arguments.name} is revoked."
 
 
-def asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Result:
-    """Return the server's answer to the first token that it accepts. Raises Unanswered and ConfigurationError."""
+def asked(arguments: argparse.Namespace, ask: Callable[[ApiClient], Result]) -> Result:
+    """Return the server's answer to the first token that it accepts. Raises ClientError and ConfigurationError."""
     options = resolve(url=arguments.url, dir=arguments.data_dir)
     settings = Settings(data_directory=options.dir, token_file=arguments.token_file)
     written = server_address(options.dir)
@@ -126,7 +126,7 @@ def asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Res
         tokens.reverse()  # a user who names the server uses their own token first
     refusal = None
     for token in tokens:
-        with Asking(url, token) as server:
+        with ApiClient(url, token) as server:
             try:
                 return ask(server)
             except RequestRefused as refused:
@@ -138,7 +138,7 @@ def asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Res
 
 
 def _tokens(settings: Settings, token: str | None, *, at_home: bool) -> list[str]:
-    """The tokens to try: the named file's alone, or else the data directory's and AMPMON_TOKEN. Raises Unanswered.
+    """The tokens to try: the named file's alone, or else the data directory's and AMPMON_TOKEN. Raises ClientError.
 
     Any server can reject a token to get another. So only the data directory's own server (``at_home``) gets both.
     """
@@ -152,17 +152,17 @@ def _tokens(settings: Settings, token: str | None, *, at_home: bool) -> list[str
         if found:
             return found
         why = error.strerror if isinstance(error, OSError) else "not a token"
-        raise Unanswered(
+        raise ClientError(
             f"{file}: {why}; start `ampmon serve`, name its --data-dir, or set AMPMON_TOKEN"
         ) from None
 
 
 def answered(answer: bytes, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Decode an answer. Raises Unanswered if it is not one of an ampmon server."""
+    """Decode an answer. Raises ClientError if it is not one of an ampmon server."""
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
     except msgspec.DecodeError:
-        raise Unanswered(f"{arguments.url}: no ampmon server answers there") from None
+        raise ClientError(f"{arguments.url}: no ampmon server answers there") from None
 
 
 def _expiry(typed: str | None) -> int | None:

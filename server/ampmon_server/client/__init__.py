@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ampmon_server.client.choosing import LATEST, choose
-from ampmon_server.client.client import Asking, RequestRefused, Unanswered
+from ampmon_server.client.client import ApiClient, ClientError, RequestRefused
 from ampmon_server.client.resolve_server import answering
 
 
-__all__ = ["LATEST", "Asking", "RequestRefused", "Unanswered", "answering", "choose"]
+__all__ = ["LATEST", "ApiClient", "ClientError", "RequestRefused", "answering", "choose"]

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from ampmon.wire import Finding, Severity
-from ampmon_server.client.client import Unanswered
+from ampmon_server.client.client import ClientError
 
 
 Answer = TypeVar("Answer")
@@ -114,10 +114,10 @@ class Simulated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(body: bytes, kind: type[Answer]) -> Answer:
-    """Decode ``body`` as ``kind``. Raises Unanswered if it does not match."""
+    """Decode ``body`` as ``kind``. Raises ClientError if it does not match."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
-        raise Unanswered(
+        raise ClientError(
             f"the server's answer is not one that this ampmon reads ({error}): upgrade the older of the two"
         ) from None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from ampmon_server.client.answers import Run, RunsAnswer, read
-from ampmon_server.client.client import Asking, RequestRefused, Unanswered
+from ampmon_server.client.client import ApiClient, ClientError, RequestRefused
 
 
 LATEST = "latest"
@@ -15,10 +15,10 @@ _PAGE = 1000
 _NEAR = 5
 
 
-def choose(server: Asking, wanted: str, *, archived_first: bool = False) -> Run:
+def choose(server: ApiClient, wanted: str, *, archived_first: bool = False) -> Run:
     """Return the run that ``wanted`` names: the newest if several share a name. Archived runs are searched last.
 
-    With ``archived_first`` they are searched first. Raises Unanswered, which lists similar runs.
+    With ``archived_first`` they are searched first. Raises ClientError, which lists similar runs.
     """
     if wanted == LATEST:
         return _newest(server)
@@ -30,40 +30,40 @@ def choose(server: Asking, wanted: str, *, archived_first: bool = False) -> Run:
         if (found := _among(runs, wanted)) is not None:
             return found
         listed += runs
-    raise Unanswered(f"there is no run {wanted!r}{_near(wanted, listed)}")
+    raise ClientError(f"there is no run {wanted!r}{_near(wanted, listed)}")
 
 
 def _among(runs: list[Run], wanted: str) -> Run | None:
-    """Return the run of that name or id, or None. Raises Unanswered if several ids start with ``wanted``."""
+    """Return the run of that name or id, or None. Raises ClientError if several ids start with ``wanted``."""
     named = [run for run in runs if run.name == wanted]
     begun = [run for run in runs if run.run_id.startswith(wanted.lower())]
     if named:
         return named[0]
     if len(begun) > 1:
-        raise Unanswered(f"{len(begun)} runs begin with {wanted}: {_listed(begun)}")
+        raise ClientError(f"{len(begun)} runs begin with {wanted}: {_listed(begun)}")
     return begun[0] if begun else None
 
 
-def _newest(server: Asking) -> Run:
+def _newest(server: ApiClient) -> Run:
     runs = read(server.get("/runs", {"limit": "1"}), RunsAnswer).runs
     if not runs:
-        raise Unanswered(
+        raise ClientError(
             "there is no run yet: train with ampmon.GradScaler(), or try `ampmon demo`"
         )
     return runs[0]
 
 
-def _of_id(server: Asking, run_id: UUID) -> Run:
+def _of_id(server: ApiClient, run_id: UUID) -> Run:
     try:
         return read(server.get(f"/runs/{run_id}"), Run)
     except RequestRefused as refused:
         if refused.status != 404:
             raise
         runs = list(_all(server))
-        raise Unanswered(f"there is no run {run_id}{_near(str(run_id), runs)}") from None
+        raise ClientError(f"there is no run {run_id}{_near(str(run_id), runs)}") from None
 
 
-def _all(server: Asking, *, archived: bool = False) -> Iterator[Run]:
+def _all(server: ApiClient, *, archived: bool = False) -> Iterator[Run]:
     """All archived or all other runs, newest first."""
     fields = {"limit": str(_PAGE), "archived": str(archived).lower()}
     while True:

@@ -18,7 +18,7 @@ TIMEOUT_S = 60.0
 """A diagnosis takes less than a second for a run of any length, but a busy server may delay it."""
 
 
-class Unanswered(Exception):
+class ClientError(Exception):
     """The request got no usable answer. The message says why and what to do.
 
     It may quote a server, so `plain` makes it safe to print.
@@ -28,7 +28,7 @@ class Unanswered(Exception):
         super().__init__(plain(message, TEXT_MAX))
 
 
-class RequestRefused(Unanswered):
+class RequestRefused(ClientError):
     """The server answered with an error status."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -36,7 +36,7 @@ class RequestRefused(Unanswered):
         self.status = status
 
 
-class Asking:
+class ApiClient:
     """A connection to the server at ``url``. Use it as a context manager, which closes its connections.
 
     ``page`` is the address for a browser, or None if the server ends with this session. ``may_be_framed`` says, after a
@@ -65,7 +65,7 @@ class Asking:
             else ProvenPool(host, port, timeout=time_s, token=token, base=self._base)
         )
 
-    def __enter__(self) -> Asking:
+    def __enter__(self) -> ApiClient:
         return self
 
     def __exit__(
@@ -77,38 +77,38 @@ class Asking:
         self._http.close()
 
     def get(self, path: str, fields: dict[str, str] | None = None) -> bytes:
-        """Return the answer at a path under /api/v1. Blocks. Raises Unanswered."""
+        """Return the answer at a path under /api/v1. Blocks. Raises ClientError."""
         return self._ask("GET", path, fields)
 
     @contextmanager
     def stream(self, path: str, fields: dict[str, str]) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Yield an answer of any length, to be read in pieces. Blocks. Raises Unanswered, also if it breaks off."""
+        """Yield an answer of any length, to be read in pieces. Blocks. Raises ClientError, also if it breaks off."""
         answer = self._request("GET", f"/api/v1{path}", fields, preload=False)
         try:
             yield answer
         except urllib3.exceptions.HTTPError as error:
-            raise Unanswered(f"{self.url} broke off its answer ({type(error).__name__})") from None
+            raise ClientError(f"{self.url} broke off its answer ({type(error).__name__})") from None
         finally:
             answer.close()
 
     def alive(self) -> None:
-        """Check that a server answers and accepts the token. Blocks. Raises Unanswered."""
+        """Check that a server answers and accepts the token. Blocks. Raises ClientError."""
         self._ask("GET", "/healthz", under="")
 
     def ready(self) -> None:
-        """Check that the server is ready. Blocks. Raises Unanswered, which says what is not ready."""
+        """Check that the server is ready. Blocks. Raises ClientError, which says what is not ready."""
         self._ask("GET", "/readyz", under="")
 
     def post(self, path: str, body: object = None) -> bytes:
-        """Post ``body`` as JSON to a path under /api/v1 and return the answer. Blocks. Raises Unanswered."""
+        """Post ``body`` as JSON to a path under /api/v1 and return the answer. Blocks. Raises ClientError."""
         return self._ask("POST", path, body=None if body is None else msgspec.json.encode(body))
 
     def patch(self, path: str, body: object) -> bytes:
-        """Patch the resource at a path under /api/v1 with ``body`` and return the answer. Blocks. Raises Unanswered."""
+        """Patch the resource at a path under /api/v1 with ``body``. Return the answer. Blocks. Raises ClientError."""
         return self._ask("PATCH", path, body=msgspec.json.encode(body))
 
     def delete(self, path: str) -> None:
-        """Delete the resource at a path under /api/v1. Blocks. Raises Unanswered."""
+        """Delete the resource at a path under /api/v1. Blocks. Raises ClientError."""
         self._ask("DELETE", path)
 
     def _ask(
@@ -144,14 +144,14 @@ class Asking:
         except Unreachable as error:  # it does not prove that it holds the token
             if str(error) == WRONG_PROOF:
                 raise RequestRefused(401, f"{self._not_accepted} ({error})") from None
-            raise Unanswered(f"{self.url}: {error}") from None
+            raise ClientError(f"{self.url}: {error}") from None
         except (urllib3.exceptions.HTTPError, ValueError) as error:
             # Do not show the error's message: it may quote what was sent.
             if isinstance(error, urllib3.exceptions.SSLError):
-                raise Unanswered(
+                raise ClientError(
                     f"{self.url} shows no certificate that is trusted here: name its authority's in SSL_CERT_FILE"
                 ) from None
-            raise Unanswered(
+            raise ClientError(
                 f"{self.url} does not answer ({type(error).__name__}): start `ampmon serve`, or name its --url"
             ) from None
         self.may_be_framed = "X-Frame-Options" not in answer.headers

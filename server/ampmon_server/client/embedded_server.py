@@ -11,8 +11,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from ampmon.system import private
-from ampmon_server.client.client import Asking, Unanswered
-from ampmon_server.client.taking_in import TakingIn, take_in, waiting
+from ampmon_server.client.client import ApiClient, ClientError
+from ampmon_server.client.spool_import import SpoolImport, import_spools, waiting
 from ampmon_server.http.auth import KeyProblem
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
@@ -24,35 +24,35 @@ START_S = 30.0
 
 
 @contextmanager
-def alone(settings: Settings, *, announced: bool = False) -> Iterator[Asking]:
-    """Start a server for one command, and import the records that wait for it in spools. Raises Unanswered.
+def alone(settings: Settings, *, announced: bool = False) -> Iterator[ApiClient]:
+    """Start a server for one command, and import the records that wait for it in spools. Raises ClientError.
 
     With ``announced``, other commands can find and use it. They need it, because it locks the database file.
     """
     left = waiting(settings.data_directory)
     if not left and not (settings.server_directory / "ampmon.db").exists():
-        raise Unanswered(
+        raise ClientError(
             f"no server runs on {settings.data_directory}, and it holds no runs: record one with "
             "`ampmon run train.py`, or name a --data-dir, or a server's --url"
         )
     try:
         service = Service.open(settings)
     except (KeyProblem, Unusable) as problem:
-        raise Unanswered(str(problem)) from None
+        raise ClientError(str(problem)) from None
     try:
         token = service.keys.token
         with (
             _served(service) as url,
             tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder,
-            Asking(url, token, lasts=False) as server,
+            ApiClient(url, token, lasts=False) as server,
         ):
-            spools = TakingIn(settings.data_directory, Path(folder), url, token)
-            taken = take_in(spools)
+            spools = SpoolImport(settings.data_directory, Path(folder), url, token)
+            taken = import_spools(spools)
             print(
                 f"no server runs on {settings.data_directory}: read its database{taken}",
                 file=sys.stderr,
             )
-            server.catch_up = lambda: take_in(spools)
+            server.catch_up = lambda: import_spools(spools)
             with _address(settings.address_file, url) if announced else nullcontext():
                 yield server
     finally:
@@ -60,7 +60,7 @@ def alone(settings: Settings, *, announced: bool = False) -> Iterator[Asking]:
 
 
 @contextmanager
-def filled(fill: Callable[[str, str], object]) -> Iterator[Asking]:
+def filled(fill: Callable[[str, str], object]) -> Iterator[ApiClient]:
     """Start a server on a temporary database, which ``fill`` fills, given the server's address and token.
 
     The database is deleted at the end.
@@ -69,7 +69,7 @@ def filled(fill: Callable[[str, str], object]) -> Iterator[Asking]:
         service = Service.open(Settings(data_directory=Path(folder) / "data", judging=False))
         try:
             token = service.keys.token
-            with _served(service) as url, Asking(url, token, lasts=False) as server:
+            with _served(service) as url, ApiClient(url, token, lasts=False) as server:
                 fill(url, token)
                 yield server
         finally:
@@ -94,7 +94,7 @@ def _served(service: Service) -> Iterator[str]:
         thread.start()
         try:
             if not ready.wait(START_S):
-                raise Unanswered(
+                raise ClientError(
                     "the database was opened, and could not be served: start `ampmon serve`"
                 )
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"

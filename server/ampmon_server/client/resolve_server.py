@@ -9,7 +9,7 @@ from pathlib import Path
 from ampmon.config import RunOptions, resolve, server_address
 from ampmon.errors import ConfigurationError
 from ampmon.system import private
-from ampmon_server.client.client import Asking, RequestRefused, Unanswered
+from ampmon_server.client.client import ApiClient, ClientError, RequestRefused
 from ampmon_server.settings import Settings
 
 
@@ -20,21 +20,21 @@ def answering(
     token_file: Path | None = None,
     *,
     for_long: bool = False,
-) -> Iterator[Asking]:
-    """A client of the server at ``url``, or else of one for the data directory. Raises Unanswered.
+) -> Iterator[ApiClient]:
+    """A client of the server at ``url``, or else of one for the data directory. Raises ClientError.
 
     ``for_long``: if this starts an embedded server, other commands can use it meanwhile.
     """
     try:
         options = resolve(url=url, dir=data_dir)
     except ConfigurationError as error:
-        raise Unanswered(str(error)) from None
+        raise ClientError(str(error)) from None
     settings = Settings(data_directory=options.dir, token_file=token_file)
     if options.named:
-        with Asking(options.url, _token(settings, options)) as server:
+        with ApiClient(options.url, _token(settings, options)) as server:
             yield server
     elif (own := _running(settings, options)) is not None:
-        with Asking(own, _token(settings, options)) as server:
+        with ApiClient(own, _token(settings, options)) as server:
             yield server
     else:
         from ampmon_server.client.embedded_server import alone
@@ -49,11 +49,11 @@ def _running(settings: Settings, options: RunOptions) -> str | None:
     if url is None:
         return None
     try:
-        with Asking(url, _token(settings, options)) as server:
+        with ApiClient(url, _token(settings, options)) as server:
             server.get("/runs", {"limit": "1"})
     except RequestRefused:
         return url
-    except Unanswered:
+    except ClientError:
         return None
     return url
 
@@ -73,6 +73,6 @@ def _token(settings: Settings, options: RunOptions) -> str:
         return held_token(settings)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a token"
-        raise Unanswered(
+        raise ClientError(
             f"{file}: {why}; name the server's --data-dir or --token-file, or set AMPMON_TOKEN"
         ) from None

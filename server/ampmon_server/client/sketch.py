@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.client.client import Unanswered
+from ampmon_server.client.client import ClientError
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -44,7 +44,7 @@ def sketch(figure: bytes, columns: int) -> Sketch:
     except KeyError:
         return Sketch()
     except (TypeError, ValueError, msgspec.DecodeError):
-        raise Unanswered("the server's chart of the scale cannot be read here") from None
+        raise ClientError("the server's chart of the scale cannot be read here") from None
     if not np.isfinite(y).any():
         return Sketch()
     columns = int(min(columns, x[-1] - x[0] + 1))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ampmon.system import interpreter, private
-from ampmon_server.client.client import Asking, Unanswered
+from ampmon_server.client.client import ApiClient, ClientError
 
 
 HOST = "127.0.0.1"
@@ -42,9 +42,9 @@ class DemoServer:
         """Return the JSON answer of a path under /api/v1, or None if the server fails or rejects the token."""
         try:
             token = private.read(self._directory / "token").decode().strip()
-            with Asking(self.url, token, timeout_s=2.0) as server:
+            with ApiClient(self.url, token, timeout_s=2.0) as server:
                 return json.loads(server.get(path) if method == "GET" else server.post(path))
-        except (OSError, ValueError, Unanswered):
+        except (OSError, ValueError, ClientError):
             return None
 
     def login_link(self) -> str:

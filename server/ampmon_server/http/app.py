@@ -21,7 +21,7 @@ from ampmon_server.http.base_path import BasePath
 from ampmon_server.http.metrics import Metrics
 from ampmon_server.http.openapi import describe
 from ampmon_server.http.problems import problem
-from ampmon_server.http.request_log import ID_HEADER, Watched
+from ampmon_server.http.request_log import ID_HEADER, RequestLogMiddleware
 from ampmon_server.http.routes import all_routes
 from ampmon_server.http.routes.callers import NotAllowed
 from ampmon_server.http.service import Service
@@ -71,7 +71,9 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         app.add_middleware(CORSMiddleware, **_elsewhere(settings))
     app.add_middleware(BasePath, base_path=settings.base_path)
     app.state.metrics = Metrics(lambda: app.state.service)
-    app.add_middleware(Watched, metrics=app.state.metrics)  # the one added last runs first
+    app.add_middleware(
+        RequestLogMiddleware, metrics=app.state.metrics
+    )  # the one added last runs first
     app.router.routes.extend(all_routes())
     for kind, answer in _ANSWERS.items():
         app.add_exception_handler(kind, answer)

@@ -36,7 +36,7 @@ class Timers(Protocol):
         """Call ``callback`` on the event loop after ``seconds``."""
 
 
-class Crowd:
+class WaitingConnections:
     """The connections of a process that wait for their clients, oldest first. Aborts the oldest if there are too many.
 
     At most ``waiting_max`` may wait. File descriptors limit all connections of the process together.
@@ -75,7 +75,7 @@ class Connection(H11Protocol):
         *given: Any,
         proxies: Proxies,
         settings: Settings,
-        crowd: Crowd,
+        crowd: WaitingConnections,
         timers: Timers | None = None,
         **more: Any,
     ) -> None:

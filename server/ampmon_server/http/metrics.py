@@ -188,7 +188,7 @@ class _Standing(Collector):
                 "Alerts that fire and nobody has acknowledged, of all runs.",
                 service.store.firing(),
             )
-            late = sum(each.late for each in service.store.standings().values())
+            late = sum(each.late for each in service.store.target_states().values())
             yield GaugeMetricFamily(
                 "ampmon_alert_messages_waiting",
                 "Messages of alerts that are overdue, or were tried in vain.",

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ampmon.transport.proof import PROOF_PATH
 from ampmon_server.http.app import create_app
 from ampmon_server.http.auth.proxies import Proxies
-from ampmon_server.http.connection import HEAD_BYTES_MAX, Connection, Crowd, Timers
+from ampmon_server.http.connection import HEAD_BYTES_MAX, Connection, Timers, WaitingConnections
 from ampmon_server.http.problems import problem
 from ampmon_server.http.service import Service
 
@@ -53,7 +53,7 @@ class ServerProcess(uvicorn.Server):
         service: Service,
         ready: Callable[[], None] | None = None,
         timers: Timers | None = None,
-        crowd: Crowd | None = None,
+        crowd: WaitingConnections | None = None,
     ) -> None:
         settings = service.settings
         super().__init__(
@@ -63,7 +63,7 @@ class ServerProcess(uvicorn.Server):
                     Connection,
                     proxies=Proxies(settings.behind_proxy),
                     settings=settings,
-                    crowd=crowd or Crowd(),
+                    crowd=crowd or WaitingConnections(),
                     timers=timers,
                 ),
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,

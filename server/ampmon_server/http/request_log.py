@@ -19,7 +19,7 @@ LINES_PER_S, LINES_BURST = 5.0, 100.0
 _log = logging.getLogger(__name__)
 
 
-class Watched:
+class RequestLogMiddleware:
     """The outermost ASGI middleware. A request's time ends when its response begins, since event streams never end."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:

@@ -76,7 +76,7 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class RunEvent:
     """An event. ``scaler`` is empty for events of the process. ``step`` is the update after the event, if known."""
 
     time: int
@@ -203,7 +203,7 @@ class Case:
     attempts: int = 0
     ranks: int = 1
     scalers: tuple[ScalerCase, ...] = ()
-    events: tuple[Happening, ...] = ()
+    events: tuple[RunEvent, ...] = ()
     logged: Mapping[str, Cells] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     measurement: int | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import translate
 
 
-def sought(names: Sequence[str], search: str) -> list[int]:
+def matching_indices(names: Sequence[str], search: str) -> list[int]:
     """Return the indices of the names that contain ``search``, ignoring case. An empty search matches all.
 
     If it contains ``*`` (anything) or ``?`` (one character), it has to match the whole name.

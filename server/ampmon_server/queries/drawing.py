@@ -26,7 +26,7 @@ from ampmon_server.charts.parts.rows import Level
 from ampmon_server.model.aggregates import gradients
 from ampmon_server.model.aggregates.parameters import empty as no_cells
 from ampmon_server.model.aggregates.updates import empty
-from ampmon_server.model.names import sought
+from ampmon_server.model.names import matching_indices
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.queries.whatif_reader import (
     measured,
@@ -50,7 +50,7 @@ _FIRST = {"loss": 0, "lr": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ChartRequest:
     """What a chart is to show of a run. ``stream`` is any stream of the chosen scaler; None is the run's first.
 
     ``logged`` is the logged value to draw, None for the first few. ``statistic`` is what to draw of each parameter.
@@ -73,7 +73,7 @@ class Asked:
     thresholds: Thresholds = field(default_factory=Thresholds)
 
 
-def draw(store: Store, run_id: UUID, name: str, asked: Asked) -> Figure:
+def draw(store: Store, run_id: UUID, name: str, asked: ChartRequest) -> Figure:
     """Draw the chart ``name`` of a run. Raises NotFound if the chart, the run or the stream does not exist."""
     chart = CHARTS.get(name)
     if chart is None:
@@ -102,7 +102,7 @@ def _ends(view: View) -> _Ends:
     return _Ends(start=view.start or 0, stop=COUNT_MAX + 1 if view.stop is None else view.stop)
 
 
-def _series(store: Store, run_id: UUID, asked: Asked) -> Source:
+def _series(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     view = asked.view
     series = store.series(
         run_id,
@@ -115,13 +115,13 @@ def _series(store: Store, run_id: UUID, asked: Asked) -> Source:
     return source_of(series)
 
 
-def _ranks(store: Store, run_id: UUID, asked: Asked) -> Source:
+def _ranks(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     view = asked.view
     found = store.ranks(run_id, stream=asked.stream, **_ends(view), by=view.x, columns=view.columns)
     return replace(_series(store, run_id, replace(asked, rank=None)), ranks=found)
 
 
-def _newest(store: Store, run_id: UUID, asked: Asked) -> Source:
+def _newest(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     source = _series(store, run_id, asked)
     if asked.view.stop is not None or asked.rank is not None:
         return source
@@ -129,9 +129,9 @@ def _newest(store: Store, run_id: UUID, asked: Asked) -> Source:
     return replace(source, flushed=flushed, newest=True)
 
 
-def _parameters(store: Store, run_id: UUID, asked: Asked) -> Source:
+def _parameters(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     def part_of(names: Sequence[str]) -> ParameterPart:
-        places = sought(names, asked.search)
+        places = matching_indices(names, asked.search)
         return ParameterPart(places, fields(asked.statistic, len(places)))
 
     of = _parameter_series(store, run_id, asked, COLUMN_PIXELS, part_of)
@@ -148,7 +148,7 @@ def _parameters(store: Store, run_id: UUID, asked: Asked) -> Source:
     return replace(_series(store, run_id, asked), parameters=found)
 
 
-def _parameter(store: Store, run_id: UUID, asked: Asked) -> Source:
+def _parameter(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     """Read one parameter, in as many columns as its chart can show."""
 
     def part_of(names: Sequence[str]) -> ParameterPart:
@@ -162,7 +162,7 @@ def _parameter(store: Store, run_id: UUID, asked: Asked) -> Source:
 def _parameter_series(
     store: Store,
     run_id: UUID,
-    asked: Asked,
+    asked: ChartRequest,
     pixels: int,
     part_of: Callable[[Sequence[str]], ParameterPart],
 ) -> ParameterSeries:
@@ -178,7 +178,7 @@ def _parameter_series(
     )
 
 
-def _sample(store: Store, run_id: UUID, asked: Asked) -> Source:
+def _sample(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     view = asked.view
     sample = None
     if asked.parameter is not None:
@@ -194,7 +194,7 @@ def _sample(store: Store, run_id: UUID, asked: Asked) -> Source:
     return Source(empty(), gradients.empty(), parameters=found)
 
 
-def _scalars(store: Store, run_id: UUID, asked: Asked) -> Source:
+def _scalars(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     view, stream = asked.view, asked.stream
     held = dict.fromkeys(each.name for each in store.scalar_names(run_id, stream=stream))
     logged = sorted(held, key=lambda each: (_FIRST.get(each, len(_FIRST)), each))
@@ -212,7 +212,7 @@ def _scalars(store: Store, run_id: UUID, asked: Asked) -> Source:
     return replace(source, scalars=cells, logged=logged)
 
 
-def _modules(store: Store, run_id: UUID, asked: Asked) -> Source:
+def _modules(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     view = asked.view
     sample, disabled = store.activations(
         run_id,
@@ -223,7 +223,7 @@ def _modules(store: Store, run_id: UUID, asked: Asked) -> Source:
     return Source(empty(), gradients.empty(), disabled, sample)
 
 
-def _scales(store: Store, run_id: UUID, asked: Asked) -> Source:
+def _scales(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     found = measured(store, run_id, asked.stream, asked.parameter)
     nothing = Source(empty(), gradients.empty())
     if isinstance(found, str):
@@ -242,7 +242,7 @@ def _scales(store: Store, run_id: UUID, asked: Asked) -> Source:
     return replace(nothing, scales=scales)
 
 
-def _replay(store: Store, run_id: UUID, asked: Asked) -> Source:
+def _replay(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     source, view = _series(store, run_id, asked), asked.view
     window = cut(source, view)
     if not len(window.updates):
@@ -263,7 +263,7 @@ def _replay(store: Store, run_id: UUID, asked: Asked) -> Source:
     return replace(source, replayed=found)
 
 
-_READERS: Mapping[Reads, Callable[[Store, UUID, Asked], Source]] = {
+_READERS: Mapping[Reads, Callable[[Store, UUID, ChartRequest], Source]] = {
     "series": _series,
     "newest": _newest,
     "ranks": _ranks,

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ampmon_server.charts import OF_A_RUN
-from ampmon_server.client import Asking
+from ampmon_server.charts import RUN_FIGURES
+from ampmon_server.client import ApiClient
 
 
 SKIPS = 200
@@ -53,9 +53,9 @@ class ReportData:
 
 
 def gather(
-    server: Asking, run_id: str, each: Callable[[str], object] = lambda _: None
+    server: ApiClient, run_id: str, each: Callable[[str], object] = lambda _: None
 ) -> ReportData:
-    """Request everything about a run. Blocks. Raises Unanswered.
+    """Request everything about a run. Blocks. Raises ClientError.
 
     ``each`` is called with a description before each slow part.
     """
@@ -67,7 +67,7 @@ def gather(
     skips = ask.get("/skips", shared="true", limit=str(SKIPS))["skips"][:SKIPS]
     streams = _streams(run)
     charts: list[ReportChart] = []
-    for name in OF_A_RUN:
+    for name in RUN_FIGURES:
         each(f"chart {name}")
         charts += ask.charts(name, streams)
     return ReportData(run, diagnosis, list(streams), charts, skips)
@@ -83,7 +83,7 @@ def _streams(run: dict[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    server: Asking
+    server: ApiClient
     path: str
 
     def get(self, what: str, **fields: str) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from ampmon_server.store.access.tokens import Token
 from ampmon_server.store.admin.checks.finding import Defect
 from ampmon_server.store.admin.distributing import Distribution
-from ampmon_server.store.admin.prune import Due, Failures, Keep, PruneSize
+from ampmon_server.store.admin.prune import Failures, Keep, PruneSize, PruneTask
 from ampmon_server.store.admin.pruning import Pruning
 from ampmon_server.store.admin.verify import Verification
 from ampmon_server.store.alerts.judgements import Judgement, Kept
 from ampmon_server.store.alerts.mutes import Mute
-from ampmon_server.store.alerts.outbox import DeliveryState, Taken
+from ampmon_server.store.alerts.outbox import DeliveryState, LeasedMessages
 from ampmon_server.store.engine.errors import (
     BadBatch,
     BadQuery,
@@ -28,7 +28,7 @@ from ampmon_server.store.ingest.ingest import ANYONE, Receipt, Sender
 from ampmon_server.store.ingest.together import Outcome
 from ampmon_server.store.pages.recent import Recent
 from ampmon_server.store.pages.windows import Stretch
-from ampmon_server.store.reading.alarms import Standings
+from ampmon_server.store.reading.alarms import RunAlerts
 from ampmon_server.store.runs.listing import Groups, ListedRuns, Sort, Wanted
 from ampmon_server.store.runs.runs import Belonging, Edit, Status, Summary
 from ampmon_server.store.samples.parameter_rollups import ParameterPart, ParameterSeries
@@ -50,7 +50,6 @@ __all__ = [
     "Defect",
     "DeliveryState",
     "Distribution",
-    "Due",
     "Edit",
     "Failures",
     "Groups",
@@ -58,6 +57,7 @@ __all__ = [
     "Judgement",
     "Keep",
     "Kept",
+    "LeasedMessages",
     "ListedRuns",
     "Mute",
     "NameTaken",
@@ -72,19 +72,19 @@ __all__ = [
     "Point",
     "Portion",
     "PruneSize",
+    "PruneTask",
     "Pruning",
     "Receipt",
     "Recent",
+    "RunAlerts",
     "ScalerSeries",
     "Sender",
     "Sort",
-    "Standings",
     "Status",
     "Store",
     "StoreError",
     "Stretch",
     "Summary",
-    "Taken",
     "Token",
     "UnknownHeader",
     "Unusable",

@@ -126,7 +126,7 @@ class Forwarding(Calls):
             yield True
             return
         with engine.writing(self._engine) as connection:
-            yield postgresql.take_alone(connection, destination)
+            yield postgresql.try_lock(connection, destination)
 
     def begin_forwarding(self, destination: str) -> None:
         """Record that forwarding begins now, unless it began before. Runs unchanged since then are not forwarded.

@@ -19,8 +19,8 @@ from ampmon_server.settings import Settings
 from ampmon_server.store.access import logins, sessions, tokens
 from ampmon_server.store.admin import prune
 from ampmon_server.store.admin.notices import PostgresNotices
-from ampmon_server.store.admin.prune import Due
-from ampmon_server.store.admin.pruning import Prunes
+from ampmon_server.store.admin.prune import PruneTask
+from ampmon_server.store.admin.pruning import PruneCalls
 from ampmon_server.store.alerts import judgements
 from ampmon_server.store.engine import engine, opening
 from ampmon_server.store.engine.calls import reads, writes
@@ -31,7 +31,7 @@ from ampmon_server.store.ingest.ingest import ANYONE, Receipt, Sender
 from ampmon_server.store.ingest.together import Asked, Outcome, ingest_together
 from ampmon_server.store.pages.recent import Recent
 from ampmon_server.store.reading import columns, history
-from ampmon_server.store.reading.alarms import Alarms
+from ampmon_server.store.reading.alarms import AlertCalls
 from ampmon_server.store.reading.sampled_reads import SampledReads
 from ampmon_server.store.runs import cases, events, listing, runs
 from ampmon_server.store.runs.runs import Summary
@@ -66,7 +66,7 @@ class ScalerSeries:
     """The attempts that resumed the scaler, in the whole run."""
 
 
-class Store(SampledReads, Alarms, Forwarding, Prunes):
+class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
     """A database with the current schema. Reads may come from any thread, writes from one thread at a time.
 
     Every call may raise Busy. If the database is `shared`, several threads may write at once.
@@ -135,11 +135,11 @@ class Store(SampledReads, Alarms, Forwarding, Prunes):
 
     def clear(self, run_id: UUID) -> Iterator[int]:
         """Remove the data of a deleted run, one short transaction per step, and yield how many rows each removes."""
-        return prune.prune(self._engine, Due(run_id, "", deleted=True))
+        return prune.prune(self._engine, PruneTask(run_id, "", deleted=True))
 
     edit = writes(runs.change)
     ask = writes(runs.ask)
-    delete = writes(runs.bury)
+    delete = writes(runs.mark_deleted)
     keep = writes(judgements.keep)
     keep_login = writes(logins.keep)
     use_login = writes(logins.use_up)

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from ampmon.wire import Finding
-from ampmon_server.model.case import Case, Happening
+from ampmon_server.model.case import Case, RunEvent
 from ampmon_server.model.names import module_of
 from ampmon_server.model.words import count, percent, power_of_two
 
@@ -63,5 +63,5 @@ def measured(finding: Finding, case: Case) -> Finding:
     )
 
 
-def _is_of(event: Happening, finding: Finding) -> bool:
+def _is_of(event: RunEvent, finding: Finding) -> bool:
     return event.kind == KIND and event.scaler == finding.scaler

@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.policy import History, Simulator, changed, is_in_vain, sentence
+from ampmon_server.analysis.policy import History, Simulator, changed, has_no_gain, sentence
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.severities import RANKS
 from ampmon_server.model.words import count
@@ -69,7 +69,7 @@ def _tried(finding: Finding, scalers: Mapping[str, ScalerCase]) -> Finding:
     if setting == was.setting:
         return finding
     updates, comparison = count(history.replayed), sentence(was, would)
-    if would.skips.known and is_in_vain(was, would):
+    if would.skips.known and has_no_gain(was, would):
         return msgspec.structs.replace(finding, second=REFUTED.format(updates=updates) + comparison)
     words = finding.explanation + REPLAYED.format(updates=updates, sentence=comparison)
     return msgspec.structs.replace(finding, explanation=words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ampmon_server.analysis.policy.advice import Advice, advise, is_in_vain, sentence
+from ampmon_server.analysis.policy.advice import Advice, advise, has_no_gain, sentence
 from ampmon_server.analysis.policy.history import UPDATES_MAX, History
 from ampmon_server.analysis.policy.recommended import Recommended
 from ampmon_server.analysis.policy.settings import BOUNDS, KINDS, Kind, Setting, changed
@@ -23,6 +23,6 @@ __all__ = [
     "Simulator",
     "advise",
     "changed",
-    "is_in_vain",
+    "has_no_gain",
     "sentence",
 ]

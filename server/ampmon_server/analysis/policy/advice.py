@@ -63,7 +63,7 @@ def advise(simulator: Simulator, recommended: Recommended) -> Advice:
     return Advice(best.setting, sentence(was, best), code, best, recommended.standing(same=False))
 
 
-def is_in_vain(was: Simulation, would: Simulation) -> bool:
+def has_no_gain(was: Simulation, would: Simulation) -> bool:
     """Whether a setting hardly reduces any of: skips, subnormal elements, zeros."""
     before, after = [was.skips.expected], [would.skips.expected]
     if was.lost is not None and would.lost is not None:

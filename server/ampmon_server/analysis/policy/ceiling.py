@@ -31,7 +31,7 @@ SAMPLES_LEAST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class RiskEvidence:
     """What one part of a run shows of its risks.
 
     ``tried`` [l] is the number of updates at each of the ascending ``levels`` [l]. ``share`` [l] is the share of them
@@ -56,7 +56,7 @@ class Tried:
         return (bisect_right(self.surely, level + self.slack) + 1) / (len(self.surely) + 1)
 
 
-class Ceiling:
+class OverflowRisks:
     """The risks of overflow that a history shows, part by part. ``part`` [s] is the part of each stretch."""
 
     def __init__(self, history: History) -> None:
@@ -104,7 +104,7 @@ class Risk:
     """One possible set of risks: how likely an update of a part is to overflow at a level."""
 
     def __init__(
-        self, tried: list[Tried], drawn: list[list[float]], outliers: Drawn, worst: bool
+        self, tried: list[RiskEvidence], drawn: list[list[float]], outliers: Drawn, worst: bool
     ) -> None:
         self.outliers = outliers
         self._tried, self._drawn, self._worst = tried, drawn, worst
@@ -151,10 +151,10 @@ def _slack(history: History) -> float:
 
 def _tried(
     levels: Floats, tried: Floats, overflowed: Floats, surely: list[float], slack: float
-) -> Tried:
+) -> RiskEvidence:
     known = tried >= LEAST
     share = _rising(overflowed[known] / tried[known], tried[known])
-    return Tried(levels[known], tried[known], share, surely, slack)
+    return RiskEvidence(levels[known], tried[known], share, surely, slack)
 
 
 def _rising(shares: Floats, weights: Floats) -> Floats:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ampmon_server.analysis.policy.ceiling import Ceiling, Risk
+from ampmon_server.analysis.policy.ceiling import OverflowRisks, Risk
 from ampmon_server.analysis.policy.history import SAME, History
-from ampmon_server.analysis.policy.machines import FOREVER, Machine
+from ampmon_server.analysis.policy.scaler_models import FOREVER, ScalerModel
 from ampmon_server.model.series import Floats, Ints
 
 
@@ -44,7 +44,9 @@ class Replay:
     often but in other updates. ``worst`` assumes the worst wherever the run leaves a risk open.
     """
 
-    def __init__(self, history: History, ceiling: Ceiling, *, exact: bool, worst: bool) -> None:
+    def __init__(
+        self, history: History, ceiling: OverflowRisks, *, exact: bool, worst: bool
+    ) -> None:
         self._exact = exact
         self.worst = worst
         self._stretches = list(
@@ -59,7 +61,7 @@ class Replay:
             )
         )
 
-    def run(self, machine: Machine, risk: Risk, random: np.random.Generator) -> ReplayOutcome:
+    def run(self, machine: ScalerModel, risk: Risk, random: np.random.Generator) -> ReplayOutcome:
         """Drive ``machine`` through the history, to its end or until the machine ends the training."""
         outcome = ReplayOutcome()
         uniform = _Uniform(random)
@@ -123,7 +125,7 @@ def _count(outcome: ReplayOutcome, place: tuple[int, float], updates: int) -> No
         outcome.levels.append(level)
 
 
-def _overflow(outcome: ReplayOutcome, machine: Machine, place: tuple[int, float]) -> None:
+def _overflow(outcome: ReplayOutcome, machine: ScalerModel, place: tuple[int, float]) -> None:
     _count(outcome, place, 1)
     outcome.skips += 1
     machine.overflow()

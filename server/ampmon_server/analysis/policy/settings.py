@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeAlias, get_args
 
-from ampmon_server.analysis.policy.machines import Fairseq, Fixed, Hysteresis, Machine, Torch
+from ampmon_server.analysis.policy.scaler_models import (
+    Fairseq,
+    Fixed,
+    Hysteresis,
+    ScalerModel,
+    Torch,
+)
 from ampmon_server.model.case import ScalePolicy
 from ampmon_server.model.words import in_code
 
@@ -26,7 +32,7 @@ class Setting:
     backoff_factor: float | None = None
     growth_interval: int | None = None
 
-    def machine(self, scale: float | None = None) -> Machine:
+    def machine(self, scale: float | None = None) -> ScalerModel:
         """Return a scaler that begins at ``scale``, or at `init_scale` if that is None."""
         return _MACHINES[self.kind](self if scale is None else replace(self, init_scale=scale))
 
@@ -57,7 +63,7 @@ DEFAULTS: Mapping[Kind, Setting] = {
     "fairseq": Setting("fairseq", 2.0**15, growth_interval=2000),
 }
 
-_MACHINES: Mapping[Kind, Callable[[Setting], Machine]] = {
+_MACHINES: Mapping[Kind, Callable[[Setting], ScalerModel]] = {
     "torch": lambda of: Torch(
         of.init_scale,
         of.growth_factor or 2.0,

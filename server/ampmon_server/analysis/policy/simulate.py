@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ampmon_server.analysis.policy.ceiling import Ceiling
+from ampmon_server.analysis.policy.ceiling import OverflowRisks
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
 from ampmon_server.analysis.policy.settings import Setting, recorded
@@ -103,7 +103,7 @@ class Simulator:
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self._ceiling = Ceiling(history)
+        self._ceiling = OverflowRisks(history)
         self._exact, self._drawn = (
             [Replay(history, self._ceiling, exact=exact, worst=worst) for worst in (False, True)]
             for exact in (True, False)

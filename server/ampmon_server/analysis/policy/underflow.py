@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from ampmon.numerics.histogram import BINS, elsewhere
-from ampmon_server.analysis.policy.ceiling import Ceiling
+from ampmon_server.analysis.policy.ceiling import OverflowRisks
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.replay import ReplayOutcome
 from ampmon_server.analysis.whatif import widened
@@ -42,7 +42,7 @@ class UnderflowShares:
     An element flushed at the sample's scale is a zero, and stays one at any other scale, within the error.
     """
 
-    def __init__(self, history: History, ceiling: Ceiling) -> None:
+    def __init__(self, history: History, ceiling: OverflowRisks) -> None:
         on_grid, at = history.samples.on_grid, history.sample_at
         stretch = np.minimum(np.searchsorted(history.ends, at, side="right"), len(ceiling.part) - 1)
         level = history.level[stretch]

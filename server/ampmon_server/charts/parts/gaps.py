@@ -83,7 +83,7 @@ def _merged(starts: Floats, stops: Floats) -> Gaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class GappedPoints:
     """Points with others inserted at gaps: ``taken`` [q] is the original point of each, ``x`` its new position.
 
     A line breaks at the points that are ``empty``.
@@ -94,12 +94,12 @@ class Broken:
     empty: Flags
 
 
-def _whole(x: Ints | Floats) -> Broken:
+def _whole(x: Ints | Floats) -> GappedPoints:
     """Return the points with none inserted."""
-    return Broken(np.arange(len(x)), x, np.zeros(len(x), bool))
+    return GappedPoints(np.arange(len(x)), x, np.zeros(len(x), bool))
 
 
-def broken(x: Ints | Floats, gaps: Gaps, *, held: bool) -> Broken:
+def broken(x: Ints | Floats, gaps: Gaps, *, held: bool) -> GappedPoints:
     """Insert a break into points in order of x [p] where a gap begins. A ``held`` value lasts until there.
 
     The last point of held values is the end to which the newest is held. It is empty if it follows a gap.
@@ -111,14 +111,14 @@ def broken(x: Ints | Floats, gaps: Gaps, *, held: bool) -> Broken:
     at = np.repeat(places + 1, put)
     empty = np.zeros(len(x), bool)
     empty[-1] = held and places[-1] == len(x) - 2
-    return Broken(
+    return GappedPoints(
         np.insert(np.arange(len(x)), at, np.repeat(places, put)),
         np.insert(x.astype(np.float64), at, np.repeat(starts, put)),
         np.insert(empty, at, np.tile([False] * held + [True], len(places))),
     )
 
 
-def apart(x: Ints | Floats, gaps: Gaps) -> Broken:
+def apart(x: Ints | Floats, gaps: Gaps) -> GappedPoints:
     """Insert two empty columns into each gap between a heatmap's column centres, which are in order [p].
 
     Plotly draws a column until half way to the next centre, so these two place the ends of the gap.
@@ -130,7 +130,7 @@ def apart(x: Ints | Floats, gaps: Gaps) -> Broken:
     left = np.clip(2 * starts - x[places], x[places] + wide / 100, middle - wide / 8)
     right = np.clip(2 * stops - x[places + 1], middle + wide / 8, x[places + 1] - wide / 100)
     at = np.repeat(places + 1, 2)
-    return Broken(
+    return GappedPoints(
         np.insert(np.arange(len(x)), at, np.repeat(places, 2)),
         np.insert(x.astype(np.float64), at, np.stack([left, right], axis=1).ravel()),
         np.insert(np.zeros(len(x), bool), at, True),

@@ -39,7 +39,7 @@ COLUMN_PIXELS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedGradients:
     """The pixel columns [c] of a window that have gradients to judge.
 
     ``cells`` are of `ampmon_server.model.aggregates.gradients`. ``side`` says which of their fields are judged.
@@ -79,7 +79,7 @@ class Judged:
         return centres(self.x, self.at("last"), self.span)
 
     @property
-    def newest(self) -> Judged:
+    def newest(self) -> JudgedGradients:
         """Only the column with the newest sample."""
         row = int(self.of("last").argmax())
         return replace(self, cells=self.cells[row : row + 1])
@@ -102,7 +102,7 @@ class Judged:
         return classify(self.of("histogram"), zeros=self.of("zeros"), not_finite=lost)
 
 
-def judge(window: Window, view: View) -> Judged | None:
+def judge(window: Window, view: View) -> JudgedGradients | None:
     """Return what to judge in a window; None if no gradient was sampled in it."""
     cells = window.gradients
     side = _side(cells)
@@ -110,7 +110,7 @@ def judge(window: Window, view: View) -> Judged | None:
     if not len(cells):
         return None
     columns, span = window.columns(cells, max(view.columns // COLUMN_PIXELS, 2), LAYOUT)
-    return Judged(columns, side, window.x, span)
+    return JudgedGradients(columns, side, window.x, span)
 
 
 def _side(cells: Cells) -> Side:
@@ -121,7 +121,7 @@ def _side(cells: Cells) -> Side:
     return "on" if cells["on_samples"].any() else "off"
 
 
-def scope(judged: Judged) -> str:
+def scope(judged: JudgedGradients) -> str:
     """Describe which gradients are judged, at the newest sample."""
     newest = judged.newest
     elements, looked, parameters = (

@@ -46,7 +46,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Slide:
+class FormatWindow:
     """The window of a format along x: at ``levels`` [c], log2 of the scale, each from ``left`` to ``right`` [c]."""
 
     left: Floats
@@ -55,7 +55,7 @@ class Slide:
     format: FloatFormat
 
     @classmethod
-    def along(cls, x: Ints | Floats, levels: Floats, format: FloatFormat) -> Slide:
+    def along(cls, x: Ints | Floats, levels: Floats, format: FloatFormat) -> FormatWindow:
         """Build the window from ``x`` [n], the centres of at least two columns of a heatmap, and their ``levels`` [n].
 
         Columns of the same level become one piece. Columns of level NaN have none.

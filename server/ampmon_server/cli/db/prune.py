@@ -13,7 +13,7 @@ from rich.progress import Progress, TaskID
 from ampmon_server.cli.db import settings_of
 from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.progress import progress
-from ampmon_server.store import Busy, Due, Failures, Keep, PruneSize, Pruning, Unusable
+from ampmon_server.store import Busy, Failures, Keep, PruneSize, PruneTask, Pruning, Unusable
 
 
 REST = 1.0
@@ -61,13 +61,15 @@ def _refused(*reasons: str) -> int:
     return CANNOT
 
 
-def _print_failure(one: Due, error: Exception) -> None:
+def _print_failure(one: PruneTask, error: Exception) -> None:
     print(f"not pruned: run {one.run_id}: {error}", file=sys.stderr)
 
 
-def _shown(pruning: Pruning, due: list[Due], failures: Failures) -> dict[Due, PruneSize]:
+def _shown(
+    pruning: Pruning, due: list[PruneTask], failures: Failures
+) -> dict[PruneTask, PruneSize]:
     """Print a line for each run that has something to prune, and a total. Return the size of each."""
-    sizes: dict[Due, PruneSize] = {}
+    sizes: dict[PruneTask, PruneSize] = {}
     with progress() as bar:
         for one in bar.track(due, description="counting"):
             with failures.of(one):
@@ -86,7 +88,12 @@ def _words(size: PruneSize) -> str:
 
 
 def _prune(
-    pruning: Pruning, sizes: dict[Due, PruneSize], rest: float, failures: Failures, *, cuts: bool
+    pruning: Pruning,
+    sizes: dict[PruneTask, PruneSize],
+    rest: float,
+    failures: Failures,
+    *,
+    cuts: bool,
 ) -> None:
     """Prune the runs. With ``cuts``, the file is also cut at its end now and then, not only after all is removed."""
     began = time.monotonic()

@@ -20,7 +20,7 @@ from ampmon_server.pages.messages import MessageEntry
 
 
 if TYPE_CHECKING:
-    from ampmon_server.client import Asking
+    from ampmon_server.client import ApiClient
 
 CODES: dict[Severity | None, int] = {None: 0, "notice": 10, "warning": 20, "critical": 30}
 """Exit code of a run's worst finding, if it is at least as severe as --fail-on. Otherwise the code is 0."""
@@ -100,11 +100,11 @@ def run(arguments: argparse.Namespace) -> int:
     reads_runs = find_spec("fastapi") is not None
     if (found and is_sentence) or (not reads_runs and (found or is_sentence)):
         return _explain(arguments, found)
-    from ampmon_server.client import Unanswered
+    from ampmon_server.client import ClientError
 
     try:
         return _diagnose(arguments)
-    except (Unanswered, OSError) as why:
+    except (ClientError, OSError) as why:
         if found:
             return _explain(arguments, found)
         if is_sentence:
@@ -128,7 +128,7 @@ def _explain(arguments: argparse.Namespace, found: Sequence[MessageEntry]) -> in
 
 
 def _diagnose(arguments: argparse.Namespace) -> int:
-    """Print the diagnosis of a run and return the exit code. Raises Unanswered and OSError."""
+    """Print the diagnosis of a run and return the exit code. Raises ClientError and OSError."""
     from ampmon_server.cli.doctor.printing import Paper, waiting
     from ampmon_server.cli.doctor.replaying import show
     from ampmon_server.client import choose
@@ -152,9 +152,9 @@ def _diagnose(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _asked(arguments: argparse.Namespace) -> Iterator[Asking]:
+def _asked(arguments: argparse.Namespace) -> Iterator[ApiClient]:
     """Yield the server that has the run. For a log, start a temporary server that holds the log as a run."""
-    from ampmon_server.client import Unanswered, answering
+    from ampmon_server.client import ClientError, answering
 
     if arguments.log is None:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
@@ -174,7 +174,7 @@ def _asked(arguments: argparse.Namespace) -> Iterator[Asking]:
         log = read_log(arguments.log, arguments.log_of)
         batches = list(log_batches(log, name_of(arguments.log), "logs"))
     except (NoScale, TooLong) as why:
-        raise Unanswered(str(why)) from None
+        raise ClientError(str(why)) from None
     print(
         f"{arguments.log}: read as a log of {log.framework}, {len(log.marks):,} lines tell of the scale; "
         "steps between them are estimates",

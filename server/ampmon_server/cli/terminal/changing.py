@@ -12,7 +12,7 @@ from ampmon_server.cli.which import add_server
 
 
 if TYPE_CHECKING:
-    from ampmon_server.client import Asking
+    from ampmon_server.client import ApiClient
     from ampmon_server.client.answers import Run
 
 _RUN = "its id or the beginning of it, or its name"
@@ -45,9 +45,9 @@ def add_delete(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Change runs and print what was done. Return 0, or 2 if something failed."""
-    from ampmon_server.client import Unanswered, answering
+    from ampmon_server.client import ClientError, answering
 
-    does: dict[str, Callable[[argparse.Namespace, Asking], None]] = {
+    does: dict[str, Callable[[argparse.Namespace, ApiClient], None]] = {
         "rename": _rename,
         "tag": _tag,
         "archive": _archive,
@@ -56,13 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
             does[arguments.command](arguments, server)
-    except Unanswered as why:
+    except ClientError as why:
         print(f"ampmon {arguments.command}: {why}", file=sys.stderr)
         return CANNOT
     return 0
 
 
-def _rename(arguments: argparse.Namespace, server: Asking) -> None:
+def _rename(arguments: argparse.Namespace, server: ApiClient) -> None:
     from ampmon_server.client import choose
 
     chosen = choose(server, arguments.run)
@@ -70,7 +70,7 @@ def _rename(arguments: argparse.Namespace, server: Asking) -> None:
     print(f"renamed {_named(chosen)} to {arguments.name}")
 
 
-def _tag(arguments: argparse.Namespace, server: Asking) -> None:
+def _tag(arguments: argparse.Namespace, server: ApiClient) -> None:
     from ampmon.system.plain import plain
     from ampmon_server.cli.terminal.answers import SummaryAnswer
     from ampmon_server.client import choose
@@ -86,7 +86,7 @@ def _tag(arguments: argparse.Namespace, server: Asking) -> None:
     print(f"{_named(chosen)}: {plain(', '.join(tags)) or 'no tags'}")
 
 
-def _archive(arguments: argparse.Namespace, server: Asking) -> None:
+def _archive(arguments: argparse.Namespace, server: ApiClient) -> None:
     from ampmon_server.client import choose
 
     chosen = [choose(server, each, archived_first=arguments.undo) for each in arguments.runs]
@@ -95,14 +95,14 @@ def _archive(arguments: argparse.Namespace, server: Asking) -> None:
         print(f"{'brought back' if arguments.undo else 'archived'} {_named(each)}")
 
 
-def _delete(arguments: argparse.Namespace, server: Asking) -> None:
-    from ampmon_server.client import Unanswered, choose
+def _delete(arguments: argparse.Namespace, server: ApiClient) -> None:
+    from ampmon_server.client import ClientError, choose
     from ampmon_server.model.words import plural
 
     chosen = {each.run_id: each for each in (choose(server, name) for name in arguments.runs)}
     if not arguments.yes:
         if not sys.stdin.isatty():
-            raise Unanswered(
+            raise ClientError(
                 f"pass --yes to delete {plural(len(chosen), 'run')} without a question"
             )
         for each in chosen.values():
@@ -113,7 +113,7 @@ def _delete(arguments: argparse.Namespace, server: Asking) -> None:
             )
         question = f"Delete {plural(len(chosen), 'run')}? This cannot be undone. [y/N] "
         if input(question).strip().lower() not in {"y", "yes"}:
-            raise Unanswered("nothing was deleted")
+            raise ClientError("nothing was deleted")
     for each in chosen.values():
         server.delete(f"/runs/{each.run_id}")
         print(f"deleted {_named(each)}")

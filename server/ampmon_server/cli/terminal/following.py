@@ -17,7 +17,7 @@ from ampmon_server.cli.terminal.answers import (
     SummaryAnswer,
 )
 from ampmon_server.cli.terminal.numbers import loss_among, scale_of
-from ampmon_server.client import Asking
+from ampmon_server.client import ApiClient
 from ampmon_server.client.answers import Diagnosed, read
 from ampmon_server.client.sketch import Sketch, sketch
 from ampmon_server.model.words import count, plural
@@ -61,7 +61,7 @@ class RunFollower:
 
     def __init__(
         self,
-        server: Asking,
+        server: ApiClient,
         run_id: str,
         *,
         columns: Callable[[], int] = lambda: 0,
@@ -81,7 +81,7 @@ class RunFollower:
         self._seen: deque[tuple[int, int]] = deque(maxlen=RATE_LOOKS)
 
     def look(self) -> Moment:
-        """Return the run's state, and what has happened since the last look. Blocks. Raises Unanswered."""
+        """Return the run's state, and what has happened since the last look. Blocks. Raises ClientError."""
         self._server.catch_up()
         run, before = read(self._server.get(self._path), SummaryAnswer), self._before
         news: list[News] = []

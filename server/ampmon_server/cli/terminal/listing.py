@@ -43,14 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the list. Return 0, or 2 if the server gives no answer."""
     from ampmon_server.cli.terminal.answers import RunListAnswer
-    from ampmon_server.client import Unanswered, answering
+    from ampmon_server.client import ClientError, answering
     from ampmon_server.client.answers import read
 
     try:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
             body = server.get("/runs", _query(arguments))
             listed = read(body, RunListAnswer)
-    except Unanswered as why:
+    except ClientError as why:
         print(f"ampmon runs: {why}", file=sys.stderr)
         return CANNOT
     if arguments.json:

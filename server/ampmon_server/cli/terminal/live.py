@@ -14,7 +14,7 @@ from ampmon_server.cli.doctor.printing import SHAPES
 from ampmon_server.cli.terminal.following import Moment, News, RunFollower
 from ampmon_server.cli.terminal.numbers import scale_of, skipped_of, underflow_of, value_of
 from ampmon_server.cli.terminal.tailing import moments
-from ampmon_server.client import Asking
+from ampmon_server.client import ApiClient
 from ampmon_server.model.words import count, plural
 
 
@@ -24,8 +24,8 @@ FINDINGS_MAX = 4
 STATUS_STYLES = {"running": "green", "silent": "yellow", "crashed": "bold red"}
 
 
-def follow(server: Asking, run_id: str) -> None:
-    """Draw a run until it ends. Raises Unanswered, and KeyboardInterrupt after it restores the terminal."""
+def follow(server: ApiClient, run_id: str) -> None:
+    """Draw a run until it ends. Raises ClientError, and KeyboardInterrupt after it restores the terminal."""
     console = Console(highlight=False)
 
     def columns() -> int:

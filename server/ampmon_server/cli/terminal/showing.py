@@ -14,7 +14,7 @@ from ampmon_server.cli.which import add_run, add_server
 if TYPE_CHECKING:
     from ampmon_server.cli.doctor.printing import Paper
     from ampmon_server.cli.terminal.answers import LoggedNames, SummaryAnswer
-    from ampmon_server.client import Asking
+    from ampmon_server.client import ApiClient
 
 COLUMNS = 56
 """Width of a sketch of the scale. With its label it fits 80 columns."""
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show a run. Return 0, or 2 if there is no answer."""
-    from ampmon_server.client import Unanswered, answering, choose
+    from ampmon_server.client import ClientError, answering, choose
 
     try:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
@@ -38,19 +38,19 @@ def run(arguments: argparse.Namespace) -> int:
                 print(_as_json(server, run_id))
             else:
                 show(server, run_id)
-    except Unanswered as why:
+    except ClientError as why:
         print(f"ampmon show: {why}", file=sys.stderr)
         return CANNOT
     return 0
 
 
-def _as_json(server: Asking, run_id: str) -> str:
+def _as_json(server: ApiClient, run_id: str) -> str:
     run, diagnosis = (server.get(f"/runs/{run_id}{part}").decode() for part in ("", "/diagnosis"))
     return f'{{"run":{run},"diagnosis":{diagnosis}}}'
 
 
-def show(server: Asking, run_id: str) -> None:
-    """Print a run. Blocks. Raises Unanswered."""
+def show(server: ApiClient, run_id: str) -> None:
+    """Print a run. Blocks. Raises ClientError."""
     from ampmon_server.cli.doctor.printing import Paper
     from ampmon_server.cli.terminal.answers import LoggedNames, SummaryAnswer
     from ampmon_server.client.answers import Diagnosed, read
@@ -70,7 +70,7 @@ def show(server: Asking, run_id: str) -> None:
     paper.findings(diagnosed)
 
 
-def _scale(paper: Paper, server: Asking, run: SummaryAnswer) -> None:
+def _scale(paper: Paper, server: ApiClient, run: SummaryAnswer) -> None:
     from ampmon_server.cli.terminal.numbers import scale_of
     from ampmon_server.client.sketch import sketch
 

@@ -14,7 +14,7 @@ from ampmon_server.cli.which import add_run, add_server
 
 if TYPE_CHECKING:
     from ampmon_server.cli.terminal.following import Moment, News, RunFollower
-    from ampmon_server.client import Asking
+    from ampmon_server.client import ApiClient
 
 LOOK_S = 1.0
 REST = 4.0
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Follow a run to its end. Return 0, or 2 if it cannot be followed."""
-    from ampmon_server.client import Unanswered, answering, choose
+    from ampmon_server.client import ClientError, answering, choose
 
     try:
         where = arguments.url, arguments.data_dir, arguments.token_file
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
                 from ampmon_server.cli.terminal.live import follow
 
                 follow(server, run_id)
-    except Unanswered as why:
+    except ClientError as why:
         print(f"ampmon tail: {why}", file=sys.stderr)
         return CANNOT
     return 0
@@ -69,10 +69,10 @@ def _draws() -> bool:
 def moments(follower: RunFollower, lost: Callable[[str], object]) -> Iterator[Moment]:
     """Yield a run's state about once a second until it ends. Blocks.
 
-    ``lost`` is called with the reason, once for each outage of the server. Raises Unanswered if the first look fails,
+    ``lost`` is called with the reason, once for each outage of the server. Raises ClientError if the first look fails,
     or if the server later refuses access to the run.
     """
-    from ampmon_server.client import RequestRefused, Unanswered
+    from ampmon_server.client import ClientError, RequestRefused
 
     moment, away = None, False
     while moment is None or not moment.ended:
@@ -81,7 +81,7 @@ def moments(follower: RunFollower, lost: Callable[[str], object]) -> Iterator[Mo
             moment = follower.look()
         except RequestRefused:
             raise
-        except Unanswered as why:
+        except ClientError as why:
             if moment is None:
                 raise
             if not away:
@@ -94,7 +94,7 @@ def moments(follower: RunFollower, lost: Callable[[str], object]) -> Iterator[Mo
             time.sleep(max(LOOK_S, REST * (time.monotonic() - began)))
 
 
-def follow_plainly(server: Asking, run_id: str, every_s: float) -> None:
+def follow_plainly(server: ApiClient, run_id: str, every_s: float) -> None:
     """Print lines until the run ends: events as they happen, and the state every ``every_s`` seconds."""
     from ampmon_server.cli.terminal.following import News, RunFollower
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import numpy as np
 
-from ampmon_server.model.case import Happening, Skip
+from ampmon_server.model.case import RunEvent, Skip
 from ampmon_server.model.series import Floats
 from ampmon_server.store import Store, Summary
 from ampmon_server.store.engine.numbers import INTEGER_MAX
@@ -109,7 +109,7 @@ def _listed(table: Literal["skips", "events"]) -> Callable[[Store, UUID, Summary
     return pieces
 
 
-def _of_rows(table: Table, rows: Sequence[Skip] | Sequence[Happening]) -> Piece:
+def _of_rows(table: Table, rows: Sequence[Skip] | Sequence[RunEvent]) -> Piece:
     plain = [asdict(row) for row in rows]
     return {name: [row[name] for row in plain] for name in COLUMNS[table]}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ampmon_server.exchange.importing.laying import TooLong
 from ampmon_server.exchange.importing.logs import FRAMEWORKS, NoScale, read_log
+from ampmon_server.exchange.importing.reconstructing import TooLong
 from ampmon_server.exchange.importing.sending import log_batches, name_of, send
 
 

@@ -11,8 +11,12 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from ampmon import wire
-from ampmon_server.exchange.importing.laying import Laid, growth_interval, lay_out
-from ampmon_server.exchange.importing.logs import Log, LogMark, NoScale, Rules
+from ampmon_server.exchange.importing.logs import Log, LogLine, NoScale, Rules
+from ampmon_server.exchange.importing.reconstructing import (
+    ReconstructedUpdate,
+    growth_interval,
+    reconstruct,
+)
 from ampmon_server.exchange.importing.sending import (
     STREAM,
     batched,
@@ -50,10 +54,10 @@ def event_batches(files: list[Path], name: str, project: str) -> Iterator[wire.B
         raise NoScale(f"{files[0].parent}: the event files hold no scalar")
     scales = [each for each in values if _SCALE.search(each.tag)]
     log = Log("tensorboard", _RULES, _marks(scales))
-    rows = lay_out(log.marks, _RULES)
+    rows = reconstruct(log.marks, _RULES)
     header = header_of(uuid4(), name, project, None, min(each.time for each in values))
     interval = growth_interval(log.marks, rows, _RULES)
-    first = rows[0] if rows else Laid(0, 0, 1.0, 1.0, "steady", False, 0, None, None)
+    first = rows[0] if rows else ReconstructedUpdate(0, 0, 1.0, 1.0, "steady", False, 0, None, None)
     streams = (stream_of(_RULES, first, interval),)
     # Steps of event files never start over, so unlike in a text log a jump is not a new attempt.
     ordered = [row._replace(attempt=0) for row in rows]
@@ -61,7 +65,7 @@ def event_batches(files: list[Path], name: str, project: str) -> Iterator[wire.B
 
 
 def _records(
-    rows: list[Laid], values: list[_Value], header: wire.AttemptHeader, interval: int
+    rows: list[ReconstructedUpdate], values: list[_Value], header: wire.AttemptHeader, interval: int
 ) -> Iterator[wire.Record]:
     laid = list(updates(rows, 0, header, interval))
     yield from laid
@@ -82,10 +86,10 @@ def _values(file: Path) -> Iterator[_Value]:
                 yield _Value(value.tag, event.step, at, float(array.reshape(())))
 
 
-def _marks(scales: list[_Value]) -> list[LogMark]:
+def _marks(scales: list[_Value]) -> list[LogLine]:
     """Marks of the first tag. If it counts samples, as DeepSpeed's does, divide by the steps' common divisor."""
     mine = [each for each in scales if each.tag == scales[0].tag]
     steps = sorted({each.step: each for each in mine}.values(), key=lambda each: each.step)
     sampled = bool(mine) and "samples" in mine[0].tag.lower()
     size = reduce(math.gcd, (each.step for each in steps), 0) if sampled else 1
-    return [LogMark(0, each.step // max(size, 1), each.value, time=each.time) for each in steps]
+    return [LogLine(0, each.step // max(size, 1), each.value, time=each.time) for each in steps]

@@ -1,6 +1,6 @@
 """Reads the loss scale from text logs of DeepSpeed, Megatron-LM, fairseq and Apex, and from prints.
 
-Each reader parses the lines of one framework. `laying` reconstructs the updates between them.
+Each reader parses the lines of one framework. `reconstructing` reconstructs the updates between them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 
-class LogMark(NamedTuple):
+class LogLine(NamedTuple):
     """What one line says.
 
     ``step`` is how many updates were done, and ``scale`` the scale from then on. A line about a single skip has no
@@ -50,7 +50,7 @@ class Log(NamedTuple):
 
     framework: str
     rules: Rules
-    marks: list[LogMark]
+    marks: list[LogLine]
 
 
 class NoScale(Exception):
@@ -93,14 +93,14 @@ _DEEPSPEED = re.compile(
 _DEEPSPEED_STEP = re.compile(r"\bstep=(\d+), skipped=\d+, lr=\[")
 
 
-def _deepspeed(lines: Lines) -> Iterator[LogMark]:
+def _deepspeed(lines: Lines) -> Iterator[LogLine]:
     for number, line in lines:
         if found := _DEEPSPEED.search(line):
             before = float(found[1])
             after = float(found[2]) if found[2] else before
-            yield LogMark(number, scale=after, before=before, skipped=1, time=_time(line))
+            yield LogLine(number, scale=after, before=before, skipped=1, time=_time(line))
         elif (found := _DEEPSPEED_STEP.search(line)) and int(found[1]):  # 0: the engine's start
-            yield LogMark(number, int(found[1]), time=_time(line))
+            yield LogLine(number, int(found[1]), time=_time(line))
 
 
 # megatron/training/training.py, `training_log`
@@ -109,11 +109,11 @@ _MEGATRON_SKIPPED = re.compile(r"number of skipped iterations:\s*(\d+)")
 _MEGATRON_LOSS = re.compile(rf"\| (?:lm )?loss: {_NUMBER} \|")
 
 
-def _megatron(lines: Lines) -> Iterator[LogMark]:
+def _megatron(lines: Lines) -> Iterator[LogLine]:
     for number, line in lines:
         if found := _MEGATRON.search(line):
             skipped, loss = _MEGATRON_SKIPPED.search(line), _MEGATRON_LOSS.search(line)
-            yield LogMark(
+            yield LogLine(
                 number,
                 int(found[1]),
                 float(found[2]),
@@ -135,21 +135,21 @@ _FAIRSEQ_SCALE = re.compile(_FAIRSEQ_FIELD.format("loss_scale") + _NUMBER)
 _FAIRSEQ_LOSS = re.compile(_FAIRSEQ_FIELD.format(r"\bloss") + _NUMBER)
 
 
-def _fairseq(lines: Lines) -> Iterator[LogMark]:
+def _fairseq(lines: Lines) -> Iterator[LogLine]:
     """Read fairseq. Its `num_updates` counts only updates that were not skipped."""
     skips = 0
     for number, line in lines:
         if found := _FAIRSEQ.search(line) or _FAIRSEQ_AMP.search(line):
             skips += 1
             after = float(found[1])
-            yield LogMark(number, scale=after, before=2 * after, skipped=1, time=_time(line))
+            yield LogLine(number, scale=after, before=2 * after, skipped=1, time=_time(line))
         elif found := _FAIRSEQ_END.search(line):
             skips += 1
-            yield LogMark(number, scale=float(found[1]) / 2, skipped=1, time=_time(line))
+            yield LogLine(number, scale=float(found[1]) / 2, skipped=1, time=_time(line))
             return
         elif "train_inner" in line and (found := _FAIRSEQ_DONE.search(line)):
             scale, loss = _FAIRSEQ_SCALE.search(line), _FAIRSEQ_LOSS.search(line)
-            yield LogMark(
+            yield LogLine(
                 number,
                 int(found[1]) + skips,
                 float(scale[1]) if scale else None,
@@ -166,16 +166,16 @@ _APEX = re.compile(
 )
 
 
-def _apex(lines: Lines) -> Iterator[LogMark]:
+def _apex(lines: Lines) -> Iterator[LogLine]:
     overflows = False
     for number, line in lines:
         if found := _APEX.search(line):
             overflows = True
             after = float(found[1] or found[3])
             before = float(found[2]) if found[2] else 2 * after
-            yield LogMark(number, scale=after, before=before, skipped=1, time=_time(line))
+            yield LogLine(number, scale=after, before=before, skipped=1, time=_time(line))
         elif overflows and (step := _step(line)) is not None:
-            yield LogMark(number, step, time=_time(line), loss=_loss(line))
+            yield LogLine(number, step, time=_time(line), loss=_loss(line))
 
 
 # `scaler.get_scale()` as users print it: after its name, or alone on its line
@@ -185,13 +185,13 @@ _SCALE = re.compile(
 _BARE = re.compile(r"^\s*(\d+\.\d*(?:e[-+]?\d+)?)\s*$")
 
 
-def _prints(lines: Lines) -> Iterator[LogMark]:
+def _prints(lines: Lines) -> Iterator[LogLine]:
     for number, line in lines:
         if found := _SCALE.search(line) or _BARE.search(line):
-            yield LogMark(number, _step(line), float(found[1]), time=_time(line), loss=_loss(line))
+            yield LogLine(number, _step(line), float(found[1]), time=_time(line), loss=_loss(line))
 
 
-_READERS: Mapping[str, tuple[Callable[[Lines], Iterator[LogMark]], Rules]] = {
+_READERS: Mapping[str, tuple[Callable[[Lines], Iterator[LogLine]], Rules]] = {
     "deepspeed": (_deepspeed, Rules("deepspeed.DynamicLossScaler", hysteresis=2, min_scale=1.0)),
     "megatron": (_megatron, Rules("megatron.DynamicGradScaler", hysteresis=2, min_scale=1.0)),
     "fairseq": (_fairseq, Rules("fairseq.DynamicLossScaler", growth_interval=2000)),

@@ -12,8 +12,12 @@ from uuid import UUID, uuid4
 
 from ampmon import wire
 from ampmon.transport import HttpTransport
-from ampmon_server.exchange.importing.laying import Laid, growth_interval, lay_out
 from ampmon_server.exchange.importing.logs import Log, Rules
+from ampmon_server.exchange.importing.reconstructing import (
+    ReconstructedUpdate,
+    growth_interval,
+    reconstruct,
+)
 
 
 RECORDS = 5000
@@ -34,7 +38,7 @@ def send(url: str, token: str, batches: Iterable[wire.Batch]) -> int:
 
 def log_batches(log: Log, name: str, project: str, now: int | None = None) -> Iterator[wire.Batch]:
     """Yield the batches of a log, as a run that has ended. Raises TooLong."""
-    rows = lay_out(log.marks, log.rules)
+    rows = reconstruct(log.marks, log.rules)
     run_id, ended = uuid4(), time.time_ns() // 1000 if now is None else now
     interval = growth_interval(log.marks, rows, log.rules)
     stream = stream_of(log.rules, rows[0], interval)
@@ -91,7 +95,7 @@ def header_of(
     )
 
 
-def stream_of(rules: Rules, first: Laid, interval: int) -> wire.StreamHeader:
+def stream_of(rules: Rules, first: ReconstructedUpdate, interval: int) -> wire.StreamHeader:
     """The stream header of a log's scaler, described as `ampmon.Policy` would describe it."""
     more = f"(hysteresis={rules.hysteresis}, min_scale={rules.min_scale:g})"
     plain = rules.hysteresis == 1 and not rules.min_scale
@@ -105,7 +109,7 @@ def stream_of(rules: Rules, first: Laid, interval: int) -> wire.StreamHeader:
 
 
 def updates(
-    rows: Sequence[Laid], origin: int, header: wire.AttemptHeader, interval: int
+    rows: Sequence[ReconstructedUpdate], origin: int, header: wire.AttemptHeader, interval: int
 ) -> Iterator[wire.Record]:
     """Yield the records of laid out updates, and of their losses."""
     # The growth tracker is a guess, so keep it below the interval.

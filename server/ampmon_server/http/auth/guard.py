@@ -21,7 +21,7 @@ from ampmon_server.http.auth import stranger
 from ampmon_server.http.auth.access import SCOPE_OF, Access, find_route, is_plain, required_access
 from ampmon_server.http.auth.caller import Caller
 from ampmon_server.http.auth.callers import Callers
-from ampmon_server.http.auth.headers import Sealed, security_headers
+from ampmon_server.http.auth.headers import SecurityHeadersSend, security_headers
 from ampmon_server.http.auth.limits import Limits
 from ampmon_server.http.auth.proxies import Proxies
 from ampmon_server.http.auth.rates import Rate, TooManyAttempts
@@ -67,11 +67,13 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, receive, Sealed(self._in_turn(scope, send), self._headers))
+            await self._http(
+                scope, receive, SecurityHeadersSend(self._in_turn(scope, send), self._headers)
+            )
         else:  # no route handles other protocols
             await send({"type": "websocket.close", "code": 1008})
 
-    async def _http(self, scope: Scope, receive: Receive, send: Sealed) -> None:
+    async def _http(self, scope: Scope, receive: Receive, send: SecurityHeadersSend) -> None:
         # FastAPI parses all cookies, and older Pythons need quadratic time for a quoted one. Ours has no quotes.
         scope["headers"] = [
             (name, value.replace(b'"', b"") if name == b"cookie" else value)

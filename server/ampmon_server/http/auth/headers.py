@@ -27,7 +27,7 @@ def security_headers(frame_ancestors: Sequence[str] = ()) -> dict[str, str]:
     return headers
 
 
-class Sealed:
+class SecurityHeadersSend:
     """A send that adds ``headers`` and records whether the response has begun."""
 
     def __init__(self, send: Send, headers: Mapping[str, str]) -> None:

@@ -32,7 +32,7 @@ from ampmon_server.http.routes.callers import (
 )
 from ampmon_server.http.routes.queries import Limit
 from ampmon_server.http.service import Service
-from ampmon_server.store import Change, DeliveryState, Mute, NotFound, Standings
+from ampmon_server.store import Change, DeliveryState, Mute, NotFound, RunAlerts
 
 
 router = APIRouter(prefix="/api/v1")
@@ -104,7 +104,7 @@ def list_messages(
 def list_targets(service: ServiceDependency) -> Response:
     """List the targets of alerts, each with waiting messages, the last one sent, and the last error."""
     alerts = service.settings.alerts
-    stand = service.store.standings()
+    stand = service.store.target_states()
     listed = []
     for target in () if alerts is None else alerts.targets:
         at = stand.get(target.name)
@@ -202,7 +202,7 @@ async def _check_mutes(
         raise NotAllowed("This needs a token with the scope `admin` over its projects.", "admin")
 
 
-def standings_json(stand: Standings) -> list[dict[str, Any]]:
+def standings_json(stand: RunAlerts) -> list[dict[str, Any]]:
     """Return a run's alerts as its page shows them, each with its active mute and its deliveries since it fired."""
     return [
         {

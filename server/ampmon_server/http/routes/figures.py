@@ -15,7 +15,7 @@ from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.http.routes.callers import OF_RUN
 from ampmon_server.http.routes.queries import NO_NUL, Number, ParameterName, StreamNumber, setting
-from ampmon_server.queries.drawing import Asked, draw
+from ampmon_server.queries.drawing import ChartRequest, draw
 from ampmon_server.store import BadQuery
 
 
@@ -65,17 +65,17 @@ async def _asked(
     logged: Annotated[str | None, Query(alias="name", max_length=256, pattern=NO_NUL)] = None,
     whatif_scale: Annotated[int | None, Query(ge=-8, le=32)] = None,
     rank: Number = None,
-) -> Asked:
-    return Asked(view, stream, logged, whatif_scale=whatif_scale, replay=replay, rank=rank)
+) -> ChartRequest:
+    return ChartRequest(view, stream, logged, whatif_scale=whatif_scale, replay=replay, rank=rank)
 
 
 async def _of_parameters(
-    asked: Annotated[Asked, Depends(_asked)],
+    asked: Annotated[ChartRequest, Depends(_asked)],
     statistic: Literal["subnormal", "zero", "headroom", "norm", "on_grid"] = "subnormal",
     parameter: ParameterName = None,
     search: Annotated[str, Query(max_length=256, pattern=NO_NUL)] = "",
     group: Literal["parameter", "module", "block"] | None = None,
-) -> Asked:
+) -> ChartRequest:
     return replace(asked, statistic=statistic, parameter=parameter, search=search, level=group)
 
 
@@ -86,7 +86,7 @@ def show_figure(
     name: Annotated[str, Path(json_schema_extra={"enum": list(FIGURES)})],
     request: Request,
     service: ServiceDependency,
-    asked: Annotated[Asked, Depends(_of_parameters)],
+    asked: Annotated[ChartRequest, Depends(_of_parameters)],
 ) -> Response:
     """Draw a figure of the updates with ``start`` <= x < ``stop``, ``width`` pixels wide.
 

@@ -89,7 +89,7 @@ class Distribution:
         Raises Unusable or Busy, with nothing changed.
         """
         with engine.writing(self._opened.engine) as connection:
-            postgresql.take_turns(connection)
+            postgresql.lock_schema(connection)
             # Another process may have distributed the tables since `begin`.
             for step in _steps(connection):
                 try:

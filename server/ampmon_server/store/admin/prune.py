@@ -66,7 +66,7 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class PruneTask:
     """A run to prune, and what to remove: its raw rows, its samples, or, if the run is deleted, everything left.
 
     ``heard`` is when something new of the run was last stored, in us since the epoch.
@@ -117,13 +117,13 @@ class Failures:
     Calls ``notify`` with each failed run and its error.
     """
 
-    def __init__(self, notify: Callable[[Due, Exception], None]) -> None:
-        self.runs: list[Due] = []
+    def __init__(self, notify: Callable[[PruneTask, Exception], None]) -> None:
+        self.runs: list[PruneTask] = []
         self._notify = notify
         self._in_a_row = 0
 
     @contextmanager
-    def of(self, one: Due) -> Iterator[None]:
+    def of(self, one: PruneTask) -> Iterator[None]:
         """Record an error in the block as a failure of this run. Raises Busy at `IN_A_ROW_MAX` consecutive failures."""
         try:
             yield
@@ -137,22 +137,24 @@ class Failures:
             self._in_a_row = 0
 
 
-def due(connection: Connection, keep: Keep) -> list[Due]:
+def due(connection: Connection, keep: Keep) -> list[PruneTask]:
     """Return deleted runs with data left, then the old runs, oldest first."""
     rows_before, samples_before = keep.before(engine.now_us())
     table = runs.c
     old = select(table.run_id, table.name, table.silent_after, table.update_us).where(
         table.deleted == 0, run_state.heard_before(max(rows_before, samples_before))
     )
-    found = [Due(UUID(bytes=run_id), "", deleted=True) for run_id in removing.deleted(connection)]
+    found = [
+        PruneTask(UUID(bytes=run_id), "", deleted=True) for run_id in removing.deleted(connection)
+    ]
     for run in connection.execute(old.order_by(table.silent_after)):
         heard = run_state.heard(run)
         rows, samples = heard < rows_before, heard < samples_before
-        found.append(Due(UUID(bytes=run.run_id), run.name, rows, samples, heard=heard))
+        found.append(PruneTask(UUID(bytes=run.run_id), run.name, rows, samples, heard=heard))
     return found
 
 
-def left(connection: Connection, one: Due) -> bool:
+def left(connection: Connection, one: PruneTask) -> bool:
     """Whether a run has anything left to prune."""
     return one.deleted or any(_some(connection, removal) for removal in _removals(connection, one))
 
@@ -162,7 +164,7 @@ def _some(connection: Connection, removal: Removal) -> bool:
     return connection.scalar(some) is not None
 
 
-def size(connection: Connection, one: Due) -> PruneSize:
+def size(connection: Connection, one: PruneTask) -> PruneSize:
     """Count what pruning a run removes. Counts every row."""
     removals = removing.of_run(one.run_id.bytes) if one.deleted else _removals(connection, one)
     return sum((_size(connection, each.table, each.of) for each in removals), start=PruneSize())
@@ -181,7 +183,7 @@ def _size(connection: Connection, table: Table, of: ColumnElement[bool]) -> Prun
     )
 
 
-def prune(database: Engine, one: Due) -> Iterator[int]:
+def prune(database: Engine, one: PruneTask) -> Iterator[int]:
     """Prune a run in short transactions and yield how many rows each removes. Raises Busy.
 
     A run that stored something new since it was found due is left as it is. The first transaction records from which
@@ -201,7 +203,7 @@ def prune(database: Engine, one: Due) -> Iterator[int]:
     yield from removing.all_of(database, engine.write(database, mark))
 
 
-def _marked(connection: Connection, one: Due) -> list[Removal]:
+def _marked(connection: Connection, one: PruneTask) -> list[Removal]:
     table = streams.c
     for cut in _cuts(connection, one):
         statement = update(streams).where(
@@ -212,7 +214,7 @@ def _marked(connection: Connection, one: Due) -> list[Removal]:
     return _removals(connection, one)
 
 
-def _removals(connection: Connection, one: Due) -> list[Removal]:
+def _removals(connection: Connection, one: PruneTask) -> list[Removal]:
     found = []
     for cut in _cuts(connection, one):
         number = cut.rows >> PAGE_BITS
@@ -241,11 +243,11 @@ def _is_overtaken() -> ColumnElement[bool]:
     )
 
 
-def _of(table: Table, one: Due, cut: _Cut) -> ColumnElement[bool]:
+def _of(table: Table, one: PruneTask, cut: _Cut) -> ColumnElement[bool]:
     return (table.c.run_id == one.run_id.bytes) & (table.c.stream == cut.stream)
 
 
-def _cuts(connection: Connection, one: Due) -> list[_Cut]:
+def _cuts(connection: Connection, one: PruneTask) -> list[_Cut]:
     """Where to cut the rows and samples of each stream. A kind that is not due keeps its previous cut."""
     table = streams.c
     held = connection.execute(select(streams).where(table.run_id == one.run_id.bytes)).all()
@@ -262,7 +264,7 @@ def _cuts(connection: Connection, one: Due) -> list[_Cut]:
     return found
 
 
-def _rows_from(connection: Connection, one: Due, together: list[Row[Any]]) -> int:
+def _rows_from(connection: Connection, one: PruneTask, together: list[Row[Any]]) -> int:
     lasts: list[int] = [row.last_step for row in together if row.last_step is not None]
     if lasts:
         return edge_of(max(lasts))
@@ -273,7 +275,7 @@ def _rows_from(connection: Connection, one: Due, together: list[Row[Any]]) -> in
     return (connection.scalar(newest) or 0) << PAGE_BITS
 
 
-def _samples_from(connection: Connection, one: Due, together: list[Row[Any]]) -> int:
+def _samples_from(connection: Connection, one: PruneTask, together: list[Row[Any]]) -> int:
     """The first step of the last cell of any rank, on the lowest level whose pages are always kept.
 
     Modules have no aggregates. Where they are sampled less often, the cut is before their newest sample.

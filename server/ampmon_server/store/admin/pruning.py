@@ -8,31 +8,31 @@ from contextlib import closing, contextmanager
 from ampmon_server.settings import Settings
 from ampmon_server.store.admin import prune, space, verify
 from ampmon_server.store.admin.checks.finding import Defect
-from ampmon_server.store.admin.prune import Due, PruneSize
+from ampmon_server.store.admin.prune import PruneSize, PruneTask
 from ampmon_server.store.engine import engine, opening, postgresql
 from ampmon_server.store.engine.calls import Calls, reads
 from ampmon_server.store.engine.opening import Opened
 
 
-class Prunes(Calls):
+class PruneCalls(Calls):
     """Calls that prune old runs, for the server's hourly pruning and for `ampmon db prune`."""
 
     due = reads(prune.due)
     left = reads(prune.left)
 
-    def unsound(self, due: Due) -> Defect | None:
+    def unsound(self, due: PruneTask) -> Defect | None:
         """Return the first defect in the aggregates of a run, or None. Reads the whole run.
 
         Check this before pruning, which leaves only the aggregates.
         """
         return verify.unsound(self._engine, due.run_id)
 
-    def prune(self, due: Due) -> Iterator[int]:
+    def prune(self, due: PruneTask) -> Iterator[int]:
         """Prune a run, one short transaction per step, and yield how many rows each removes."""
         return prune.prune(self._engine, due)
 
 
-class Pruning(Prunes):
+class Pruning(PruneCalls):
     """A database opened by `ampmon db prune`. ``database`` names it without any secret."""
 
     def __init__(self, opened: Opened) -> None:
@@ -50,10 +50,10 @@ class Pruning(Prunes):
     def is_sqlite(self) -> bool:
         return self._engine.dialect.name == "sqlite"
 
-    def size(self, due: Due) -> PruneSize:
+    def size(self, due: PruneTask) -> PruneSize:
         """Count what pruning a run removes. Counts every row."""
         with engine.reading(self._engine) as connection:
-            postgresql.take_time(connection)
+            postgresql.lift_timeouts(connection)
             return prune.size(connection, due)
 
     def used(self) -> int:

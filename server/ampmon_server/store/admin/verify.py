@@ -81,7 +81,7 @@ class Verification:
         """Recompute cells, totals and counts from rows. Recorded data stays unchanged. Raises Busy."""
 
         def work(connection: Connection) -> None:
-            postgresql.take_time(connection)
+            postgresql.lift_timeouts(connection)
             row = _row(connection, run_id, held=True)
             if row is None:
                 return
@@ -107,7 +107,7 @@ class Verification:
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         with engine.reading(self._opened.engine) as connection:
-            postgresql.take_time(connection)
+            postgresql.lift_timeouts(connection)
             yield connection
 
 
@@ -128,7 +128,7 @@ def _check(connection: Connection, run_id: UUID) -> Iterator[Defect]:
 def unsound(database: Engine, run_id: UUID) -> Defect | None:
     """Return the first defect in the cells of a run, or None if they are sound or the run is deleted. Raises Busy."""
     with engine.reading(database) as connection:
-        postgresql.take_time(connection)
+        postgresql.lift_timeouts(connection)
         if _row(connection, run_id) is None:
             return None
         return next(rolled_up(connection, run_id.bytes, f"run {run_id}"), None)

@@ -29,7 +29,7 @@ RECENT_US = 24 * 3600 * 1_000_000
 """No alert begins for a run whose last record is older: its records came late, or it was abandoned long ago."""
 
 LOOK_BACK_US = 2 * RECENT_US
-"""`restless` searches only runs that changed within this time. No pending alert waits longer."""
+"""`runs_to_judge` searches only runs that changed within this time. No pending alert waits longer."""
 
 _NAMES = ("state", "severity", "since", "fired", "resolved", "told", "acknowledged")
 _COLUMNS = (*_NAMES, "acknowledged_by")
@@ -185,7 +185,7 @@ def subjects(connection: Connection, run_ids: Iterable[UUID]) -> dict[UUID, Subj
     return {UUID(bytes=row.run_id): subject_of(row.run_id, row) for row in rows}
 
 
-class Restless(NamedTuple):
+class DueRun(NamedTuple):
     """A run to judge although no records arrive: when it falls silent, and whether judging it is due now."""
 
     run_id: UUID
@@ -193,7 +193,7 @@ class Restless(NamedTuple):
     due: bool
 
 
-def restless(connection: Connection, now: int) -> list[Restless]:
+def runs_to_judge(connection: Connection, now: int) -> list[DueRun]:
     """Return runs that fell silent, that ended and were not judged since, or whose pending alert may fire now."""
     table = runs.c
     silent = and_(table.state == "running", table.silent_after < now)
@@ -205,7 +205,7 @@ def restless(connection: Connection, now: int) -> list[Restless]:
         )
     )
     return [
-        Restless(
+        DueRun(
             UUID(bytes=row.run_id),
             row.silent_after,
             row.alerts_due is not None and row.alerts_due <= now,
@@ -214,7 +214,7 @@ def restless(connection: Connection, now: int) -> list[Restless]:
     ]
 
 
-def unheard(connection: Connection, now: int) -> list[Restless]:
+def runs_with_unsent_alerts(connection: Connection, now: int) -> list[DueRun]:
     """Return runs with a firing alert whose current state was not sent and that is not muted now.
 
     It does not matter whether a mute expired or was deleted.
@@ -231,4 +231,4 @@ def unheard(connection: Connection, now: int) -> list[Restless]:
             ~mutes.muted(table.run_id, runs.c.project, table.rule, now),
         )
     )
-    return [Restless(UUID(bytes=row.run_id), row.silent_after, True) for row in rows]
+    return [DueRun(UUID(bytes=row.run_id), row.silent_after, True) for row in rows]

@@ -43,7 +43,7 @@ TOGETHER_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class LeasedMessages:
     """Queued messages to one target that a process has leased, combined into the one ``message`` to send."""
 
     ids: tuple[bytes, ...]
@@ -115,7 +115,9 @@ def due(connection: Connection) -> set[str]:
     return set(connection.scalars(targets))
 
 
-def take(connection: Connection, target: str, hourly: int, public_url: str | None) -> Taken | None:
+def take(
+    connection: Connection, target: str, hourly: int, public_url: str | None
+) -> LeasedMessages | None:
     """Lease the next message to a target for `LEASE_US`, so that no other process sends it.
 
     Return None if nothing is due, or if ``hourly`` messages were sent within the last hour.
@@ -139,7 +141,9 @@ def take(connection: Connection, target: str, hourly: int, public_url: str | Non
     held = [row for row in rows if row.held]
     chosen = held if len(held) > 1 else rows[:1]
     _change(connection, chosen, due=now + LEASE_US, attempts=messages.c.attempts + 1)
-    return Taken(tuple(row.message_id for row in chosen), _as_one(chosen, hourly, public_url))
+    return LeasedMessages(
+        tuple(row.message_id for row in chosen), _as_one(chosen, hourly, public_url)
+    )
 
 
 def _as_one(rows: Sequence[Row[Any]], hourly: int, public_url: str | None) -> Message:
@@ -165,7 +169,7 @@ def _change(connection: Connection, rows: Sequence[Row[Any]], **values: Any) -> 
     connection.execute(update(messages).where(messages.c.message_id.in_(ids)).values(values))
 
 
-def settle(connection: Connection, taken: Taken, outcome: DeliveryOutcome) -> list[Change]:
+def settle(connection: Connection, taken: LeasedMessages, outcome: DeliveryOutcome) -> list[Change]:
     """Record the outcome of a delivery. Return the changes of the runs whose delivery state is new."""
     ids, now = taken.ids, now_us()
     rows = connection.execute(select(messages).where(messages.c.message_id.in_(ids))).all()
@@ -252,7 +256,7 @@ def listed(
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TargetState:
     """The state of a target: waiting messages, when one was last sent, and why the newest failed one was not sent.
 
     ``late`` counts those of ``waiting`` that are overdue or failed, without those held back.
@@ -266,7 +270,7 @@ class Standing:
     status: int | None
 
 
-def standings(connection: Connection) -> dict[str, Standing]:
+def target_states(connection: Connection) -> dict[str, TargetState]:
     """Return the state of each target that had a message within the last `KEPT_US`."""
     table = messages.c
     waiting = func.count(table.due)
@@ -283,7 +287,7 @@ def standings(connection: Connection) -> dict[str, Standing]:
     )
     troubles = {row.target: (row.trouble, row.status) for row in failing}
     return {
-        row.target: Standing(
+        row.target: TargetState(
             row.target, row.waiting, row.late, row.sent, *troubles.get(row.target, (None, None))
         )
         for row in counted

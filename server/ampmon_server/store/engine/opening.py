@@ -147,7 +147,7 @@ def _brought_up(connection: Connection, url: URL) -> Schema:
     """Set up or upgrade a database that no other server uses, and return the schema that it had before."""
     if connection.dialect.name == "postgresql":
         postgresql.check(connection, url)
-        postgresql.take_turns(connection)
+        postgresql.lock_schema(connection)
     before = migrations.schema(connection)
     if before.age in {"empty", "older"}:
         migrations.upgrade(connection)

@@ -132,25 +132,25 @@ def check(connection: Connection, url: URL) -> None:
         )
 
 
-def take_turns(connection: Connection) -> None:
+def lock_schema(connection: Connection) -> None:
     """Wait for other schema changes to end, and block new ones until this transaction ends. Lift its time limits."""
-    take_time(connection)
+    lift_timeouts(connection)
     connection.execute(text("SET LOCAL lock_timeout = 0"))
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _TURNS})
     connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
 
 
-def take_alone(connection: Connection, what: str) -> bool:
+def try_lock(connection: Connection, what: str) -> bool:
     """Try to lock ``what`` until this transaction ends, and return whether that worked. Lift its time limits.
 
     Does not wait if another transaction holds the lock.
     """
-    take_time(connection)
+    lift_timeouts(connection)
     taken = text("SELECT pg_try_advisory_xact_lock(:key, hashtext(:what))")
     return bool(connection.scalar(taken, {"key": _TURNS & 0x7FFFFFFF, "what": what}))
 
 
-def take_time(connection: Connection) -> None:
+def lift_timeouts(connection: Connection) -> None:
     """Lift the time limits of this transaction, except the lock timeout. Does nothing on SQLite."""
     if connection.dialect.name != "postgresql":
         return

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from ampmon_server.alerting.machine import Alert
 from ampmon_server.alerting.messages import Found, Subject
 from ampmon_server.store.alerts import alerts, mutes, outbox
-from ampmon_server.store.alerts.alerts import Restless
+from ampmon_server.store.alerts.alerts import DueRun
 from ampmon_server.store.alerts.mutes import Mute
 from ampmon_server.store.alerts.outbox import DeliveryState
 from ampmon_server.store.engine import engine
@@ -24,7 +24,7 @@ from ampmon_server.store.streams.changes import Change, move_on
 
 
 @dataclass(frozen=True, slots=True)
-class Standings:
+class RunAlerts:
     """Alerts of a run by rule, the delivery of their messages, and the mutes that apply to the run now."""
 
     alerts: dict[str, tuple[Alert, Found]]
@@ -32,7 +32,7 @@ class Standings:
     mutes: list[Mute]
 
 
-class Alarms(Calls):
+class AlertCalls(Calls):
     """Calls for alerts. Each call is one transaction. Times are us since the epoch."""
 
     firing = reads(alerts.firing)
@@ -42,13 +42,13 @@ class Alarms(Calls):
     take = writes(outbox.take)
     settle = writes(outbox.settle)
     messages = reads(outbox.listed)
-    standings = reads(outbox.standings)
+    target_states = reads(outbox.target_states)
 
-    def alerts(self, run_id: UUID) -> Standings:
+    def alerts(self, run_id: UUID) -> RunAlerts:
         """Return the alerts of a run. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             project = runs.belonging(connection, run_id).project
-            return Standings(
+            return RunAlerts(
                 alerts.read(connection, run_id.bytes),
                 outbox.of_runs(connection, [run_id.bytes]).get(run_id.bytes, []),
                 mutes.of_run(connection, run_id.bytes, project, now_us()),
@@ -56,7 +56,7 @@ class Alarms(Calls):
 
     def open_alerts(
         self, limit: int, within: Collection[str] | None = None
-    ) -> list[tuple[Subject, Standings]]:
+    ) -> list[tuple[Subject, RunAlerts]]:
         """Return pending and firing alerts of all runs, newest first, one entry per alert with its run."""
         now = now_us()
         with engine.reading(self._engine) as connection:
@@ -64,22 +64,26 @@ class Alarms(Calls):
             ids = {UUID(subject.run_id) for subject, *_ in found}
             deliveries = outbox.of_runs(connection, [run_id.bytes for run_id in ids])
             kept = mutes.read_all(connection, within)
-        standings = []
+        target_states = []
         for subject, rule, alert, of in found:
             run_id = UUID(subject.run_id)
             holding = [mute for mute in kept if mute.holds(run_id, subject.project, now)]
-            stand = Standings({rule: (alert, of)}, deliveries.get(run_id.bytes, []), holding)
-            standings.append((subject, stand))
-        return standings
+            stand = RunAlerts({rule: (alert, of)}, deliveries.get(run_id.bytes, []), holding)
+            target_states.append((subject, stand))
+        return target_states
 
-    def restless(self, *, alerting: bool = True) -> list[Restless]:
+    def runs_to_judge(self, *, alerting: bool = True) -> list[DueRun]:
         """Return runs to judge although no records arrive.
 
         With ``alerting``, also those with a firing alert that was not sent and is not muted.
         """
         with engine.reading(self._engine) as connection:
-            found = alerts.restless(connection, now_us())
-            return [*found, *alerts.unheard(connection, now_us())] if alerting else found
+            found = alerts.runs_to_judge(connection, now_us())
+            return (
+                [*found, *alerts.runs_with_unsent_alerts(connection, now_us())]
+                if alerting
+                else found
+            )
 
     # -- mutes ------------------------------------------------------------------------------------------------------
 

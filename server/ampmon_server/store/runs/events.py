@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 from sqlalchemy import Connection, Row, Select, select
 
-from ampmon_server.model.case import Happening
+from ampmon_server.model.case import RunEvent
 from ampmon_server.store.engine import paging
 from ampmon_server.store.engine.paging import Paged
 from ampmon_server.store.runs import runs
@@ -26,7 +26,7 @@ def read(
     stream: int | None = None,
     limit: int = 100,
     cursor: str | None = None,
-) -> Paged[Happening]:
+) -> Paged[RunEvent]:
     """Return a page of events, newest first. Raises NotFound."""
     runs.find(connection, run_id)
     statement = _of(run_id.bytes)
@@ -38,10 +38,10 @@ def read(
 
 def newest(
     connection: Connection, run_id: UUID, limit: int, always: Collection[str]
-) -> list[Happening]:
+) -> list[RunEvent]:
     """Return the newest ``limit`` events and the newest ``limit`` of the kinds ``always``, together newest first."""
     of_kind = _of(run_id.bytes).where(events.c.kind.in_(always))
-    found: dict[tuple[int, ...], Happening] = {}
+    found: dict[tuple[int, ...], RunEvent] = {}
     for statement in (_of(run_id.bytes), of_kind):
         rows, _ = paging.newest(connection, statement, _KEY, limit=limit, cursor=None)
         found |= {(row.time, row.stream, row.attempt, row.seq): _happening(row) for row in rows}
@@ -57,8 +57,8 @@ def _of(run_id: bytes) -> Select[Any]:
     )
 
 
-def _happening(row: Row[Any]) -> Happening:
-    return Happening(
+def _happening(row: Row[Any]) -> RunEvent:
+    return RunEvent(
         row.time,
         row.kind,
         str(row.stream),

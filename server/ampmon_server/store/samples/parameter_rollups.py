@@ -67,7 +67,7 @@ PartOf: TypeAlias = Callable[[Sequence[str]], ParameterPart]
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters(Pyramid):
+class ParameterPyramid(Pyramid):
     """Cells of ``parameters`` parameters. Each page stores its own number, because older pages may have fewer.
 
     With a ``part``, only that part is read, and nothing can be written.
@@ -121,9 +121,9 @@ class StreamSamples:
         )
 
     @property
-    def pyramid(self) -> Parameters:
+    def pyramid(self) -> ParameterPyramid:
         of = self._layout
-        return Parameters(
+        return ParameterPyramid(
             parameter_rollups, of.dtype, of.merge, 4, parameters=len(self.names), part=self.part
         )
 

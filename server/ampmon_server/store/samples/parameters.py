@@ -12,7 +12,7 @@ from ampmon import wire
 from ampmon.numerics import histogram, sampling_error
 from ampmon.numerics.histogram import ON_GRID_SHARE, SMALL_CLASSES, Floats, Ints, Statistics
 from ampmon.numerics.sampling_error import elements_of
-from ampmon_server.model.names import sought
+from ampmon_server.model.names import matching_indices
 from ampmon_server.model.series import Flags, ParameterSample
 from ampmon_server.store.engine.numbers import KINDS, split
 from ampmon_server.store.samples.samples import Shard
@@ -106,11 +106,11 @@ class ParameterNumbers:
     def on_grid(self) -> Flags:
         return np.asarray(self.grid >= ON_GRID_SHARE * self.looked)
 
-    def sought(self, page: ParameterQuery) -> list[int]:
+    def matching_indices(self, page: ParameterQuery) -> list[int]:
         """The places of the parameters that a query selects, in its order, before paging."""
         if page.name is not None:
             return [place for place, name in enumerate(self.names) if name == page.name]
-        found = np.array(sought(self.names, page.search), np.int64)
+        found = np.array(matching_indices(self.names, page.search), np.int64)
         if page.sort != "model":
             found = found[np.lexsort([key[found] for key in self._keys(page.sort)])]
         places: list[int] = found[::-1].tolist() if page.backwards else found.tolist()
@@ -197,7 +197,7 @@ class SampledUpdate:
 def rows_of(shards: Sequence[Shard], page: ParameterQuery = ALL) -> SampledUpdate:
     """Return a page of the parameters, with shards combined."""
     every = ParameterNumbers.of(shards)
-    found = every.sought(page)
+    found = every.matching_indices(page)
     first = shards[0].sample
     scale, kind = split(first.scale)
     return SampledUpdate(

@@ -10,7 +10,7 @@ import msgspec
 from ampmon.system.plain import RULE
 from ampmon.wire import Finding
 from ampmon_server.analysis.policy.languages import in_settings_of, on_device_of
-from ampmon_server.model.case import Case, Happening
+from ampmon_server.model.case import Case, RunEvent
 from ampmon_server.model.severities import RANKS
 from ampmon_server.model.thresholds import Thresholds
 
@@ -47,7 +47,7 @@ def _in_settings(finding: Finding, case: Case) -> Finding:
     return msgspec.structs.replace(finding, fix=fix)
 
 
-def _finding(event: Happening) -> Iterator[Finding]:
+def _finding(event: RunEvent) -> Iterator[Finding]:
     """Nothing if the event is not a valid lint, because events may hold anything."""
     detail: Mapping[str, Any] = event.detail
     words = {name: detail.get(name, "") for name in ("rule", "title", "explanation", "fix")}

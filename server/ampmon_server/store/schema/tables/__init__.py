@@ -8,7 +8,7 @@ numbers the process starts of a rank, and `stream` the pairs of rank and scaler 
 from __future__ import annotations
 
 from ampmon_server.store.schema.tables.declaring import key_text, metadata
-from ampmon_server.store.schema.tables.of_none import (
+from ampmon_server.store.schema.tables.global_tables import (
     destinations,
     logins,
     messages,
@@ -16,7 +16,7 @@ from ampmon_server.store.schema.tables.of_none import (
     revoked_sessions,
     tokens,
 )
-from ampmon_server.store.schema.tables.of_runs import (
+from ampmon_server.store.schema.tables.run_tables import (
     alerts,
     attempts,
     events,

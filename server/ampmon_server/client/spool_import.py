@@ -35,7 +35,7 @@ def _host(url: str) -> str | None:
 
 
 @dataclass
-class TakingIn:
+class SpoolImport:
     """Copies spools to ``folder`` and sends to the server at ``url`` what it does not have yet.
 
     The spools stay for their own sender. The server stores a repeated record once.
@@ -103,7 +103,7 @@ def _append(path: Path, copy: Path, copied: dict[int, int], sizes: dict[int, int
                 copied[number] = start + target.write(source.read(size - start))
 
 
-def take_in(spools: TakingIn) -> str:
+def import_spools(spools: SpoolImport) -> str:
     """Import waiting records. Return how many, in words, or why a spool could not be read. Never raises for that."""
     try:
         left = spools.take()

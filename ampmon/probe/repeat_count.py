@@ -12,7 +12,7 @@ from ampmon.probe.gradients import addresses, plain_gradients
 from ampmon.probe.ring import Readback
 
 
-class StandingGradients:
+class RepeatableCount:
     """All gradients of an optimizer, of one device and dtype, at their current addresses. Keeps none of them alive.
 
     ``indices`` are the places of their parameters in the header.

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Warmer(Generic[T]):
+class BackgroundJobs(Generic[T]):
     """Runs jobs on its own thread, each once and one after the other. Callers never wait.
 
     The interpreter's exit waits for the running job and drops the others. A forked child restarts the job that was

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ampmon.wire import UpdateEvent
-from ampmon_server.exchange.importing.logs import LogMark, Rules
+from ampmon_server.exchange.importing.logs import LogLine, Rules
 
 
 APART = 10
@@ -25,7 +25,7 @@ UPDATES_MAX = 20_000_000
 _LEAST = 2.0**-149
 
 
-class Laid(NamedTuple):
+class ReconstructedUpdate(NamedTuple):
     """One update. ``attempt`` counts the starts that the log shows."""
 
     attempt: int
@@ -43,7 +43,7 @@ class TooLong(Exception):
     """The log counts more updates than `UPDATES_MAX`."""
 
 
-def lay_out(marks: Sequence[LogMark], rules: Rules) -> list[Laid]:
+def reconstruct(marks: Sequence[LogLine], rules: Rules) -> list[ReconstructedUpdate]:
     """Return the updates of a log, by attempt and then by step. Raises TooLong."""
     return _Laying(rules).all_of(marks)
 
@@ -51,7 +51,7 @@ def lay_out(marks: Sequence[LogMark], rules: Rules) -> list[Laid]:
 class _Laying:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._rows: list[Laid] = []
+        self._rows: list[ReconstructedUpdate] = []
         self._attempt = self._step = self._tracker = 0
         self._scale: float | None = None
         self._first: float | None = None
@@ -60,8 +60,8 @@ class _Laying:
         self._width = 1
         self._time: int | None = None
 
-    def all_of(self, marks: Sequence[LogMark]) -> list[Laid]:
-        pending: list[LogMark] = []
+    def all_of(self, marks: Sequence[LogLine]) -> list[ReconstructedUpdate]:
+        pending: list[LogLine] = []
         from_zero = next((each.step for each in marks if each.step is not None), None) == 0
         for mark in marks:
             if self._first is None:
@@ -76,7 +76,7 @@ class _Laying:
             self._unstepped(pending)
         return self._rows
 
-    def _progress(self, mark: LogMark, pending: Sequence[LogMark], offset: int) -> None:
+    def _progress(self, mark: LogLine, pending: Sequence[LogLine], offset: int) -> None:
         done = self._logged + 1 if mark.step is None else mark.step + offset
         if done < self._logged or (done == self._logged and mark.scale is not None):
             self._restart(max(done - self._width, 0))
@@ -94,7 +94,7 @@ class _Laying:
         self._clean(gaps[-1], mark.scale)
         self._date(began, mark)
 
-    def _counted(self, mark: LogMark, updates: int, listed: bool) -> list[LogMark]:
+    def _counted(self, mark: LogLine, updates: int, listed: bool) -> list[LogLine]:
         """Make marks of skips without lines of their own: those a line counts, or those a lower scale implies."""
         scale, after = self._scale, mark.scale
         if listed or scale is None or after is None or updates <= 0 or not scale > 0:
@@ -107,9 +107,9 @@ class _Laying:
         held = held or others < self._rules.hysteresis
         patience = self._rules.hysteresis
         found = [
-            LogMark(place + 1, scale=scale, before=scale)
+            LogLine(place + 1, scale=scale, before=scale)
             if held
-            else LogMark(place + 1 + place // patience, scale=2 * scale, before=2 * scale)
+            else LogLine(place + 1 + place // patience, scale=2 * scale, before=2 * scale)
             for place in range(others)
         ]
         if not held:
@@ -120,11 +120,11 @@ class _Laying:
             lower = after if len(found) == count - 1 else scale * 2.0 ** -max(fell // falls, 1)
             near = len(found) == others and patience > 1
             line = len(found) + 1 if near else 2 * count + 2 * len(found)
-            found.append(LogMark(line, scale=lower, before=scale))
+            found.append(LogLine(line, scale=lower, before=scale))
             scale = lower
         return found
 
-    def _gaps(self, skips: Sequence[LogMark], free: int, mark: LogMark) -> list[int]:
+    def _gaps(self, skips: Sequence[LogLine], free: int, mark: LogLine) -> list[int]:
         """How many updates succeeded before each skip, and after the last one."""
         times = [self._time, *(each.time for each in skips), mark.time]
         weights: list[float]
@@ -140,7 +140,7 @@ class _Laying:
         ends[-1] = free
         return [b - a for a, b in pairwise([0, *ends])]
 
-    def _unstepped(self, skips: Sequence[LogMark]) -> None:
+    def _unstepped(self, skips: Sequence[LogLine]) -> None:
         """Add skips after which the log counts no step. Growth of the scale between them shows how many updates ran."""
         before = None
         began = len(self._rows)
@@ -181,7 +181,7 @@ class _Laying:
 
     def _put(self, after: float, event: UpdateEvent, skipped: bool, time: int | None) -> None:
         self._rows.append(
-            Laid(
+            ReconstructedUpdate(
                 *(self._attempt, self._step, self._scale or 0.0, after, event, skipped),
                 *(self._tracker, time, None),
             )
@@ -194,7 +194,7 @@ class _Laying:
             self._attempt += 1
         self._step, self._tracker = step, 0
 
-    def _date(self, began: int, mark: LogMark) -> None:
+    def _date(self, began: int, mark: LogLine) -> None:
         """Set times of the updates since the last line, spread evenly up to this line's. The last one gets its loss."""
         rows = self._rows[began:]
         if rows and mark.time is not None:
@@ -207,7 +207,9 @@ class _Laying:
         self._time = mark.time or self._time
 
 
-def growth_interval(marks: Sequence[LogMark], rows: Sequence[Laid], rules: Rules) -> int:
+def growth_interval(
+    marks: Sequence[LogLine], rows: Sequence[ReconstructedUpdate], rules: Rules
+) -> int:
     """The interval that the log states, or a shorter one if the scale grew faster. 0 if it cannot be known.
 
     Between two printed scales the scale may have grown and backed off. Only a print at each update would show that.
@@ -222,7 +224,7 @@ def growth_interval(marks: Sequence[LogMark], rows: Sequence[Laid], rules: Rules
     return rules.growth_interval if apart or 2 * len(marks) > len(rows) else 0
 
 
-def _intervals(rows: Sequence[Laid]) -> Iterator[int]:
+def _intervals(rows: Sequence[ReconstructedUpdate]) -> Iterator[int]:
     """The updates from each growth or skip to the next growth."""
     clean: int | None = None
     for row in rows:

@@ -12,7 +12,7 @@ EVERY_S = 30.0
 _AT_MOST_S = 600.0
 
 
-class Adopting:
+class OrphanSenders:
     """A context that checks for unsent records at once and every 30 s, and starts a sender if there are any.
 
     When a sender makes no progress, the next one starts later each time, after up to ten minutes.
@@ -24,7 +24,7 @@ class Adopting:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, name="ampmon-adopting", daemon=True)
 
-    def __enter__(self) -> Adopting:
+    def __enter__(self) -> OrphanSenders:
         self._thread.start()
         return self
 

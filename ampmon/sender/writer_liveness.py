@@ -18,7 +18,7 @@ LINGER_S = 60.0
 """Time in which a living writer notices a takeover of its spool. It checks every second, perhaps through a cache."""
 
 
-class Author:
+class WriterLiveness:
     """The process that writes the spool at ``path``."""
 
     def __init__(

@@ -19,7 +19,7 @@ FOREVER = 2**62
 _MAX = FP32.max
 
 
-class Machine(Protocol):
+class ScalerModel(Protocol):
     """A scaler. ``scale`` applies to the next update. ``ended`` says why training cannot go on, None while it can."""
 
     scale: float
