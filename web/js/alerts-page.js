@@ -12,7 +12,7 @@ import { paced } from "./pace.js";
 import { at } from "./root.js";
 import { Table } from "./table.js";
 import { tried } from "./toast.js";
-import { mayChange } from "./who.js";
+import { mayChange } from "./account.js";
 
 /** @import { Address, ListedMute, Message, OpenAlert } from "../types/page.js" */
 /** @import { TemplateResult } from "./lit-html.js" */

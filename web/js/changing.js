@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { plural } from "./format.js";
 import { html, render } from "./lit-html.js";
 import { tried } from "./toast.js";
-import { mayChange } from "./who.js";
+import { mayChange } from "./account.js";
 
 /** @import { TemplateResult } from "./lit-html.js" */
 /** @import { Summary } from "../types/page.js" */

@@ -5,7 +5,7 @@ import { Refused, SignedOut } from "./api.js";
 import * as crosshair from "./crosshair.js";
 import { declaredOf } from "./declared.js";
 import { h } from "./dom.js";
-import { copy, download, downloadText } from "./handing.js";
+import { copy, download, downloadText } from "./downloads.js";
 import { asked, endOf, pauseWords } from "./follow.js";
 import { zoneOf } from "./format.js";
 import { paced } from "./pace.js";

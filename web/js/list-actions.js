@@ -5,7 +5,7 @@ import { MOST } from "./compare.js";
 import { h } from "./dom.js";
 import { plural } from "./format.js";
 import { html, render } from "./lit-html.js";
-import { mayChange } from "./who.js";
+import { mayChange } from "./account.js";
 
 /** @import { Work } from "./changing.js" */
 /** @import { Summary } from "../types/page.js" */

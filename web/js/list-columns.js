@@ -2,11 +2,11 @@
 
 import { badge, verdictBadge } from "./badge.js";
 import { ago, clock, count, measure, percent, plural, power, powerOfTwo, revived } from "./format.js";
-import { sparkline } from "./list-scales.js";
+import { sparkline } from "./run-data.js";
 import { html, nothing } from "./lit-html.js";
 
 /** @import { Summary } from "../types/page.js" */
-/** @import { Loss, Sparkline } from "./list-scales.js" */
+/** @import { Loss, Sparkline } from "./run-data.js" */
 /** @import { Column as Of } from "./table.js" */
 
 /** @typedef {{run: Summary, scale: Sparkline | null, loss: Loss | null, chosen: boolean}} Row */

@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { columnChoice, shownColumns } from "./list-choice.js";
 import { Actions } from "./list-actions.js";
 import { Filters } from "./list-filters.js";
-import { OfRuns } from "./list-scales.js";
+import { RunDataCache } from "./run-data.js";
 import { RunTable } from "./list-table.js";
 import { html, render } from "./lit-html.js";
 import { notices } from "./notices.js";
@@ -15,7 +15,7 @@ import { LINES } from "./words.js";
 
 /** @import { Address, Summary } from "../types/page.js" */
 /** @import { Given } from "./list-filters.js" */
-/** @import { Loss, Sparkline } from "./list-scales.js" */
+/** @import { Loss, Sparkline } from "./run-data.js" */
 
 /** @typedef {{runs: Summary[], total: number, refused: string[]}} Answer */
 
@@ -37,10 +37,10 @@ export class List {
   /** Why training processes that report here are refused. @type {string[]} */
   #refused = [];
   #actions = new Actions(() => this.#changed());
-  /** @type {OfRuns<Sparkline>} */
-  #scales = new OfRuns("/runs/scales", () => this.tick());
-  /** @type {OfRuns<Loss>} */
-  #losses = new OfRuns("/runs/losses", () => this.tick());
+  /** @type {RunDataCache<Sparkline>} */
+  #scales = new RunDataCache("/runs/scales", () => this.tick());
+  /** @type {RunDataCache<Loss>} */
+  #losses = new RunDataCache("/runs/losses", () => this.tick());
   #table = new RunTable({
     onSort: (order) => this.#give({ ...this.#filters.given, ...order }, false),
     onScroll: () => this.#scrolled(),

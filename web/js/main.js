@@ -11,7 +11,7 @@ import { commandOf } from "./keyboard.js";
 import { List } from "./list.js";
 import { Live } from "./live.js";
 import { paced } from "./pace.js";
-import { noPage, noSuchRun } from "./nothing.js";
+import { noPage, noSuchRun } from "./not-found.js";
 import * as plot from "./plot.js";
 import { Run } from "./run.js";
 import { comeIn } from "./session.js";
@@ -19,7 +19,7 @@ import { SignIn } from "./signin.js";
 import * as theme from "./theme.js";
 import * as tips from "./tips.js";
 import * as toasts from "./toast.js";
-import { Who } from "./who.js";
+import { AccountMenu } from "./account.js";
 
 /** @import { Address, Page, View } from "../types/page.js" */
 /** @import { Command } from "./keyboard.js" */
@@ -47,7 +47,7 @@ let awake = Date.now();
 const refresh = paced(update, REFRESH_MS);
 const live = new Live({ onAdvance: hear, onConnection: showConnection });
 const signIn = new SignIn(connection, look);
-const who = new Who(/** @type {HTMLButtonElement} */ (byId("who")));
+const who = new AccountMenu(/** @type {HTMLButtonElement} */ (byId("who")));
 
 /** @param {Advance[]} advances */
 function hear(advances) {

@@ -2,7 +2,7 @@
 
 import { term } from "./dom.js";
 import { ago, bits, count, duration, percent, plural, powerOfTwo, revived, within } from "./format.js";
-import { copy } from "./handing.js";
+import { copy } from "./downloads.js";
 import { html } from "./lit-html.js";
 import { NUMBERS } from "./words.js";
 

@@ -5,7 +5,7 @@ import { h, mark, renderForm, select } from "./dom.js";
 import { html, nothing } from "./lit-html.js";
 import { menu, popup } from "./menu.js";
 import { Onscreen } from "./onscreen.js";
-import { opened } from "./opened.js";
+import { opened } from "./click-target.js";
 import * as plot from "./plot.js";
 import { Readout } from "./readout.js";
 import { resolve } from "./roles.js";

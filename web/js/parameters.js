@@ -11,7 +11,7 @@ import { Table } from "./table.js";
 import { STATISTICS } from "./words.js";
 
 /** @import { Column, Order } from "./table.js" */
-/** @import { Page } from "./happened.js" */
+/** @import { Page } from "./step-tables.js" */
 /** @import { ParameterRow, Sampled } from "../types/page.js" */
 
 const PAGE = 20;

@@ -11,9 +11,9 @@ import { Drawer } from "./drawer.js";
 import { Findings } from "./findings.js";
 import { moment } from "./format.js";
 import { FormatWindow } from "./format-window.js";
-import { eventLedger, skipLedger } from "./happened.js";
+import { eventLedger, skipLedger } from "./step-tables.js";
 import { html, nothing, render } from "./lit-html.js";
-import { Skips } from "./nearest.js";
+import { SkipFinder } from "./skip-navigation.js";
 import { notices } from "./notices.js";
 import { elapsed, health, recording, tiles } from "./numbers.js";
 import { paced } from "./pace.js";
@@ -23,7 +23,7 @@ import { toast } from "./toast.js";
 import { Simulate } from "./simulate.js";
 import { Tabs } from "./tabs.js";
 import { WhatIf } from "./whatif.js";
-import { mayChange } from "./who.js";
+import { mayChange } from "./account.js";
 
 /** @import { Command } from "./keyboard.js" */
 /** @import { Advance } from "./live.js" */
@@ -57,7 +57,7 @@ export class Run {
     this.skips = skipLedger(id, page);
     this.events = eventLedger(id, page);
     this.parameters = new Parameters(id, page);
-    this.nearest = new Skips(this.path);
+    this.nearest = new SkipFinder(this.path);
     this.findings = new Findings(id, (finding, range) => this.#lookAt(finding, range), () => void this.#again());
     const chart = (/** @type {string} */ name) => this.charts.panel(name).element;
     this.rankCharts = chart("ranks");

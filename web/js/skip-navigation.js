@@ -9,7 +9,7 @@ import { around } from "./range.js";
 /** Updates (or microseconds) shown around a skip, if the whole run was shown before. */
 const ABOUT = { step: 50, time: 10_000_000 };
 
-export class Skips {
+export class SkipFinder {
   /** The skip found last: its step, and its place along x. */
   #last = { step: -1, at: -1 };
 

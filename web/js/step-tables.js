@@ -40,7 +40,7 @@ const EVENT_COLUMNS = [
 ];
 
 /** A table of steps. A click on a row moves the charts. @template {{step: number | null}} Row @extends {Ledger<Row>} */
-class Happened extends Ledger {
+class StepLedger extends Ledger {
   /** @param {string} run @param {{name: string, title: string, none: string, query?: string}} what @param {Column<Row>[]} columns
    * @param {(row: Row) => string} key @param {Page} page */
   constructor(run, { name, title, none, query = "" }, columns, key, page) {
@@ -77,16 +77,16 @@ class Happened extends Ledger {
   }
 }
 
-/** @type {(run: string, page: Page) => Happened<SharedSkip>} */
+/** @type {(run: string, page: Page) => StepLedger<SharedSkip>} */
 export function skipLedger(run, page) {
   const what = { name: "skips", title: "Skipped steps", none: "No steps skipped.", query: "&shared=true" };
-  return new Happened(run, what, skipColumns(page), ({ step, scaler, optimizer }) => JSON.stringify([step, scaler, optimizer]), page);
+  return new StepLedger(run, what, skipColumns(page), ({ step, scaler, optimizer }) => JSON.stringify([step, scaler, optimizer]), page);
 }
 
-/** @type {(run: string, page: Page) => Happened<HappenedEvent>} */
+/** @type {(run: string, page: Page) => StepLedger<HappenedEvent>} */
 export function eventLedger(run, page) {
   const what = { name: "events", title: "Events", none: "No event yet. Starts, ends and manual changes are listed here." };
-  return new Happened(run, what, EVENT_COLUMNS, ({ stream, attempt, seq }) => [stream, attempt, seq].join(" "), page);
+  return new StepLedger(run, what, EVENT_COLUMNS, ({ stream, attempt, seq }) => [stream, attempt, seq].join(" "), page);
 }
 
 /** @param {Skip} skip */

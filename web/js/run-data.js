@@ -14,7 +14,7 @@ const MOST = 100;
 /** @typedef {{name: string, value: number | null, kind: Kind, least: number | null}} Loss */
 
 /** @template Told */
-export class OfRuns {
+export class RunDataCache {
   /** The data of each run, and its version then. @type {Map<string, {version: number, told: Told | null}>} */
   #held = new Map();
   /** @type {Summary[]} */

@@ -1,4 +1,4 @@
-// Who is signed in: the initial in the bar, what they may do, and the way to sign out.
+// The account menu: the signed-in user in the bar, what they may do, and signing out.
 
 import { get } from "./api.js";
 import { h, mark, say } from "./dom.js";
@@ -24,7 +24,7 @@ export function mayChange({ owner }) {
 }
 
 /** The button in the bar, hidden until the server says who is signed in. */
-export class Who {
+export class AccountMenu {
   #button;
 
   /** @param {HTMLButtonElement} button */
