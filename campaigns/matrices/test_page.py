@@ -128,7 +128,7 @@ def test_alerts_keep_the_rules_of_axe(told: Server, new_reader: Callable[[Server
     reader, run = new_reader(told), failing(told)
     reader.arrive(run)
     reader.wait("a mark that it fires", lambda: reader.text(".findings > summary .alarm"))
-    reader.page.click(".answer")
+    reader.unfold_findings()
     reader.wait("who was told", lambda: "sent to phone" in reader.text(f"{ALERT} .standing"))
     assert violations(reader.page, FIRST) == []
     reader.open("#/alerts")

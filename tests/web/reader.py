@@ -137,6 +137,17 @@ class Reader:
         self.wait("the chart of the scale", self.scrolled_to)
         self.wait("the name", lambda: self.text("h1") != "…")
 
+    def unfold_findings(self) -> None:
+        """Open the findings, and click again if the page moved under the pointer before it let go."""
+        findings = self.page.locator(".findings")
+
+        def is_open() -> bool:
+            if not findings.evaluate("details => details.open"):
+                self.page.click(".answer")
+            return bool(findings.evaluate("details => details.open"))
+
+        self.wait("the findings", is_open)
+
     def figure(self, name: str) -> Locator:
         return self.page.locator(f"[data-figure={name}]")
 

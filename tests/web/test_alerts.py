@@ -58,7 +58,7 @@ def test_an_alert_is_seen_and_taken_care_of(
     light(reader.page)
     reader.arrive(run)
     reader.wait("a mark that it fires", lambda: reader.text(".findings > summary .alarm"))
-    reader.page.click(".answer")
+    reader.unfold_findings()
     reader.wait("who was told", lambda: "sent to phone" in reader.text(f"{ALERT} .standing"))
     reader.wait("who was not", lambda: "refused the message (500)" in reader.text(f"{ALERT} .why"))
     assert reader.text(f"{ALERT} .standing").startswith("Firing since ")
@@ -72,7 +72,7 @@ def test_an_alert_is_seen_and_taken_care_of(
     reader.page.locator(f"{ROWS['Firing']}:first-child").get_by_role("link").click()
     reader.wait("the run", lambda: run.path in reader.page.url and reader.text(".answer"))
 
-    reader.page.click(".answer")
+    reader.unfold_findings()
     reader.wait("the alert", lambda: reader.text(f"{FIRST} .alarm"))
     reader.page.click(f"{ALERT} button:has-text('Acknowledge')")
     reader.wait("who", lambda: "acknowledged by the operator" in reader.text(f"{ALERT} .standing"))

@@ -36,7 +36,7 @@ def test_a_run_says_what_is_wrong_with_it(passer_by: Reader) -> None:
     finding = reader.server.get(f"{run.path}/diagnosis")["findings"][0]
     reader.wait("all five skips", lambda: reader.text(".answer") == finding["title"])
     assert reader.text(FIRST) == ""
-    reader.page.click(".answer")
+    reader.unfold_findings()
     shown = reader.text(FIRST)
     for part in ("severity", "title", "explanation", "fix"):
         assert finding[part] in shown
@@ -81,7 +81,7 @@ def test_a_finding_says_of_which_scaler_it_is(reader: Reader) -> None:
     post(reader.server, second.batch(second.updates(40, skipped=range(10, 30))))
     reader.open(f"#/runs/{first.run_id}")
     reader.wait("the finding", lambda: reader.page.locator(FIRST).count())
-    reader.page.click(".answer")
+    reader.unfold_findings()
     reader.wait("whose it is", lambda: "Scaler critic" in reader.text(FIRST))
 
 
