@@ -1,4 +1,4 @@
-"""Build the documentation site into build/docs: `make docs`, and a step of each installation and wheel."""
+"""Builds the documentation site into build/docs, for `make docs` and as a step of each installation and wheel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent
 CONFIGURATION = ROOT / "mkdocs.yml"
 SITE = ROOT / "build" / "docs"
 PLOTLY = SITE / "gallery" / "plotly.min.js"
-"""What the gallery's reports draw with; a server sends its own."""
+"""The library of the gallery's reports. A server sends its own copy."""
 SOURCES = ("docs", "web/docs", "ampmon", "mkdocs.yml", "hatch_build.py")
 PICTURE = re.compile(r'(<img [^>]*src=")([^"]+)(\.png|\.svg|\.webp)("[^>]*>)')
 INLINE = re.compile(r"<script>(.+?)</script>", re.DOTALL)
@@ -28,11 +28,11 @@ ACCESSIBLE = {
     '"nav",{class:"md-code__nav"}': '"div",{class:"md-code__nav"}',
     '{class:"md-typeset__scrollwrap"}': '{class:"md-typeset__scrollwrap",tabindex:"0"}',
 }
-"""What axe rejects in the theme's script, and the replacement: landmarks of one name, tables that no key scrolls."""
+"""Code that axe rejects in the theme's script, and its replacement: duplicate landmarks, tables that no key scrolls."""
 
 
 class DocumentationHook(BuildHookInterface[Any]):
-    """Put the site into the wheel; an editable installation finds it in build/docs."""
+    """Puts the site into the wheel. An editable installation finds it in build/docs."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if find_spec("zensical") is None:
@@ -51,7 +51,7 @@ def build() -> None:
     index = SITE / "llms.txt"
     if not index.is_file() or index.stat().st_mtime <= _changed():
         _build(index)
-    plotly = find_spec("plotly")  # not there where only a wheel is built
+    plotly = find_spec("plotly")  # missing if only a wheel is built
     if plotly and plotly.origin and not PLOTLY.is_file():
         shutil.copyfile(Path(plotly.origin).parent / "package_data" / PLOTLY.name, PLOTLY)
 
@@ -61,10 +61,10 @@ def _build(index: Path) -> None:
     run = "from zensical.main import cli; cli()"
     options = ["build", "--clean", "--strict", "--config-file", str(CONFIGURATION)]
     subprocess.run([sys.executable, "-c", run, *options], cwd=ROOT, check=True)
-    for unused in ("404.html", "sitemap.xml"):  # they need the address of the site
+    for unused in ("404.html", "sitemap.xml"):  # they need the site's address
         (SITE / unused).unlink(missing_ok=True)
     search = json.loads((found := SITE / "search.json").read_text())
-    # Each page loads the index; who uses ampmon looks for no decision, and they were a sixth of it.
+    # Each page loads the index. Users do not search for decisions, which were a sixth of it.
     search["items"] = [each for each in search["items"] if "decisions/0" not in each["location"]]
     found.write_text(json.dumps(search, ensure_ascii=False, separators=(",", ":")))
     [script] = SITE.glob("assets/javascripts/bundle.*.js")
@@ -88,14 +88,14 @@ def _changed() -> float:
 
 
 def _outside(script: str, page: Path) -> str:
-    """The tag of an inline script as a file of its own: the server's policy allows no inline scripts."""
+    """Move an inline script to its own file and return the tag. The server's policy allows no inline scripts."""
     name = f"assets/javascripts/inline-{hashlib.sha256(script.encode()).hexdigest()[:12]}.js"
     (SITE / name).write_text(script)
     return f'<script src="{"../" * (len(page.relative_to(SITE).parts) - 1)}{name}"></script>'
 
 
 def in_both_themes(text: str, folder: Path) -> str:
-    """A page's text with the dark sibling of each picture in ``folder`` that has one; the theme shows one of them."""
+    """Add the dark sibling of each picture, if ``folder`` has one, to a page's text. The theme shows one of them."""
 
     def both(found: re.Match[str]) -> str:
         before, stem, kind, after = found.groups()

@@ -1,1 +1,1 @@
-"""What monitoring costs, measured against the stock scaler: run as `python -m benchmarks`, or `make bench`."""
+"""Measures the cost of monitoring against the stock scaler. Run `python -m benchmarks` or `make bench`."""

@@ -1,4 +1,4 @@
-"""Runs the benchmarks. A whole group writes benchmarks/results/MACHINE*.md and .json.gz, for the machine at hand."""
+"""Run benchmarks. A whole group writes its results to benchmarks/results/MACHINE*.md and .json.gz."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from benchmarks.team import effort as team_effort
 
 
 class Group(NamedTuple):
-    """Benchmarks that make one report, and what its file is called behind the machine's name."""
+    """Benchmarks that share a report. ``suffix`` follows the machine's name in the names of its files."""
 
     title: str
     command: str
@@ -154,15 +154,15 @@ EFFORTS = {
     "team": (team_effort.FULL, team_effort.QUICK),
     "page": (page_effort.FULL, page_effort.QUICK),
 }
-"""How much is done of the benchmarks whose names begin so: all, or a little."""
+"""The full and the quick effort of benchmarks, by the first word of their names."""
 BESIDE = ("peers", "store", "delivery", "page")
-"""So begin the names of those that measure other tools too."""
+"""How the names of benchmarks that also measure other tools begin."""
 
 
 def run(names: tuple[str, ...], command: str, efforts: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of the benchmarks named, with as much effort as is given for the first word of a name.
+    """Return the figures of the named benchmarks. ``efforts`` are by the first word of a name.
 
-    Takes some minutes for all; one torch thread.
+    Takes some minutes for all. Limits torch to one thread.
     """
     torch.set_num_threads(1)
     measured: dict[str, Any] = {"command": command, "machine": machine.describe()}
@@ -177,7 +177,7 @@ def run(names: tuple[str, ...], command: str, efforts: Mapping[str, Any]) -> dic
 
 
 def chosen(arguments: list[str]) -> Mapping[str, Group]:
-    """The groups to report on, by name: those named, and one of the single benchmarks that are."""
+    """The groups to report on: the named ones, and one that holds all named single benchmarks."""
     groups = {name: GROUPS[name] for name in arguments if name in GROUPS}
     if singles := tuple(name for name in arguments if name not in GROUPS):
         command = f"python -m benchmarks {' '.join(singles)}"

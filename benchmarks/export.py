@@ -1,7 +1,7 @@
-"""Exports a generated run of ten million updates to Parquet, and tells time and memory (`python -m benchmarks.export`).
+"""Exports a generated run of ten million updates to Parquet and prints time and memory (`python -m benchmarks.export`).
 
-The run is put into a store by `benchmarks.store.filling`. A process of its own then writes the file as the server's
-route does, and another one reads the same rows and writes nothing: so much of the time is the store's.
+`benchmarks.store.filling` puts the run into a store. One process writes the file as the server's route does. Another
+one reads the same rows and writes nothing, which shows the store's share of the time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BAR_S, BAR_MB = 60, 300
 
 
 def export(directory: Path, run_id: UUID, file: Path | None) -> None:
-    """Write a run's updates to ``file``, or only read them; print seconds, megabytes of memory, and rows."""
+    """Write a run's updates to ``file``, or only read them without one. Print seconds, peak MiB of memory, and rows."""
     store = Store.open(Settings(data_directory=directory, judging=False))
     began, rows = time.perf_counter(), 0
     if file is None:
@@ -34,7 +34,7 @@ def export(directory: Path, run_id: UUID, file: Path | None) -> None:
             for part in formats.written(into, pieces(store, run_id, "updates")):
                 output.write(part)
     took = time.perf_counter() - began
-    # Not `ru_maxrss`, which begins at that of the process that started this one.
+    # Not `ru_maxrss`, which starts at the parent process's value.
     status = Path("/proc/self/status").read_text()
     memory = int(status.partition("VmHWM:")[2].split()[0]) / 1024
     print(f"{took:.1f} {memory:.0f} {rows}")
@@ -47,7 +47,7 @@ def _in_a_process(directory: Path, run_id: UUID, *file: str) -> list[float]:
 
 
 def measure(directory: Path, updates: int) -> None:
-    """Make the run, export it, and print what that took beside the bars."""
+    """Create the run, export it, and print time and memory beside the bars."""
     from benchmarks.store.filling import fill
     from benchmarks.store.real import real
     from benchmarks.store.track import track

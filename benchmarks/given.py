@@ -1,4 +1,4 @@
-"""Iterations over gradients that are given, with nothing trained: what time they take is the scaler's or a hook's."""
+"""Iterations over given gradients, without training, so their time is that of the scaler or a hook."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from benchmarks.paired import Work
 
 
-# At a scale of 1 that never grows the gradients stay as they are.
+# A scale of 1 that never grows leaves the gradients unchanged.
 SCALER: dict[str, Any] = {"device": "cpu", "init_scale": 1.0, "growth_interval": 2**31 - 1}
 
 
 class GivenGradients(nn.Module):
-    """Parameters whose backward pass gives them the gradients at hand, at no cost of its own."""
+    """Parameters whose backward pass returns given gradients, at no cost of its own."""
 
     def __init__(self, gradients: Sequence[Tensor]) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class GivenGradients(nn.Module):
         self.weights = nn.ParameterList(torch.zeros_like(gradient) for gradient in gradients)
 
     def backward(self) -> None:
-        """One backward pass to the parameters: their hooks run, and nothing is accumulated."""
+        """Run a backward pass to the parameters: their hooks run, and nothing is accumulated."""
         parameters = list(self.weights)
         loss = _Give.apply(self.gradients, *parameters)  # type: ignore[no-untyped-call]
         torch.autograd.grad(loss, parameters)
@@ -42,17 +42,17 @@ class _Give(torch.autograd.Function):
 
 
 class Still(torch.optim.Optimizer):
-    """An optimizer whose step leaves everything as it is."""
+    """An optimizer whose step changes nothing."""
 
     def __init__(self, parameters: list[nn.Parameter]) -> None:
         super().__init__(parameters, {})
 
     def step(self, closure: Any = None) -> Any:
-        """Nothing."""
+        """Do nothing."""
 
 
 def iteration(gradients: Sequence[Tensor], scaler: torch.amp.GradScaler) -> Work:
-    """What a loop asks of its scaler in one iteration. Nearly all of a stock scaler's time in it is `unscale_`'s."""
+    """The scaler calls of one loop iteration. A stock scaler spends nearly all of its time in `unscale_`."""
     parameters = [nn.Parameter(torch.empty_like(gradient)) for gradient in gradients]
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient

@@ -1,10 +1,10 @@
 """The kernels that measure gradients on a GPU, against torch's own unscaling and against a copy of the same bytes.
 
-Each is timed by events on its stream, behind a delay that lets the host run ahead: what is measured is the device's
-time, and beside it the host's own to enqueue. All take turns over the same gradients, those of GPT-2 small, which are
-unscaled by 0.5 and by 2 in turn. A factor of 1 has rows of its own: ours then writes nothing, while torch reads and
-writes. One read at the bandwidth of the copy is half the copy's time, since a copy reads and writes. Where all values
-lie within one binade, all are counted in one bin.
+Events on the stream time each kernel, after a delay that lets the host run ahead, so they measure the device's time.
+`host_ms` is the host's time to enqueue. All kernels take turns over the same gradients, those of GPT-2 small, unscaled
+by 0.5 and by 2 alternately. A factor of 1 has its own rows: ours then writes nothing, while torch reads and writes.
+One read at the copy's bandwidth takes half the copy's time, since a copy reads and writes. If all values lie within
+one binade, one bin counts them all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.paired import NO_RATIO, Work, ratio, seconds, shown
 
 ROUNDS = 100
 DELAY_CYCLES = 4_000_000
-"""Two milliseconds or so: longer than the host needs to enqueue what is timed."""
+"""About two milliseconds: longer than the host needs to enqueue the timed work."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DATA = {"random": torch.Tensor.normal_, "one binade": lambda tensor: tensor.uniform_(1.0, 2.0)}
 COPY, READ = "copy", "one read, half a copy"
@@ -41,7 +41,7 @@ BARS = {STATISTICS: 1.1, FUSED: 1.1}
 
 
 class Taken(NamedTuple):
-    """Milliseconds of the device, and of the host to enqueue."""
+    """Milliseconds on the device, and on the host to enqueue."""
 
     device: float
     host: float
@@ -52,7 +52,7 @@ Clock: TypeAlias = Callable[[Sequence[Work]], list[Taken]]
 
 
 def measure(_: Path) -> list[dict[str, Any]]:
-    """A row for each way and dtype on the first CUDA device; rows without figures where there is none."""
+    """A row for each way and dtype on the first CUDA device. Without one, rows have no figures."""
     if not torch.cuda.is_available():
         names = (*ALONE, *AGAINST)
         return [_no_row(name, "", dtype, "no CUDA device") for dtype in DTYPES for name in names]
@@ -63,13 +63,13 @@ def measure(_: Path) -> list[dict[str, Any]]:
 
 
 def made(dtype: torch.dtype, data: str, device: str) -> list[Tensor]:
-    """Gradients of GPT-2 small with such values."""
+    """Gradients in the shapes of GPT-2 small. ``data`` is a key of `DATA`."""
     tensors = [torch.empty(shape, device=device) for shape in sample_cost.shapes()]
     return [DATA[data](tensor).mul_(2**-11).to(dtype) for tensor in tensors]
 
 
 def until_ready(work: Work) -> None:
-    """Do the work, and while its kernel is being compiled, wait for that."""
+    """Do the work as soon as its kernel is compiled. Blocks until then."""
     while True:
         try:
             work()
@@ -81,7 +81,7 @@ def until_ready(work: Work) -> None:
 def compare(
     gradients: Sequence[Tensor], clock: Clock, rounds: int, data: str = ""
 ) -> list[dict[str, Any]]:
-    """A row for each way over these gradients, of one device and dtype, whose values are as ``data`` says."""
+    """A row for each way. The gradients share a device and a dtype, and ``data`` names their values."""
     dtype = gradients[0].dtype
     works = _works(list(gradients))
     for work in works.values():
@@ -108,7 +108,7 @@ def _works(gradients: list[Tensor]) -> dict[str, Work]:
     device = gradients[0].device
     found = torch.zeros(1, device=device)
     ones, half, double = (torch.full((1,), factor, device=device) for factor in (1.0, 0.5, 2.0))
-    # Both ways draw from it: values stay where they are, however often they are unscaled.
+    # Shared by both ways, so repeated unscaling leaves the values in range.
     factors = cycle((half, double))
     stock = torch._amp_foreach_non_finite_check_and_unscale_
     copies = [torch.empty_like(gradient) for gradient in gradients]
@@ -130,7 +130,7 @@ def _works(gradients: list[Tensor]) -> dict[str, Work]:
 
 
 def on_device(works: Sequence[Work]) -> list[Taken]:
-    """Times works on the current CUDA stream, and waits for them."""
+    """Time works on the current CUDA stream. Blocks until they end."""
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in works]
     hosts = []
     for work, (began, ended) in zip(works, events, strict=True):
@@ -144,7 +144,7 @@ def on_device(works: Sequence[Work]) -> list[Taken]:
 
 
 def on_host(works: Sequence[Work]) -> list[Taken]:
-    """Times works that are done when they return."""
+    """Time works that are finished when they return."""
     taken = [1000 * seconds(work) for work in works]
     return [Taken(each, each) for each in taken]
 

@@ -1,9 +1,9 @@
 """The time that monitoring adds on the host to an update whose gradients are not sampled.
 
-A stock scaler and a monitored one take turns, iteration by iteration, each with an optimizer and gradients of its own:
-both see the same machine. A scaler of an empty subclass takes turns with them: what it seems to add is the noise.
-Meanwhile the sender's process delivers the records to a server, a third process. Added are differences of percentiles;
-`to_stock` is the median, over the turns, of what was added in a turn to the stock iteration of the same turn.
+A stock scaler and a monitored one take turns, iteration by iteration, each with its own optimizer and gradients, so
+both see the same machine. A scaler of an empty subclass takes turns with them: the time it adds is the noise. Meanwhile
+the sender's process delivers the records to a server, a third process. Added times are differences of percentiles.
+`to_stock` is the median, over the turns, of the added time relative to the stock iteration of the same turn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ELEMENTS = 64
 PAIRS_HOT, PAIRS_SWEPT = 10_000, 500
 WARM_UP = 100
 SWEEP_BYTES = 1 << 26
-"""More than the caches hold: passing over it between iterations leaves both scalers a cold start."""
+"""More than the caches hold, so a pass over it between iterations leaves all scalers cold caches."""
 
 
 class EmptySubclass(torch.amp.GradScaler):
@@ -47,7 +47,7 @@ SCALERS: dict[str, Scaler] = {
 def iteration(
     make: Scaler, tensors: int, device: str = "cpu", *, fused: bool | None = None
 ) -> Callable[[], None]:
-    """What a training loop asks of its scaler in one iteration, for so many parameters; gradients stay as they are."""
+    """The scaler calls of one training iteration with ``tensors`` parameters. The gradients stay unchanged."""
     parameters = [torch.zeros(ELEMENTS, device=device, requires_grad=True) for _ in range(tensors)]
     for parameter in parameters:
         parameter.grad = torch.ones(ELEMENTS, device=device)
@@ -66,7 +66,7 @@ def iteration(
 def compare(
     tensors: int, pairs: int, *, swept: bool, device: str = "cpu", fused: bool | None = None
 ) -> dict[str, list[float]]:
-    """Microseconds of the host for each iteration, by scaler. On a GPU each begins when there is nothing left to do."""
+    """Host microseconds of each iteration, by scaler. On a GPU, each iteration starts on an idle device."""
     iterations = {
         name: iteration(make, tensors, device, fused=fused) for name, make in SCALERS.items()
     }
@@ -75,7 +75,7 @@ def compare(
     turns = list(iterations.items())
     warm_up = min(WARM_UP, pairs)
     for turn in range(warm_up + pairs):
-        # In a fixed order each would always find the caches as the same other left them.
+        # In a fixed order, each would always find the caches as left by the same other one.
         random.shuffle(turns)
         for name, iterate in turns:
             if swept and turn >= warm_up:
@@ -95,7 +95,7 @@ def percentiles(times: list[float]) -> tuple[float, float]:
 
 
 def summarise(times: dict[str, list[float]]) -> dict[str, float]:
-    """The stock iteration's p50 and p99 in us, what the others have above them, and how much of it that is."""
+    """The stock iteration's p50 and p99 in us, the us that the others add, and the share of stock that they add."""
     stock = times["stock"]
     p50, p99 = percentiles(stock)
     row = {"stock_p50_us": p50, "stock_p99_us": p99}
@@ -108,12 +108,12 @@ def summarise(times: dict[str, list[float]]) -> dict[str, float]:
 
 
 def measure(directory: Path) -> list[dict[str, Any]]:
-    """A row for each number of tensors, caches hot and swept; records go through a spool in ``directory`` to a server.
+    """A row for each number of tensors, caches hot and swept. Records go through a spool in ``directory`` to a server.
 
-    Raises RuntimeError where they were not delivered meanwhile.
+    Raises RuntimeError if the sender is not running or reports a problem.
     """
     rows: list[dict[str, Any]] = []
-    from benchmarks.server import serving  # others compare where there is no server
+    from benchmarks.server import serving  # callers of `compare` need no server
 
     with serving(directory) as (url, _):
         ampmon.init("benchmark", dir=directory, url=url, mode="online")

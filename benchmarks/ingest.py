@@ -1,4 +1,4 @@
-"""How fast a real server takes updates over HTTP, and how fast it draws them: one client, one server, SQLite."""
+"""How fast a real server ingests updates over HTTP and answers with figures: one client, one server, SQLite."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPEATS = 7
 
 
 def measure(directory: Path) -> list[dict[str, Any]]:
-    """A row for each figure. Takes about half a minute; ``directory`` is filled."""
+    """A row for each figure. Takes about half a minute. Fills ``directory``."""
     plain, sampled = _Run(_plain), _Run(_sampled)
     batches = plain.batches(UPDATES, BATCH)
     sampled_batches = sampled.batches(SAMPLES, SAMPLED_BATCH)
@@ -63,7 +63,7 @@ def _row(what: str, value: float, unit: str) -> dict[str, Any]:
 
 
 class _Run:
-    """Encodes batches before the clock starts: it is the server that is measured."""
+    """A run that encodes its batches before the clock starts, so only the server is measured."""
 
     def __init__(self, record: Callable[[int], wire.Update]) -> None:
         self.run_id, self._attempt_id, self._record = uuid4(), uuid4(), record
@@ -142,7 +142,7 @@ def _sampled(ordinal: int) -> wire.Update:
 
 
 def _send(url: str, token: str, batches: Sequence[tuple[bytes, int]]) -> float:
-    """Seconds until all batches are acknowledged, one after another, compressed as the sender does."""
+    """Send batches one after another, compressed as the sender does. Return the seconds until all are acknowledged."""
     transport = HttpTransport(url, token=token)
     began = time.perf_counter()
     for body, records in batches:

@@ -1,4 +1,4 @@
-"""What Triton makes of the kernels for GPUs that need not be here: registers, spills, and the code itself.
+"""Compiles the kernels with Triton for GPUs that need not be present: registers, spills, and the code itself.
 
 `make kernels` compiles every variant for every GPU (two minutes of processor time) and writes the table.
 """
@@ -37,7 +37,7 @@ GPUS = (
 
 
 class Variant(NamedTuple):
-    """A kernel as it is compiled once for each GPU."""
+    """A kernel's variant, compiled once for each GPU."""
 
     name: str
     dtype: torch.dtype
@@ -49,7 +49,7 @@ class Variant(NamedTuple):
 
 
 def variants() -> list[Variant]:
-    """All that are ever launched."""
+    """All variants that are ever launched."""
     both = (False, True)
     floats = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
     return [
@@ -64,11 +64,11 @@ LOOPS = [
     for dtype in (torch.float32, torch.float16)
     for unscale in (True, False)
 ]
-"""What runs in ordinary training."""
+"""The variants that run in ordinary training."""
 
 
 def compiled(gpu: str, variant: Variant) -> Any:
-    """A kernel as Triton compiles it for a GPU, with the options of a launch there."""
+    """Compile a kernel with Triton for a GPU, with the options of a launch there."""
     lanes = 64 if gpu.startswith("gfx9") else 32
     dtype = str(variant.dtype).removeprefix("torch.")
     unscales = "float32" if variant.flags.get("UNSCALE") else None
@@ -78,14 +78,14 @@ def compiled(gpu: str, variant: Variant) -> Any:
 
 
 class Usage(NamedTuple):
-    """What a thread needs: registers, and bytes that do not fit in them."""
+    """A thread's registers, and the bytes that it spills to memory."""
 
     registers: int
     spilled: int
 
 
 def usage(kernel: Any) -> Usage:
-    """What the assembler says of a compiled kernel."""
+    """The usage that the assembler reports for a compiled kernel."""
     if "amdgcn" in kernel.asm:
         told = dict(re.findall(r"\.(vgpr_count|vgpr_spill_count):\s*(\d+)", kernel.asm["amdgcn"]))
         return Usage(int(told["vgpr_count"]), 4 * int(told["vgpr_spill_count"]))
@@ -109,7 +109,7 @@ def _of(gpu: str, number: int) -> Usage:
 
 
 def table(gpus: tuple[str, ...] = GPUS) -> str:
-    """Registers and spilled bytes of every variant for these GPUs, in Markdown."""
+    """Registers and spilled bytes of every variant for these GPUs, as a Markdown table."""
     numbers = range(len(variants()))
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
         made = {gpu: [pool.submit(_of, gpu, number) for number in numbers] for gpu in gpus}
@@ -128,7 +128,6 @@ def table(gpus: tuple[str, ...] = GPUS) -> str:
 
 
 def main() -> None:
-    """Write the table."""
     RESULTS.write_text(
         "# The kernels' registers\n\n"
         f"What a thread needs, and what it spills to memory, as Triton {version('triton')} compiles every variant\n"

@@ -1,4 +1,4 @@
-"""Names the machine that figures were measured on by its kind, never by its host name."""
+"""Describes the machine of a measurement by its kind, never by its host name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from benchmarks.peers import version
 
 
 def processor() -> str:
-    """The processor's model."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         models = re.findall(r"^model name\s*: (.+)$", cpuinfo.read_text(), re.MULTILINE)
@@ -24,12 +23,12 @@ def processor() -> str:
 
 
 def gpu() -> str | None:
-    """The model of the first CUDA device, None where there is none."""
+    """The model of the first CUDA device, or None."""
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
 def describe() -> dict[str, object]:
-    """What the figures depend on: processor, its cores, GPU, system and versions."""
+    """What the figures depend on: processor, cores, GPU, system and versions."""
     return {
         "processor": processor(),
         "cores": os.cpu_count() or 1,
@@ -43,7 +42,7 @@ def describe() -> dict[str, object]:
 
 
 def slug() -> str:
-    """The machine as the name of a file."""
+    """The machine as a file name."""
     words = re.sub(r"\((R|TM)\)|\bCPU\b|@.*$", "", processor(), flags=re.IGNORECASE)
     named = f"{words} {os.cpu_count()} cores {gpu() or ''}"
     return re.sub(r"[^a-z0-9]+", "-", named.lower()).strip("-")

@@ -1,7 +1,7 @@
-"""What the names of parameters cost the training thread, once a process, where the script gives no model.
+"""The training thread's cost of naming parameters, once per process, if the script passes no model.
 
-A look through all objects finds the modules when the scaler is made, but not under `ampmon run`. `meet` names the
-optimizer's parameters in its first step. Both are timed by the thread's own processor time.
+Creating the scaler searches all objects for modules, except under `ampmon run`. `meet` names the optimizer's
+parameters in its first step. Both are timed by the thread's own processor time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.paired import shown
 
 
 TENSORS = (148, 10_000, 100_000)
-"""As GPT-2 small has them, and as hardly any model does. Each is of a module of its own."""
+"""As many as GPT-2 small has, and more than nearly any model. Each has its own module."""
 
 
 def measure(directory: Path, rounds: int = 10) -> list[dict[str, Any]]:

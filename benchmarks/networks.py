@@ -1,6 +1,6 @@
-"""GPT-2 and ResNet-50 by their shapes, with random weights and batches made up. Knows nothing of precision or scalers.
+"""GPT-2 and ResNet-50 with random weights and batches. Independent of precision and scalers.
 
-What a training step costs hangs on shapes alone, so no data set and no pretrained weights are needed.
+The cost of a training step depends on shapes alone, so no data set and no pretrained weights are needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Batch: TypeAlias = tuple[Tensor, Tensor]
 VOCABULARY = 50257
 GPT2 = ModelSize(layers=12, heads=12, width=768, context=1024, batch=8)
 TINY = ModelSize(layers=1, heads=1, width=8, context=8, batch=1)
-"""For tests of what is done with it."""
+"""For tests."""
 RESNET50 = (3, 4, 6, 3)
 
 
@@ -32,13 +32,13 @@ def gpt2(size: ModelSize = GPT2, vocabulary: int = VOCABULARY) -> nn.Module:
 
 
 def tokens(size: ModelSize = GPT2, vocabulary: int = VOCABULARY) -> Batch:
-    """Random token ids, and those that follow each; both int64 [batch, context]."""
+    """Random token ids and the id that follows each, both int64 [batch, context]."""
     windows = torch.randint(vocabulary, (size.batch, size.context + 1))
     return windows[:, :-1], windows[:, 1:]
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions beside a short cut: [batch, channels, height, width], halved by a stride of 2."""
+    """1x1, 3x3 and 1x1 convolutions and a shortcut, on [batch, channels, height, width]. A stride of 2 halves sides."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """ResNet of bottlenecks; with (3, 4, 6, 3) and width 64, ResNet-50: 25.6 million parameters in 161 tensors."""
+    """A ResNet of bottlenecks. By default it is ResNet-50: 25.6 million parameters in 161 tensors."""
 
     def __init__(self, stages: tuple[int, ...] = RESNET50, width: int = 64, classes: int = 1000):
         super().__init__()
@@ -72,13 +72,13 @@ class ResNet(nn.Module):
         self.head = nn.Linear(channels, classes)
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """The mean loss, in nats per image: images are fp32 [batch, 3, height, width], labels int64 [batch]."""
+        """The mean loss in nats per image. Images are fp32 [batch, 3, height, width], labels int64 [batch]."""
         features = self.blocks(self.pool(relu(self.stem(images)))).mean((2, 3))
         return cross_entropy(self.head(features).float(), labels)
 
 
 def images(batch: int = 64, side: int = 224, classes: int = 1000) -> Batch:
-    """Random images and labels."""
+    """Random images, fp32 [batch, 3, side, side], and labels, int64 [batch]."""
     return torch.randn(batch, 3, side, side), torch.randint(classes, (batch,))
 
 

@@ -1,8 +1,7 @@
-"""Comparing times on a machine that is never quiet: many short turns, ratios within a round, and how sure they are.
+"""Compares times on a noisy machine by many short turns, ratios within a round, and confidence intervals.
 
-What disturbs a machine for a second disturbs all that take turns within it, so ratios within a round stay where times
-do not. Of those the median is taken, or the ratio of totals, with an interval from a bootstrap. Knows nothing of what
-is timed.
+A disturbance of a second hits all works that take turns within it, so ratios within a round are steadier than times.
+The result is their median, or the ratio of totals, with a bootstrap interval. Independent of the timed work.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ RESAMPLES = 2000
 
 
 def shown(turns: Sequence[T], title: str) -> Iterable[T]:
-    """The turns, one after another; where stderr is a terminal, a bar there says how far they are."""
+    """Iterate over the turns. If stderr is a terminal, show a progress bar there."""
     console = Console(stderr=True)
-    # Drawn between the turns: a thread that did so would disturb what is timed.
+    # Refreshed between the turns, because a refreshing thread would disturb the timing.
     return track(turns, title, console=console, auto_refresh=False, disable=not console.is_terminal)
 
 
 def seconds(work: Work) -> float:
-    """How long the work takes, by the clock."""
+    """Do the work and return the elapsed wall-clock time."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
@@ -42,10 +41,10 @@ def seconds(work: Work) -> float:
 def take_turns(
     works: Mapping[str, Work], rounds: int, title: str, turns: Mapping[str, int] | None = None
 ) -> dict[str, list[float]]:
-    """Seconds that each work took in each round, after a round that is not counted.
+    """The seconds of each work in each round, after a warm-up round.
 
-    A work with more than one of ``turns`` in a round counts with the median of them. The order is drawn anew each
-    round: in a fixed one each would find caches and allocator as the same other left them.
+    A work with several ``turns`` in a round counts with their median. Each round has a new random order: in a fixed
+    one, each would find caches and allocator as left by the same other one.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
     order = [name for name in works for _ in range((turns or {}).get(name, 1))]
@@ -61,20 +60,20 @@ def take_turns(
 
 
 def rounds_within(works: Mapping[str, Work], limit_s: float, least: int = 5) -> int:
-    """How many rounds of all the works fit into ``limit_s`` seconds, by one that is timed; at least ``least``."""
+    """Time one round of all works, and return how many fit into ``limit_s`` seconds, but at least ``least``."""
     taken = sum(seconds(work) for work in works.values())
     return max(least, int(limit_s / taken))
 
 
 class Ratio(NamedTuple):
-    """A ratio of times, and the interval that holds it in 95 of 100 resamples of the pairs it was made of."""
+    """A ratio of times, and its 95 % interval from resampling the pairs."""
 
     value: float
     low: float
     high: float
 
     def row(self, bar: float | None = None) -> dict[str, Any]:
-        """The ratio as cells of a row, with its bar and whether it holds where there is one."""
+        """The ratio as cells of a row. With a ``bar``, a cell says whether it holds."""
         return {
             "ratio": round(self.value, 4),
             "low": round(self.low, 4),
@@ -84,7 +83,7 @@ class Ratio(NamedTuple):
         }
 
     def verdict(self, bar: float) -> str:
-        """Whether the bar holds: "yes" or "no" where the whole interval says so, else "not told apart"."""
+        """Whether the bar holds: "yes" or "no" if the whole interval agrees, else "not told apart"."""
         if self.high <= bar:
             return "yes"
         return "no" if self.low > bar else "not told apart"
@@ -94,15 +93,15 @@ NO_RATIO: dict[str, Any] = dict.fromkeys(("ratio", "low", "high", "bar", "holds"
 
 
 def ratio(ones: Sequence[float], others: Sequence[float]) -> Ratio:
-    """How many times the others the ones are, pair by pair. Raises ValueError where they are not as many."""
+    """The median of ``ones`` / ``others``, pair by pair. Raises ValueError if their lengths differ."""
     ratios = np.array([one / other for one, other in zip(ones, others, strict=True)])
     return _with_interval(np.median(ratios[_draws(len(ratios))], axis=1), float(np.median(ratios)))
 
 
 def ratio_of_totals(ones: Sequence[float], others: Sequence[float]) -> Ratio:
-    """How many times all of the others all of the ones are: what only a few of them pay is in it, and so is more noise.
+    """The sum of ``ones`` / the sum of ``others``. It includes rare costs, and therefore more noise.
 
-    Raises ValueError where they are not as many, for it is pairs that are drawn.
+    Resamples pairs, and raises ValueError if their lengths differ.
     """
     pairs = np.array(list(zip(ones, others, strict=True)))
     totals = pairs[_draws(len(pairs))].sum(axis=1)
@@ -111,7 +110,7 @@ def ratio_of_totals(ones: Sequence[float], others: Sequence[float]) -> Ratio:
 
 
 def _draws(count: int) -> npt.NDArray[np.int64]:
-    # Drawn alike each time, so that the same times give the same interval.
+    # A fixed seed, so the same times give the same interval.
     return np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
 
 

@@ -1,6 +1,6 @@
-"""The other tools that ampmon is measured beside: which are installed, and how they are kept from phoning home.
+"""The tools that ampmon is compared with: which are installed, and how they are kept offline.
 
-They come with the extra `bench`; a benchmark that lacks one says so in its row.
+The extra `bench` installs them. If one is missing, its row in a benchmark says so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PEERS = ("mlflow", "mlflow-skinny", "tensorboard", "trackio", "transformers", "w
 
 
 def requirements() -> list[str]:
-    """What pip is to install for each peer, as the extra says."""
+    """The pip requirements of the extra `bench`."""
     return [
         requirement.partition(";")[0].strip()
         for requirement in metadata.requires("ampmon") or []
@@ -26,7 +26,7 @@ def requirements() -> list[str]:
 
 
 def version(peer: str) -> str | None:
-    """The installed version of a package, None where it is not installed."""
+    """The installed version of a package, or None."""
     try:
         return metadata.version(peer)
     except metadata.PackageNotFoundError:
@@ -34,18 +34,18 @@ def version(peer: str) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Version of each peer, or that it is not installed."""
+    """The version of each peer, or "not installed"."""
     return {peer: version(peer) or "not installed" for peer in PEERS}
 
 
 def missing(peer: str) -> str | None:
-    """Why a peer is not measured, None where it can be."""
+    """Why a peer is not measured, or None if it is installed."""
     return None if version(peer) else f"not measured: {peer} is not installed"
 
 
 @contextmanager
 def quiet(directory: Path) -> Iterator[None]:
-    """Within it, peers that are imported, here and in child processes, work offline and write below ``directory``."""
+    """Make peers imported within it, here and in child processes, work offline and write below ``directory``."""
     before = dict(os.environ)
     home = directory / "home"
     home.mkdir(exist_ok=True)

@@ -1,8 +1,8 @@
-"""What it costs to look at the gradients of GPT-2 small on a CPU, by ampmon and by the tools people use for it.
+"""The cost of inspecting the gradients of GPT-2 small on a CPU, with ampmon and with the tools people use for it.
 
-Each tool is driven as its users drive it, and timed twice in each round: doing its work, and the same without it. The
-difference is what it adds; it is given in multiples of the stock scaler's `unscale_` of the same gradients in the same
-round. What is quick has several turns in a round, and counts with their median.
+Each tool runs as its users run it. Each round times the work with the tool and the same work without it. The difference
+is the tool's cost, in multiples of the stock scaler's `unscale_` of the same gradients in the same round. Fast tools
+have several turns in a round and count with their median.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from benchmarks.paired import NO_RATIO, Work, ratio, take_turns
 
 ROUNDS = 7
 WINDOW = ModelSize(layers=12, heads=12, width=768, context=16, batch=1)
-"""GPT-2 small over one short window: what `DebugUnderflowOverflow` needs is a forward pass, not a long one."""
+"""GPT-2 small over one short window: `DebugUnderflowOverflow` needs a forward pass, but not a long one."""
 
 
 class Way(NamedTuple):
-    """One way to look: the work with it and without it, and what it sees of ``elements`` numbers a time."""
+    """The work with a tool and without it, what the tool looks at, and how many elements it sees each time."""
 
     looks_at: str
     elements: int
@@ -112,7 +112,7 @@ def _transformers(_: Sequence[Tensor], __: Path, window: ModelSize = WINDOW) -> 
 
     debug.analyse_variable = counting
     watched(*batch)
-    del debug.analyse_variable  # and the class's own is back
+    del debug.analyse_variable  # restores the class's own
     yield Way(
         "weights and forward activations, no gradient",
         sum(looked),
@@ -122,7 +122,7 @@ def _transformers(_: Sequence[Tensor], __: Path, window: ModelSize = WINDOW) -> 
 
 
 def nothing() -> None:
-    """What is left of a work that stands alone, without it."""
+    """The work without a tool, if using the tool is all of the work."""
 
 
 def _count(tensors: Iterable[Tensor]) -> int:
@@ -130,7 +130,7 @@ def _count(tensors: Iterable[Tensor]) -> int:
 
 
 class Tool(NamedTuple):
-    """How a tool is started on some gradients, the package it needs, its bar, and its turns in a round."""
+    """How to start a tool on some gradients, the package it needs, its bar, and its turns in a round."""
 
     start: Callable[[Sequence[Tensor], Path], AbstractContextManager[Way]]
     peer: str | None = None
@@ -150,14 +150,14 @@ TOOLS = {
 
 
 def measure(directory: Path) -> list[dict[str, Any]]:
-    """A row for each tool; takes about two minutes and 6 GB of memory."""
+    """A row for each tool. Takes about two minutes and 6 GB of memory."""
     return compare(sample_cost.gradients(), directory, TOOLS, ROUNDS)
 
 
 def compare(
     gradients: Sequence[Tensor], directory: Path, tools: dict[str, Tool], rounds: int
 ) -> list[dict[str, Any]]:
-    """A row for each tool on these gradients; what cannot be started says so in its own."""
+    """A row for each tool on these gradients. If a tool cannot start, its row says why."""
     ways: dict[str, Way] = {}
     notes: dict[str, str] = {}
     with peers.quiet(directory), ExitStack() as stack:
@@ -171,7 +171,7 @@ def compare(
                 way = ways[name] = stack.enter_context(tool.start(gradients, directory))
                 way.watched()
             except Exception as error:
-                # Whatever another version of a peer may raise: the others are still measured.
+                # Another version of a peer may raise anything. The others are still measured.
                 if not tool.peer:
                     raise
                 ways.pop(name, None)

@@ -1,9 +1,9 @@
-"""What logging four scalars adds on the host to an update: by ampmon, which records the update too, and by others.
+"""The host time that logging four scalars adds to an update: by ampmon, which also records the update, and by others.
 
-Each tool has a process of its own, so that no other's threads run beside it. There an iteration of the stock scaler and
-the same with the tool take turns, and the percentiles of their times are subtracted. Before each iteration Python
-rests, as in training while torch works: with no rest, what a tool leaves to a thread of its own would be done in the
-stock scaler's turn, and be counted as its time.
+Each tool has its own process, so no other tool's threads run beside it. An iteration of the stock scaler and the same
+iteration with the tool take turns, and the percentiles of their times are subtracted. Before each iteration Python
+rests, as in training while torch works. Without the rest, a tool's background thread would work during the stock
+scaler's turn and count as its time.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ WARM_UP = 50
 SCALARS = {"loss": 2.5, "lr": 1e-3, "norm": 0.75, "tokens": 8192.0}
 REST_S = 1e-3
 SWEEP_BYTES = 1 << 26
-"""More than the caches hold: passing over it is the rest that leaves both a cold start."""
+"""More than the caches hold: a pass over it is the rest, and leaves both cold caches."""
 
 Log: TypeAlias = Callable[[Mapping[str, float]], object]
 
 
 class Tool(NamedTuple):
-    """How a tool is started on a folder of its own, yielding what logs some scalars, and the package that it needs."""
+    """How to start a tool on its own folder, yielding its log function, and the package it needs."""
 
     start: Callable[[Path], AbstractContextManager[Log]]
     peer: str | None = None
 
 
 class Effort(NamedTuple):
-    """How long to measure one row: so many pairs warm and swept, or what fits into ``limit_s`` seconds."""
+    """How long to measure one row: ``warm`` or ``swept`` pairs, or as many as fit into ``limit_s`` seconds."""
 
     warm: int = 3000
     swept: int = 200
@@ -126,12 +126,12 @@ TOOLS = {
 
 
 def measure(directory: Path) -> list[dict[str, Any]]:
-    """Rows for each tool, caches warm and swept, 6 and 148 tensors; takes two minutes or so. Fills ``directory``."""
+    """Rows for each tool, caches warm and swept, 6 and 148 tensors. Takes about two minutes. Fills ``directory``."""
     return compare(directory, list(TOOLS), Effort())
 
 
 def compare(directory: Path, names: list[str], effort: Effort) -> list[dict[str, Any]]:
-    """Rows for each tool; one that cannot be measured says so in its row."""
+    """Rows for each tool. If a tool cannot be measured, its row says why."""
     rows: list[dict[str, Any]] = []
     with peers.quiet(directory):
         for place, name in enumerate(shown(names, "host time of an update, beside others")):
@@ -143,7 +143,7 @@ def compare(directory: Path, names: list[str], effort: Effort) -> list[dict[str,
             folder.mkdir()
             with ProcessPoolExecutor(1, get_context("spawn")) as process:
                 result = process.submit(_measure_tool, name, folder, effort)
-                # Whatever another version of a peer may raise: the others are still measured.
+                # Another version of a peer may raise anything. The others are still measured.
                 if peer and (error := result.exception()):
                     rows.append(_no_row(name, f"not measured: {type(error).__name__}: {error}"))
                 else:
@@ -152,7 +152,7 @@ def compare(directory: Path, names: list[str], effort: Effort) -> list[dict[str,
 
 
 def _measure_tool(name: str, directory: Path, effort: Effort) -> list[dict[str, Any]]:
-    """The rows of one tool, in a process of its own."""
+    """The rows of one tool. Runs in a child process."""
     torch.set_num_threads(1)
     rows = []
     # Some tools greet on stdout.
@@ -172,7 +172,7 @@ def _measure_tool(name: str, directory: Path, effort: Effort) -> list[dict[str, 
 
 
 def given_iteration(tensors: int, *, monitored: bool) -> Work:
-    """An iteration over so many small gradients; a monitored scaler records it and takes no sample."""
+    """An iteration over small gradients. A monitored scaler records it but takes no sample."""
     gradients = [torch.ones(ELEMENTS) for _ in range(tensors)]
     if not monitored:
         return iteration(gradients, torch.amp.GradScaler(**SCALER))
@@ -181,7 +181,7 @@ def given_iteration(tensors: int, *, monitored: bool) -> Work:
 
 
 def alternate(plain: Work, logged: Work, effort: Effort, *, swept: bool) -> list[list[float]]:
-    """Microseconds of each, pair by pair, in an order drawn anew for each."""
+    """Microseconds of each work, pair by pair, in a random order within each pair."""
     sweep = np.zeros(SWEEP_BYTES // 8)
     rest = partial(np.add, sweep, 1.0, sweep) if swept else partial(time.sleep, REST_S)
     times: list[list[float]] = [[], []]

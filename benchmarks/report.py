@@ -1,4 +1,4 @@
-"""The form of a committed result: what the figures depend on, and a table of rows for each benchmark."""
+"""Writes committed results: what the figures depend on, and a table for each benchmark."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 
 RAW_BYTES_MAX = 50_000
-"""How large a file of raw figures in the repository may be."""
+"""The size limit of a committed file of raw figures."""
 
 
 class Benchmark(NamedTuple):
-    """What is measured, and the module whose ``measure`` takes a folder to work in and gives rows of equal columns.
+    """A title, and a module whose ``measure`` takes a working directory and returns rows of equal columns.
 
-    The module's docstring says how it measures, and goes into the report.
+    The module's docstring explains the measurement and goes into the report.
     """
 
     title: str
@@ -27,7 +27,7 @@ class Benchmark(NamedTuple):
 
 
 def as_markdown(title: str, benchmarks: Mapping[str, Benchmark], figures: Mapping[str, Any]) -> str:
-    """The figures as tables, for those of the benchmarks that were run."""
+    """Format the figures as tables, for the benchmarks that were run."""
     parts = [f"# {title}", _about(figures)]
     for name, benchmark in benchmarks.items():
         if rows := figures.get(name):
@@ -37,9 +37,9 @@ def as_markdown(title: str, benchmarks: Mapping[str, Benchmark], figures: Mappin
 
 
 def write(path: Path, markdown: str, figures: Mapping[str, Any]) -> None:
-    """Write ``path`` with .md behind it, for people, and with .json.gz, which holds all figures.
+    """Write ``path`` + ".md" for readers, and ``path`` + ".json.gz" with all figures.
 
-    The same figures give the same bytes. Raises ValueError where they take more than `RAW_BYTES_MAX`.
+    The same figures give the same bytes. Raises ValueError if they take more than `RAW_BYTES_MAX`.
     """
     raw = compressed(json.dumps(figures, separators=(",", ":")))
     file = path.with_name(f"{path.name}.json.gz")
@@ -54,14 +54,14 @@ def write(path: Path, markdown: str, figures: Mapping[str, Any]) -> None:
 
 
 def replace(file: Path, data: bytes) -> None:
-    """Write a file so that it has all of its new content or all of its old, whatever happens."""
+    """Replace a file's content atomically."""
     part = file.with_name(f"{file.name}.{os.getpid()}")
     part.write_bytes(data)
     part.replace(file)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The figures that `write` stored under ``path``."""
+    """Read the figures that `write` stored under ``path``."""
     found: dict[str, Any] = json.loads(
         gzip.decompress(path.with_name(f"{path.name}.json.gz").read_bytes())
     )
@@ -69,7 +69,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def compressed(text: str) -> bytes:
-    """``text`` in gzip's form, without the time or a file's name in it."""
+    """Gzip ``text`` without a time or file name, so the same text gives the same bytes."""
     buffer = io.BytesIO()
     with gzip.GzipFile("", "wb", fileobj=buffer, mtime=0) as file:
         file.write(text.encode())
@@ -86,8 +86,8 @@ def _about(figures: Mapping[str, Any]) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Rows of equal columns in Markdown."""
-    # A column of lists holds what the others were made of: it is in the raw figures.
+    """Format rows of equal columns as a Markdown table."""
+    # Columns of lists hold the single measurements, which only the raw figures keep.
     names = [name for name in rows[0] if not any(isinstance(row[name], list) for row in rows)]
     table = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
     table += [f"| {' | '.join(_cell(row[name]) for name in names)} |" for row in rows]

@@ -1,9 +1,9 @@
 """The host's time for an update under `ampmon run`, as a ratio to that with `ampmon.GradScaler` in the script.
 
-Scalers take turns, update by update, each with an optimizer and gradients of its own, and with default settings. A
-second `ampmon.GradScaler` takes turns with them: what it seems to take is the noise. All are made anew for each round,
-for where they lie in memory costs more than what is asked here. The interval is of the rounds' medians; where it has 1
-in it, nothing is measurable. Records go to a spool, and nobody sends them.
+Scalers with default settings take turns, update by update, each with its own optimizer and gradients. A second
+`ampmon.GradScaler` takes turns with them: its ratio is the noise. Each round creates all of them anew, because their
+place in memory matters more than the difference measured here. The interval is that of the rounds' medians. If it
+contains 1, there is no measurable difference. Records go to a spool and are not sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROUNDS, UPDATES = 40, 500
 
 
 def unchanged(*args: Any, **kwargs: Any) -> torch.amp.GradScaler:
-    """torch's scaler as a script makes it under `ampmon run`, which would watch all others of the process too."""
+    """Create torch's scaler as under `ampmon run`, which would also watch all other scalers of the process."""
     scaler = torch.amp.GradScaler(*args, **kwargs)
     built.startup()._wait(scaler)
     return scaler
@@ -37,7 +37,7 @@ KINDS = {
     "ampmon run": unchanged,
     "balance": unchanged,
 }
-"""Two of each class: Python is quicker with the class that it sees more often, and a training has only one."""
+"""Two of each class: Python is faster with a class that it sees more often, and a training has only one."""
 
 
 def measure(directory: Path, rounds: int = ROUNDS, updates: int = UPDATES) -> list[dict[str, Any]]:
@@ -57,13 +57,13 @@ def measure(directory: Path, rounds: int = ROUNDS, updates: int = UPDATES) -> li
 
 
 def one_round(tensors: int, updates: int) -> dict[str, float]:
-    """The median of the host's seconds for an update, by kind of scaler."""
-    # The first one's memory is not like the others'.
+    """The median host seconds of an update, by kind of scaler."""
+    # In random order, because the first one's memory differs from the others'.
     made = random.sample(list(KINDS.items()), len(KINDS))
     works = [(name, iteration(make, tensors)) for name, make in made]
     times: dict[str, list[float]] = {name: [] for name in KINDS}
     for turn in range(WARM_UP + updates):
-        # In a fixed order each would find the caches as the same other left them.
+        # In a fixed order, each would always find the caches as left by the same other one.
         random.shuffle(works)
         for name, work in works:
             taken = seconds(work)

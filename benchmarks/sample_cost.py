@@ -1,7 +1,6 @@
 """The time of one sample of the gradients of GPT-2 small, as a multiple of the stock scaler's own pass over them.
 
-The pass is what `unscale_` does: one fused check for inf and NaN and a multiplication, in place. It and the samples
-take turns.
+That pass is `unscale_`: a fused check for inf and NaN and a multiplication, in place. It and the samples take turns.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ ROUNDS = 9
 
 
 def shapes() -> list[tuple[int, ...]]:
-    """The parameters of GPT-2 small: 148 tensors, 124 million elements."""
+    """The parameter shapes of GPT-2 small: 148 tensors, 124 million elements."""
     width = 768
     block: list[tuple[int, ...]] = [(width,), (width,)]
     for rows, columns in ((3 * width, width), (width, width)):
@@ -35,7 +34,7 @@ def shapes() -> list[tuple[int, ...]]:
 
 
 def gradients() -> list[torch.Tensor]:
-    """fp32 gradients as fp16 autocast leaves them: on fp16's grid, some of them zero or subnormal."""
+    """fp32 gradients as fp16 autocast produces them: on fp16's grid, some zero or subnormal."""
     generator = torch.Generator().manual_seed(0)
     made = (torch.randn(shape, generator=generator) * 2**-11 for shape in shapes())
     return [gradient.half().float() for gradient in made]

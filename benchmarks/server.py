@@ -1,4 +1,4 @@
-"""A real server for a benchmark to send to. Knows nothing of what is sent."""
+"""Runs a real server for a benchmark. Independent of what is sent to it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 
 STOP_S = 60.0
-"""Seconds in which a server must stop: they only end a hang."""
+"""Seconds within which a server must stop. Only a hang takes so long."""
 
 
 @contextmanager
 def serving(directory: Path, *arguments: str) -> Iterator[tuple[str, str]]:
-    """Address and token of `ampmon serve` on the data directory given; ended, and waited for, on the way out."""
+    """Run `ampmon serve` on a data directory and yield its address and token. Stop it and wait on exit."""
     with started(directory, *arguments) as (url, token, _):
         yield url, token
 
@@ -28,7 +28,7 @@ def started(
     module: str = "ampmon_server.cli",
     env: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[str, str, int]]:
-    """The same, and the number of the server's process; ``module`` is run in place of `ampmon`."""
+    """Like `serving`, but also yield the server's process id. ``module`` runs in place of `ampmon`."""
     command = [_python(), "-m", module, "serve", "--port", "0", *arguments]
     process = subprocess.Popen(
         [*command, "--data-dir", str(directory)], stdout=subprocess.PIPE, text=True, env=env
@@ -44,7 +44,7 @@ def started(
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nothing listens on now."""
+    """A loopback port on which nothing listens now."""
     with socket.socket() as opened:
         opened.bind(("127.0.0.1", 0))
         port: int = opened.getsockname()[1]
@@ -52,6 +52,6 @@ def free_port() -> int:
 
 
 def _python() -> str:
-    """Python as ampmon's users have it: not with what other tools have brought into the environment above it."""
+    """ampmon's own Python, without the packages of the other tools, whose environment lies inside ampmon's."""
     below = Path(sys.prefix).parent / "bin" / "python"
     return str(below) if (below.parents[1] / "pyvenv.cfg").exists() else sys.executable

@@ -1,7 +1,7 @@
-"""A Python that never imports torch, from start to end, with what `ampmon run` puts on PYTHONPATH and without.
+"""The run time of a Python that never imports torch, with and without the PYTHONPATH of `ampmon run`.
 
-They take turns, and the added time is the median of the differences within a round. `ampmon run` itself is paid once a
-training: it is the time until the program that it becomes has ended, less that program's own.
+Both take turns, and the added time is the median of the differences within a round. `ampmon run` itself costs once per
+training: the time until the program that it becomes has ended, minus that program's own time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AMPMON_RUN = [sys.executable, "-m", "ampmon_server.cli", "run", "--no-serve"]
 
 
 def measure(directory: Path, rounds: int = 200) -> list[dict[str, Any]]:
-    """A row for each program, and one for the command. Takes a minute or two."""
+    """A row for each program, and one for `ampmon run` itself. Takes a minute or two."""
     stock = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     stock["AMPMON_DIR"] = str(directory)
     rows = []

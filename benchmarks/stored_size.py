@@ -1,7 +1,7 @@
-"""Bytes of an exact sample of 148 parameters in SQLite: of GPT-2 narrow and wider, trained, every update sampled.
+"""Bytes of an exact sample of 148 parameters in SQLite, from training a narrow and a wider GPT-2.
 
-Blocks and sums over parameters, then rollups too; each as it comes live, one sample a batch, and many at once. What is
-packed is counted, without the empty rest of pages.
+Every update is sampled, and samples arrive one per batch, as live, or many at once. Counted are the blocks and sums
+over parameters, then rollups too: only packed data, without the empty rest of pages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROLLUPS = ("gradient_rollups", "parameter_rollups")
 
 
 def measure(directory: Path) -> list[dict[str, Any]]:
-    """A row for each width and way of coming in. Takes a minute or two; ``directory`` is filled."""
+    """A row for each width and batch size. Takes a minute or two. Fills ``directory``."""
     rows = []
     for size in (SIZE, WIDER):
         run = real(SAMPLES, size)
@@ -56,7 +56,7 @@ def _row(run: Real, size: ModelSize, words: str, held: dict[str, int]) -> dict[s
 
 
 def _ingested(run: Real, place: Path, size: int) -> dict[str, int]:
-    """Bytes of what each table holds when all samples, one of every update, have come in batches of ``size``."""
+    """Bytes of data by table, after all samples, one per update, have arrived in batches of ``size``."""
     settings = Settings(data_directory=place)
     store = Store.open(settings)
     run_id, attempt_id = uuid4(), uuid4()

@@ -1,10 +1,10 @@
-"""A whole training step, with ampmon's default settings and with the stock scaler, taking turns.
+"""A whole training step with ampmon's default settings and with the stock scaler, in turns.
 
-All kinds train the same model on the same batches from the same seed, each its own copy, so they do the same arithmetic
-and skip the same updates. A real server takes what is recorded. On a CPU they take turns update by update; on a GPU,
-where the clock can be read only when the device is done, in blocks of updates. The ratio is that of all their time: the
-median of single turns, beside it, does not see what only a sampled update pays. "stock again" shows the noise.
-`host_ms` is an update until all of it is enqueued; `overhead` is what `scaler.monitor` tells of itself.
+All kinds train their own copy of the same model on the same batches from the same seed, so they do the same arithmetic
+and skip the same updates. A real server takes the records. On a CPU they take turns update by update. On a GPU they do
+so in blocks of updates, because times are valid only when the device is done. `ratio` is that of the total times.
+`median_ratio` is that of single turns and misses the cost of sampled updates. "stock again" shows the noise. `host_ms`
+is the time until an update is enqueued, and `overhead` is the value of `scaler.monitor`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BATCHES = 64
 STOCK, AGAIN, MONITORED, FULL = "fp16, stock", "fp16, stock again", "fp16, ampmon", "fp32"
 UNSAMPLED, SAMPLED = "fp16, ampmon, no update sampled", "fp16, ampmon, every update sampled"
 KINDS = {MONITORED: STOCK, AGAIN: STOCK, STOCK: FULL, FULL: None}
-"""Each kind of training, and the kind that it is held against."""
+"""Each kind of training, and the kind that it is compared with."""
 AGAINST = KINDS | {UNSAMPLED: STOCK, SAMPLED: STOCK}
 CONFIGS = {
     MONITORED: None,
@@ -46,7 +46,7 @@ ADAMW = partial(torch.optim.AdamW, lr=1e-4)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is trained and where: ``kinds`` of training take turns in blocks of ``block`` updates, for ``limit_s``."""
+    """A model, its data and device. ``kinds`` of training take turns in blocks of ``block`` updates for ``limit_s``."""
 
     title: str
     device: str
@@ -59,7 +59,7 @@ class Setting:
 
 
 def demo(size: ModelSize = SMALL) -> Setting:
-    """The demo's GPT on the CPU, on the demo's text. fp32 stays out: fp16 has no fast kernel on most CPUs."""
+    """The demo's GPT and text on the CPU, without fp32: fp16 has no fast kernel on most CPUs."""
     characters = text.load("cpu")
     return Setting(
         "the demo's GPT",
@@ -81,7 +81,7 @@ def on_gpu() -> list[Setting]:
 
 
 class Training:
-    """One kind of training in a setting: its own model, optimizer and scaler. Calling it makes one block of updates."""
+    """One kind of training, with its own model, optimizer and scaler. Calling it makes one block of updates."""
 
     def __init__(self, setting: Setting, kind: str, batches: Sequence[tuple[Tensor, ...]]) -> None:
         torch.manual_seed(0)
@@ -91,7 +91,7 @@ class Training:
         self._autocast = kind != FULL
         self._batches = cycle(batches)
         self.host_s: list[float] = []
-        """What the host took to enqueue each block, which on a GPU may end later."""
+        """Seconds that the host took to enqueue each block, which may end later on a GPU."""
         if kind in CONFIGS:
             self.scaler: torch.amp.GradScaler = ampmon.GradScaler(
                 setting.device,
@@ -121,7 +121,7 @@ class Training:
 
 
 def measure(directory: Path) -> list[dict[str, Any]]:
-    """A row for each kind of training in each setting; takes some minutes. ``directory`` is filled."""
+    """A row for each kind of training in each setting. Takes some minutes. Fills ``directory``."""
     rows = in_turns(demo(), directory / "demo")
     for setting in on_gpu():
         if torch.cuda.is_available():
@@ -133,7 +133,7 @@ def measure(directory: Path) -> list[dict[str, Any]]:
 
 def in_turns(setting: Setting, directory: Path) -> list[dict[str, Any]]:
     """A row for each kind of training in the setting."""
-    from benchmarks.server import serving  # others compare where there is no server
+    from benchmarks.server import serving  # callers of `compare` need no server
 
     directory.mkdir()
     with serving(directory) as (url, _):
@@ -147,7 +147,7 @@ def in_turns(setting: Setting, directory: Path) -> list[dict[str, Any]]:
 
 
 def compare(setting: Setting) -> list[dict[str, Any]]:
-    """The rows, with the process's current run to report to."""
+    """The rows of a setting. The scalers report to the process's current run."""
     torch.manual_seed(0)
     batches = [tuple(part.to(setting.device) for part in setting.batch()) for _ in range(BATCHES)]
     trainings: dict[str, Training] = {}
@@ -162,7 +162,7 @@ def compare(setting: Setting) -> list[dict[str, Any]]:
 def _started(
     setting: Setting, kind: str, batches: Sequence[tuple[Tensor, ...]]
 ) -> tuple[Training, float | None]:
-    """A training past its first block, and the most memory it held at a time on a GPU, in MiB."""
+    """A training after its first block, and its peak memory in MiB, or None if not on a GPU."""
     if setting.device != "cuda":
         training = Training(setting, kind, batches)
         training()

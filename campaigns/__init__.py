@@ -1,1 +1,1 @@
-"""Long proofs, each a folder with a `make` target of its own. `tests/campaigns/` holds a smoke test of each."""
+"""Long-running checks, each a folder with its own `make` target. `tests/campaigns/` holds a smoke test of each."""

@@ -1,4 +1,4 @@
-"""Gives the campaigns' own tests the fixtures of the suite: `make test-campaigns` runs them."""
+"""Shares the suite's fixtures with the campaigns' own tests, which `make test-campaigns` runs."""
 
 from conftest import documentation, empty_database, new_server, postgres, server
 from isolated import data_directory

@@ -1,7 +1,6 @@
-"""Runs that no training is likely to make and that the page must bear all the same, posted as a sender would.
+"""Unusual runs that the page must still show correctly, posted the way a sender posts them.
 
-Names that are long, markup or written from the right; nothing, hardly anything or very much; only skips, to a dead
-scale; ranks that disagree; gaps.
+They have long, right-to-left or markup names; no data, little or a lot; a dead scale; ranks that disagree; gaps.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ Post = Callable[[wire.Batch], None]
 
 
 def long_names(trainer: Trainer, post: Post) -> None:
-    """Parameters' names without a place to break."""
+    """Parameter names without a place to break the line."""
     names = ("layer." * 30, "y" * 200)
     _with_parameters(trainer, post, [wire.Parameter(name, (80,), "float16") for name in names])
 
 
 def unnamed(trainer: Trainer, post: Post) -> None:
-    """An ordinary run, for the sake of its name."""
+    """An ordinary run: only its name matters."""
     post(trainer.batch(trainer.updates(60, skipped=(20, 41), sampled=range(0, 60, 10))))
     post(trainer.batch([trainer.scalars({"loss": 0.5, "lr": 1e-4})]))
 
@@ -58,21 +57,21 @@ def many_parameters(trainer: Trainer, post: Post) -> None:
 
 
 def markup(trainer: Trainer, post: Post) -> None:
-    """Wherever a name of the user's is shown."""
+    """Put markup in every name that the user chooses."""
     told = trainer.event("error", where=MARKUP, type=MARKUP, message=MARKUP)
     evil = [wire.Parameter(MARKUP, (80,), "float16"), *PARAMETERS[1:]]
     _with_parameters(trainer, post, evil, trainer.scalars({MARKUP: 1.0}), told)
 
 
 def dead_scale(trainer: Trainer, post: Post) -> None:
-    """Nothing but skips: it is backed off until nothing is left of it, as of float32."""
+    """Every update skips, and the scale halves until it is 0 in float32."""
     scales = [2.0 ** (16 - step) for step in range(166)]
     scales += [0.0] * 40
     post(trainer.batch([trainer.update(skipped=True, scale=scale) for scale in scales]))
 
 
 def ranks_that_disagree(trainer: Trainer, post: Post) -> None:
-    """The third of four goes its own way after a while; the fourth falls silent."""
+    """Rank 2 of four differs in its skips, and in its scale after 50 updates. Rank 3 stops after 30 updates."""
     for rank in range(RANKS):
         other = replace(trainer, rank=rank, world_size=RANKS, attempt_id=uuid4())
         skipped = (50,) if rank == 2 else (20,)
@@ -87,14 +86,14 @@ def ranks_that_disagree(trainer: Trainer, post: Post) -> None:
 
 
 def gaps(trainer: Trainer, post: Post) -> None:
-    """Of every hundred updates the second half was lost on the way."""
+    """The second half of every hundred updates is lost."""
     for _ in range(5):
         updates = trainer.updates(100, skipped=(30,), sampled=range(0, 100, 10))
         post(trainer.batch(updates[:50]))
 
 
 def not_finite(trainer: Trainer, post: Post) -> None:
-    """Losses that are no number, activations that are not either."""
+    """NaN losses and non-finite activations."""
     exploded = activations(forward=np.array([2.0, np.inf, np.nan]).tobytes(), loss=np.nan)
     post(trainer.batch(trainer.updates(20, sampled=range(0, 20, 5))))
     kinds: dict[str, wire.NonFinite] = {"loss": "nan"}
@@ -117,11 +116,11 @@ EXTREMES: dict[str, Callable[[Trainer, Post], None]] = {
     "gaps": gaps,
     "not finite": not_finite,
 }
-"""Each under the name that its run has."""
+"""By the name of the run."""
 
 
 def make(post: Post, names: Iterable[str] = EXTREMES, project: str = "extreme") -> dict[str, UUID]:
-    """Post a run of each, by name. Takes a second or two."""
+    """Post one run for each name, and return the run ids by name. Takes a second or two."""
     made = {}
     for name in names:
         trainer = Trainer(name=name, project=project)

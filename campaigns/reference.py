@@ -1,6 +1,6 @@
 """`python -m campaigns.reference`: write the generated parts of docs/cli.md and docs/http.md, as `make docs` does.
 
-What stands above the marker of a page is written by hand.
+The part of a page above the marker is written by hand.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ Operation = dict[str, Any]
 
 
 def main() -> None:
-    """Write both pages."""
     for name in PAGES:
         (DOCS / name).write_text(page(name))
 
 
 def page(name: str) -> str:
-    """A page with its generated part as it should be."""
+    """A page's text: its handwritten part, then a fresh generated part."""
     by_hand, _, _ = (DOCS / name).read_text().partition(MARKER)
     generated = re.sub(r"\n{3,}", "\n\n", "\n".join(PAGES[name]()))
     return f"{by_hand}{MARKER}\n{generated.strip()}\n"
 
 
 def commands() -> Iterator[str]:
-    """Each command of `ampmon`, from its parser."""
+    """Markdown for each `ampmon` command, from its parser."""
     typed = parser()
     (every,) = (each for each in typed._actions if isinstance(each, argparse._SubParsersAction))
     says = {each.dest: each.help or "" for each in every._choices_actions}
@@ -77,7 +76,7 @@ def _cell(command: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 
 def calls() -> Iterator[str]:
-    """Each call of the API, from its OpenAPI document; then the addresses of the page."""
+    """Markdown for each API call, from the OpenAPI document, then the page's addresses."""
     app = create_app(Settings(data_directory=Path("unused")))
     access = {
         (method, route.path): required_access(route)

@@ -1,4 +1,4 @@
-"""Every view of the page by name, and how a reader comes to it. Knows nothing of what is looked for there."""
+"""Every view of the page by name, and how a reader opens it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Accumulation with clipping, as nanoGPT loops: micro-batches, `unscale_`, clip, a fused AdamW. A GPT reads Python.
+"""Gradient accumulation with clipping, as in nanoGPT's loop: micro-batches, `unscale_`, clip, a fused AdamW.
 
-The text is the source of Python's own standard library.
+A small GPT learns the source of a module of Python's standard library.
 """
 
 import argparse
@@ -25,7 +25,7 @@ text = torch.tensor([alphabet.index(character) for character in source], device=
 
 
 class Block(nn.Module):
-    """Causal attention, then an MLP, each added to the stream."""
+    """Causal attention, then an MLP, each added to the residual stream."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """The smallest thing that deserves the name: two blocks, the embedding tied to the output."""
+    """A minimal GPT: two blocks, with the embedding tied to the output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.95), fu
 scaler = ampmon.GradScaler(device, init_scale=2.0**22, growth_interval=10, model=model)
 
 for update in range(updates):
-    for group in optimizer.param_groups:  # warm up, then a cosine
+    for group in optimizer.param_groups:  # warm-up, then cosine decay
         warmth = min(1.0, (update + 1) / 10)
         group["lr"] = 1e-2 * warmth * (0.55 + 0.45 * math.cos(math.pi * update / updates))
     for _ in range(accumulation):

@@ -1,7 +1,7 @@
-"""Where in a network gradients are lost: `Config(activations=10)` looks at every module at each tenth update.
+"""Where a network loses gradients: `Config(activations=10)` measures every module at each tenth update.
 
-Ten layers of tanh read the digits. The page's last chart shows, layer by layer, what fp16 loses of the gradients on
-their way back and how near to overflow they are; the ledger, in which pass a skip began.
+Ten tanh layers classify the digits. The page's last chart shows, layer by layer, what fp16 loses of the gradients in
+the backward pass and how close they are to overflow. The ledger shows in which pass a skip began.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Clipping by norm: `unscale_` first, so that the threshold speaks of the true gradients."""
+"""Clipping by norm: call `unscale_` first, so the threshold applies to the true gradients."""
 
 import torch
 from sklearn.datasets import load_digits
@@ -26,7 +26,7 @@ for step in range(80):
     with torch.autocast(device, dtype=torch.float16):
         loss = cross_entropy(model(images[batch]), labels[batch])
     scaler.scale(loss).backward()
-    # ampmon has looked before the clipping: one inf would turn every clipped gradient into NaN.
+    # ampmon measures before the clipping, because one inf would turn every clipped gradient into NaN.
     scaler.unscale_(optimizer)
     clip_grad_norm_(model.parameters(), max_norm=0.5)
     scaler.step(optimizer)

@@ -1,4 +1,4 @@
-"""Clipping by value: `unscale_`, then clamp every element of the true gradients."""
+"""Clipping by value: call `unscale_`, then clamp every element of the true gradients."""
 
 import torch
 from sklearn.datasets import load_digits

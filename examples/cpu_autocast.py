@@ -1,4 +1,4 @@
-"""Training on the CPU in fp16: `GradScaler("cpu")` beside `autocast("cpu")`. A small convolution reads the digits."""
+"""fp16 training on the CPU: `GradScaler("cpu")` with `autocast("cpu")`. A small CNN classifies the digits."""
 
 import torch
 from sklearn.datasets import load_digits

@@ -35,7 +35,7 @@ class Product(torch.autograd.Function):
 
 
 class Softplus(torch.autograd.Function):
-    """A function that must have fp32: `cast_inputs` turns autocast off inside it."""
+    """A function that needs fp32: `cast_inputs` turns autocast off inside it."""
 
     @staticmethod
     @custom_fwd(device_type=device, cast_inputs=torch.float32)

@@ -1,6 +1,6 @@
-"""DataParallel: its threads do not inherit autocast, so the region stands inside `forward`.
+"""DataParallel: its threads do not inherit autocast, so `forward` itself turns it on.
 
-With one GPU or none it calls the module itself.
+With one GPU or none, it calls the module directly.
 """
 
 import torch

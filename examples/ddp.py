@@ -1,6 +1,6 @@
 """DistributedDataParallel: gradients are averaged in the backward pass, so every rank skips the same updates.
 
-Start it with `torchrun --nproc-per-node=2 examples/ddp.py`; started by hand it does that itself.
+Start it with `torchrun --nproc-per-node=2 examples/ddp.py`. Plain `python` also starts torchrun.
 """
 
 import os
@@ -21,7 +21,7 @@ if "RANK" not in os.environ:
 
     sys.exit(main(["--standalone", "--nproc-per-node=2", __file__]))
 
-dist.init_process_group("gloo")  # "nccl" where each process has a GPU of its own
+dist.init_process_group("gloo")  # "nccl" if each process has its own GPU
 rank, ranks = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(rank)
 device = "cuda" if torch.cuda.is_available() else "cpu"

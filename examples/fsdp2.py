@@ -1,6 +1,6 @@
 """FSDP2: `fully_shard` makes the parameters DTensors, and the plain scaler agrees on overflows across the shards.
 
-Start it with `torchrun --nproc-per-node=2 examples/fsdp2.py`; started by hand it does that itself.
+Start it with `torchrun --nproc-per-node=2 examples/fsdp2.py`. Plain `python` also starts torchrun.
 """
 
 import os
@@ -22,14 +22,14 @@ if "RANK" not in os.environ:
 
     sys.exit(main(["--standalone", "--nproc-per-node=2", __file__]))
 
-dist.init_process_group("gloo")  # "nccl" where each process has a GPU of its own
+dist.init_process_group("gloo")  # "nccl" if each process has its own GPU
 rank, ranks = dist.get_rank(), dist.get_world_size()
 device = "cuda" if torch.cuda.is_available() else "cpu"
 digits = load_digits()
 images = torch.tensor(digits.data[rank::ranks] / 16, dtype=torch.float32, device=device)
 labels = torch.tensor(digits.target[rank::ranks], device=device)
 
-torch.manual_seed(0)  # the same weights everywhere, then different batches
+torch.manual_seed(0)  # the same weights on all ranks, then different batches
 model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
 torch.manual_seed(rank)
 mesh = init_device_mesh(device, (ranks,))

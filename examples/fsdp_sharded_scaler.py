@@ -1,6 +1,6 @@
-"""FSDP with its `ShardedGradScaler`, which makes all ranks skip when one shard overflows: `watch` keeps its class.
+"""FSDP with its `ShardedGradScaler`, which makes all ranks skip when one shard overflows. `watch` keeps its class.
 
-Start it with `torchrun --nproc-per-node=2 examples/fsdp_sharded_scaler.py`; started by hand it does that itself.
+Start it with `torchrun --nproc-per-node=2 examples/fsdp_sharded_scaler.py`. Plain `python` also starts torchrun.
 """
 
 import os
@@ -22,14 +22,14 @@ if "RANK" not in os.environ:
 
     sys.exit(main(["--standalone", "--nproc-per-node=2", __file__]))
 
-dist.init_process_group("gloo")  # "nccl" where each process has a GPU of its own
+dist.init_process_group("gloo")  # "nccl" if each process has its own GPU
 rank, ranks = dist.get_rank(), dist.get_world_size()
 device = "cuda" if torch.cuda.is_available() else "cpu"
 digits = load_digits()
 images = torch.tensor(digits.data[rank::ranks] / 16, dtype=torch.float32, device=device)
 labels = torch.tensor(digits.target[rank::ranks], device=device)
 
-torch.manual_seed(0)  # the same weights everywhere, then different batches
+torch.manual_seed(0)  # the same weights on all ranks, then different batches
 layers = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
 torch.manual_seed(rank)
 half = MixedPrecision(param_dtype=torch.float16, reduce_dtype=torch.float16)
@@ -41,7 +41,7 @@ scaler = ampmon.watch(ShardedGradScaler(device, init_scale=2.0**24, growth_inter
 
 for step in range(60):
     batch = torch.randint(len(images), (32,), device=device)
-    # The loss is taken in fp32: an fp16 loss times a large scale is inf before any gradient is.
+    # Compute the loss in fp32: an fp16 loss times a large scale is inf before any gradient is.
     loss = cross_entropy(model(images[batch]).float(), labels[batch])
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)

@@ -1,4 +1,4 @@
-"""A gradient penalty: the gradients in the penalty are made from the scaled loss, so they are unscaled by hand."""
+"""A gradient penalty: its gradients come from the scaled loss, so the loop unscales them itself."""
 
 import torch
 from sklearn.datasets import load_digits

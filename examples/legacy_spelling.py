@@ -1,4 +1,4 @@
-"""The older spelling, `torch.cuda.amp.GradScaler`: `watch` instruments in place a scaler that exists already."""
+"""The older spelling, `torch.cuda.amp.GradScaler`: `watch` instruments an existing scaler in place."""
 
 import torch
 from sklearn.datasets import load_digits

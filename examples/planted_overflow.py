@@ -1,4 +1,4 @@
-"""A run that is ill on purpose, for docs/reading-the-page.md: a layer overflows, and the scale stays low for good."""
+"""A run with a planted fault, for docs/reading-the-page.md: a layer overflows, and the scale stays low for good."""
 
 import torch
 from sklearn.datasets import load_digits
@@ -12,7 +12,7 @@ SPOILED = range(20, 33)
 
 
 class Spoiled(nn.Linear):
-    """A layer whose gradient is far too large in some updates, as by a few bad batches."""
+    """A layer whose gradient is far too large in some updates, as after a few bad batches."""
 
     spoiling = False
 

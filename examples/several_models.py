@@ -1,4 +1,4 @@
-"""Several models, losses and optimizers under one scaler: each optimizer may skip alone, the scale is shared."""
+"""Several models, losses and optimizers with one scaler: each optimizer may skip alone, but the scale is shared."""
 
 import torch
 from sklearn.datasets import load_digits
@@ -19,7 +19,7 @@ decoder = nn.Sequential(nn.Linear(24, 96), nn.ReLU(), nn.Linear(96, 64)).to(devi
 classifier = nn.Sequential(nn.Linear(24, 64), nn.ReLU(), nn.Linear(64, 10)).to(device)
 autoencoder_optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=2e-3)
 classifier_optimizer = torch.optim.SGD(classifier.parameters(), lr=0.2, momentum=0.9)
-# One scaler for all: its update looks at every optimizer that stepped.
+# One scaler for all: its update considers every optimizer that stepped.
 scaler = ampmon.GradScaler(device, init_scale=2.0**26, growth_interval=15)
 
 for step in range(80):
@@ -31,7 +31,7 @@ for step in range(80):
     scaler.scale(reconstruction).backward(retain_graph=True)
     scaler.scale(classification).backward()
 
-    scaler.unscale_(autoencoder_optimizer)  # needed only where the gradients are looked at
+    scaler.unscale_(autoencoder_optimizer)  # needed only before you read or change gradients
     nn.utils.clip_grad_norm_(encoder.parameters(), max_norm=1.0)
     scaler.step(autoencoder_optimizer)
     scaler.step(classifier_optimizer)

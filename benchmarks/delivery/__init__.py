@@ -1,1 +1,1 @@
-"""What the way from the training process to the database costs, how long it takes, and what a kill leaves of it."""
+"""Benchmarks of the delivery from trainer to database: cost, latency, and data loss after a kill."""

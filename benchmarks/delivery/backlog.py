@@ -1,10 +1,10 @@
-"""Memory under a backlog, and the time to deliver it: the server is away while so many updates are recorded.
+"""Memory under a backlog, and the time to deliver it: updates are recorded while the server is down.
 
-A real scaler goes over a gradient that is given, for a tenth of the updates; the others are handed to its recorder by
-themselves, for a million iterations would take ten minutes. Beside it a stock scaler does the same iterations in a
-process that never loads ampmon: the difference of their peaks is what monitoring holds. Then the server comes up, and
-it, the sender and the trainer are watched until the last update is stored. RSS is the high-water mark that the system
-keeps, from a process's start, with all libraries; PSS has of what processes share a part only.
+A real scaler processes a given gradient for a tenth of the updates. The others go straight to its recorder, because a
+million iterations would take ten minutes. Beside it, a stock scaler does the same iterations in a process that never
+loads ampmon: the difference of their peaks is monitoring's memory. Then the server starts, and memory is watched until
+the last update is stored. RSS is the system's high-water mark since a process's start, with all libraries. PSS counts
+only a part of the memory that processes share.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SENDER_WITHIN_S = 20.0
 
 
 class Delivered(NamedTuple):
-    """Peaks by process, and how the backlog was made and went."""
+    """Peaks by process, the times to record and to deliver the backlog, and its size on disk."""
 
     peaks: dict[str, Peak]
     made_s: float
@@ -43,7 +43,7 @@ class Delivered(NamedTuple):
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each figure. Takes some minutes at a million updates; ``directory`` is filled."""
+    """A row for each figure. Takes some minutes at a million updates. Fills ``directory``."""
     found = _deliver(directory / "data", effort.backlog)
     stock, trainer = found.peaks.pop(STOCK), found.peaks.pop(TRAINER)
     above = Peak(trainer.rss - stock.rss, trainer.pss - stock.pss)
@@ -93,7 +93,7 @@ def _wait_for_last_update(process: subprocess.Popen[str]) -> None:
 
 
 def _sender(directory: Path) -> int:
-    """The number of the sender's process."""
+    """Wait for a sender and return its process id."""
     _wait(lambda: sender.status(directory) is not None, SENDER_WITHIN_S, "a sender")
     found = sender.status(directory)
     assert found is not None
@@ -101,7 +101,7 @@ def _sender(directory: Path) -> int:
 
 
 def _stored(directory: Path) -> int:
-    """How many updates the only run has, as it says of itself, and none are missing between."""
+    """The number of updates of the only run. Raises RuntimeError if records are missing."""
     path = directory / "server" / "ampmon.db"
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
         found = database.execute("SELECT updates, lost, dropped FROM runs").fetchone()

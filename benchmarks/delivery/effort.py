@@ -1,4 +1,4 @@
-"""How much is done to measure the delivery: all of it, or a little of everything to see that it runs."""
+"""The effort of the delivery benchmarks: full, or quick, which only shows that they run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Effort(NamedTuple):
-    """``paces`` are updates per second and how many of them; ``alive_s`` is how long a process lives that is killed."""
+    """``paces`` are pairs of updates per second and updates. ``alive_s`` is the range of times until a kill."""
 
     rounds: int = 6
     hot_pairs: int = 1200

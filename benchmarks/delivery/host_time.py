@@ -1,9 +1,8 @@
-"""The time that monitoring adds on the host to an update: while the sender sends, while its server is down, and alone.
+"""The host time that monitoring adds to an update: while the sender sends, while its server is down, and offline.
 
-Measured as `host_cost` does, the scaler beside the stock one and an empty subclass, hot and with caches swept. The
-three take turns in one process. Alone, the run is offline: records go to the spool, and there is no sender.
-`p50_to_offline` is the median over the rounds of the ratio of what was added, with its interval; differences of
-p99 are of all rounds together.
+Measured as in `host_cost`: the scaler beside the stock one and an empty subclass, with caches hot and swept. The three
+situations take turns in one process. Offline, records go to the spool, and there is no sender. `p50_to_offline` is the
+median over the rounds of the ratio of the added times, with its interval. p99 differences are over all rounds together.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ WITHIN_S = 20.0
 Times: TypeAlias = dict[str, list[float]]
 Situation: TypeAlias = Callable[[], AbstractContextManager[None]]
 Place: TypeAlias = tuple[str, str, int]
-"""What the sender does, caches, and number of tensors."""
+"""The sender's situation, caches, and number of tensors."""
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each situation, caches and number of tensors; takes some minutes. Fills ``directory``."""
+    """A row for each situation, caches and number of tensors. Takes some minutes. Fills ``directory``."""
     with serving(directory / "busy") as (url, _):
         nobody = f"http://127.0.0.1:{free_port()}"
         situations: dict[str, Situation] = {
@@ -74,7 +73,7 @@ def _offline(directory: Path) -> Iterator[None]:
 def _online(
     directory: Path, url: str, expected: Callable[[DestinationStatus], bool]
 ) -> Iterator[None]:
-    """A run whose sender is found as expected before and after. Raises RuntimeError where it is not."""
+    """An online run. Raises RuntimeError if the sender is not as expected before and after."""
     ampmon.init("benchmark", dir=directory, url=url, mode="online")
     _expect(directory, url, expected)
     yield

@@ -1,8 +1,8 @@
-"""From the return of `scaler.update()` to its row being readable in the database, all on one machine.
+"""The time from the return of `scaler.update()` until its row is readable in the database, on one machine.
 
-A process trains a small network at a pace; its sender and the server are processes of their own. Another connection
-asks the database half-millisecondly whether there was a commit, and after each what the newest step is. The updates of
-the first second, in which the sender starts, are left out.
+One process trains a small network at a fixed pace. Its sender and the server are separate processes. Another database
+connection polls for commits every half millisecond, and reads the newest step after each. The updates of the first
+second, in which the sender starts, are left out.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from benchmarks.server import serving
 BAR_P95_MS = 150.0
 POLL_S = 5e-4
 WITHIN_S = 30.0
-# The keys of the table are in this order, so the newest is found at once.
+# The table's keys are in this order, so the query finds the newest at once.
 _NEWEST = (
     "SELECT last_step FROM update_pages ORDER BY run_id DESC, stream DESC, bucket DESC LIMIT 1"
 )
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each pace. Takes about a minute; ``directory`` is filled."""
+    """A row for each pace. Takes about a minute. Fills ``directory``."""
     rows = []
     for number, (per_second, updates) in enumerate(shown(effort.paces, "latency")):
         milliseconds = _latencies(directory / str(number), updates, per_second)[per_second:]
@@ -56,7 +56,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 
 def _latencies(directory: Path, updates: int, per_second: int) -> list[float]:
-    """Milliseconds from the return of each update until it was seen. Raises TimeoutError where one is not."""
+    """Milliseconds from the return of each update until it was stored. Raises TimeoutError if one is not."""
     with (
         serving(directory) as (url, _),
         training("model", updates, per_second, monitored=(directory, url)) as process,
@@ -80,7 +80,7 @@ def first_seen(
     limit_s: float,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> list[int]:
-    """When each of so many updates was first in the database. Raises TimeoutError after ``limit_s`` seconds."""
+    """When each update was first in the database, by ``clock`` (ns). Raises TimeoutError after ``limit_s`` seconds."""
     seen: list[int] = []
     version = None
     until = clock() + int(limit_s * 1e9)

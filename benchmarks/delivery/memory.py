@@ -1,4 +1,4 @@
-"""How much memory processes hold, now and at most, as Linux counts it. NaN where the system does not say."""
+"""Current and peak memory of processes, as Linux counts it. NaN if the system does not report it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ EVERY_S = 0.5
 
 
 class Held(NamedTuple):
-    """In MB: ``rss`` counts all of what is shared with other processes, ``pss`` a fair part of it."""
+    """Memory in MB. ``rss`` counts all of the memory shared with other processes, ``pss`` a proportional part."""
 
     rss: float
     pss: float
 
 
 def held_now(process: int) -> Held:
-    """What a process holds now; NaN where the system does not say."""
+    """A process's current memory, or NaN if the system does not report it."""
     files = Path(f"/proc/{process}")
     try:
         return Held(
@@ -35,16 +35,16 @@ def held_now(process: int) -> Held:
 
 @dataclass
 class Peak:
-    """The most that was `Held`."""
+    """The peak of `Held`."""
 
     rss: float = float("nan")
     pss: float = float("nan")
 
     def see(self, process: int) -> None:
-        """Look once more at a process. One that is gone stays as it was."""
+        """Update the peak from a process. If the process is gone, the peak stays."""
         files = Path(f"/proc/{process}")
         try:
-            # The system's own high-water mark misses nothing between two looks.
+            # The system's own high-water mark misses nothing between two readings.
             self.rss = _megabytes((files / "status").read_text(), "VmHWM")
             pss = _megabytes((files / "smaps_rollup").read_text(), "Pss")
         except (OSError, ValueError):
@@ -61,7 +61,7 @@ def _megabytes(text: str, name: str) -> float:
 
 @contextmanager
 def watched(processes: Mapping[str, int]) -> Iterator[dict[str, Peak]]:
-    """The peaks of processes, looked at twice a second until the way out."""
+    """Yield the peaks of processes, updated twice a second and on exit."""
     peaks = {name: Peak() for name in processes}
     ended = threading.Event()
 

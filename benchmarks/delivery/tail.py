@@ -1,13 +1,13 @@
-"""The tail that is lost when the training process is killed at a random instant, beside others that log four scalars.
+"""Data lost when a training process is killed at a random instant, beside other tools that log four scalars.
 
-Each tool logs a hundred times a second in a process of its own, which gets a SIGKILL at a random instant 2 to 5 s after
-its first call. Then the tool reads back what is left, and that is compared with the calls that had returned: a call is
-lost where any of its four values is not there, or is another. The call that was under way may be there or not. Killed
-is the process alone, and its helpers have ten seconds to end by themselves; or the whole job, with all that it had
-started, as a batch system does. A lost call is a hundredth of a second of training.
+Each tool logs a hundred times a second in its own process, which gets a SIGKILL at a random instant 2 to 5 s after its
+first call. Then the tool reads back what is left. A call that had returned is lost if any of its four values is missing
+or wrong. The call in progress may be there or not. Either the process alone is killed, and its helpers have ten seconds
+to end, or the whole job with everything it started, as by a batch system. A lost call is a hundredth of a second of
+training.
 
-All are offline, or report to a server on this machine, with their own defaults. Several are at work at once, in an
-order drawn at random, so that all meet the same machine.
+All tools are offline or report to a server on this machine, with their own defaults. Several run at once in random
+order, so all meet the same machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 ALONE, JOB = "the process", "the whole job"
 BEGIN_WITHIN_S = 120.0
 HELPERS_END_WITHIN_S = 10.0
-# What is slow to import is imported once, by the process that all of them are forked from.
+# Slow imports happen once, in the process that the others are forked from.
 PRELOADED = ("torch.utils.tensorboard", "mlflow", "wandb", "benchmarks.delivery.tools")
 
 FIGURES = (
@@ -51,7 +51,7 @@ FIGURES = (
 
 
 class Case(NamedTuple):
-    """One process that is to be killed."""
+    """One process to kill."""
 
     tool: str
     killed: str
@@ -59,7 +59,7 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Calls that had returned, how many of them were not found, and values found more than once or never logged."""
+    """Calls that had returned, how many of them were lost, and how many values were duplicates or never logged."""
 
     returned: int
     lost: int
@@ -68,12 +68,12 @@ class Outcome(NamedTuple):
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """Two rows for each tool. Takes ten minutes or so; ``directory`` is filled."""
+    """Two rows for each tool. Takes about ten minutes. Fills ``directory``."""
     return compare(directory, list(tools.TOOLS), effort)
 
 
 def compare(directory: Path, names: Sequence[str], effort: Effort) -> list[dict[str, Any]]:
-    """Two rows for each tool; one that is not installed says so in its row."""
+    """Two rows for each tool. If a tool is not installed, its rows say so."""
     missing = {
         name: peers.missing(peer) for name in names if (peer := tools.TOOLS[name].peer) is not None
     }
@@ -101,7 +101,7 @@ def compare(directory: Path, names: Sequence[str], effort: Effort) -> list[dict[
 
 @contextmanager
 def _server(directory: Path) -> Iterator[None]:
-    """A server for ampmon, whose address the processes find in their environment; nobody phones home."""
+    """Run a server for ampmon, with its address and token in the environment, and keep peers offline."""
     with serving(directory / "server") as (url, token), peers.quiet(directory):
         os.environ.update({tools.URL: url, tools.TOKEN: token})
         yield
@@ -119,7 +119,7 @@ def _kill(context: ForkServerContext, directory: Path, case: Case, effort: Effor
     try:
         _wait_for_first_call(folder, process)
         time.sleep(alive_s / 2)
-        # Not just before the kill: to look through all processes holds up those that are looked at.
+        # Not just before the kill, because a scan of all processes slows them down.
         victims = tools.job(folder) if case.killed == JOB else []
         time.sleep(alive_s / 2)
     finally:
@@ -131,7 +131,7 @@ def _kill(context: ForkServerContext, directory: Path, case: Case, effort: Effor
     returned = _returned(folder)
     if tools.TOOLS[case.tool].peer:
         _wait_for_helpers(folder)
-    # Whatever a peer may raise at what it finds: that is a result too.
+    # A peer may raise anything while reading. That is a result too.
     try:
         with context.Pool(1) as readers:
             reading = (dict(os.environ), tools.read_back, case.tool, folder)
@@ -144,7 +144,7 @@ def _kill(context: ForkServerContext, directory: Path, case: Case, effort: Effor
 def _at_home(
     environment: Mapping[str, str], work: Callable[[str, Path], T], tool: str, folder: Path
 ) -> T:
-    """Work in this environment: what processes are forked from may have begun in another."""
+    """Do the work in this environment. The fork server may have started in another one."""
     os.environ.clear()
     os.environ.update(environment)
     return work(tool, folder)
@@ -170,7 +170,7 @@ def _wait_for_helpers(folder: Path) -> None:
 
 
 def compared(returned: int, found: Found) -> tuple[int, int]:
-    """How many of the calls that returned are lost, and how many values are there twice or were never logged."""
+    """How many of the returned calls are lost, and how many values are duplicates or were never logged."""
     kept = {name: Counter(step for step, _ in found.get(name, ())) for name in tools.NAMES}
     right = {
         name: {

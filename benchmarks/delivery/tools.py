@@ -1,7 +1,7 @@
-"""Tools that log four scalars a call in a process that is killed, and how each of them reads back what is left.
+"""Tools that log four scalars per call until their process is killed, and how each reads back what is left.
 
-The others are started as `peers_host_cost` does, with what they bring as their defaults, and read by their own readers.
-ampmon records an update of a small network with each call.
+The others start as in `peers_host_cost`, with their defaults, and are read by their own readers. ampmon records an
+update of a small network with each call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.store.timing import Client
 
 Scalars: TypeAlias = dict[str, float]
 Found: TypeAlias = dict[str, list[tuple[int, float]]]
-"""Steps and values by the name of a scalar, as they were read back."""
+"""Steps and values as read back, by scalar name."""
 
 NAMES = ("call", "loss", "lr", "norm")
 PACE_S = 0.01
@@ -37,14 +37,14 @@ RETURNED = "returned"
 """A file with a byte for each call that has returned."""
 
 JOB_VARIABLE = "BENCHMARK_JOB"
-"""In the environment of all that a process starts: how they are found."""
+"""Set in the environment of all processes that a logging process starts. `job` finds them by it."""
 
 TOKEN, URL = "AMPMON_TOKEN", "AMPMON_URL"
 DELIVERED_WITHIN_S = 60.0
 
 
 class Tool(NamedTuple):
-    """How a tool is started on a folder of its own and read back, and the package that it needs."""
+    """How to start a tool on its own folder and read it back, and the package it needs."""
 
     start: Callable[[Path], AbstractContextManager[Log]]
     read: Callable[[Path], Found]
@@ -52,7 +52,7 @@ class Tool(NamedTuple):
 
 
 def scalars(call: int) -> Scalars:
-    """What the call of a number logs."""
+    """The values that a call logs, by its number."""
     return {
         "call": float(call),
         "loss": 2.5 / (call + 1),
@@ -62,14 +62,14 @@ def scalars(call: int) -> Scalars:
 
 
 def log_until_killed(name: str, folder: Path) -> None:
-    """Log a hundred times a second for ever, noting each call that has returned."""
+    """Log a hundred times a second forever, and note each returned call in `RETURNED`."""
     torch.set_num_threads(1)
     os.environ[JOB_VARIABLE] = str(folder)
     returned = os.open(folder / RETURNED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with (
         peers.quiet(folder),
         open(os.devnull, "w") as void,
-        redirect_stdout(void),  # some greet
+        redirect_stdout(void),  # some print a greeting
         TOOLS[name].start(folder) as log,
     ):
         began = time.perf_counter()
@@ -82,13 +82,12 @@ def log_until_killed(name: str, folder: Path) -> None:
 
 
 def read_back(name: str, folder: Path) -> Found:
-    """What the tool finds in the folder."""
     with peers.quiet(folder), open(os.devnull, "w") as void, redirect_stdout(void):
         return TOOLS[name].read(folder)
 
 
 def job(folder: Path) -> list[int]:
-    """The processes that the one logging into a folder has started, and theirs."""
+    """The ids of processes started by the one that logs into a folder, directly or through others."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
@@ -121,7 +120,7 @@ def _run_id(folder: Path) -> str:
 
 
 def _read_ampmon(folder: Path) -> Found:
-    """From the server, once the sender has told it of the end; the sender that was killed too has a successor."""
+    """Read from the server once a sender has reported the end. If the sender was killed too, start another one."""
     client = Client(os.environ[TOKEN])
     run = f"{os.environ[URL]}/api/v1/runs/{_run_id(folder)}"
     until = time.monotonic() + DELIVERED_WITHIN_S
@@ -135,7 +134,7 @@ def _read_ampmon(folder: Path) -> Found:
     for name in NAMES:
         values = json.loads(client.get(f"{run}/scalars?name={name}&limit=1000000"))
         logged = dict(zip(values["step"], values["value"], strict=True))
-        # A call is found where both its update and its scalars are.
+        # A call counts as found if both its update and its scalars are there.
         found[name] = [(step, logged[step]) for step in updates if step in logged]
     return found
 
@@ -144,7 +143,7 @@ def _status(run: str, client: Client) -> str | None:
     try:
         return str(json.loads(client.get(run))["status"])
     except AssertionError:
-        return None  # nothing of it has arrived yet
+        return None  # nothing has arrived yet
 
 
 # -- the others -------------------------------------------------------------------------------------------------------
@@ -168,7 +167,7 @@ def _read_trackio(folder: Path) -> Found:
 
 
 def _read_wandb(folder: Path) -> Found:
-    """By its own viewer of the files that it would send."""
+    """Read with wandb's own viewer of the files that it would send."""
     found: Found = {name: [] for name in NAMES}
     for file in folder.glob("wandb/offline-run-*/*.wandb"):
         command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]

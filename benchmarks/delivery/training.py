@@ -1,7 +1,7 @@
-"""A process that trains at a pace, or as fast as it can, beside what measures it; stock, it does not load ampmon.
+"""A process that trains at a fixed pace or as fast as it can, for benchmarks. A stock one never loads ampmon.
 
-Says `ready` before its first update and after the last the times at which they returned; then it stays as it is until
-its input ends. Knows nothing of what is measured.
+It prints `ready` before its first update, and after the last one the times at which the updates returned. Then it
+stays until its input ends. Independent of the measurement.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ END_S = 60.0
 
 
 def small_model(make: Make) -> Work:
-    """An iteration of a small network, its forward pass in fp16, under a scale that grows until fp16 overflows."""
+    """An iteration of a small network with an fp16 forward pass. Its scale grows until fp16 overflows."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -50,7 +50,7 @@ def small_model(make: Make) -> Work:
 
 
 def given_gradients(make: Make) -> Work:
-    """An iteration of nothing but the scaler: a hundred thousand are done in half a minute."""
+    """An iteration of the scaler alone. A hundred thousand take half a minute."""
     return given.iteration([torch.ones(ELEMENTS)], make(**given.SCALER))
 
 
@@ -58,7 +58,7 @@ WORKS = {"model": small_model, "gradients": given_gradients}
 
 
 def train(iterate: Work, updates: int, per_second: float) -> list[int]:
-    """`time.perf_counter_ns` when each update had returned; without a pace none are kept."""
+    """Train, and return the `time.perf_counter_ns` at which each update returned. Without a pace, return none."""
     if not per_second:
         for _ in range(updates):
             iterate()
@@ -73,7 +73,7 @@ def train(iterate: Work, updates: int, per_second: float) -> list[int]:
 
 
 def record(updates: int) -> None:
-    """Hand so many more updates to the run's recorder, as a scaler does that has measured them."""
+    """Hand more updates to the run's recorder, as a scaler does after measuring them."""
     from ampmon import wire
     from ampmon.client import current_run as process
 
@@ -83,7 +83,7 @@ def record(updates: int) -> None:
     took = (wire.OptimizerStep(optimizer="Still", path="unscaled"),)
     for update in range(updates):
         if update % RECORDED_AT_ONCE == 0:
-            time.sleep(REST_S)  # no training writes without a pause
+            time.sleep(REST_S)  # no training records without a pause
         values = {"duration": 50_000.0 + update % 997, "cost": 100.0 + update % 7}
         stream.put(
             wire.Update,
@@ -107,10 +107,10 @@ def training(
     monitored: tuple[Path, str] | None,
     recorded: int = 0,
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process that trains, ready on entry; ``monitored`` is a data directory and the server's address.
+    """Run a process that trains, ready on entry. ``monitored`` is a data directory and the server's address.
 
-    After its updates it hands ``recorded`` more to its recorder. On the way out it is told to end, and waited for.
-    Raises RuntimeError where it failed.
+    After its updates, the process hands ``recorded`` more to its recorder. On exit, end it and wait for it. Raises
+    RuntimeError if it failed.
     """
     command = [sys.executable, "-m", "benchmarks.delivery.training", work]
     process = subprocess.Popen(

@@ -1,1 +1,1 @@
-"""What it costs to judge a run: when somebody asks, and as its records arrive."""
+"""Benchmarks of judging runs: on request, and as their records arrive."""

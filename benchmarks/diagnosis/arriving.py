@@ -1,10 +1,10 @@
-"""Updates taken over HTTP by a server that judges runs as their records arrive, beside one that does not.
+"""Updates ingested over HTTP by a server that judges runs as their records arrive, beside one that does not.
 
-Both on SQLite, server and clients on the same machine, in rounds that take turns, which of the two goes first changing
-each time. Each round has a server, a database and runs of its own, of fifteen seconds or more where the machine is
-slow: a run is a second old before it is first judged, and the server rests 25 times as long as a look took.
-``cost`` is by how much more processor time the server took for an update, on Linux, of the median rounds; the rates
-hang on what else the machine does.
+Both use SQLite and share the machine with the clients. They take turns, and the first one alternates. Each turn has its
+own server, database and runs, and lasts fifteen seconds, or more if the machine is slow: a run is a second old before
+it is first judged, and the server rests 25 times as long as a look took. ``cost`` is the relative increase of the
+server's processor time per update, on Linux, between the medians of the rounds. The rates depend on what else the
+machine does.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ WAYS: dict[str, Sequence[str]] = {"judging": (), "not": ("--no-judging",)}
 
 
 class Took(NamedTuple):
-    """Updates taken in a second, and the server's processor time for each in microseconds; None where nobody tells."""
+    """Updates ingested per second, and the server's processor time for each in us, or None if unknown."""
 
     rate: float
     cpu_us: float | None
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each crowd of clients. Takes some minutes; ``directory`` is filled."""
+    """A row for each crowd of clients. Takes some minutes. Fills ``directory``."""
     samples = real(effort.real_samples)
     rows = []
     for number, crowd in enumerate(shown(CROWDS, "crowds")):
@@ -54,7 +54,6 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 def _round(
     place: Path, number: int, crowd: Crowd, samples: Real, effort: Effort
 ) -> dict[str, Took]:
-    """Both ways."""
     ways = list(WAYS) if number % 2 else list(reversed(WAYS))
     return {way: _took(place / way, WAYS[way], crowd, samples, effort) for way in ways}
 

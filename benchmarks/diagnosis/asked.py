@@ -1,9 +1,9 @@
-"""The server's time for the diagnosis of a run of ten thousand to ten million updates, one in a hundred sampled.
+"""The server's time to diagnose a run of ten thousand to ten million updates, one in a hundred sampled.
 
-Asked over HTTP on loopback, of a server in a process of its own, with no ETag sent. Runs of all sizes take turns. The
-samples are real ones of 148 parameters, put together anew; each run has an overflow once per growth_interval, and is
-silent, for its records are old. ``cpu_ms`` is what the server's processors did for one, on Linux: where others use the
-machine too, the time until an answer is longer.
+Requests go over HTTP on loopback to a server in its own process, without an ETag. Runs of all sizes take turns. The
+samples are real ones of 148 parameters, recombined. Each run has an overflow once per growth_interval, and is silent,
+because its records are old. ``cpu_ms`` is the server's processor time per diagnosis, on Linux. The response time is
+longer if others use the machine too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COUNTED = 10
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each size of run. Takes some minutes at ten million; ``directory`` is filled."""
+    """A row for each size of run. Takes some minutes at ten million updates. Fills ``directory``."""
     settings = Settings(data_directory=directory / "sqlite")
     samples = real(effort.real_samples)
     runs = fill(settings, [(track(size, seed=size), samples) for size in effort.sizes])
@@ -58,7 +58,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 
 def _cpu_ms(process: int, ask: Callable[[], object]) -> float | None:
-    """Milliseconds of processor time that a process takes for one of several asked in turn; None where nobody tells."""
+    """Mean processor time of a process per request in ms, or None if unknown."""
     before = seconds(process)
     for _ in range(COUNTED):
         ask()

@@ -1,4 +1,4 @@
-"""How much is done to measure what judging costs: all of it, or a little of everything to see that it runs."""
+"""The effort of the diagnosis benchmarks: full, or quick, which only shows that they run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class Effort(NamedTuple):
-    """``sizes`` of the runs in updates; ``rounds`` of so many ``updates`` sent, in ``ingest_s`` seconds at most.
+    """``sizes`` are lengths of runs in updates. Each of ``rounds`` sends ``updates`` in at most ``ingest_s`` seconds.
 
-    ``active`` runs that send for ``active_s`` seconds.
+    ``active`` runs send for ``active_s`` seconds.
     """
 
     sizes: tuple[int, ...] = (10_000, 1_000_000, 10_000_000)

@@ -1,8 +1,8 @@
-"""Two hundred trainings at once on a server that judges them: how late a run is judged.
+"""How late a server judges runs while two hundred trainings send to it at once.
 
-A real server on SQLite. The clients are threads of another process on the same machine; each sends fifty updates every
-five seconds. `late_s` is the longest time for which a run was due, read each second from `/metrics`. `judging` is the
-share of a core that the judge took.
+A real server uses SQLite. The clients are threads of another process on the same machine, and each sends fifty updates
+every five seconds. `late_s` is the longest time for which a run was due, read each second from `/metrics`. `judging` is
+the judge's share of a core.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BAR_S = 30.0
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """One row. Takes as long as is sent; ``directory`` is filled."""
+    """One row. Takes ``effort.active_s`` seconds. Fills ``directory``."""
     late: list[float] = []
     with started(directory) as (url, token, _):
         client = Client(token)

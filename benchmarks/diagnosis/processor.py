@@ -1,4 +1,4 @@
-"""Processor time of a process, as Linux tells it: hardly more where others use the machine too."""
+"""Processor time of a process on Linux. Other load on the machine hardly raises it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def seconds(process: int) -> float | None:
-    """What a process has used so far; None where nobody tells."""
+    """The processor time that a process has used so far, or None if not on Linux."""
     stat = Path(f"/proc/{process}/stat")
     if not stat.exists():
         return None

@@ -1,1 +1,1 @@
-"""`make gpu`: in ten minutes, what holds of ampmon on a real GPU, stage by stage."""
+"""`make gpu`: verifies ampmon on a real GPU, stage by stage, in ten minutes."""

@@ -1,8 +1,7 @@
-"""Proves on a real GPU, in ten minutes at most, what the tests show without one, and measures what they cannot.
+"""Verify on a real GPU, in at most ten minutes, what the tests show without one, and measure what they cannot.
 
-Each stage is a process with a time limit; results are written as they come. Stages that time nothing run at once.
-Without a GPU, stages that need none run.
-The exit code is 1 where a bar failed on a GPU.
+Each stage is a process with a time limit, and its results are written as they arrive. Stages that time nothing run
+concurrently. Without a GPU, only stages that need none run. The exit code is 1 if a bar failed on a GPU.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ NEEDED = {
     **{name: name for name in ("rich", "pytest", "hypothesis")},
     "sklearn": "scikit-learn",
 }
-"""What is imported, and the packages that hold it."""
+"""Imported modules, and the packages that provide them."""
 LEAST_S = 5
-"""With less time left no stage is begun."""
+"""With less time left, no stage starts."""
 LOOK_S = 2.0
 SHOWN = 5
-"""Failures of a stage that are printed."""
+"""How many failures of a stage are printed."""
 
 
 class Outcome(NamedTuple):
-    """How a stage's process ended: "done", "cut off" or with which exit code; and its last words."""
+    """How a stage's process ended ("done", "cut off" or an exit code), and the end of its output."""
 
     state: str
     seconds: float
@@ -54,14 +53,14 @@ class Outcome(NamedTuple):
 
 
 def stage_command(name: str, file: Path, place: str, limit_s: float) -> list[str]:
-    """What runs a stage, which writes what it finds to the file."""
+    """The command that runs a stage. The stage writes its results to ``file``."""
     return [sys.executable, "-m", "benchmarks.gpu.stages", name, str(file), place, str(limit_s)]
 
 
 def run_stage(
     command: list[str], log: Path, limit_s: float, changed: Callable[[float], None]
 ) -> Outcome:
-    """Run a stage in a process of its own, and end what it started; ``changed`` is called as it goes on."""
+    """Run a stage in its own process, and kill all it started. Call ``changed`` with the seconds while it runs."""
     environment = {**os.environ, "PYTHONPATH": search_path()}
     began = time.monotonic()
     with log.open("w") as out:
@@ -90,12 +89,12 @@ def run_stage(
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # it leads a session, and so a group
+        os.killpg(process.pid, signal.SIGKILL)  # it leads its own session and process group
     process.wait()
 
 
 def missing() -> list[str]:
-    """The packages that are not installed here, of those that the stages need."""
+    """The packages that the stages need and that are not installed."""
     return [package for name, package in NEEDED.items() if find_spec(name) is None]
 
 
@@ -103,7 +102,7 @@ Runner: TypeAlias = Callable[[list[str], Path, float, Callable[[float], None]], 
 
 
 class Run:
-    """One call of `make gpu`: which stages, where to, and until when. ``run`` is what runs a stage."""
+    """One call of `make gpu`: its stages, results folder and deadline. ``run`` runs a stage."""
 
     def __init__(
         self, arguments: argparse.Namespace, folder: Path, run: Runner = run_stage
@@ -118,7 +117,7 @@ class Run:
         self.chosen: list[str] = arguments.stages or [name for name in STAGES if name != FACTS]
 
     def start(self) -> bool:
-        """Find out where this is, and what is known of it already; False where even that fails."""
+        """Identify the machine, and load its earlier results if needed. False if the machine cannot be identified."""
         if not self._stage(FACTS, "cuda"):
             return False
         self.on_gpu = self.result.machine["gpu"] != "none"
@@ -132,7 +131,7 @@ class Run:
         return True
 
     def stages(self) -> None:
-        """Run all that were chosen: on a GPU those that time nothing at once, the others one after the other."""
+        """Run the chosen stages. On a GPU, those that time nothing run concurrently, then the others one by one."""
         at_once = [name for name in self.chosen if self.on_gpu and not STAGES[name].alone]
         with ThreadPoolExecutor(max(len(at_once), 1)) as threads:
             list(threads.map(self._begin, at_once))
@@ -159,7 +158,7 @@ class Run:
         return min(left, limit_s) if self.on_gpu or name == FACTS else 10.0 * limit_s
 
     def _stage(self, name: str, place: str) -> bool:
-        """Run one, and write what it says as it says it; whether it came to its end."""
+        """Run a stage and write its results as they arrive. Return whether it finished."""
         file = self._folder / f"{name}.json"
 
         def changed(seconds: float) -> None:
@@ -194,12 +193,12 @@ class Run:
         return Path(self._arguments.results / self.result.name())
 
     def save(self) -> None:
-        """Write what is known, on a GPU."""
+        """Write the results so far, if on a GPU."""
         if self.on_gpu:
             self.result.write(self._arguments.results)
 
     def end(self) -> int:
-        """Print what came of it; 1 if a bar has failed on a GPU."""
+        """Print the results. Return 1 if a bar failed on a GPU, else 0."""
         print(f"\n{table(self.result.bars(self.chosen))}")
         if not self.on_gpu:
             return 0
@@ -208,7 +207,7 @@ class Run:
 
 
 def parsed(words: list[str] | None = None) -> argparse.Namespace:
-    """What the command's words ask for. Ends the process where they are wrong."""
+    """Parse the command line. Exits the process if it is invalid."""
     names = [name for name in STAGES if name != FACTS]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     limits = ", ".join(f"{name} ({STAGES[name].limit_s} s)" for name in names)
@@ -230,7 +229,7 @@ def parsed(words: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the stages that were asked for; returns the exit code."""
+    """Run the requested stages and return the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         run = Run(parsed(), Path(folder))
         if not run.start():

@@ -1,4 +1,4 @@
-"""What Triton makes of every variant of the kernels for this GPU: seconds to compile, registers, spilled bytes."""
+"""Every variant of the kernels, compiled by Triton for this GPU: seconds to compile, registers, spilled bytes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from benchmarks.gpu.stage_results import StageResults
 
 
 ELSEWHERE = "sm_90"
-"""For whom kernels are compiled where there is no GPU."""
+"""The GPU to compile for if there is none."""
 WORKERS = 8
 RESERVE_S = 3.0
 
 
 def run(results: StageResults, place: str, limit_s: float) -> None:
-    """Compile them in several processes, with nothing compiled before, and report each."""
+    """Compile the variants in several processes with an empty cache, and report each."""
     until = time.monotonic() + limit_s - RESERVE_S
     workers = min(os.cpu_count() or 1, WORKERS)
     with tempfile.TemporaryDirectory() as cold:
@@ -42,12 +42,12 @@ def run(results: StageResults, place: str, limit_s: float) -> None:
 
 
 def architecture(place: str) -> str:
-    """The GPU as a compiler names it."""
+    """The compiler's name of the GPU."""
     return loading.architecture(torch.device(place)).gpu if place == "cuda" else ELSEWHERE
 
 
 def made(gpu: str, number: int) -> dict[str, Any]:
-    """A row for one variant; why, where it does not compile."""
+    """A row for one variant. If it does not compile, ``note`` says why."""
     variant = kernel_code.variants()[number]
     row: dict[str, Any] = {"variant": str(variant), "gpu": gpu, "seconds": None}
     row |= {"registers": None, "spilled": None, "ordinary": variant in kernel_code.LOOPS}
@@ -62,7 +62,7 @@ def made(gpu: str, number: int) -> dict[str, Any]:
 
 
 def report_variants(results: StageResults, rows: Iterable[dict[str, Any]], variants: int) -> None:
-    """Tell of the variants as they come."""
+    """Report the variants as they are compiled."""
     for done in _together(rows):
         results.rows("variants", done)
         compiled = [row for row in done if row["seconds"] is not None]

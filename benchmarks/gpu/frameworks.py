@@ -1,6 +1,6 @@
-"""Frameworks' own trainings on a GPU under `ampmon run`, with nothing changed in them, beside the same without ampmon.
+"""Runs unchanged framework trainings on a GPU under `ampmon run`, beside the same without ampmon.
 
-Those of the frameworks that are installed, all at a time: nothing is timed.
+The trainings of all installed frameworks run at once, because nothing is timed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ TRAININGS = {
     "fabric": "lightning",
     "timm": "timm",
 }
-"""Trainings that name no CPU, and the package that each needs."""
+"""Trainings that do not request the CPU, and the package that each needs."""
 
 
 def run(results: StageResults, place: str, limit_s: float) -> None:
-    """The bar is that all hold whose framework is here."""
+    """The bar holds if all trainings of installed frameworks do."""
     os.environ |= {"FRAMEWORKS_PYTHON": sys.executable, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     here = [training for training, package in TRAININGS.items() if find_spec(package)]
     if not here:
@@ -46,8 +46,8 @@ def run(results: StageResults, place: str, limit_s: float) -> None:
 
 
 def failure(training: str, folder: Path) -> str:
-    """Why a training does not hold; nothing where it does."""
-    from campaigns.frameworks.trainings import assert_unchanged  # which asks for FRAMEWORKS_PYTHON
+    """Why a training does not hold, or an empty string."""
+    from campaigns.frameworks.trainings import assert_unchanged  # reads FRAMEWORKS_PYTHON on import
 
     folder.mkdir()
     try:

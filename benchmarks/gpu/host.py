@@ -1,7 +1,7 @@
-"""What monitoring adds on the host to an update on a GPU, with gradients so small that the device has nothing to do.
+"""The host time that monitoring adds to an update on a GPU, with gradients so small that the device is hardly busy.
 
-Scalers take turns as in host_cost; each iteration begins when the device is idle. Records are written, and nobody sends
-them. A plain optimizer's step waits for the device, stock or not, and a fused one's does not.
+Scalers take turns as in host_cost, and each iteration starts on an idle device. Records are written but not sent. A
+plain optimizer's step waits for the device, with any scaler, and a fused one's does not.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from benchmarks.gpu.stage_results import StageResults
 STALL_MS, ADDED_US = 5.0, 40.0
 PAIRS = 1000
 FIRST_S = 15.0
-"""How long first updates are looked at, at most: the kernels are being compiled meanwhile."""
+"""The most seconds to watch the first updates, while the kernels are compiled."""
 AFTER = 50
-"""Updates that are looked at when they are compiled."""
+"""The updates to watch once the kernels are compiled."""
 
 
 def run(results: StageResults, place: str, limit_s: float) -> None:
-    """The stall first, in a process that has launched no kernel yet."""
+    """Measure the stall first, before this process launches any kernel."""
     until = time.monotonic() + limit_s * 0.9
     device = place
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +48,7 @@ def run(results: StageResults, place: str, limit_s: float) -> None:
 
 
 def stall_ms(device: str) -> tuple[float, str]:
-    """By how much the slowest of the first sampled updates is above the usual one, in ms; and how many these were."""
+    """How far the slowest of the first sampled updates is above their median, in ms, and a note on which it was."""
     stock = host_cost.iteration(torch.amp.GradScaler, 6, device)
     for _ in range(20):
         stock()

@@ -1,4 +1,4 @@
-"""What a result hangs on: the machine, its GPU and the versions of all that takes part."""
+"""Everything a result depends on: the machine, its GPU and the versions of its software."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from benchmarks.gpu.stage_results import StageResults
 
 
 def run(results: StageResults, place: str, limit_s: float) -> None:
-    """Record the facts of the machine."""
     for name, value in facts().items():
         results.fact(name, value)
 
@@ -28,7 +27,7 @@ def facts() -> dict[str, object]:
 
 
 def driver() -> str:
-    """The driver's version, as its own tool gives it."""
+    """The driver's version from nvidia-smi."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=10)

@@ -1,4 +1,4 @@
-"""Bytes on the device and pinned on the host that monitoring takes: of GPT-2's gradients, and with activations on."""
+"""Device memory and pinned host memory of monitoring, in bytes: for GPT-2's gradients, and with activations on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH = 2
 
 
 def run(results: StageResults, place: str, limit_s: float) -> None:
-    """Rows of bytes; the bar is what sampling each update takes of the device, as a share of the gradients."""
+    """Rows of bytes. The bar limits the device memory of sampling each update, as a share of the gradients'."""
     with tempfile.TemporaryDirectory() as folder:
         ampmon.init("make gpu", "memory", dir=folder, mode="offline")
         count = Bytes(results)
@@ -33,7 +33,7 @@ def run(results: StageResults, place: str, limit_s: float) -> None:
 
 
 def of_gradients(results: StageResults, count: Bytes, place: str) -> None:
-    """Tell of what sampling gradients takes."""
+    """Report the memory that sampling gradients takes."""
     shapes = sample_cost.shapes()
     parameters = [torch.zeros(shape, device=place, requires_grad=True) for shape in shapes]
     gradients = [torch.ones_like(parameter) for parameter in parameters]
@@ -47,12 +47,12 @@ def of_gradients(results: StageResults, count: Bytes, place: str) -> None:
     count("the peak that sampling adds", added)
     count("pinned on the host", pinned())
     share = round(added / size, 5)
-    holds = share <= SHARE if place == "cuda" else None  # on a CPU nobody counts
+    holds = share <= SHARE if place == "cuda" else None  # unknown on a CPU
     results.bar("memory that sampling takes, of the gradients'", holds, share, SHARE)
 
 
 class Bytes:
-    """A table of bytes that grows. Its first row is what the shares are of."""
+    """A growing table of bytes. Its shares are relative to the first row."""
 
     def __init__(self, results: StageResults) -> None:
         self._results = results
@@ -66,7 +66,7 @@ class Bytes:
 
 
 def until_compiled(work: Callable[[], None], place: str) -> None:
-    """Do the work, and on a GPU again as long as kernels for it are being compiled."""
+    """Do the work, and on a GPU repeat it until its kernels are compiled."""
     work()
     while place == "cuda" and loading.compiling():
         time.sleep(0.1)
@@ -74,7 +74,7 @@ def until_compiled(work: Callable[[], None], place: str) -> None:
 
 
 def peak(work: Callable[[], None], place: str) -> int:
-    """The most bytes that the device held at a time while the work was done; 0 on a CPU, where nobody counts."""
+    """Do the work and return the device's peak memory in bytes, or 0 on a CPU, where it is unknown."""
     if place != "cuda":
         work()
         return 0
@@ -86,7 +86,7 @@ def peak(work: Callable[[], None], place: str) -> int:
 
 
 def sampling(parameters: list[torch.Tensor], gradients: list[torch.Tensor], place: str) -> int:
-    """By how many bytes updates that are all sampled exceed the stock ones' peak."""
+    """The bytes that sampling every update adds to the peak of stock updates."""
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
     optimizer = torch.optim.SGD(parameters, lr=0.0, fused=True)
@@ -105,7 +105,7 @@ def sampling(parameters: list[torch.Tensor], gradients: list[torch.Tensor], plac
 
 
 def pinned() -> int:
-    """Bytes of pinned memory that torch's allocator has given out; 0 where it does not count them."""
+    """Bytes of pinned memory that torch has allocated, or 0 if it does not count them."""
     statistics: Callable[[], dict[str, Any]] = getattr(torch.cuda, "host_memory_stats", dict)
     if not torch.cuda.is_available():
         return 0
@@ -113,7 +113,7 @@ def pinned() -> int:
 
 
 def activations(place: str, every: int | None) -> int:
-    """The peak of an update of GPT-2 small with a small batch, with what modules put out sampled each time or never."""
+    """The peak bytes of a GPT-2 small update that samples activations each ``every`` updates. None: stock scaler."""
     size = networks.GPT2 if place == "cuda" else networks.TINY
     torch.manual_seed(0)
     model = networks.gpt2(size).to(place)

@@ -1,7 +1,7 @@
-"""The result of `make gpu`: what all stages said, whether bars hold, and how that is written down.
+"""The result of `make gpu`: the reports of all stages, whether their bars hold, and the files that store this.
 
-A stage that was cut off, or did not run, leaves bars that are "not run". A later run of some stages goes on with the
-result of the others, if commit, GPU and versions are the same.
+The bars of a stage that was cut off or did not run are "not run". A later run of some stages keeps the results of the
+others if commit, GPU and versions are the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WHY_MAX, FAILURES_MAX = 600, 40
 
 
 def commit(root: Path) -> str:
-    """The commit that is checked out, with a + if files differ from it; "unknown" where git does not know it."""
+    """The checked-out commit, with a + if files differ from it, or "unknown" if git fails."""
     try:
         found = [
             subprocess.run(
@@ -44,7 +44,7 @@ def commit(root: Path) -> str:
 
 
 class Result:
-    """Grows stage by stage. ``machine`` is filled by the first."""
+    """A result that grows stage by stage. The first stage fills ``machine``."""
 
     def __init__(self, commit: str, command: str = "make gpu") -> None:
         self.machine: dict[str, Any] = {"commit": commit}
@@ -53,7 +53,7 @@ class Result:
         self._said: dict[str, dict[str, Any]] = {}
 
     def hear(self, stage: str, said: dict[str, Any], state: str, seconds: float) -> None:
-        """Take what a stage has said so far in the place of what it said before."""
+        """Replace a stage's earlier report by its report so far."""
         self._said[stage] = said
         limit = STAGES[stage].limit_s
         self._stages[stage] = {
@@ -66,7 +66,7 @@ class Result:
             self.machine.update(said["facts"])
 
     def continue_from(self, path: Path, but: Iterable[str]) -> None:
-        """Take an earlier result's stages, except some, if it is of the same code on the same machine."""
+        """Keep an earlier result's stages, except ``but``, if it is of the same code on the same machine."""
         if not path.with_name(f"{path.name}.json.gz").exists():
             return
         before = report.read(path)
@@ -78,14 +78,14 @@ class Result:
                 self._stages[name], self._said[name] = stage, before["said"][name]
 
     def bars(self, stages: Iterable[str] = STAGES) -> list[dict[str, Any]]:
-        """A row for each bar of these stages, said or not."""
+        """A row for each bar of these stages, reported or not."""
         rows = []
         for stage in stages:
             said = {bar["bar"]: bar for bar in self._said.get(stage, {}).get("bars", [])}
             state = self._stages.get(stage, {}).get("state", NOT_RUN)
             for name in STAGES[stage].bars:
                 silent = {"bar": name, "limit": "", "value": None}
-                # A stage that ended by itself, and not at its limit, has a fault.
+                # A stage that ended with an error, and not at its limit, has failed.
                 silent["state"] = FAILED if state.startswith("ended") else NOT_RUN
                 silent["note"] = f"the stage {stage!r}: {state}"
                 rows.append({"stage": stage, **said.get(name, silent)})
@@ -96,12 +96,12 @@ class Result:
         return sum(bar["state"] == state for bar in self.bars(stages))
 
     def name(self) -> str:
-        """The result's file without an ending."""
+        """The name of the result's files without an extension."""
         words = re.sub(r"[^a-z0-9]+", "-", str(self.machine.get("gpu", "unknown")).lower())
         return words.strip("-") + SUFFIX
 
     def figures(self) -> dict[str, Any]:
-        """All of it, as it is stored."""
+        """The whole result, as it is stored."""
         return {
             "command": self._command,
             "machine": self.machine,
@@ -119,7 +119,7 @@ class Result:
         return {**said, "failures": failures}
 
     def markdown(self) -> str:
-        """The same for people: bars, stages, tables, and the last line of each failure."""
+        """The result for readers: bars, stages, tables, and the last line of each failure."""
         figures = self.figures()
         tables: dict[str, Any] = {"bars": figures["bars"], "stages": figures["stages"]}
         for said in figures["said"].values():
@@ -134,7 +134,7 @@ class Result:
         )
 
     def write(self, folder: Path) -> Path:
-        """Write both forms into a folder; the path of the second."""
+        """Write both forms into a folder. Return the path of the Markdown file."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / self.name()
         report.write(path, self.markdown(), self.figures())
@@ -142,7 +142,7 @@ class Result:
 
 
 def claim(figures: Mapping[str, Any]) -> str:
-    """What documentation may say of a stored result, in these words."""
+    """What documentation may claim about a stored result, word for word."""
     machine, bars = figures["machine"], figures["bars"]
     passed = sum(bar["state"] == PASSED for bar in bars)
     text = f"{machine['gpu']}, torch {machine['torch']}, commit {machine['commit']}: "
@@ -154,7 +154,7 @@ def claim(figures: Mapping[str, Any]) -> str:
 
 
 def _described() -> dict[str, Benchmark]:
-    """The tables, and the modules whose docstrings say how they were made: read, for to import them takes seconds."""
+    """The tables, with the docstrings of their modules. These are parsed, because an import takes seconds."""
     modules = {
         "bars": ("Bars", "gpu/result"),
         "stages": ("Stages", "gpu/__main__"),
@@ -178,14 +178,14 @@ def _docstring(file: str) -> str:
 
 
 def _without_places(words: str) -> str:
-    """The words without the paths of this machine, for results are sent to others."""
+    """Remove this machine's paths, because results are shared."""
     for place in (BENCHMARKS.parent, sys.prefix, Path.home(), tempfile.gettempdir()):
         words = words.replace(f"{place}/", "")
     return words
 
 
 def last_line(why: str) -> str:
-    """What a failure comes down to: the first line that pytest marks as its error, else the last of all."""
+    """A failure's most telling line: the first that pytest marks as its error, else the last."""
     lines = [line.strip() for line in why.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("E ")] or lines[-1:]
     return errors[0][:200].replace("|", "/") if errors else ""

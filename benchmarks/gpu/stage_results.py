@@ -1,4 +1,4 @@
-"""What a stage says: bars, rows and facts, in a file that is whole at any time."""
+"""A stage's report: bars, rows and facts, in a file that is complete at any time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 
 
 class StageResults:
-    """What a stage has said so far. Its file is written at each word, so a stage that is killed leaves all of them."""
+    """A stage's report so far. Each change writes its file, so a killed stage loses nothing."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -24,14 +24,14 @@ class StageResults:
         self._failures: list[dict[str, str]] = []
 
     def fact(self, name: str, value: object) -> None:
-        """Something that the figures depend on."""
+        """Record something that the figures depend on."""
         self._facts[name] = value
         self._write()
 
     def bar(
         self, name: str, holds: bool | None, value: object, limit: object, note: str = ""
     ) -> None:
-        """Whether a bar holds; None where that is not known. A later word on it takes an earlier one's place."""
+        """Record whether a bar holds, or None if unknown. Replaces the bar's earlier record."""
         state = NOT_RUN if holds is None else PASSED if holds else FAILED
         self._bars[name] = {
             "bar": name,
@@ -43,12 +43,12 @@ class StageResults:
         self._write()
 
     def rows(self, table: str, rows: list[dict[str, Any]]) -> None:
-        """Rows of equal columns: a table, in the place of the one before."""
+        """Record a table of rows with equal columns. Replaces the table's earlier rows."""
         self._tables[table] = list(rows)
         self._write()
 
     def failures(self, failures: Mapping[str, str]) -> None:
-        """What failed, by name, and why."""
+        """Record why things failed, by name. Replaces earlier failures."""
         self._failures = [{"what": what, "why": why} for what, why in failures.items()]
         self._write()
 
@@ -63,6 +63,6 @@ class StageResults:
 
 
 def read_results(file: Path) -> dict[str, Any]:
-    """What a stage has said, nothing where it said none."""
+    """Read a stage's report, which is empty if there is no file."""
     nothing: dict[str, Any] = {"facts": {}, "bars": [], "tables": {}, "failures": []}
     return json.loads(file.read_bytes()) if file.exists() else nothing

@@ -1,6 +1,6 @@
-"""The stages of `make gpu`, and how one of them runs: as a process, for the stage's own time.
+"""The stages of `make gpu`. Each runs as a process with its own time limit.
 
-`python -m benchmarks.gpu.stages NAME FILE PLACE SECONDS` is such a process: it says what it finds in FILE.
+`python -m benchmarks.gpu.stages NAME FILE PLACE SECONDS` is such a process. It writes its results to FILE.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from benchmarks.gpu.suites import Suite
 
 
 class Stage(NamedTuple):
-    """What a stage does, for how long at most, and the bars that it says something of.
+    """What a stage does, its time limit, and the bars it reports.
 
     Its work is a suite of tests, or a module of this package whose ``run`` takes the results, place and seconds. On a
-    GPU those that need not be ``alone``, for they time nothing, run at once.
+    GPU, stages that time nothing need not be ``alone`` and run concurrently.
     """
 
     what: str
@@ -32,7 +32,7 @@ class Stage(NamedTuple):
     alone: bool = True
 
     def run(self, results: StageResults, place: str, limit_s: float) -> None:
-        """Do it here."""
+        """Run the stage in this process."""
         if isinstance(self.work, Suite):
             suites.run(self.work, results, place, limit_s)
             return
@@ -109,7 +109,7 @@ TOTAL_S = 600
 
 
 def main() -> None:
-    """Run one stage, as the command says. A mistake in it is its failure."""
+    """Run the stage on the command line. An exception in it counts as the stage's failure."""
     name, file, place, limit_s = sys.argv[1:]
     os.environ["AMPMON_MODE"] = "offline"
     STAGES[name].run(StageResults(Path(file)), place, float(limit_s))

@@ -1,7 +1,7 @@
-"""Stages that run tests: the same that hold on the emulated device, in processes that go on where one ended.
+"""Stages that run the tests of the emulated device, in processes that continue where the previous one ended.
 
-A test that ends its process, or after which the device works no more, costs itself only. Bars say how many tests
-failed, and what the tests counted.
+A test that ends its process or breaks the device costs only itself. Bars say how many tests failed, and what the tests
+counted.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from benchmarks.gpu.stage_results import StageResults
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 RESERVE_S = 3.0
-"""Kept of a stage's time, to say what is known."""
+"""The part of a stage's time that is reserved for its report."""
 TEST_S = 60
-"""What one test may take."""
+"""The time limit of one test."""
 ENDED = "its process ended, or it took too long"
 PLUGINS = ("isolated", "skips", "benchmarks.gpu.tally", "no:cacheprovider")
 
 
 class Suite(NamedTuple):
-    """Files of tests, what of them runs on a GPU only, and figures of theirs that have to add up to 0.
+    """Test files, further tests for a GPU only, and the tests' figures that must add up to 0, by bar.
 
-    ``table`` is what the figures' table is called.
+    ``table`` is the name of the figures' table.
     """
 
     bar: str
@@ -92,7 +92,7 @@ STREAMS = Suite(
 
 
 class Seen(NamedTuple):
-    """What became of tests: their states by name, why some failed, and their figures."""
+    """The states of tests by name, why some failed, and their figures."""
 
     collected: int
     states: dict[str, str]
@@ -104,7 +104,7 @@ class Seen(NamedTuple):
         return sum(state != "started" for state in self.states.values())
 
     def counts(self) -> str:
-        """In words."""
+        """The number of tests in each state, in words."""
         states = Counter(self.states.values())
         words = [f"{states[name]} {name}" for name in ("passed", "failed", "skipped")]
         unknown = self.collected - states["passed"] - states["failed"] - states["skipped"]
@@ -112,7 +112,7 @@ class Seen(NamedTuple):
 
 
 def seen(lines: Iterable[str]) -> Seen:
-    """What the lines of a tally say. A test that began and is followed by another process has failed."""
+    """Read the lines of a tally. A test that started but did not end before the next process has failed."""
     collected = 0
     states: dict[str, str] = {}
     why: dict[str, str] = {}
@@ -137,26 +137,26 @@ def seen(lines: Iterable[str]) -> Seen:
 
 
 def search_path() -> str:
-    """What Python is to search before what it has: the tests and the project, which need not be installed."""
+    """A PYTHONPATH that starts with the tests and the project, which need not be installed."""
     paths = [str(TESTS), str(ROOT), str(ROOT / "server"), os.environ.get("PYTHONPATH", "")]
     return os.pathsep.join(filter(None, paths))
 
 
 def environment(place: str) -> dict[str, str]:
-    """What a process of tests is given."""
+    """The environment of a test process."""
     return {
         **os.environ,
         "PYTHONPATH": search_path(),
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # whatever else is installed
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # other plugins may be installed
         "TEST_DEVICE": place,
         "TRITON_INTERPRET": str(int(place != "cuda")),
-        # With it, sums of products are made in one order on every stream.
+        # Matrix products then add up in the same order on every stream.
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     }
 
 
 def run(suite: Suite, results: StageResults, place: str, limit_s: float) -> None:
-    """Run the suite on a device, in as many processes as it takes, and say what is known at any time."""
+    """Run the suite on a device, in as many processes as it takes, and report results as they arrive."""
     until = time.monotonic() + limit_s - RESERVE_S
     with tempfile.TemporaryDirectory() as folder:
         tally, log = Path(folder, "tally"), Path(folder, "log")
@@ -179,7 +179,7 @@ def run(suite: Suite, results: StageResults, place: str, limit_s: float) -> None
 def _process(
     suite: Suite, results: StageResults, place: str, files: tuple[Path, Path], until: float
 ) -> int | None:
-    """One process, until it or the time is over; its exit code."""
+    """Run one process. Return its exit code, or None if it was killed when the time was over."""
     tally, log = files
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(ROOT), "-q"]
     command += ["--noconftest", "--import-mode=importlib", "--tally", str(tally)]
@@ -205,7 +205,7 @@ def _process(
 
 
 def _read(tally: Path, *, over: bool = False) -> Seen:
-    """What it says; where the tests are ``over``, one that has begun has failed."""
+    """Read the tally. If the tests are ``over``, a test that started but did not end has failed."""
     lines = tally.read_text().splitlines() if tally.exists() else []
     return seen([*lines, json.dumps({"collected": 0})] if over else lines)
 

@@ -1,7 +1,7 @@
-"""Writes a line of JSON for each test as it starts and as it ends: a process that is killed leaves what it knew.
+"""Writes a line of JSON for each test as it starts and as it ends, so a killed process leaves its results.
 
-A plugin of pytest's, with the option `--tally FILE`. Tests that FILE names already are not run again: the next process
-continues where one ended.
+A pytest plugin with the option `--tally FILE`. Tests that FILE already names do not run again, so the next process
+continues where the previous one ended.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import pytest
 
 
 BROKEN = ("CUDA error", "AcceleratorError", "device-side assert")
-"""After these nothing works on the device any more in this process."""
+"""After these errors, the device is unusable in this process."""
 WHY_MAX = 1500
 
 
 class Tally:
-    """Writes to a file what happens."""
-
     def __init__(self, file: Path) -> None:
         self._file = file
         lines = file.read_text().splitlines() if file.exists() else []

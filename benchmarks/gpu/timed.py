@@ -21,7 +21,7 @@ BARS = {
 
 
 def run(results: StageResults, place: str, limit_s: float) -> None:
-    """Rows for each dtype and kind of data; a bar is held to the worst of the kinds."""
+    """Rows for each dtype and kind of data. A bar applies to the worst kind."""
     until = time.monotonic() + limit_s * 0.9
     clock = gpu_kernels.on_device if place == "cuda" else gpu_kernels.on_host
     rows: list[dict[str, Any]] = []

@@ -1,6 +1,6 @@
-"""The stage that trains GPT-2 small in turns with the stock scaler: see whole_step. Nobody sends the records.
+"""The stage that trains GPT-2 small in turns with the stock scaler: see whole_step. Records are not sent.
 
-With torch's default AdamW, whose step waits for the device, and with the fused one, which does not.
+It trains with torch's default AdamW, whose step waits for the device, and with the fused one, whose step does not.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SETTING = Setting(
     block=4,
 )
 STARTING_S, TURNS_S = 25.0, 5.0
-"""What is taken to make the first optimizer's models, and to do what is done once; and the least time for turns."""
+"""Seconds assumed for the first optimizer's models and other one-time work, and the least time for turns."""
 
 
 def run(results: StageResults, place: str, limit_s: float, setting: Setting = SETTING) -> None:
-    """A row for each kind of training, for each optimizer."""
+    """A row for each kind of training and optimizer."""
     until = time.monotonic() + limit_s * 0.95
     with tempfile.TemporaryDirectory() as folder:
         ampmon.init("make gpu", "training", dir=folder, mode="offline")

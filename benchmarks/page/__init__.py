@@ -1,1 +1,1 @@
-"""What the page costs a reader: from an update to its pixels, opening a long run, and staying open."""
+"""Benchmarks of the page: latency from an update to its pixels, opening a long run, and memory while open."""

@@ -1,14 +1,14 @@
-"""From the return of `scaler.update()` to the frame that shows it, all on one machine, in a window that stays in front.
+"""The time from the return of `scaler.update()` to the frame that shows it, on one machine, in a foreground window.
 
-A process trains a small network at a pace; sender, server and Chromium are processes of their own. The page is open at
-the run; after each drawing of the chart of the scale, the newest step on it is noted once the frame is painted. Updates
-of the first seconds, in which sender and page begin, are left out. Clocks are compared by the quickest of fifty
-questions, to a millisecond or so.
+One process trains a small network at a fixed pace. Sender, server and Chromium are separate processes. The page shows
+the run. After each redraw of the scale's chart, its newest step is noted once the frame is painted. Updates of the
+first seconds, in which sender and page start, are left out. The fastest of fifty readings relates the clocks, to about
+a millisecond.
 
-The others log a value at the same pace, and are set as fast as they can be: TensorBoard's writer flushes and its server
-reloads each second, and its page asks each 30 seconds, the least it takes, so it is given six times as many updates,
-two of its periods; trackio's page asks each second by itself.
-For them a step counts as painted once the page has received it: what they draw after that is not counted.
+The other tools log a value at the same pace, with their fastest settings. TensorBoard's writer flushes and its server
+reloads each second. Its page polls every 30 seconds, its minimum, so it gets six times as many updates: two of its
+periods. trackio's page polls each second by default. For both, a step counts as painted once the page has received it,
+and later drawing is not counted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from benchmarks.store.timing import Client
 
 BAR_P95_MS = 250.0
 LAST_S = 90.0
-"""So long the page may take for the last step."""
+"""The time limit for the page to show the last step."""
 
 _PAINTED = """() => {
   const plot = document.querySelector("[data-figure=scale] .plot.js-plotly-plot");
@@ -74,18 +74,18 @@ localStorage.setItem("_tb_global_settings", JSON.stringify({ autoReload: true, a
 """
 
 Seen: TypeAlias = list[tuple[int, float]]
-"""The newest step on the page, and when it was seen, by `time.perf_counter` in ms."""
+"""Newest steps on the page, and when each was seen, by `time.perf_counter` in ms."""
 
 
 class Told(NamedTuple):
-    """When each update had returned, in ns, and what the page showed."""
+    """When each update returned, in ns, and what the page showed."""
 
     returned: list[int]
     seen: Seen
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each tool. Takes some minutes; ``directory`` is filled."""
+    """A row for each tool. Takes some minutes. Fills ``directory``."""
     rows = []
     with peers.quiet(directory):
         for tool, (peer, ask) in TOOLS.items():
@@ -101,7 +101,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 def _asked(
     ask: Callable[[Path, Effort], Told], work: Path, effort: Effort, peer: str | None
 ) -> tuple[Told | None, str | None]:
-    """What a tool showed, or of another why it is not measured."""
+    """What a tool showed, or why a peer is not measured. Errors of ampmon are raised."""
     try:
         return ask(work, effort), None
     except Exception as error:
@@ -176,7 +176,7 @@ def _newest(page: Page) -> int:
 
 @contextmanager
 def _logging(tool: str, work: Path, effort: Effort) -> Iterator[subprocess.Popen[str]]:
-    """A process that waits for a line to begin; told to end on the way out."""
+    """Run a process that starts to log after a line of input. Kill it on exit."""
     numbers = (effort.warm_up + effort.updates, effort.per_second)
     command = [sys.executable, "-m", "benchmarks.page.logger", tool, str(work), *map(str, numbers)]
     pipe = subprocess.PIPE
@@ -207,7 +207,7 @@ def _peer(
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-            time.sleep(2)  # the page opens at a run that is there
+            time.sleep(2)  # so the run exists before the page opens
             page.goto(url + path)
             return _told(page, process, effort.warm_up + effort.updates)
 

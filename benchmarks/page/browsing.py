@@ -1,4 +1,4 @@
-"""A Chromium for a benchmark: fresh, with a cold cache, and let in at a server. Knows nothing of the page."""
+"""Runs a Chromium with a cold cache, signed in to a server. Independent of the page."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NAMES = (
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 WINDOW = (1440, 1000)
 ROUNDS = 50
-"""Questions for the clock: the quickest answer counts."""
+"""Readings of the page's clock. The fastest one counts."""
 
 
 @contextmanager
 def reading(url: str, token: str | None = None, *, height: int = WINDOW[1]) -> Iterator[Page]:
-    """A window of a browser with nothing cached, let in at the server at ``url`` where that takes a token."""
+    """Open a browser window with nothing cached. With a ``token``, sign in to the server at ``url``."""
     program = next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS])
@@ -40,7 +40,7 @@ def reading(url: str, token: str | None = None, *, height: int = WINDOW[1]) -> I
 
 
 def clock(page: Page) -> Callable[[float], float]:
-    """Takes the page's `performance.now()` in ms; gives the moment by `time.perf_counter` in ms, to one or so."""
+    """Return a function from the page's `performance.now()` to `time.perf_counter`, both in ms, to about 1 ms."""
     best, offset = float("inf"), 0.0
     for _ in range(ROUNDS):
         before = time.perf_counter()
@@ -52,7 +52,7 @@ def clock(page: Page) -> Callable[[float], float]:
 
 
 def until(page: Page, what: str, holds: Callable[[], Any], within_s: float = 120.0) -> Any:
-    """What ``holds`` gives once it is true. Raises TimeoutError."""
+    """Wait until ``holds`` returns a true value, and return it. Raises TimeoutError."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         if value := holds():

@@ -1,4 +1,4 @@
-"""How much is done to measure the page: all of it, or a little of everything to see that it runs."""
+"""The effort of the page benchmarks: full, or quick, which only shows that they run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Effort(NamedTuple):
-    """So many ``updates`` timed at a pace; a run of ``size`` updates opened ``rounds`` times; ``minutes`` live."""
+    """Time ``updates`` at a pace, open a run of ``size`` updates ``rounds`` times, and follow a run for ``minutes``."""
 
     updates: int = 200
     warm_up: int = 100

@@ -1,4 +1,4 @@
-"""A process that logs a value at a pace with another tool, and says when each call had returned. Draws nothing."""
+"""A process that logs a value at a fixed pace with another tool, and prints when each call returned."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOOLS = {"tensorboard": _tensorboard, "trackio": _trackio}
 
 def main(tool: str, directory: Path, calls: int, per_second: float) -> None:
     returned = []
-    said, sys.stdout = sys.stdout, sys.stderr  # some tools talk
+    said, sys.stdout = sys.stdout, sys.stderr  # some tools print messages
     with peers.quiet(directory), TOOLS[tool](directory) as log:
         print("ready", file=said, flush=True)
         sys.stdin.readline()

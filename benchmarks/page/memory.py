@@ -1,7 +1,7 @@
-"""Memory of the page while it follows a run at a pace for half an hour: its JavaScript heap, nodes and listeners.
+"""Memory of the page while it follows a run at a fixed pace for half an hour: its JavaScript heap, nodes and listeners.
 
-Each is read thirty times, after the garbage is collected. The first minutes fill the charts, up to their greatest
-number of points: so the last sixth of the readings is held to the second, by their medians.
+Each is read thirty times, after a garbage collection. The first minutes fill the charts up to their maximum number of
+points, so the bar compares the last sixth of the readings with the second, by their medians.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ READINGS = 30
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each of what is counted. Takes as many minutes as are asked for; ``directory`` is filled."""
+    """A row for heap, nodes and listeners each. Takes ``effort.minutes``. Fills ``directory``."""
     seconds = 60 * effort.minutes
     updates = round(seconds * effort.per_second)
     with (
@@ -49,8 +49,8 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 
 def _held(developer: CDPSession) -> dict[str, float]:
-    """What the page holds, its garbage collected."""
-    for _ in range(2):  # what the first sets free, the second collects
+    """What the page holds after a garbage collection."""
+    for _ in range(2):  # the second collects objects that the first releases
         developer.send("HeapProfiler.collectGarbage")
     counted = developer.send("Memory.getDOMCounters")
     return {

@@ -1,12 +1,13 @@
 """Opening the page of a run of ten million updates, 148 parameters and a hundred thousand samples, and zooming in it.
 
-Chromium is new each time and has nothing cached. The window is tall enough for all charts, so all are asked for. Times
-of charts are until the frame that shows them, from the end of Plotly's own script, whose time from the start of the
-page stands beside them. The longest task of the main thread is of those that begin after it; bytes are as they were
-transferred, headers included, without it.
+Each opening starts a Chromium with nothing cached. The window is tall enough for all charts, so the page requests all.
+Chart times run from the end of Plotly's script to the frame that shows the chart. `plotly_script_ms` is the time from
+the page's start to that end. The longest main-thread task is one that begins after it. Transferred bytes include
+headers, but not Plotly's script.
 
 A zoom is a click in a window 1000 pixels high. It ends when the last visible chart is repainted. Then the slider below
-the heatmap is dragged back and forth, one move a frame, and each frame is timed. A headless browser draws 60 a second.
+the heatmap is dragged back and forth, one move per frame, and each frame is timed. A headless browser draws 60 frames
+per second.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from benchmarks.store.track import track
 TALL = 12_000
 DRAGS, MOVES = 4, 60
 QUIET_MS = 500
-"""Nothing drawn for so long: a zoom has come to rest."""
+"""After this time without drawing, a zoom is complete."""
 BARS = {
     "first_chart_ms": 300.0,
     "all_charts_ms": 800.0,
@@ -119,7 +120,7 @@ def _row(name: str, effort: Effort, value: float, each: list[float]) -> dict[str
 
 
 def _opened(url: str, token: str, address: str) -> dict[str, float]:
-    """What one opening with a cold cache took."""
+    """The figures of one opening with a cold cache."""
     with reading(url, token, height=TALL) as page:
         page.add_init_script(_WATCH)
         page.goto(address)
@@ -143,7 +144,7 @@ def _all_there(page: Page) -> bool:
 
 
 def _zoomed(url: str, token: str, address: str, zooms: int) -> tuple[list[float], list[float]]:
-    """Time zooms, from the click until the last chart is repainted, and the frames of a drag. In milliseconds."""
+    """The ms of each zoom, from the click until the last chart is repainted, and of each frame of a drag."""
     took = []
     with reading(url, token) as page:
         page.add_init_script(_WATCH)
@@ -160,7 +161,7 @@ def _zoomed(url: str, token: str, address: str, zooms: int) -> tuple[list[float]
 
 
 def _dragged(page: Page) -> list[float]:
-    """Milliseconds of each frame while the slider is dragged to and fro."""
+    """The ms of each frame while the slider is dragged back and forth."""
     slider = page.locator("[aria-label='Lost at another loss scale'] input[type=range]")
     slider.scroll_into_view_if_needed()
     box = slider.bounding_box()

@@ -1,1 +1,1 @@
-"""What the store costs: its figures, ingest and bytes, at sizes from ten thousand updates to ten million."""
+"""Benchmarks of the store: figures, ingest and bytes, from ten thousand to ten million updates."""

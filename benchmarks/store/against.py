@@ -1,8 +1,8 @@
-"""What the store takes now beside what it took at an older commit: two servers of the two trees, taking turns.
+"""Ingest now beside ingest at an older commit: servers of the two trees, in turns.
 
-Each turn has a server and a data directory of its own, and sends the same batches. What disturbs the machine for a
-while disturbs both, so the ratios within a round stay where rates do not. Processor time is the server's, all of its
-threads, and so hardly depends on what else runs.
+Each turn has its own server and data directory, and sends the same batches. A disturbance of the machine hits both, so
+ratios within a round are steadier than rates. Processor time is that of all threads of the server, and hardly depends
+on other load.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Turn(NamedTuple):
-    """Records taken per second, and the server's processor time for each in us."""
+    """Records ingested per second, and the server's processor time for each in us."""
 
     rate: float
     us: float
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each crowd. Takes about ten minutes; ``directory`` is filled."""
+    """A row for each crowd. Takes about ten minutes. Fills ``directory``."""
     tree = directory / "before"
     note = _checked_out(tree)
     if note is not None:
@@ -58,7 +58,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 
 def _checked_out(tree: Path) -> str | None:
-    """Put the older commit there, or say why not."""
+    """Extract the older commit into ``tree``, or return why that is not possible."""
     archive = tree.with_suffix(".tar")
     archive.parent.mkdir(parents=True, exist_ok=True)
     command = ["git", "-C", str(_ROOT), "archive", "-o", str(archive), BEFORE, "ampmon", "server"]
@@ -89,7 +89,7 @@ def _turns(
 
 
 def _turn(place: Path, tree: Path, works: list[load.Work]) -> Turn:
-    # The peers' environment may have an ampmon of its own: the tree's comes first.
+    # The tree's ampmon comes first, because the peers' environment may have its own.
     path = os.pathsep.join((str(tree), str(tree / "server")))
     with started(place, env={**os.environ, "PYTHONPATH": path}) as (url, token, pid):
         before = _processor_s(pid)
@@ -98,7 +98,7 @@ def _turn(place: Path, tree: Path, works: list[load.Work]) -> Turn:
 
 
 def _processor_s(pid: int) -> float:
-    """Of a process, user and system time of all its threads. Linux only."""
+    """User and system time of all threads of a process. Linux only."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 

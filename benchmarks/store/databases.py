@@ -1,6 +1,6 @@
-"""The PostgreSQL that a store is measured on: started for the benchmark, and gone after it.
+"""Runs a temporary PostgreSQL for a benchmark.
 
-It runs as it comes but for its share of the memory: what is committed is on the disk, as on SQLite.
+Its defaults for durability stay: committed data is on the disk, as on SQLite.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SETTINGS = ("listen_addresses=", "shared_buffers=256MB", "max_wal_size=4GB", "ma
 
 @contextmanager
 def postgresql() -> Iterator[postgres.Postgres | str]:
-    """A running server, or why there is none."""
+    """Yield a running server, or why there is none."""
     with ExitStack() as stack:
         try:
             found: postgres.Postgres | str = stack.enter_context(postgres.running(SETTINGS))

@@ -1,4 +1,4 @@
-"""How much is done to measure the store: all of it, or a little of everything to see that it runs."""
+"""The effort of the store benchmarks: full, or quick, which only shows that they run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Effort(NamedTuple):
-    """``sizes`` of the runs in updates, and limits in seconds where more rounds would only tell more."""
+    """``sizes`` are lengths of runs in updates. Limits in seconds bound the number of rounds."""
 
     sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
     real_samples: int = 32

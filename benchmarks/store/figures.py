@@ -1,8 +1,8 @@
 """The server's time for every figure, for runs of ten thousand to ten million updates, one in a hundred sampled.
 
-Asked over HTTP on loopback, of a server in a process of its own, with no ETag sent, 1000 pixels wide: for the whole run
-and for a hundredth of it at a place drawn anew each time, along steps and along time. Questions of all kinds and sizes
-take turns. The samples are real ones of 148 parameters, put together anew.
+Requests go over HTTP on loopback to a server in its own process, without an ETag, at a width of 1000 pixels. They cover
+the whole run or a random hundredth of it, by step and by time. Requests of all kinds and sizes take turns. The samples
+are real ones of 148 parameters, recombined.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from benchmarks.store.track import track
 BAR_MS, BAR_RATIO = 30.0, 1.5
 WIDTH = 1000
 ZOOM = 100
-"""What is looked at closely is this part of the run."""
+"""A zoomed request covers the run's length divided by this."""
 
 
 class Question(NamedTuple):
-    """One figure asked for in one way, of the run with so many updates."""
+    """A request for a figure. ``updates`` identifies the run by its length."""
 
     figure: str
     view: str
@@ -42,7 +42,7 @@ class Question(NamedTuple):
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each figure and way to look at it. Takes some minutes at ten million; ``directory`` is filled."""
+    """A row for each figure, view and axis. Takes some minutes at ten million updates. Fills ``directory``."""
     settings = Settings(data_directory=directory / "sqlite")
     samples = real(effort.real_samples)
     runs = fill(settings, [(track(size, seed=size), samples) for size in effort.sizes])
@@ -90,7 +90,7 @@ def _ask(client: Client, run: str, question: Question) -> bytes:
 def _rows(
     engine: str, times: Mapping[Question, Times], sizes: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """The times of all sizes side by side, and how the largest stands to the smallest."""
+    """The times of all sizes side by side, and the ratio of the largest to the smallest."""
     rows = []
     for figure, view, x in dict.fromkeys(question[:3] for question in times):
         of = {size: times[Question(figure, view, x, size)] for size in sizes}

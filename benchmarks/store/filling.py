@@ -1,6 +1,6 @@
 """Fills a store with a long run, far faster than ingest could: rows in bulk, then the store's own rebuild of rollups.
 
-The run begins by a batch that is ingested, so that its attempt and stream are as ingest makes them.
+The first batch is ingested, so ingest itself creates the attempt and the stream.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from benchmarks.store.track import Track
 
 SAMPLED_EVERY = 100
 LOGGED_EVERY = 10
-"""Between updates for which the user logs a loss."""
+"""The user logs a loss once in this many updates."""
 
 START = 1_790_000_000_000_000
-"""The time of the first update, in microseconds since the epoch; the others follow 50 ms apart, more or less."""
+"""The time of the first update, in microseconds since the epoch. The others follow about 50 ms apart."""
 
 SPACING_US = 50_000
 STREAM = "scaler"
 MODULES, MODULES_EVERY = 12, 16
-"""So many modules' activations are measured, in one of so many samples."""
+"""The activations of `MODULES` modules are measured in one of `MODULES_EVERY` samples."""
 
 _CHUNK = 100_000
 _SAMPLES = 32 * 20
 
 
 def fill(settings: Settings, runs: Sequence[tuple[Track, Real]]) -> list[UUID]:
-    """Store a run of each track, one in a hundred of its updates sampled. Blocks; shows how far it is."""
+    """Store a run for each track, with one in a hundred updates sampled. Blocks and shows progress."""
     Store.open(settings).close()
     database = engine.open_engine(settings.url)
     made = []
@@ -70,7 +70,7 @@ def fill(settings: Settings, runs: Sequence[tuple[Track, Real]]) -> list[UUID]:
 
 
 def copy(source: Settings, target: Settings, made: Sequence[UUID]) -> None:
-    """Store runs as they stand in another store: rows and cells. Blocks; shows how far it is."""
+    """Copy all rows of runs from one store to another. Blocks and shows progress."""
     Store.open(target).close()
     filled, empty = engine.open_engine(source.url), engine.open_engine(target.url)
     with engine.reading(filled) as reading, engine.writing(empty) as writing:
@@ -101,15 +101,13 @@ def _put(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) 
 
 
 def _unhurried(connection: Connection) -> None:
-    """Let statements of this transaction take their time, and believe that each row's run is there."""
+    """On PostgreSQL, turn off the statement timeout and the foreign key checks of this transaction."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
         connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
 
 
 class _Filling:
-    """One run in the making."""
-
     def __init__(self, track: Track, real: Real) -> None:
         self.run_id = uuid4()
         self._track, self._real = track, real
@@ -128,7 +126,7 @@ class _Filling:
         self._put_updates(connection, stream)
         self._put_samples(connection, state, attempt, stream)
         self._count(connection, state, stream, roster)
-        if connection.dialect.name == "postgresql":  # what autovacuum does while rows trickle in
+        if connection.dialect.name == "postgresql":  # as autovacuum does during normal ingest
             _unhurried(connection)
             connection.exec_driver_sql("ANALYZE")
         for rebuild in shown([rollups.rebuild, logged.rebuild], "rollups"):
@@ -247,7 +245,7 @@ class _Filling:
     def _count(
         self, connection: Connection, state: RunState, stream: IngestStream, roster: Roster
     ) -> None:
-        """Tell the run's row, its stream's and the ledger what has been put in."""
+        """Update the totals of the run, its stream and the ledger."""
         count, track = len(self._track), self._track
         sampled = len(range(0, count, SAMPLED_EVERY))
         stream.updates, stream.sampled, stream.last_step = count, sampled, count - 1
@@ -265,7 +263,7 @@ class _Filling:
 
 
 def _through_modules(sample: Sample) -> Sample:
-    """What activations of as many modules could have been: the gradients of some of the parameters."""
+    """Make up the activations of `MODULES` modules from the gradients of as many parameters."""
     chosen = np.arange(2, 2 + MODULES)
     statistics = Statistics(
         **{
@@ -278,7 +276,7 @@ def _through_modules(sample: Sample) -> Sample:
 
 
 def _rows(names: Sequence[str], columns: dict[str, Any], count: int) -> Iterator[tuple[Any, ...]]:
-    """Tuples in the order of ``names``: of arrays an element each, of everything else the same again."""
+    """Tuples in the order of ``names``. Arrays give one element each, other values repeat."""
     return zip(
         *(
             columns[name].tolist()

@@ -1,8 +1,8 @@
-"""What 500 open pages cost a server that takes updates as fast as it can: live streams held open by another process.
+"""What 500 open pages cost a server that ingests at full speed: another process holds their live streams open.
 
-Ingest alone and ingest with listeners take turns, each with new runs and ten clients. All streams are of all runs.
-The server sends news 200 times a second in all, so each stream gets some every 2.5 seconds. The process that listens
-shares the machine's cores, too. Memory is the server's resident set after ingest, streams still open.
+Ingest alone and ingest with listeners take turns, each with new runs and ten clients. All streams follow all runs. The
+server sends 200 messages a second in total, so each stream gets one every 2.5 seconds. The listening process shares the
+machine's cores. Memory is the server's resident set after ingest, with the streams still open.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOSS_BAR_PERCENT, MEMORY_BAR_MB = 10.0, 300.0
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """One row. Takes a minute; ``directory`` is filled."""
+    """One row. Takes a minute. Fills ``directory``."""
     alone, beside, told, memory = [], [], 0, 0.0
     with started(directory) as (url, token, process):
         for _ in shown(range(effort.listening_rounds), "listeners"):
@@ -58,14 +58,14 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 
 def _sent(url: str, token: str, effort: Effort) -> float:
-    """Updates taken in a second."""
+    """Updates ingested per second."""
     batches = max(int(100_000 * effort.ingest_s) // CLIENTS // SIZE, 1)
     works = [load.plain(batches, SIZE, real(effort.real_samples)) for _ in range(CLIENTS)]
     return load.send([url], token, works, effort.ingest_s).rate
 
 
 class Heard(NamedTuple):
-    """How many advances came on all streams, and on that which fewest came on; how many streams had ended."""
+    """Advances on all streams, the fewest on any stream, and the number of streams that had ended."""
 
     advances: int
     fewest: int
@@ -74,7 +74,7 @@ class Heard(NamedTuple):
 
 @contextmanager
 def listening(url: str, token: str, streams: int) -> Iterator[list[Heard]]:
-    """Streams held open by a process of their own; afterwards, what came on them."""
+    """Hold streams open in another process. The yielded list gets its `Heard` on exit."""
     command = [sys.executable, "-m", "benchmarks.store.listening", url, token, str(streams)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None

@@ -1,7 +1,7 @@
-"""A process that holds many live streams of a server open, as so many pages do, and counts what it is told.
+"""A process that holds many live streams of a server open, as pages do, and counts the advances.
 
-Says `listening` when all are open; ends when its input does, and says how many advances came on all of them and on the
-one that fewest came on, and how many streams had ended by then.
+It prints `listening` when all are open, and ends when its input does. Then it prints the advances on all streams, the
+fewest on any stream, and the number of streams that had ended by then.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from urllib.parse import urlsplit
 
 
 class _Ears:
-    """Streams that are open, and how many advances came on each of them."""
-
     def __init__(self, url: str, token: str) -> None:
         self._address = urlsplit(url)
         self._token = token
         self.advances: list[int] = []
 
     async def open(self) -> asyncio.Task[None]:
-        """One more stream, that has been answered."""
+        """Open a stream and wait for its response. Raises ConnectionError unless that is a 200."""
         host, port = self._address.hostname, self._address.port
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(

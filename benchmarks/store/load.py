@@ -1,7 +1,7 @@
-"""What many trainers send at once: batches made before the clock starts, and clients that post them as senders do.
+"""The load of many trainers: batches encoded before the clock starts, and clients that post them as senders do.
 
-Each client is a thread with a connection, a run and an attempt of its own. It waits and tries again as a sender would,
-where the server says that it has too much to do.
+Each client is a thread with its own connection, run and attempt. It waits and retries as a sender does if the server is
+overloaded.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from benchmarks.store.track import BACKOFF, track
 
 
 Client: TypeAlias = Callable[[float], tuple[int, int]]
-"""Sends until a deadline of `time.perf_counter`; how many records were taken, and how often it was told to wait."""
+"""Sends until a `time.perf_counter` deadline. Returns the records acknowledged, and how often it was told to wait."""
 
 STREAM = "scaler"
 PARAMETERS = tuple(wire.Parameter(f"layers.{n}.weight", (768, 768), "float32") for n in range(3))
-"""Of a model whose gradients nobody looks at: those that culprits are of."""
+"""Parameters of a model whose gradients are not sampled. Culprits refer to them."""
 
 STARTED = 1_790_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one client has to send: encoded batches, and how many records each holds."""
+    """One client's encoded batches, and the number of records in each."""
 
     run_id: UUID
     batches: list[bytes]
@@ -48,7 +48,7 @@ class Work:
 
 
 class Sent(NamedTuple):
-    """How many records were acknowledged within how many seconds, and how often a client was told to come later."""
+    """Records acknowledged, the seconds that took, and how often a client was told to retry later."""
 
     records: int
     seconds: float
@@ -61,13 +61,13 @@ class Sent(NamedTuple):
 
 
 def plain(batches: int, size: int, real: Real | None = None) -> Work:
-    """Updates that are not sampled, of a run of its own, whose model is that of ``real`` if it is given."""
+    """Updates of a new run, none sampled. The model is that of ``real`` if given."""
     parameters = PARAMETERS if real is None else real.parameters
     return _work(updates_of(batches * size), size, parameters)
 
 
 def sampled(batches: int, size: int, real: Real) -> Work:
-    """Updates that are all sampled, of a run of its own; among ``size`` of them no two samples are alike."""
+    """Updates of a new run, all sampled. No two samples of a batch are alike."""
     chance = np.random.default_rng(0)
     gradients = cycle([real.varied(chance).to_wire() for _ in range(size)])
     updates = [
@@ -80,7 +80,7 @@ def sampled(batches: int, size: int, real: Real) -> Work:
 def send(urls: Sequence[str], token: str, works: Sequence[Work], limit_s: float) -> Sent:
     """Have a client send each work, all at once, for ``limit_s`` seconds or until all has arrived. Blocks.
 
-    Clients are dealt out over the servers at ``urls``.
+    Clients are distributed over the servers at ``urls``.
     """
     return at_once(
         [partial(_client, url, token, work) for url, work in zip(cycle(urls), works, strict=False)],
@@ -89,7 +89,7 @@ def send(urls: Sequence[str], token: str, works: Sequence[Work], limit_s: float)
 
 
 def at_once(clients: Sequence[Client], limit_s: float) -> Sent:
-    """What clients that start together sent until a deadline, each on a thread of its own. Blocks."""
+    """Run clients, each on its own thread, for ``limit_s`` seconds from a common start. Blocks."""
     ready = threading.Barrier(len(clients))
 
     def run(client: Client) -> _Done:
@@ -133,7 +133,7 @@ def _client(url: str, token: str, work: Work, deadline: float) -> tuple[int, int
 
 
 def updates_of(count: int) -> list[wire.Update]:
-    """The first ``count`` updates of a training, none of them sampled."""
+    """The first ``count`` updates of a training, none sampled."""
     moves = track(count)
     took = wire.OptimizerStep(optimizer="AdamW", path="unscaled")
     skipped = msgspec.structs.replace(took, skipped=True, culprits=(wire.Culprit(2, 31, 0),))
@@ -166,7 +166,7 @@ def updates_of(count: int) -> list[wire.Update]:
 def headers_of(
     run_id: UUID, attempt_id: UUID, parameters: tuple[wire.Parameter, ...]
 ) -> tuple[wire.Header, ...]:
-    """What a training says of itself before its updates."""
+    """The headers that a training sends before its updates."""
     return (
         wire.AttemptHeader(
             run_id=run_id,

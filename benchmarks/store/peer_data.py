@@ -1,4 +1,4 @@
-"""The loss scale of a run, put where other tools keep it: by their own writers where those are fast enough."""
+"""Puts a run's loss scale into the stores of other tools, with their own writers if those are fast enough."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHUNK = 20_000
 
 
 def to_tensorboard(directory: Path, track: Track) -> None:
-    """An event file, by TensorBoard's own writer of records."""
+    """Write an event file with TensorBoard's own record writer."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -40,7 +40,7 @@ def to_tensorboard(directory: Path, track: Track) -> None:
 
 
 def to_mlflow(url: str, database: Path, track: Track) -> str:
-    """The id of a run that the server made; its history is put into the server's own table, which is faster."""
+    """Have the server create a run, write its history straight into the server's table for speed, and return its id."""
     client = Client()
     run: str = json.loads(
         client.post(f"{url}/api/2.0/mlflow/runs/create", {"experiment_id": "0", "start_time": 0})
@@ -60,7 +60,7 @@ def to_mlflow(url: str, database: Path, track: Track) -> str:
 
 
 def to_trackio(url: str, track: Track) -> str:
-    """The name of a run, logged through the server as other machines do."""
+    """Log a run through the server, as other machines do, and return its name."""
     client = Client(headers={"x-trackio-write-token": TRACKIO_TOKEN})
     run = "run"
     for first in shown(range(0, len(track), _CHUNK), "trackio's logs"):
@@ -73,5 +73,5 @@ def to_trackio(url: str, track: Track) -> str:
 
 
 def _points(track: Track, first: int) -> Iterator[tuple[int, float]]:
-    """Steps and scales of a chunk."""
+    """Steps and scales of the chunk that begins at ``first``."""
     return enumerate(track.scale[first : first + _CHUNK].tolist(), first)

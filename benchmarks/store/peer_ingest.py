@@ -1,4 +1,4 @@
-"""Four scalars an update, sent to other tools' servers by as many clients, a run each, until the time is up."""
+"""Sends four scalars per update to other tools' servers from several clients, a run each, until the time is up."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from benchmarks.store.timing import Client
 
 
 SIZE = 250
-"""Updates in a batch: MLflow's server takes a thousand scalars at once."""
+"""Updates in a batch, because MLflow's server accepts a thousand scalars at once."""
 
 Post: TypeAlias = Callable[[int], object]
-"""Sends the updates of a batch that begins at a step."""
+"""Sends the batch of updates that begins at a step."""
 
 
 class Peer(NamedTuple):
-    """A tool: its package, how its server is started, and how a client of a number comes to post."""
+    """A tool's package, how to start its server, and how to create a numbered client's `Post`."""
 
     package: str
     serve: Callable[[Path], AbstractContextManager[str]]
@@ -33,7 +33,7 @@ class Peer(NamedTuple):
 
 
 def send(peer: Peer, directory: Path, crowds: Sequence[int], limit_s: float) -> Iterator[load.Sent]:
-    """Updates that its server took from crowds of so many clients, one crowd after another. Blocks."""
+    """Yield the updates that its server took from each crowd of clients, one crowd after another. Blocks."""
     with peer.serve(directory) as url:
         for number, clients in enumerate(crowds):
             posts = [peer.join(url, 1000 * number + client) for client in range(clients)]

@@ -1,4 +1,4 @@
-"""The servers of other tools as their users start them, on a folder that holds what they serve. Knows no question."""
+"""Runs the servers of other tools as their users start them, on a folder with the data they serve."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRACKIO = "import sys, trackio; trackio.show(open_browser=False, block_thread=T
 
 @contextmanager
 def tensorboard(directory: Path, *options: str) -> Iterator[str]:
-    """Address of `tensorboard --logdir`, with more of its options."""
+    """Run `tensorboard --logdir` with more options, and yield its address."""
     port = free_port()
     command = ["tensorboard.main", "--logdir", str(directory), "--port", str(port)]
     with _running(["-m", *command, *options], directory, port, "data/environment") as url:
@@ -33,7 +33,7 @@ def tensorboard(directory: Path, *options: str) -> Iterator[str]:
 
 @contextmanager
 def mlflow(directory: Path) -> Iterator[str]:
-    """Address of `mlflow server` on SQLite, its default, with one worker."""
+    """Run `mlflow server` on SQLite, its default, with one worker, and yield its address."""
     port = free_port()
     store = f"sqlite:///{directory / 'mlflow.db'}"
     command = ["mlflow", "server", "--backend-store-uri", store, "--port", str(port)]
@@ -43,7 +43,7 @@ def mlflow(directory: Path) -> Iterator[str]:
 
 @contextmanager
 def trackio(directory: Path) -> Iterator[str]:
-    """Address of trackio's dashboard, which takes what other machines log, too."""
+    """Run trackio's dashboard, which also ingests what other machines log, and yield its address."""
     port = free_port()
     with _running(["-c", _TRACKIO, str(port)], directory, port, "version") as url:
         yield url
@@ -51,7 +51,7 @@ def trackio(directory: Path) -> Iterator[str]:
 
 @contextmanager
 def _running(arguments: Sequence[str], directory: Path, port: int, path: str) -> Iterator[str]:
-    """Address of a server that answers at ``path``; ended, and waited for, on the way out. Raises TimeoutError."""
+    """Run a server until exit, and yield its address once it answers at ``path``. Raises TimeoutError."""
     with (directory / "server.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, *arguments],
@@ -66,7 +66,7 @@ def _running(arguments: Sequence[str], directory: Path, port: int, path: str) ->
         _wait(f"{url}/{path}", process)
         yield url
     finally:
-        # A session of its own: some of them have children, which would outlive it.
+        # Its whole session, because children of some servers would outlive it.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
         process.wait(30)

@@ -1,9 +1,9 @@
-"""How many updates a server takes in a second over HTTP, from few clients and many, and what other tools' servers take.
+"""How many updates per second a server ingests over HTTP, from few clients and many, beside other tools' servers.
 
-Server and clients share the machine. A batch holds what a sender would put into it: all there is room for where one
-client delivers a backlog, few where many deliver what has just happened. Encoded before the clock starts; compressing
-and sending is in the time, and so is waiting where the server asks for it. Other tools are sent four scalars for each
-update, in batches of a thousand scalars, which is the most that MLflow's server takes.
+Server and clients share the machine. Batches are as large as a sender's: full if one client delivers a backlog, small
+if many deliver their latest updates. They are encoded before the clock starts. The time includes compressing, sending,
+and waiting if the server asks for it. Other tools get four scalars per update, in batches of a thousand scalars, the
+most that MLflow's server accepts.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from benchmarks.store.real import real
 
 UPDATES_BAR, SAMPLED_BAR = 60_000, 1_200
 CROWDED_BAR, CROWDED_SAMPLED_BAR = 30_000, 500
-"""Where a hundred clients or more send small batches."""
+"""If a hundred clients or more send small batches."""
 POSTGRESQL_BAR = 50_000
-"""For updates, of one server."""
+"""For updates that are not sampled, of one server."""
 
 
 class Crowd(NamedTuple):
-    """So many clients, each with batches of so many updates, sampled or not."""
+    """``clients`` that each send batches of ``size`` updates, sampled or not."""
 
     clients: int
     size: int
@@ -54,17 +54,17 @@ ON_SQLITE = (
     Crowd(10, 20, sampled=True),
     Crowd(200, 2, sampled=True),
 )
-"""As many samples of 148 parameters as the sender's largest batch holds are 45."""
+"""A sender's largest batch holds 45 samples of 148 parameters."""
 
 ON_POSTGRESQL = (Crowd(10, 1000), Crowd(10, 20, sampled=True))
 SERVERS = (1, 2, 4)
 BESIDE = (1, 10)
-"""Clients of other tools' servers."""
+"""The numbers of clients of other tools' servers."""
 _NONE = load.Sent(0, 1.0, 0)
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each crowd of clients, and for each other tool. Takes three minutes; ``directory`` is filled."""
+    """A row for each crowd of clients, and for each other tool. Takes three minutes. Fills ``directory``."""
     rows = [_on_sqlite(directory / f"sqlite-{n}", *each) for n, each in _each(ON_SQLITE, effort)]
     with databases.postgresql() as server:
         if isinstance(server, str):
@@ -94,7 +94,7 @@ def _on_sqlite(place: Path, crowd: Crowd, effort: Effort) -> dict[str, Any]:
 def _on_postgresql(
     place: Path, database: str, servers: int, crowd: Crowd, effort: Effort
 ) -> dict[str, Any]:
-    """Clients are dealt out over the servers, each a process of its own on the one database."""
+    """Clients are distributed over the servers, which are processes on one database."""
     with ExitStack() as stack:
         urls = []
         for _ in range(servers):
@@ -106,7 +106,7 @@ def _on_postgresql(
 
 
 def _sent(urls: Sequence[str], token: str, crowd: Crowd, effort: Effort) -> load.Sent:
-    """What a crowd sent, of somewhat more work than fits into the time at the bar."""
+    """Have a crowd send somewhat more work than fits into the time at the bar."""
     samples = real(effort.real_samples)
     seconds = effort.ingest_s / 2 if crowd.sampled else effort.ingest_s
     batches = max(int(1.3 * crowd.bar * seconds) // crowd.clients // crowd.size, 1)

@@ -1,6 +1,6 @@
-"""Real samples of the gradients of 148 parameters: of a narrow GPT-2 of 12 layers that is trained for a few updates.
+"""Real samples of the gradients of 148 parameters, from training a narrow GPT-2 of 12 layers for a few updates.
 
-Noise made up would not do: how real histograms repeat and move decides what they weigh when compressed.
+Random noise would not do: how real histograms repeat and move decides their compressed size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAMPLES = 32
 
 @lru_cache(maxsize=1)
 def real(samples: int = SAMPLES, size: ModelSize = SIZE) -> Real:
-    """Train, and look at every element of every gradient of the last ``samples`` updates. About half a second each."""
+    """Train, and measure every element of every gradient of the last ``samples`` updates. About half a second each."""
     torch.manual_seed(0)
     characters = text.load("cpu")
     model = networks.gpt2(size, len(text.ALPHABET))
@@ -50,7 +50,7 @@ def _sample(
     scaler: torch.amp.GradScaler,
     batch: networks.Batch,
 ) -> Statistics:
-    """One update, and what its scaled gradients were."""
+    """Make one update and measure its scaled gradients."""
     optimizer.zero_grad()
     with torch.autocast("cpu", torch.float16):
         loss = model(*batch)

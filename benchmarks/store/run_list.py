@@ -1,7 +1,7 @@
-"""The list of ten thousand runs, a page of a hundred at a time, asked over HTTP on loopback with no ETag sent.
+"""The list of ten thousand runs, in pages of a hundred, requested over HTTP on loopback without an ETag.
 
-Pages are the first, one further on at random, by cursor and by offset, and the first of one project, of a search and in
-the order of a column. Rows of runs are copies of one that was ingested, with ids, times, names and totals of their own.
+Pages are the first, a random later one by cursor, a later one by offset, and the first of a project, of a search and in
+the order of a column. The runs are copies of an ingested one, with their own ids, times, names and totals.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PAGE = 100
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each engine and page. Takes half a minute; ``directory`` is filled."""
+    """A row for each engine and page. Takes half a minute. Fills ``directory``."""
     rows = _on_engine("SQLite", Settings(data_directory=directory / "sqlite"), effort)
     with postgresql() as server:
         if isinstance(server, str):
@@ -95,7 +95,7 @@ def _fill(settings: Settings, effort: Effort) -> None:
 
 
 def _cursors(client: Client, pages: str) -> list[str]:
-    """Where each page but the first begins."""
+    """The cursor of each page after the first."""
     cursors: list[str] = []
     page = json.loads(client.get(pages))
     while page["next"]:

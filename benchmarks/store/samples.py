@@ -1,4 +1,4 @@
-"""Samples that were taken of gradients once, put together anew and moved to other scales. Knows no torch."""
+"""Recombines recorded samples of gradients and shifts them to other scales. Loads no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ampmon.numerics.histogram import Statistics
 
 
 SCALE = 2.0**16
-"""The loss scale of all that was taken."""
+"""The loss scale of all recorded samples."""
 
 
 class Real:
@@ -27,14 +27,14 @@ class Real:
         }
 
     def varied(self, chance: np.random.Generator) -> Statistics:
-        """Another sample that could be: of each parameter what it was in one of the real ones."""
+        """A new plausible sample, with each parameter's values from a random one of the real samples."""
         count = len(self.parameters)
         picked = chance.integers(len(self.samples), size=count), np.arange(count)
         return Statistics(**{name: stacked[picked] for name, stacked in self._stacked.items()})
 
 
 def shifted(statistics: Statistics, binades: int) -> Statistics:
-    """The same gradients at a scale of 2^binades times that one; what leaves the histogram stays in its last bin."""
+    """The same gradients at 2^binades times the scale. Elements beyond the histogram count in its outermost bin."""
     histogram = np.roll(statistics.histogram, binades, axis=1)
     if binades > 0:
         histogram[:, -1] += histogram[:, :binades].sum(1)

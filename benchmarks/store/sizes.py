@@ -1,7 +1,8 @@
-"""Bytes stored, by table: of a run that was ingested batch by batch, a table's pages over what it holds.
+"""Bytes stored per update or sample, by table: all pages of a table, divided by the updates or samples it holds.
 
-Index and empty space are in it. The samples are exact, of the 148 parameters of a narrow GPT-2; `stored_size` has those
-of wider ones. PostgreSQL is measured after a plain VACUUM, as autovacuum would leave it.
+Runs are ingested batch by batch. Indexes and empty space count. The samples are exact, of the 148 parameters of a
+narrow GPT-2; `stored_size` has those of a wider one. PostgreSQL is measured after a plain VACUUM, as autovacuum would
+leave it.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ TABLES = {
     ("gradient_rollups",): ("sample", None, None),
     ("parameter_rollups",): ("sample", None, None),
 }
-"""Tables that are measured together, what their bytes are counted per, and the bars on SQLite and PostgreSQL."""
+"""Tables measured together, the unit to divide their bytes by, and the bars on SQLite and PostgreSQL."""
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each engine and kind of table. Takes a minute; ``directory`` is filled."""
+    """A row for each engine and kind of table. Takes a minute. Fills ``directory``."""
     settings = Settings(data_directory=directory / "sqlite")
     rows = _rows("SQLite", _ingested(settings, effort), effort, _of_sqlite)
     with postgresql() as server:
@@ -47,7 +48,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 
 def _ingested(settings: Settings, effort: Effort) -> Engine:
-    """The database of a run of updates and another of samples, ingested in order."""
+    """Ingest a run of updates and a run of samples in order, and open the database."""
     store = Store.open(settings)
     samples = real(effort.real_samples)
     for work in (
@@ -86,7 +87,7 @@ def _rows(
 
 
 def _of_sqlite(database: Engine, table: str) -> int:
-    """Bytes of the pages of a table and its indexes; each key is the table's own, or an index of that name."""
+    """Bytes of the pages of a table and its indexes. Its primary key is part of the table or one of the indexes."""
     of = "name = :table OR name IN (SELECT name FROM sqlite_master WHERE tbl_name = :table)"
     with engine.reading(database) as connection:
         statement = text(f"SELECT sum(pgsize) FROM dbstat WHERE {of}")
@@ -94,7 +95,7 @@ def _of_sqlite(database: Engine, table: str) -> int:
 
 
 def _of_postgresql(database: Engine, table: str) -> int:
-    """Bytes of a table, its indexes and what is stored out of line, once it has been vacuumed."""
+    """Bytes of a table, its indexes and its values stored out of line. Vacuums the table first."""
     with database.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql(f"VACUUM {table}")
         size = text("SELECT pg_total_relation_size(:table)")

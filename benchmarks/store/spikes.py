@@ -1,10 +1,10 @@
-"""A million updates with 20 spikes of the loss scale, each one update long: how many of them a chart shows.
+"""How many of 20 spikes of the loss scale, each one update long, a chart of a million updates shows.
 
-Each tool holds the same scales at the same steps, and its own server, started as its users start it, is asked for the
-chart as its own page asks: ampmon 1000 pixels wide, TensorBoard for a tag's scalars, MLflow for 320 points of the
-history, trackio for a run's logs. A spike is shown where a point at its step has its value. Times are until the answer
-has arrived: the first after the server's start, and the median of five more. What the tools hold is put into their
-stores by their own writers, or in bulk, and that is not timed.
+Each tool holds the same scales at the same steps. Its own server, started as its users start it, gets the request of
+its own page: ampmon's at 1000 pixels, TensorBoard's for a tag's scalars, MLflow's for 320 points of the history,
+trackio's for a run's logs. A spike is shown if a point at its step has its value. Times end when the response has
+arrived: the first after the server's start, and the median of five more. The tools' own writers or bulk inserts fill
+the stores, which is not timed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from benchmarks.store.track import SPIKE, Track, spikes, track
 SPIKES = 20
 AGAIN = 5
 MLFLOW_POINTS = 320
-"""What MLflow's page asks for."""
+"""The number of points that MLflow's page requests."""
 
 Points: TypeAlias = list[tuple[int, float]]
 """Steps and scales, as drawn."""
 
 
 class Answer(NamedTuple):
-    """What a tool draws, and the seconds that its server took: at first, and each time after."""
+    """What a tool draws, and its server's seconds for the first request and for each later one."""
 
     points: Points
     first: float
@@ -53,7 +53,7 @@ Ask: TypeAlias = Callable[[Path, Track, Effort], Answer]
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each tool. Takes two minutes; ``directory`` is filled."""
+    """A row for each tool. Takes two minutes. Fills ``directory``."""
     at = spikes(effort.spiky_updates, SPIKES)
     series = track(effort.spiky_updates, at)
     rows = []
@@ -66,7 +66,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 
 def shown(points: Points, at: Mapping[int, float]) -> int:
-    """How many of the spikes ``at`` some steps have a point at their step and of their value."""
+    """How many of the spikes, given as values by step, have a point with their step and value."""
     drawn = dict.fromkeys(points)
     return sum((step, value) in drawn for step, value in at.items())
 
@@ -113,7 +113,7 @@ def _ampmon(work: Path, series: Track, effort: Effort) -> Answer:
 
 
 def _line(body: bytes) -> Points:
-    """The points of the figure's line, as the browser would draw them: heights are log2."""
+    """The points of the figure's line. The figure's heights are log2 of the scale."""
     traces = json.loads(body)["data"]
     line = next(trace for trace in traces if trace["name"] == "loss scale")
     return list(zip(_typed(line["x"]), np.exp2(_typed(line["y"])).tolist(), strict=True))

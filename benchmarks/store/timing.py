@@ -1,4 +1,4 @@
-"""Times requests to a server as a page makes them: over loopback, on one connection that is kept, nothing cached."""
+"""Times requests as a page makes them: over loopback, on one kept-alive connection, without a cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Times(NamedTuple):
-    """Percentiles of the time until an answer has arrived, in milliseconds, and over how many requests."""
+    """Percentiles of the response time in milliseconds, and the number of requests."""
 
     p50: float
     p95: float
@@ -30,7 +30,7 @@ class Times(NamedTuple):
 
 
 class Client:
-    """One connection to a server. `get` gives an answer's body; it raises AssertionError for any but a 200."""
+    """One connection to a server. Methods return the body, and raise AssertionError for any status but 200."""
 
     def __init__(self, token: str | None = None, headers: Mapping[str, str] | None = None) -> None:
         self._http = urllib3.PoolManager(retries=False, maxsize=1, timeout=300.0)
@@ -57,9 +57,9 @@ def in_turns(
     least: int = 3,
     most: int = 40,
 ) -> dict[Key, Times]:
-    """Times of each question, asked in turns in an order drawn anew each round, ``limit_s`` in all if that is enough.
+    """Time requests in rounds of random order, for ``limit_s`` in total, but ``least`` to ``most`` rounds.
 
-    A first round is not counted: it finds nothing in memory.
+    A first round is not counted, because it finds nothing in memory.
     """
     taken: dict[Key, list[float]] = {key: [] for key in asks}
     began = time.perf_counter()

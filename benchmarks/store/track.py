@@ -1,6 +1,6 @@
-"""How a loss scale moves over a run: growth by patience, back-off at a limit that drifts, and spikes set by hand.
+"""Simulates the loss scale over a run: growth after an interval, back-off at a drifting limit, and manual spikes.
 
-Pure numpy; knows no table and no server.
+Pure numpy, independent of tables and servers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEADY, GROW, BACKOFF, SET = map(EVENTS.index, ("steady", "grow", "backoff", "ma
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """n updates, in order of step from 0: arrays [n]. ``event`` is an index into `series.EVENTS`."""
+    """Arrays [n] of n updates, in order of step from 0. ``event`` is an index into `series.EVENTS`."""
 
     scale: npt.NDArray[np.float64]
     scale_after: npt.NDArray[np.float64]
@@ -35,23 +35,23 @@ class Track:
 
     @property
     def skipped(self) -> npt.NDArray[np.bool_]:
-        """Whose optimizer found what is not finite."""
+        """Updates whose optimizer found a value that is not finite."""
         return np.asarray(self.event == BACKOFF)
 
 
 def track(
     updates: int, spikes: Sequence[int] = (), seed: int = 0, interval: int = INTERVAL
 ) -> Track:
-    """A scaler's ``updates``; at each step of ``spikes`` the scale is 2^24 for one update, set before and after it.
+    """A scaler's ``updates``. The scale doubles after ``interval`` updates without an overflow.
 
-    It doubles its scale after ``interval`` updates without an overflow.
+    At each step of ``spikes`` the scale is 2^24 for one update, set manually before and after it.
     """
     exponents, lengths, backed_off = _stretches(updates, np.random.default_rng(seed), interval)
     ends = np.cumsum(lengths)
     scale = np.repeat(2.0**exponents, lengths)[:updates]
     tracker = (np.arange(ends[-1]) - np.repeat(ends - lengths, lengths) + 1)[:updates]
     event = np.full(updates, STEADY)
-    last = ends[:-1] - 1  # the last update of each stretch but the newest
+    last = ends[:-1] - 1  # the last update of each stretch, except for the newest stretch
     moves = np.where(backed_off[:-1], BACKOFF, GROW)
     event[last[last < updates]] = moves[last < updates]
     tracker[event != STEADY] = 0
@@ -62,7 +62,7 @@ def track(
 
 
 def spikes(updates: int, count: int, seed: int = 0) -> list[int]:
-    """``count`` steps within ``updates``, at random, no two of them neighbours."""
+    """``count`` random steps within ``updates``, no two of them adjacent."""
     places = np.random.default_rng(seed).choice((updates - 2) // 2, count, replace=False)
     return sorted((2 * places + 1).tolist())
 
@@ -70,7 +70,7 @@ def spikes(updates: int, count: int, seed: int = 0) -> list[int]:
 def _stretches(
     updates: int, chance: np.random.Generator, interval: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Stretches of one scale: its exponent, how many updates it holds, and whether a back-off ends it, not a growth."""
+    """Stretches of one scale: exponent, length in updates, and whether a back-off ends it instead of a growth."""
     exponents, lengths, backed_off = [], [], []
     exponent, limit, done = 16, 18, 0
     while done <= updates:
@@ -82,6 +82,6 @@ def _stretches(
         backed_off.append(overflows)
         exponent += -1 if overflows else 1
         done += length
-        if chance.random() < 0.05:  # training goes on, and its gradients shrink or grow
+        if chance.random() < 0.05:  # gradients shrink or grow during training
             limit = int(np.clip(limit + chance.choice([-1, 1]), 12, 20))
     return np.array(exponents), np.array(lengths), np.array(backed_off)

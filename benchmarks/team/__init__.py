@@ -1,1 +1,1 @@
-"""What a team costs a server: checking who asks, refusing who may not, and being there for many at once."""
+"""Benchmarks of a team's load on a server: access checks, rejected tokens, and many clients at once."""

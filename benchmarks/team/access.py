@@ -1,11 +1,10 @@
-"""What it costs ingest to ask who sends: the guard beside a door that stands open, in two ways.
+"""The cost of authentication for ingest, against a server without access checks, measured in two ways.
 
-`check_us` is the guard alone: the time of `/healthz` within one process, with the guard's questions less without, and
-nothing else under way. `share` is that of the time of a batch where the door is open: a real server that takes
-everybody for the holder of its own token, from which the question is taken out and nothing else. `ratio` is of whole
-batches over HTTP, with the door guarded over open, two real servers and one client that sends to them in turns, pair
-by pair. The bar is held by the share; the ratio is what can be told of it from outside. Headers are counted as part of
-it.
+`check_us` is the check alone: the time of `/healthz` in an otherwise idle process, with the check minus without it.
+`share` is that time as a share of `batch_us`, the time of a batch on a real server without the check, which treats
+every client as the holder of its own token. `ratio` compares whole batches over HTTP, with the check over without it:
+one client sends to two real servers in turns, pair by pair. The bar applies to `share`; `ratio` is the effect that a
+client can measure. The check includes parsing the headers.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ OPEN = "none asked for"
 OWN, MADE = "the server's own", "made by `ampmon token`"
 _ROUNDS = 5
 _ASKED_PER_S = 400.0
-"""So often a server lets one token ask, and somewhat more."""
+"""Below a server's default limit of requests per second with one token."""
 
 
 class Door(NamedTuple):
-    """A server, and what its client sends as a token."""
+    """A server, and the token that its client sends."""
 
     url: str
     token: str
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each size of batches and kind of token. Takes two minutes; ``directory`` is filled."""
+    """A row for each size of batches and kind of token. Takes two minutes. Fills ``directory``."""
     checks = asyncio.run(_checks(directory / "alone", effort.checks))
     with (
         started(directory / "guarded", "--no-judging") as (guarded, token, _),
@@ -97,7 +96,7 @@ def _without_bar(cells: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Sender:
-    """One client, that sends the next few of its batches at each turn."""
+    """A client that sends its next few batches at each turn."""
 
     def __init__(self, door: Door, work: load.Work, at_once: int) -> None:
         self._transport = HttpTransport(door.url, token=door.token)
@@ -116,11 +115,11 @@ class _Sender:
 
 
 async def _checks(directory: Path, times: int) -> dict[str, float]:
-    """Microseconds that the guard takes of a request, for each kind of token."""
+    """Microseconds that the guard adds to a request, by kind of token."""
     with closing(Service.open(Settings(data_directory=directory))) as service:
         secret, _ = service.tokens.new("bench", "bench", ["ingest"])
         app = create_app(service.settings, service)
-        app.state.service = service  # what its start does
+        app.state.service = service  # as its startup does
         tokens_of = {OWN: service.keys.token, MADE: secret}
         taken: dict[str, list[float]] = {name: [] for name in tokens_of}
         for number in range(_ROUNDS):

@@ -1,8 +1,8 @@
-"""A process of many clients, each a training that sends what has just happened every few seconds.
+"""A process of many clients, each a training that sends its latest updates every few seconds.
 
-Says `sending` when all have begun; ends when its input does, and says in JSON how many records were taken, how often a
-client was told to come later, how many clients had failed, and how long batches took from their first try until they
-were taken.
+It prints `sending` when all have started, and ends when its input does. Then it prints in JSON how many records were
+acknowledged, how often a client was told to retry later, how many clients failed, and how long batches took from the
+first try until they were acknowledged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.store import load
 
 
 class _Training:
-    """One client. What it sends was encoded before, and is that of all others but for the run that it is of."""
+    """One client. Its records are encoded in advance and shared by all clients, which differ in the run."""
 
     def __init__(
         self, url: str, token: str, records: Sequence[msgspec.Raw], every_s: float, size: int
@@ -40,7 +40,7 @@ class _Training:
         self.failed = False
 
     def send(self, end: threading.Event) -> None:
-        """Send at its pace until the end; once it is behind, at once. Blocks."""
+        """Send at its pace until ``end`` is set, or at once when it is behind. Blocks."""
         try:
             due = time.monotonic() + self._every_s * random.random()
             for first in range(0, len(self._records), self._size):

@@ -1,4 +1,4 @@
-"""How much is done to measure what a team costs: all of it, or a little of everything to see that it runs."""
+"""The effort of the team benchmarks: full, or quick, which only shows that they run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Effort(NamedTuple):
-    """``turns``: of batches of so many updates, how many are sent in one turn. Times are in seconds."""
+    """``turns`` are the batches to send in one turn, by updates per batch. Times are in seconds."""
 
     access_rounds: int = 60
     turns: Mapping[int, int] = MappingProxyType({1000: 8, 20: 40})

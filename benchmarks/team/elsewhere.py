@@ -1,6 +1,6 @@
-"""A tiny server that answers every request with a refusal: what a flood costs whoever sends it, and not ampmon.
+"""A tiny server that rejects every request. It shows what a flood costs the sender, without ampmon.
 
-Says its address, and ends when its input does.
+It prints its address, and ends when its input does.
 """
 
 from __future__ import annotations

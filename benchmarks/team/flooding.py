@@ -1,8 +1,8 @@
-"""A process that asks a server at a held rate with tokens that are not good, over connections that it keeps.
+"""A process that floods a server at a fixed rate with invalid tokens, over kept-alive connections.
 
-Says `flooding` when all are open; ends when its input does, and says how many answers were 401 or 429 and how many
-others, and for how many seconds it asked. A token is given, or `new` for one that looks like a token of the server's
-and is another each time.
+It prints `flooding` when all connections are open, and ends when its input does. Then it prints in JSON how many
+responses were 401 or 429 and how many were others, and for how many seconds it ran. Its argument is a token, or `new`
+for a different, well-formed one in each request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 
 CONNECTIONS = 100
-"""An answer may take a tenth of a second at a thousand a second, and the rate still holds."""
+"""With so many, the rate of a thousand a second still holds if a response takes a tenth of a second."""
 
 NEW = "new"
 _REFUSALS = (b"401", b"429")
@@ -26,7 +26,7 @@ _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
 
 class _Flood:
-    """Connections that take turns at asking, and what they were answered."""
+    """Connections that send requests in turn, and the counts of their responses."""
 
     def __init__(self, url: str, token: str, per_s: float) -> None:
         self._address = urlsplit(url)
@@ -37,7 +37,7 @@ class _Flood:
         return await asyncio.open_connection(self._address.hostname, self._address.port)
 
     async def ask(self, number: int, reader: Any, writer: Any) -> None:
-        """Again and again, each time when its turn has come, or at once where that is past."""
+        """Send requests forever, each when it is due, or at once if it is late."""
         due = time.monotonic() + self._every_s * number / CONNECTIONS
         while True:
             await asyncio.sleep(max(due - time.monotonic(), 0))

@@ -1,10 +1,9 @@
-"""Five hundred pages open and two hundred trainings at work, for ten minutes: what the server holds of memory.
+"""The server's memory with five hundred open pages and two hundred active trainings, for ten minutes.
 
-A real server on SQLite; the streams are held open by a process, and the clients are threads of another. Each client
-sends the 40 updates of the last two seconds, every two seconds, and each stream is of all runs. Memory is looked at
-every second, after a tenth of the time in which all come in. It is flat if what is held in the last third of the time
-is within a twentieth of what is held in the first; `each_tenth_mb` shows how it got there, and `fewest_told` is what
-came on the stream that was told least.
+A real server uses SQLite. One process holds the streams open, and the clients are threads of another. Every two
+seconds, each client sends the 40 updates of that time. Each stream follows all runs. Memory is read every second, after
+a first tenth of the time for all to start. It is flat if the last third's median is at most 5 % above the first's.
+`each_tenth_mb` shows its course, and `fewest_told` is the number of advances on the stream with the fewest.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from benchmarks.team.processes import working
 
 
 EVERY_S, UPDATES = 2.0, 40
-"""Between a client's batches, and in each: 20 updates a second."""
+"""The time between a client's batches, and the updates in each: 20 updates a second."""
 BAR_MB, BAR_GROWTH = 300.0, 0.05
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """One row. Takes as long as is held; ``directory`` is filled."""
+    """One row. Takes ``effort.held_s`` seconds. Fills ``directory``."""
     with started(directory) as (url, token, server):
         at_rest = held_now(server)
         with (
@@ -58,7 +57,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 
 def holds(seen: Sequence[Held], heard: Heard, failed: int) -> bool:
-    """Memory is flat and within its bar, and whoever was there was served to the end."""
+    """Whether memory is flat and within its bar, and all streams and clients were served to the end."""
     served = heard.fewest > 0 and not heard.ended and not failed
     return served and max(each.rss for each in seen) <= BAR_MB and _growth(seen) <= BAR_GROWTH
 
@@ -88,7 +87,7 @@ def _of_memory(at_rest: Held, seen: Sequence[Held], effort: Effort) -> dict[str,
 
 
 def _tenths(seen: Sequence[Held]) -> list[float]:
-    """The median of what was held in each tenth of the time in which it was looked at."""
+    """The median RSS in MB in each tenth of the readings."""
     size = max(len(seen) // 10, 1)
     return [
         median(each.rss for each in seen[at : at + size])
@@ -102,6 +101,6 @@ def _growth(seen: Sequence[Held]) -> float:
 
 
 def _thirds(seen: Sequence[Held]) -> tuple[float, float]:
-    """The median of what was held in the first third of the time, and in the last."""
+    """The median RSS in MB in the first and in the last third of the readings."""
     third = max(len(seen) // 3, 1)
     return median(each.rss for each in seen[:third]), median(each.rss for each in seen[-third:])

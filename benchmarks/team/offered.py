@@ -1,9 +1,9 @@
-"""A hundred trainings that offer five hundred small batches a second beside two hundred pages: how many get through.
+"""How many of five hundred small batches a second a server ingests from a hundred trainings, beside two hundred pages.
 
-A real server on SQLite; the pages are streams of all runs, held open by a process, and the clients are threads of
-another. Each client is due to send ten updates every fifth of a second, one batch at a time, and sends at once when it
-is behind. The clients share the machine's cores with the server. `p50_ms` and `p99_ms` are from a batch's first try
-until it was taken; `lost` counts updates that were taken and are not in the database afterwards.
+A real server uses SQLite. One process holds the pages' streams open, each of all runs, and the clients are threads of
+another. Each client sends ten updates every fifth of a second, one batch at a time, or at once when it is behind. The
+clients share the machine's cores with the server. `p50_ms` and `p99_ms` are the times from a batch's first try until it
+was acknowledged. `lost` counts updates that were acknowledged but are not in the database afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BAR_PER_S, BAR_P99_MS = 250, 1000
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """One row. Takes as long as is offered; ``directory`` is filled."""
+    """One row. Takes ``effort.offered_s`` seconds. Fills ``directory``."""
     with started(directory) as (url, token, _):
         with (
             listening(url, token, effort.pages) as heard,
@@ -64,5 +64,5 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 
 def holds(per_s: float, p99_ms: float, lost: int, failed: int) -> bool:
-    """As many get through as must, soon enough, and each that was taken is there."""
+    """Whether rate and latency are within their bars, no acknowledged update is lost, and no client failed."""
     return per_s >= BAR_PER_S and p99_ms <= BAR_P99_MS and lost <= 0 and not failed

@@ -1,6 +1,6 @@
-"""`ampmon serve` without the guard's questions: whoever comes is taken for the holder of the server's own token.
+"""Runs `ampmon serve` without access checks: every client counts as the holder of the server's own token.
 
-For measuring only, and no part of what is installed.
+For benchmarks only, and not installed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ async def _nobody(_: Guard, scope: Scope) -> Response | None:
 
 @contextmanager
 def opened() -> Iterator[None]:
-    """Ask nobody anything meanwhile."""
+    """Turn off the guard's access check within it."""
     with patch.object(Guard, "_refusal", _nobody):
         yield
 

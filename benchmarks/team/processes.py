@@ -1,4 +1,4 @@
-"""Processes of a benchmark: each says when it is ready, ends when its input does, and then says what it counted."""
+"""Runs processes of a benchmark. Each prints when it is ready, ends when its input does, and then prints its counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def working(module: str, *arguments: str) -> Iterator[tuple[str, list[str]]]:
-    """What a process said when it was ready, and, on the way out, what it counted."""
+    """Run a module. Yield the line it prints when ready, and a list that gets its counts on exit."""
     command = [sys.executable, "-m", module, *arguments]
     counted: list[str] = []
     with subprocess.Popen(

@@ -1,13 +1,13 @@
-"""What is left of ingest while somebody asks a thousand times a second with tokens that are not good.
+"""Ingest during a flood of a thousand requests a second with invalid tokens.
 
-A real server on SQLite, ten clients with batches of a thousand updates, and a process of its own that asks over a
-hundred connections, which it keeps. Ingest alone, with the flood aimed at a tiny server elsewhere on the machine, and
-with each kind of flood take turns, in an order drawn anew each round. All share the machine's cores: `kept` is of what
-is taken with the flood aimed elsewhere, which is what the refusing costs and not the asking, and the bar is held by
-it; `kept_of_all` is of ingest alone. A server lets strangers wait where they
-are many: `refused_per_s` is how many it answered on these connections, each of which asks again once it is answered. A
-token is *strange* if it does not look like one of the server's, *made up* if
-it does and is another each time, so that nothing can be remembered, and *revoked* if it was good once.
+Ten clients send batches of a thousand updates to a real server on SQLite. Another process floods over a hundred
+kept-alive connections. Each round measures, in random order, ingest alone, with the flood aimed at a tiny server
+elsewhere on the machine, and with each kind of flood. All share the machine's cores. `kept` is the ingest rate relative
+to that with the flood aimed elsewhere: the cost of rejecting, not of sending. The bar applies to it. `kept_of_all` is
+relative to ingest alone. A server delays its responses to many unknown clients. `refused_per_s` counts its responses on
+these connections, each of which sends its next request after a response. A token is *strange* if it does not look like
+one of the server's, *made up* if it is well-formed and differs each time, so it cannot be cached, and *revoked* if it
+was valid before.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ BAR = 0.8
 CLIENTS, SIZE = 10, 1000
 ALONE, ELSEWHERE = "alone", "elsewhere"
 _UPDATES_PER_S = 60_000
-"""More than are taken: the time ends a turn."""
+"""More than a server ingests, so the time limit ends a turn."""
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each kind of token. Takes some minutes; ``directory`` is filled."""
+    """A row for each kind of token. Takes some minutes. Fills ``directory``."""
     with (
         started(directory) as (url, token, _),
         working("benchmarks.team.elsewhere") as (elsewhere, _),
@@ -57,7 +57,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 
 class _Turns:
-    """The rates at which updates were taken, beside each flood and beside none, and what the floods were told."""
+    """The ingest rates beside each flood and alone, and what the floods counted."""
 
     def __init__(
         self, url: str, token: str, floods: Mapping[str, tuple[str, str]], effort: Effort

@@ -1,4 +1,4 @@
-"""Tokens that a benchmark makes and revokes, as `ampmon token` does: by the server's own routes."""
+"""Creates and revokes tokens for a benchmark through the server's routes, as `ampmon token` does."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import urllib3
 def make(
     url: str, token: str, name: str, scopes: Sequence[str] = ("ingest",), owner: str = ""
 ) -> str:
-    """A new token, of whoever bears the name if no other ``owner`` is given. ``token`` is the server's own."""
+    """Create a token. Its owner is ``name`` if no ``owner`` is given. ``token`` is the server's own."""
     wanted = {"name": name, "owner": owner or name, "scopes": scopes}
     answer = _asked("POST", f"{url}/api/v1/tokens", token, 201, json=wanted)
     return str(json.loads(answer.data)["token"])
 
 
 def revoke(url: str, token: str, name: str) -> None:
-    """Let a token of this name be good no more."""
+    """Revoke the token of this name."""
     _asked("DELETE", f"{url}/api/v1/tokens/{name}", token, 204)
 
 

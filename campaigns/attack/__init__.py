@@ -1,1 +1,1 @@
-"""Attacks a real server as an outsider would: thousands of hostile requests, and a count of those that got through."""
+"""Attacks a real server with thousands of hostile requests, and counts those that got through."""

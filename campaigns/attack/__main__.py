@@ -1,4 +1,4 @@
-"""`make attack`: attack real servers as an outsider would, and print how many attacks of each kind got through.
+"""`make attack`: attack real servers from outside, and print how many attacks of each kind got through.
 
 `make attack ARGS="--only linked"` runs one part, `ARGS="--every 10"` a tenth of each.
 """
@@ -16,7 +16,7 @@ from campaigns.attack.tally import Tally
 
 
 def main() -> int:
-    """The exit code: 0 where nothing got through."""
+    """Return the exit code: 0 if nothing got through."""
     arguments = _arguments()
     tally = Tally()
     for name in arguments.only or PARTS:

@@ -1,4 +1,4 @@
-"""Notebook output of a run whose names hold HTML, scripts and Markdown: all of it is text. Ingest refuses escapes."""
+"""Notebook output of runs whose names hold HTML, scripts or Markdown: all is text. Ingest refuses escape characters."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ HOSTILE = (
 _TAG = re.compile(
     r"<(?!/?(b|i|br|sub|sup|extra|em|span|strong)\b[^<>\"'=]*>)[a-z/!]", re.IGNORECASE
 )
-"""What begins a tag, other than those without attributes that the figures themselves use."""
+"""The start of a tag, except the tags without attributes that the figures themselves use."""
 _SCRIPT = re.compile(r"<(script|img|svg|iframe|a)\b", re.IGNORECASE)
 
 
 def show(tally: Tally, server: Server, directory: Path, nth: int = 1) -> None:
-    """Show each chart of runs with such names, as JSON and as HTML, and their pages."""
+    """Render each chart of runs with hostile names, as JSON and as HTML, and their notebook pages."""
     usual = _drawn(server, "usual", directory)
     for name in every(HOSTILE, nth):
         for chart, (figure, written) in _drawn(server, name, directory).items():
@@ -65,7 +65,7 @@ def show(tally: Tally, server: Server, directory: Path, nth: int = 1) -> None:
 
 
 def _drawn(server: Server, name: str, directory: Path) -> dict[str, tuple[Any, str]]:
-    """Each chart of a new run of this name: as JSON, and as the HTML that a notebook keeps."""
+    """Each chart of a new run with this name: as JSON, and as the HTML that a notebook keeps."""
     run = PostedRun(
         server, name=name, parameters=(name, f"{name}.weight"), project=name, config={name: name}
     )
@@ -83,7 +83,7 @@ def _drawn(server: Server, name: str, directory: Path) -> dict[str, tuple[Any, s
 
 
 def _texts(figure: Any) -> Iterator[str]:
-    """Every text of a figure that Plotly may show: all but what is kept beside it."""
+    """Every text of a figure that Plotly may show: all but ``meta`` and ``customdata``."""
     if isinstance(figure, str):
         yield figure
     elif isinstance(figure, list):

@@ -1,4 +1,4 @@
-"""A server's own TLS: old versions, weak ciphers, renegotiation, plain HTTP on its port, and what its cookies say."""
+"""The server's own TLS: old versions, weak ciphers, renegotiation, plain HTTP on its port, and cookie attributes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HELLOS = (
 
 
 def plain(tally: Tally, wire: Wire, count: int) -> None:
-    """Send what is no TLS to the port: nothing of HTTP comes back."""
+    """Send plain HTTP, old hellos and noise to the TLS port: no HTTP answer comes back."""
     choice = random.Random(0)
     bare = Wire(wire.port)
     asked = [
@@ -56,7 +56,7 @@ def _told(wire: Wire, sent: bytes) -> bytes:
 
 
 def weak(tally: Tally, wire: Wire, count: int) -> None:
-    """Offer versions below 1.2, and each cipher without forward secrecy or authenticated encryption: none is taken."""
+    """Offer TLS below 1.2, and ciphers without forward secrecy or authenticated encryption: the server takes none."""
     for version in OLD * count:
         context = _careless(version)
         taken = _handshake(wire, context)
@@ -75,7 +75,7 @@ def weak(tally: Tally, wire: Wire, count: int) -> None:
 
 
 def _careless(version: ssl.TLSVersion) -> ssl.SSLContext:
-    """Of a client that speaks this version alone, and trusts anybody."""
+    """A client context for this TLS version only, which verifies no certificate and offers every cipher."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -87,7 +87,7 @@ def _careless(version: ssl.TLSVersion) -> ssl.SSLContext:
 
 
 def _handshake(wire: Wire, context: ssl.SSLContext) -> object:
-    """The version and the cipher that are taken; None if none is."""
+    """The negotiated version and cipher, or None if the handshake fails."""
     try:
         with (
             socket.create_connection(("127.0.0.1", wire.port), 5) as bare,
@@ -99,7 +99,7 @@ def _handshake(wire: Wire, context: ssl.SSLContext) -> object:
 
 
 def renegotiation(tally: Tally, wire: Wire, count: int) -> None:
-    """Ask for another handshake within TLS 1.2, as the program `openssl` does at a line with an R: there is none."""
+    """Ask for a renegotiation within TLS 1.2, with an "R" line to `openssl s_client`: the server refuses."""
     openssl = shutil.which("openssl")
     if openssl is None:
         return
@@ -116,7 +116,7 @@ def renegotiation(tally: Tally, wire: Wire, count: int) -> None:
 
 
 def cookies(tally: Tally, wire: Wire, link_path: str) -> None:
-    """The cookie of a one-time link is kept from scripts, other sites and plain http."""
+    """The cookie of a one-time link is Secure, HttpOnly and SameSite=Lax, and names no domain."""
     with wire.connected() as connection:
         connection.sendall(request("GET", link_path, [("Host", f"127.0.0.1:{wire.port}")]))
         told = b""

@@ -1,4 +1,4 @@
-"""Forged headers: who has signed in, how a request came, where it was sent, and which page it comes from."""
+"""Forged headers: user identity, scheme, host and origin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from campaigns.attack.tally import Tally, every
 
 
 PROXY = "127.0.0.2"
-"""The one that the server is told of. Every address of 127/8 is this machine's."""
+"""The proxy that the server trusts. Every address in 127/8 is this machine's."""
 USER_HEADER = "X-Forwarded-User"
 NAMES = (
     "ada",
@@ -147,7 +147,7 @@ CHANGE = (
 
 
 def identities(tally: Tally, port: int, others: list[Wire], nth: int = 1) -> None:
-    """Say who has signed in: from addresses that are not the proxy's, and from the proxy's in no way that counts."""
+    """Forge the identity header from addresses other than the proxy's, and send invalid ones from the proxy's."""
     headers = product(
         SPELLED, NAMES[:2], (PROTOS[0], PROTOS[1], PROTOS[11]), READ[:2], (None, SOURCES[0])
     )
@@ -171,7 +171,7 @@ def identities(tally: Tally, port: int, others: list[Wire], nth: int = 1) -> Non
 
 
 def refused(answer: Answer) -> object:
-    """None for a refusal or a cut connection."""
+    """Return None for a refusal or a cut connection, else the answer."""
     return None if answer.status in {0, 400, 401, 403, 404, 421, 429, 431} else answer
 
 
@@ -194,7 +194,7 @@ def _spoiled() -> Iterator[tuple[str | tuple[str, str], ...]]:
 
 
 def hosts(tally: Tally, wire: Wire, token: str, nth: int = 1) -> None:
-    """Ask under names that are not the server's, with a good token: no answer, and no link to such a name."""
+    """Send a good token under names that are not the server's: no answer, and no link to such a name."""
     bearer = ("Authorization", f"Bearer {token}")
     methods = (
         ("GET", "/api/v1/runs"),
@@ -224,7 +224,7 @@ def hosts(tally: Tally, wire: Wire, token: str, nth: int = 1) -> None:
 
 
 def origins(tally: Tally, wire: Wire, cookie: str, nth: int = 1) -> None:
-    """Change something with a reader's cookie from other pages, and from the server's own name without TLS."""
+    """Send changes with a reader's cookie from other pages, and from the server's own name without TLS."""
     scheme = "http" if wire.ca else "gopher"
     told = [*ORIGINS, f"{scheme}://127.0.0.1:{{port}}", f"{scheme.upper()}://127.0.0.1:{{port}}"]
     named = [(origin.format(port=wire.port), *change) for origin in told for change in CHANGE]

@@ -1,4 +1,4 @@
-"""Request smuggling: bytes that a proxy may take for one request, and the server is not to take for two."""
+"""Request smuggling: bytes that a proxy may take for one request and the server must not take for two."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ PATHS = ("/login", "/logout", "/api/v1/ingest", "/api/v1/proof")
 
 
 def smuggle(tally: Tally, wire: Wire, token: str, nth: int = 1) -> None:
-    """Send ambiguous requests with another inside. The one inside must not be served."""
+    """Send ambiguous requests with another inside, which must not be served."""
     inner = request(
         "GET", "/healthz", [("Host", "127.0.0.1"), ("Authorization", f"Bearer {token}")]
     )

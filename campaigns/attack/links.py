@@ -1,4 +1,4 @@
-"""One-time links, tokens and sessions, at several processes: used twice, used after they were revoked, misled."""
+"""One-time links, tokens and sessions on several processes: reuse, use after revocation, and open redirects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ASKED_AS = ("next", "redirect", "return_to", "url", "redirect_uri", "continue", 
 
 
 class Account:
-    """Makes links, tokens and sessions with a server's own token."""
+    """Creates links, tokens and sessions with a server's own token."""
 
     def __init__(self, wire: Wire, token: str) -> None:
         self.wire = wire
@@ -61,7 +61,7 @@ class Account:
         return answer.first("set-cookie").partition(";")[0]
 
     def log_in(self, path: str, *headers: tuple[str, str]) -> Answer:
-        """The answer to a one-time link, asked again while there are too many wrong codes for it to be tried."""
+        """Open a one-time link, and retry while the server answers 429 because of too many wrong codes."""
         while (answer := self.wire.ask("GET", path, *headers)).status == 429:
             time.sleep(0.2)
         return answer
@@ -73,7 +73,7 @@ class Account:
 
 
 def races(tally: Tally, account: Account, count: int) -> None:
-    """Redeem each code by several requests at the same moment, half of them GET and half POST: one may win."""
+    """Redeem each code with several requests at once, half of them GET and half POST: exactly one may succeed."""
     for number in range(count):
         code, ready = account.code(), threading.Barrier(AT_ONCE)
 
@@ -88,14 +88,14 @@ def races(tally: Tally, account: Account, count: int) -> None:
         with ThreadPoolExecutor(AT_ONCE) as threads:
             told = [each.status for each in threads.map(redeem, range(AT_ONCE))]
         winners = sum(each in {204, 303} for each in told)
-        if winners == 0 and 429 in told:  # too many wrong codes came before: it stays good
+        if winners == 0 and 429 in told:  # too many earlier wrong codes: the code stays valid
             winners += account.log_in(f"/login?code={code}").status == 303
         for _ in range(AT_ONCE):
             tally.note(RACED, (number, told), held=winners == 1)
 
 
 def misled(tally: Tally, account: Account, nth: int = 1) -> None:
-    """Links that ask to be led elsewhere lead home; what does not sign in leaves a code good."""
+    """Links with a foreign redirect target lead to the page; a request that does not sign in leaves the code valid."""
     for number, (name, value) in enumerate((name, value) for name in ASKED_AS for value in NEXT):
         if number % nth:
             continue
@@ -127,7 +127,7 @@ def misled(tally: Tally, account: Account, nth: int = 1) -> None:
 
 
 def guesses(tally: Tally, account: Account, count: int) -> None:
-    """Guess codes and tokens, and damage good ones: none comes in, and the good one still does."""
+    """Guess and damage codes, tokens and sessions: all are rejected, and the good code still works."""
     code, token = account.code(), account.new_token("guessed")
     cookie = account.cookie(("Authorization", f"Bearer {token}"))
     name, _, value = cookie.partition("=")
@@ -167,7 +167,7 @@ def guesses(tally: Tally, account: Account, count: int) -> None:
 
 
 def revoked(tally: Tally, account: Account, count: int) -> None:
-    """Revoke tokens and sign sessions out that every process has just seen: none comes in after the promised time."""
+    """Revoke tokens and sessions that every process has just cached: after the promised time all are rejected."""
     for number in range(count):
         token = ("Authorization", f"Bearer {account.new_token(f'gone{number}')}")
         code, cookie = account.code(token), account.cookie(token)
@@ -187,7 +187,7 @@ def revoked(tally: Tally, account: Account, count: int) -> None:
         assert (
             account.wire.ask("POST", "/logout", ways["voided cookie"], account.origin).status == 204
         )
-        time.sleep(KNOWN_S)  # it is what is promised, and what is measured
+        time.sleep(KNOWN_S)  # the promised time, which this part measures
         for what, way in ways.items():
             for _ in range(12):
                 status = account.wire.ask("GET", "/api/v1/me", way).status

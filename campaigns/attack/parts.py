@@ -1,4 +1,4 @@
-"""The parts of an attack: each starts the server that it needs, attacks it, and counts."""
+"""The parts of the attack. Each starts the server it needs, attacks it, and counts."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ BASE_PATH = "/user/me/ampmon"
 _ELSEWHERE = "192.0.2.7"
 
 Part = Callable[[Tally, Path, int], None]
-"""Counts in a tally, in a folder of its own; of each kind of attack every so manieth is tried."""
+"""Takes a tally, a folder of its own, and n: it tries every nth attack of each kind."""
 
 
 def smuggled(tally: Tally, folder: Path, nth: int) -> None:
-    """Ambiguous framing, to a server that believes a proxy."""
+    """Ambiguous framing, sent to a server that trusts a proxy."""
     with _serving(folder, "--behind-proxy", "127.0.0.1") as server:
         framing.smuggle(tally, Wire(server.port), server.token, nth)
 
 
 def signed_in(tally: Tally, folder: Path, nth: int) -> None:
-    """Identity headers and names, to a server behind a proxy that signs people in."""
+    """Identity and Host headers, sent to a server behind an authenticating proxy."""
     options = ["--host", "0.0.0.0", "--behind-proxy", forged.PROXY, "--behind-proxy", _ELSEWHERE]
     with _serving(folder, *options, "--trust-user-header", forged.USER_HEADER) as server:
         others = [Wire(server.port), Wire(server.port, source="127.0.0.3")]
@@ -47,7 +47,7 @@ def signed_in(tally: Tally, folder: Path, nth: int) -> None:
 
 
 def encrypting(tally: Tally, folder: Path, nth: int) -> None:
-    """TLS itself, and changes from other pages with a cookie that came over it."""
+    """TLS itself, and changes from other pages with a cookie set over TLS."""
     with _tls(folder) as (server, wire):
         account = Account(wire, server.token)
         encrypted.plain(tally, wire, 400 // nth)
@@ -60,7 +60,7 @@ def encrypting(tally: Tally, folder: Path, nth: int) -> None:
 
 
 def walked(tally: Tally, folder: Path, nth: int) -> None:
-    """Every route by every spelling, to a server under a path."""
+    """Every spelling of every route, on a server with a base path."""
     with _serving(folder, "--base-path", BASE_PATH) as server:
         wire = Wire(server.port)
         token = Account(wire, server.token).new_token("reader", "read")
@@ -68,7 +68,7 @@ def walked(tally: Tally, folder: Path, nth: int) -> None:
 
 
 def linked(tally: Tally, folder: Path, nth: int) -> None:
-    """One-time links, tokens and sessions, to two processes on PostgreSQL over TLS."""
+    """One-time links, tokens and sessions, on two processes with PostgreSQL and TLS."""
     with running() as postgres:
         options = ["--database-url", postgres.new_database(), "--workers", "2"]
         with _tls(folder, *options) as (server, wire):
@@ -80,14 +80,13 @@ def linked(tally: Tally, folder: Path, nth: int) -> None:
 
 
 def alerted(tally: Tally, folder: Path, nth: int) -> None:
-    """Targets of alerts; nothing is served."""
+    """Alert targets. No server runs."""
     targets.addresses(tally, max(200 // nth, 10))
     targets.options(tally)
     targets.delivered(tally, nth)
 
 
 def shown(tally: Tally, folder: Path, nth: int) -> None:
-    """Notebook output."""
     with _serving(folder) as server:
         cells.show(tally, server, server.directory, nth)
 
@@ -134,7 +133,7 @@ def _tls(folder: Path, *options: str) -> Iterator[tuple[Server, Wire]]:
 
 
 def _own_address() -> str | None:
-    """One of this machine's that is not of the loopback interface."""
+    """An address of this machine outside the loopback interface, or None."""
     with socket.socket(type=socket.SOCK_DGRAM) as asked, suppress(OSError):
         asked.connect((_ELSEWHERE, 9))  # nothing is sent
         return str(asked.getsockname()[0])

@@ -1,4 +1,4 @@
-"""HTTP as an attacker writes it: bytes, over a socket of any local address, with or without TLS."""
+"""Raw HTTP over a socket, from any local address, with or without TLS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD_END = b"\r\n\r\n"
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer of a server. Names of headers are in lower case."""
+    """One response. Header names are in lower case."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
@@ -30,17 +30,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class Wire:
-    """Where requests go: a port of ``host``, from the address ``source``, over TLS if ``ca`` is given."""
+    """Sends requests to a port of ``host``, from the address ``source``, over TLS if ``ca`` is given."""
 
     port: int
     host: str = "127.0.0.1"
     source: str | None = None
     ca: Path | None = None
     quiet_s: float = 3.0
-    """So long an answer may take; a server that waits for more of a request sends none."""
+    """Timeout of an answer. A server that waits for the rest of a request sends none."""
 
     def send(self, data: bytes) -> list[Answer]:
-        """Send bytes, and read every answer that comes. An end of the connection without one is no answer."""
+        """Send bytes and return every answer. A connection that closes without an answer returns none."""
         told = b""
         with suppress(OSError), self.connected() as connection:
             connection.settimeout(self.quiet_s)
@@ -50,7 +50,7 @@ class Wire:
         return list(answers(told))
 
     def connected(self) -> socket.socket:
-        """A connection. Raises OSError."""
+        """Open a connection. Raises OSError."""
         source = None if self.source is None else (self.source, 0)
         plain = socket.create_connection((self.host, self.port), self.quiet_s, source)
         if self.ca is None:
@@ -67,7 +67,7 @@ class Wire:
         body: bytes = b"",
         host: str | None = "127.0.0.1",
     ) -> Answer:
-        """The answer to one request; one with the status 0 if there was none."""
+        """Return the answer to one request, or one with status 0 if there was none."""
         named = (
             [] if host is None else [("Host", f"{host}:{self.port}" if ":" not in host else host)]
         )
@@ -81,7 +81,7 @@ def request(
     headers: Iterable[tuple[str | bytes, str | bytes]],
     body: bytes = b"",
 ) -> bytes:
-    """The bytes of a request after which the connection ends."""
+    """The bytes of a request with `Connection: close`."""
     lines = [b" ".join([method.encode(), _bytes(target), b"HTTP/1.1"])]
     lines += [b"%b: %b" % (_bytes(name), _bytes(value)) for name, value in headers]
     lines += [b"Content-Length: %d" % len(body)] if body else []
@@ -89,7 +89,7 @@ def request(
 
 
 def answers(told: bytes) -> Iterable[Answer]:
-    """The answers in what a server sent. Those of HEAD are not expected."""
+    """Parse the answers in received bytes. Answers to HEAD are not supported."""
     while told.startswith(b"HTTP/1.1 "):
         head, _, rest = told.partition(HEAD_END)
         status, *lines = head.decode("latin-1").split("\r\n")

@@ -1,4 +1,4 @@
-"""Other spellings of every route's path: none leads past the scope that the route names."""
+"""Other spellings of every route's path: none bypasses the scope that the route requires."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ BEFORE = (
 
 
 def walk(tally: Tally, wire: Wire, read_token: str, base_path: str, nth: int = 1) -> None:
-    """Ask for every route by every spelling: as a stranger, and for those of `admin` with a token that only reads."""
+    """Request every spelling of every route without a token, and those of `admin` routes with a read token."""
     strangers = [
         (method, path)
         for method, path, access in _paths()
@@ -88,7 +88,7 @@ def walk(tally: Tally, wire: Wire, read_token: str, base_path: str, nth: int = 1
 
 
 def spellings(path: str, base_path: str = "") -> Iterator[str]:
-    """A path written otherwise. No spelling is the path itself."""
+    """Other spellings of a path, never the path itself."""
     for end in ENDS:
         yield path + end
     for before in BEFORE:
@@ -122,7 +122,7 @@ def _paths() -> Iterator[tuple[str, str, str]]:
 
 
 def _closed(answer: Answer) -> object:
-    """None for a refusal. A public page, which some spellings lead to, is none of what was asked for."""
+    """Return None for a refusal or a redirect to a path of the server, else the answer."""
     if answer.status in {0, 400, 401, 403, 404, 405, 421, 429}:
         return None
     return None if answer.status == 308 and answer.first("location").startswith("/") else answer

@@ -1,4 +1,4 @@
-"""What was tried, how often, and what got through."""
+"""Counts the attacks of each kind, and names those that got through."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TypeVar
 
 
 KEPT = 20
-"""Attacks of one kind that are named; the others are counted."""
+"""The number of attacks of one kind that are named; the rest are only counted."""
 _Attack = TypeVar("_Attack")
 
 
 class Tally:
-    """Attacks by kind, in the order in which they were first tried. Safe to use from any thread."""
+    """Attacks by kind, in the order first tried. Thread-safe."""
 
     def __init__(self) -> None:
         self.tried: Counter[str] = Counter()
@@ -23,7 +23,7 @@ class Tally:
         self._lock = threading.Lock()
 
     def note(self, kind: str, attack: object, *, held: bool) -> None:
-        """Count an attack. ``attack`` says which, if it got through."""
+        """Count an attack, and keep its description if it got through."""
         with self._lock:
             self.tried[kind] += 1
             if not held:
@@ -36,7 +36,7 @@ class Tally:
         holds: Callable[[_Attack], object],
         at_once: int = 16,
     ) -> None:
-        """Try attacks, so many at once. ``holds`` returns None if the server held, and else what it did."""
+        """Try attacks, ``at_once`` at a time. ``holds`` returns None if the server held, else what it did."""
 
         def try_one(attack: _Attack) -> None:
             did = holds(attack)
@@ -50,7 +50,7 @@ class Tally:
         return not self.through
 
     def lines(self) -> list[str]:
-        """A Markdown table, and below it the attacks that got through."""
+        """A Markdown table, then the attacks that got through."""
         rows = ["| attack | tried | got through |", "| --- | ---: | ---: |"]
         for kind, tried in self.tried.items():
             rows.append(f"| {kind} | {tried} | {len(self.through.get(kind, ()))} |")
@@ -66,5 +66,5 @@ class Tally:
 
 
 def every(attacks: Sequence[_Attack], nth: int) -> Sequence[_Attack]:
-    """Each ``nth`` of them: a smoke test tries few of each kind."""
+    """Every ``nth`` attack, for a quick smoke test."""
     return attacks[::nth]

@@ -1,4 +1,4 @@
-"""Alert targets that lead into one's own network: by address, by name, by redirect, and by a name that changes."""
+"""Alert targets that lead into a private network: by address, name, redirect or DNS rebinding."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ print(json.dumps(deliver.send(order, met)))
 
 
 def addresses(tally: Tally, count: int) -> None:
-    """Private addresses, at random from every range, as such and within those of IPv6: none is taken for public."""
+    """Random private addresses from every range, plain and embedded in IPv6: none counts as public."""
     choice = random.Random(0)
 
     def held(kind: str, told: str) -> None:
@@ -141,7 +141,7 @@ def addresses(tally: Tally, count: int) -> None:
 
 
 def options(tally: Tally) -> None:
-    """Options that would do without TLS, follow a redirect or read a file, in every place where Apprise finds one."""
+    """Options that disable TLS checks, follow redirects or read files, wherever Apprise parses them."""
     for option in OPTIONS:
         for around in AROUND:
             name, _, value = option.partition("=")
@@ -169,7 +169,7 @@ def _read_by_apprise(url: str, name: str) -> bool:
 
 
 def delivered(tally: Tally, nth: int = 1) -> None:
-    """Real messages to this machine by spellings of its address, by redirects, by names that change: none arrives."""
+    """Send messages to this machine through spellings of its address, redirects and changing names: none arrives."""
     with receiving() as inner, receiving() as leading:
         urls = [f"json://{host}:{inner.server_port}/own" for host in every(LOOPBACK, nth)]
         for url, trouble in zip(urls, _outcomes(urls, allow_private=False), strict=True):

@@ -1,4 +1,4 @@
-"""The benchmarks at a tiny size, without the tools they compare with: they run, and their rows say what is so."""
+"""The benchmarks at a tiny size, without the tools they compare with: they run, and their rows are consistent."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def same_columns(rows: list[dict[str, Any]]) -> bool:
 
 @pytest.fixture
 def no_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine where none of the other tools is installed."""
+    """Pretend that none of the other tools is installed."""
     monkeypatch.setattr(peers, "version", lambda peer: None)
 
 
 def test_make_bench_finds_all_that_it_imports() -> None:
-    """The Makefile's command says what can be measured; tests run with paths of their own."""
+    """`make bench ARGS=--help` imports everything it needs and lists every group."""
     command = ["make", "--no-print-directory", "bench", "ARGS=--help"]
     done = subprocess.run(
         command, check=False, cwd=PYPROJECT.parent, capture_output=True, text=True
@@ -59,7 +59,7 @@ def test_make_bench_finds_all_that_it_imports() -> None:
 
 
 def test_a_ratio_is_found_through_noise_that_both_share() -> None:
-    """Where both times of a pair are disturbed alike, the median of their ratios is exact and its interval a point."""
+    """When noise affects both times of a pair alike, the median ratio is exact and its interval a point."""
     disturbed = [1.0, 7.0, 1.0, 3.0]
 
     found = ratio([2 * time for time in disturbed], disturbed)
@@ -68,7 +68,7 @@ def test_a_ratio_is_found_through_noise_that_both_share() -> None:
 
 
 def test_the_ratio_of_totals_sees_what_few_turns_pay() -> None:
-    """A tenth of the turns paying double is 10 % of the total, and nothing to the median."""
+    """A tenth of the turns at double cost adds 10 % to the total, and nothing to the median."""
     stock = [1.0] * 100
     paying = [2.0 if turn % 10 == 0 else 1.0 for turn in range(100)]
 
@@ -86,14 +86,14 @@ def test_the_ratio_of_totals_sees_what_few_turns_pay() -> None:
 def test_a_bar_holds_only_where_the_whole_interval_does(
     interval: tuple[float, float], verdict: str
 ) -> None:
-    """The verdict on a bar of 1.01 is that of the interval; one on both sides of the bar is said to be none."""
+    """An interval below the bar of 1.01 passes, one above it fails, and one across it is inconclusive."""
     low, high = interval
 
     assert Ratio((low + high) / 2, low, high).verdict(1.01) == verdict
 
 
 def test_works_take_turns() -> None:
-    """Each work runs once a round and once before them, and has a time for each round."""
+    """Each work runs once per round and once for warm-up, and has a time for each round."""
     ran: list[str] = []
     works = {name: partial(ran.append, name) for name in "ab"}
 
@@ -105,7 +105,7 @@ def test_works_take_turns() -> None:
 
 
 def test_gradients_are_compared_without_peers(tmp_path: Path, no_peers: None) -> None:
-    """ampmon's rows have figures and say how much was looked at; a tool that is not installed says just that."""
+    """ampmon's rows have figures and the number of elements read; a missing tool's row says it is not installed."""
     gradients = [torch.randn(30_000), torch.randn(7, 5)]
 
     rows = peers_gradients.compare(gradients, tmp_path, peers_gradients.TOOLS, rounds=2)
@@ -120,7 +120,7 @@ def test_gradients_are_compared_without_peers(tmp_path: Path, no_peers: None) ->
 
 
 def test_a_peer_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
-    """What a peer raises when it is started stands in its row; what ampmon raises is raised."""
+    """An exception from a peer's start goes into its row; one from ampmon is raised."""
     broken = peers_gradients.Tool(lambda gradients, directory: 1 / 0, peer="pytest")  # type: ignore[arg-type, return-value]
     control = {peers_gradients.CONTROL: peers_gradients.TOOLS[peers_gradients.CONTROL]}
     gradients = [torch.ones(10)]
@@ -135,7 +135,7 @@ def test_a_peer_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
 
 
 def test_given_gradients_reach_hooks_unchanged() -> None:
-    """A hook on a parameter sees the gradient that was given, once a backward pass, and nothing is accumulated."""
+    """A parameter's hook sees the given gradient once per backward pass, and nothing accumulates."""
     gradients = [torch.randn(3), torch.randn(2, 2)]
     model = peers_gradients.GivenGradients(gradients)
     seen: list[torch.Tensor] = []
@@ -149,7 +149,7 @@ def test_given_gradients_reach_hooks_unchanged() -> None:
 
 
 def test_host_times_are_compared_without_peers(tmp_path: Path, no_peers: None) -> None:
-    """Without peers there are rows for two numbers of tensors, caches warm and swept, and a note for who is missing."""
+    """Without peers there are rows for two numbers of tensors, with warm and swept caches, and a note for each peer."""
     names = ["nothing, the noise", "trackio"]
 
     rows = peers_host_cost.compare(tmp_path, names, peers_host_cost.Effort(3, 2, 0.0))
@@ -164,7 +164,7 @@ def test_host_times_are_compared_without_peers(tmp_path: Path, no_peers: None) -
 
 
 def test_the_monitored_iteration_records_each_update(data_directory: Path) -> None:
-    """What is timed as ampmon's is a recorded update, with a sample of its gradients in the first at most."""
+    """The timed iteration records each update, and at most the first has a gradient sample."""
     iterate = peers_host_cost.given_iteration(6, monitored=True)
 
     for _ in range(3):
@@ -176,7 +176,7 @@ def test_the_monitored_iteration_records_each_update(data_directory: Path) -> No
 
 
 def test_whole_steps_are_compared(tmp_path: Path) -> None:
-    """Every kind of training runs in turns and reports to a real server, on the CPU at a tiny size."""
+    """Every kind of training takes turns and reports to a real server, on the CPU at a tiny size."""
     model, batch = partial(networks.gpt2, TINY, 50), partial(networks.tokens, TINY, 50)
     setting = whole_step.Setting("tiny", "cpu", model, batch, block=2, limit_s=0.0)
 
@@ -191,7 +191,7 @@ def test_whole_steps_are_compared(tmp_path: Path) -> None:
 
 
 def test_the_resnet_trains() -> None:
-    """A small ResNet of bottlenecks runs through the same comparison."""
+    """A small ResNet with bottleneck blocks runs through the same comparison."""
     model, batch = partial(networks.ResNet, (1, 1), 4, 10), partial(networks.images, 2, 32, 10)
     kinds = ("fp16, stock", "fp16, ampmon")
     setting = whole_step.Setting("tiny", "cpu", model, batch, kinds, block=1, limit_s=0.0)
@@ -203,7 +203,7 @@ def test_the_resnet_trains() -> None:
 
 
 def test_the_demo_is_compared_without_fp32() -> None:
-    """On the CPU the demo's model is trained in fp16 only, with the stock scaler twice."""
+    """On the CPU the demo's model trains in fp16 only, with the stock scaler twice."""
     setting = replace(whole_step.demo(TINY), limit_s=0.0)
 
     assert setting.kinds == ("fp16, stock", "fp16, ampmon", "fp16, stock again")
@@ -222,7 +222,7 @@ def test_the_networks_have_the_published_sizes() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_gpu_rows_are_marked_where_there_is_no_gpu(tmp_path: Path) -> None:
-    """Without a CUDA device no row of the kernels has a figure, and each says why."""
+    """Without a CUDA device no kernel row has a figure, and each says why."""
     rows = gpu_kernels.measure(tmp_path)
 
     assert same_columns(rows)
@@ -231,7 +231,7 @@ def test_gpu_rows_are_marked_where_there_is_no_gpu(tmp_path: Path) -> None:
 
 
 def test_the_kernels_benchmark_runs_on_a_cpu() -> None:
-    """With the host's clock the same ways run on a CPU; those for which Triton is needed say that it is not there."""
+    """The same comparisons run on a CPU with the host's clock, except those that need Triton."""
     rows = gpu_kernels.compare([torch.ones(100), torch.ones(3, 3)], gpu_kernels.on_host, rounds=2)
 
     named = by_what(rows)
@@ -242,7 +242,7 @@ def test_the_kernels_benchmark_runs_on_a_cpu() -> None:
 
 
 def test_the_kernels_benchmark_unscales_by_other_factors_than_1() -> None:
-    """Gradients are halved and doubled in turn, so that a kernel that writes nothing for a factor of 1 writes too."""
+    """Gradients are halved and doubled in turn, so a kernel that writes nothing for a factor of 1 must write."""
     gradient, factors = torch.ones(5), []
 
     def watched(works: Sequence[Work]) -> list[gpu_kernels.Taken]:
@@ -255,12 +255,12 @@ def test_the_kernels_benchmark_unscales_by_other_factors_than_1() -> None:
 
     gpu_kernels.compare([gradient], watched, rounds=3)
     written = [factor for factor in factors if factor != 1]
-    # It was halved once before.
+    # The warm-up already halved it once.
     assert written == [2.0, 0.5] * (len(written) // 2) != []
 
 
 def test_a_report_says_what_it_hangs_on(tmp_path: Path) -> None:
-    """Both forms of a result name machine, command and peers, and the text says how each table was measured."""
+    """The Markdown report names the command, the peers and how each table was measured; a JSON file is beside it."""
     figures = {
         "command": "make bench-probe",
         "machine": machine.describe(),
@@ -284,7 +284,7 @@ def test_a_report_says_what_it_hangs_on(tmp_path: Path) -> None:
 
 
 def test_the_extra_installs_every_peer() -> None:
-    """What the extra `bench` names are the packages that are looked for and whose versions are reported."""
+    """The extra `bench` names exactly the packages whose versions are reported."""
     extra = re.search(r"^bench = \[(.*)\]$", PYPROJECT.read_text(), re.MULTILINE)
 
     assert extra
@@ -292,7 +292,7 @@ def test_the_extra_installs_every_peer() -> None:
 
 
 def test_peers_are_kept_quiet_only_while_they_are_measured(tmp_path: Path) -> None:
-    """Within, wandb is offline and the home is a folder of the benchmark's; after it the environment is as before."""
+    """Inside the block wandb is offline and the home is a benchmark folder; afterwards the environment is restored."""
     before = dict(os.environ)
 
     with peers.quiet(tmp_path):
@@ -303,7 +303,7 @@ def test_peers_are_kept_quiet_only_while_they_are_measured(tmp_path: Path) -> No
 
 
 def test_every_benchmark_is_in_a_group() -> None:
-    """A benchmark that no group names would never be in a committed result; a single one makes a group of its own."""
+    """Every benchmark is in a group, so committed results include it; single ones form a group of their own."""
     grouped = {name for group in GROUPS.values() for name in group.names}
 
     assert grouped == set(BENCHMARKS)

@@ -1,4 +1,4 @@
-"""The benchmarks of the delivery at a tiny size and without other tools: they run, and what they say is so."""
+"""The delivery benchmarks at a tiny size, without other tools: they run, and their results are right."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TINY = effort.QUICK._replace(
 
 @pytest.fixture(autouse=True)
 def as_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With none of the other tools installed, and runs that report to a server as they do by default."""
+    """No other tool is installed, and runs report to a server, as by default."""
     monkeypatch.setattr(peers, "version", lambda peer: None)
     monkeypatch.delenv("AMPMON_MODE")
     monkeypatch.delenv("AMPMON_DIR")
@@ -43,7 +43,7 @@ def same_columns(rows: list[dict[str, Any]]) -> bool:
 
 @pytest.mark.filterwarnings("ignore::ampmon.client.troubles.AmpmonWarning")
 def test_host_time_is_measured_in_every_situation(tmp_path: Path) -> None:
-    """There is a row for each situation, caches and number of tensors, each against the offline one of its kind."""
+    """Each situation, cache state and number of tensors has a row, relative to the offline one of its kind."""
     rows = host_time.measure(tmp_path, TINY)
 
     assert same_columns(rows)
@@ -53,7 +53,7 @@ def test_host_time_is_measured_in_every_situation(tmp_path: Path) -> None:
 
 
 def test_training_keeps_its_pace() -> None:
-    """Updates return no earlier than their turn, and at no pace as soon as they can."""
+    """Updates return no earlier than their turn, and without a pace as soon as possible."""
     ran: list[int] = []
 
     began = time.perf_counter_ns()
@@ -67,7 +67,7 @@ def test_training_keeps_its_pace() -> None:
 
 
 def test_an_update_is_seen_when_it_is_committed(tmp_path: Path) -> None:
-    """Each step has the time of the first look after its commit, and one that was not committed has none."""
+    """Each step gets the time of the first read after its commit; an uncommitted step gets none."""
     path = tmp_path / "a.db"
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("PRAGMA journal_mode = wal")
@@ -96,7 +96,7 @@ def test_an_update_is_seen_when_it_is_committed(tmp_path: Path) -> None:
 
 
 def test_a_backlog_is_made_and_delivered(tmp_path: Path) -> None:
-    """What was recorded while there was no server is stored once it is there; three processes have peaks and bars."""
+    """Updates recorded without a server are stored once it starts; three processes have memory peaks and bars."""
     rows = backlog.measure(tmp_path, TINY)
 
     assert same_columns(rows)
@@ -109,7 +109,7 @@ def test_a_backlog_is_made_and_delivered(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux says it there")
 def test_the_peak_of_a_process_is_seen() -> None:
-    """A process that held 64 MB for a moment has them in its RSS's peak, though it holds them no more."""
+    """The RSS peak includes 64 MB that a process held briefly and has already freed."""
     code = "held = bytearray(b'x') * (64 << 20); del held; print(flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -125,7 +125,7 @@ def test_the_peak_of_a_process_is_seen() -> None:
 
 
 def test_what_a_kill_leaves_is_compared_with_the_calls_that_returned() -> None:
-    """A call without one of its values, or with another, is lost; what is there twice, or was never logged, is told."""
+    """A call with a missing or wrong value counts as lost; a value stored twice or never logged counts as doubled."""
     whole: tools.Found = {
         name: [(call, tools.scalars(call)[name]) for call in range(4)] for name in tools.NAMES
     }
@@ -141,7 +141,7 @@ def test_what_a_kill_leaves_is_compared_with_the_calls_that_returned() -> None:
 
 
 def test_a_killed_process_is_read_back_from_a_server(tmp_path: Path) -> None:
-    """ampmon has every call of a process that was killed, alone or with its sender; a tool not installed says so."""
+    """The server has every call of a killed process, killed alone or with its sender; a missing tool's row says so."""
     rows = tail.compare(tmp_path, [tools.AMPMON, "trackio"], TINY)
 
     assert same_columns(rows)
@@ -153,7 +153,7 @@ def test_a_killed_process_is_read_back_from_a_server(tmp_path: Path) -> None:
 
 
 def test_raw_figures_are_not_in_the_table() -> None:
-    """A column of lists is left to the JSON."""
+    """A column of lists appears only in the JSON."""
     text = report.as_markdown(
         "A",
         {"a": report.Benchmark("B", tail)},

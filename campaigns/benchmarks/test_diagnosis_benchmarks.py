@@ -1,4 +1,4 @@
-"""The benchmarks of judging at a tiny size: they run, and what they say is so."""
+"""The diagnosis benchmarks at a tiny size: they run, and their results are right."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TINY = effort.QUICK._replace(
 
 
 def test_diagnoses_are_timed_at_every_size(tmp_path: Path) -> None:
-    """A row for each size of run has its times, and what was found."""
+    """Each run size has a row with its times and findings."""
     rows = asked.measure(tmp_path, TINY)
     assert [row["updates"] for row in rows] == [300, 600]
     assert all(0 < row["p50_ms"] <= row["p95_ms"] for row in rows)
@@ -26,7 +26,7 @@ def test_diagnoses_are_timed_at_every_size(tmp_path: Path) -> None:
 def test_ingest_is_measured_with_judging_and_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both ways take updates; what judging costs is told where processor time is."""
+    """Ingest has a rate with and without diagnosis; diagnosis has a cost wherever its processor time is known."""
     monkeypatch.setattr(arriving, "CROWDS", (Crowd(1, 100),))
     (row,) = arriving.measure(tmp_path, TINY)
     assert row["judging_per_s"] > 0
@@ -35,7 +35,7 @@ def test_ingest_is_measured_with_judging_and_without(
 
 
 def test_active_runs_are_judged_in_time(tmp_path: Path) -> None:
-    """A few runs that send at once are looked at, and none waits for long."""
+    """The server diagnoses a few runs that send at once, and none waits too long."""
     (row,) = many.measure(tmp_path, TINY._replace(active=3, active_s=10.0))
     assert row["looks"] > 0
     assert row["holds"] == "yes"

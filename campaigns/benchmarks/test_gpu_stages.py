@@ -34,12 +34,12 @@ def test_d(): pass
 
 
 def said(file: Path) -> dict[str, object]:
-    """The bars that a stage has spoken of, with their values."""
+    """The bars in a stage's results, with their values."""
     return {bar["bar"]: bar["value"] for bar in read_results(file)["bars"]}
 
 
 def test_forms_of_parameters_on_a_cpu(tmp_path: Path) -> None:
-    """The suites run with no more than pytest and hypothesis, FSDP2 over one rank and channels last among them."""
+    """The suite of layouts runs with only pytest and hypothesis, including FSDP2 on one rank and channels last."""
     file = tmp_path / "results"
     suites.run(Suite("holds", ("device/layouts_suite.py",)), StageResults(file), "cpu", 300.0)
     assert said(file)["holds"] == "2 passed, 0 failed, 1 skipped"
@@ -47,7 +47,7 @@ def test_forms_of_parameters_on_a_cpu(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_timed_stages_speak_of_their_bars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU, with few small tensors, each stage measures, fills its tables and speaks of its bars."""
+    """On a CPU with few small tensors, each stage fills its tables and reports on its bars."""
     monkeypatch.setattr(sample_cost, "shapes", lambda: [(3, 4), (5,)])
     monkeypatch.setattr(host_cost, "TENSORS", (6, 148))
     monkeypatch.setattr(host_cost, "WARM_UP", 1)
@@ -67,7 +67,7 @@ def test_timed_stages_speak_of_their_bars(tmp_path: Path, monkeypatch: pytest.Mo
         file = tmp_path / name
         run(StageResults(file), "cpu", 1.0 if name == "training" else 60.0)
         bars = set(STAGES[name].bars)
-        if name == "kernels":  # Triton's interpreter is for tests of its own
+        if name == "kernels":  # other tests cover Triton's interpreter
             assert set(said(file)) == set()
         else:
             assert set(said(file)) == bars
@@ -81,7 +81,7 @@ def test_timed_stages_speak_of_their_bars(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_suite_goes_on_where_a_test_ended_its_process(tmp_path: Path) -> None:
-    """The test that did so has failed; those before and after it, and their figures, count."""
+    """A test that ends its process fails; the tests before and after it still count, with their figures."""
     file = tmp_path / "test_it.py"
     file.write_text(SUITE.format(wrong=0))
     suite = Suite("holds", (str(file),), (), {"wrong records": "wrong"})

@@ -1,4 +1,4 @@
-"""The benchmarks of the store at a tiny size and without other tools: they run, and what they say is so."""
+"""The store benchmarks at a tiny size, without other tools: they run, and their results are right."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def samples() -> Real:
 
 @pytest.fixture
 def sqlite_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine with neither PostgreSQL nor another tool."""
+    """Pretend that neither PostgreSQL nor another tool is installed."""
 
     @contextmanager
     def none() -> Any:
@@ -73,7 +73,7 @@ def sqlite_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_track_moves_only_where_its_events_say() -> None:
-    """The scale changes after an update that grew, backed off or was set by hand; spikes last one update each."""
+    """The scale changes only after an update that grew, backed off or was set by hand; a spike lasts one update."""
     at = spiky_steps(20_000, 20)
 
     made = track(20_000, at)
@@ -87,7 +87,7 @@ def test_a_track_moves_only_where_its_events_say() -> None:
 
 
 def test_real_samples_are_of_148_parameters_and_vary(samples: Real) -> None:
-    """Each parameter of a varied sample is that of a real one; at another scale no element is lost."""
+    """Each parameter of a varied sample equals one of a real sample; shifting to another scale loses no element."""
     varied = samples.varied(np.random.default_rng(0))
 
     assert len(samples.parameters) == 148
@@ -101,7 +101,7 @@ def test_real_samples_are_of_148_parameters_and_vary(samples: Real) -> None:
 
 
 def test_a_filled_store_counts_what_was_put_in(data_directory: Path, samples: Real) -> None:
-    """A run put in in bulk has the totals, the series and the skips of its track."""
+    """A bulk-loaded run has its track's updates, skips and samples."""
     settings = Settings(data_directory=data_directory)
     made = track(5_000)
 
@@ -117,7 +117,7 @@ def test_a_filled_store_counts_what_was_put_in(data_directory: Path, samples: Re
 
 
 def test_a_copied_store_answers_alike(data_directory: Path, samples: Real) -> None:
-    """A run copied into another database is told of as it was in the first, its cells among it."""
+    """A run copied to another database has the same summary and series, cells included."""
     first = Settings(data_directory=data_directory / "first")
     second = Settings(data_directory=data_directory / "second")
     runs = filling.fill(first, [(track(700), samples)])
@@ -134,7 +134,7 @@ def test_a_copied_store_answers_alike(data_directory: Path, samples: Real) -> No
 
 
 def test_figures_are_timed_at_every_size(tmp_path: Path, sqlite_only: None) -> None:
-    """Every figure has a row for each view and axis, with times for each size; an engine that is missing says so."""
+    """Every figure has a row for each view and axis, with times for each size; a missing engine's row says so."""
     rows = figures.measure(tmp_path, TINY)
 
     assert len(rows) == 4 * len(figures.FIGURES) + 1
@@ -144,7 +144,7 @@ def test_figures_are_timed_at_every_size(tmp_path: Path, sqlite_only: None) -> N
 
 
 def test_the_spikes_are_shown(tmp_path: Path, sqlite_only: None) -> None:
-    """All of the spikes stand in the chart of ampmon; a tool that is not installed has no figure and says why."""
+    """ampmon's chart shows all spikes; a missing tool has no figure and says why."""
     rows = spikes.measure(tmp_path, TINY)
 
     named = {row["what"]: row for row in rows}
@@ -154,12 +154,12 @@ def test_the_spikes_are_shown(tmp_path: Path, sqlite_only: None) -> None:
 
 
 def test_a_spike_counts_only_at_its_step_and_height() -> None:
-    """A point beside it, or lower, is not the spike."""
+    """A point beside the spike, or lower, does not count."""
     assert spikes.shown([(7, 8.0), (9, 2.0)], {7: 8.0, 8: 8.0, 9: 8.0}) == 1
 
 
 def test_pages_of_runs_are_timed(tmp_path: Path, sqlite_only: None) -> None:
-    """The first page, those further on, sorted, searched, and one of a project each have a time."""
+    """The first, later, sorted, searched and project pages each have a time."""
     rows = run_list.measure(tmp_path, TINY)
 
     assert [row["page"] for row in rows[:-1]] == [
@@ -174,7 +174,7 @@ def test_pages_of_runs_are_timed(tmp_path: Path, sqlite_only: None) -> None:
 
 
 def test_all_that_clients_send_arrives_once(server: Server, samples: Real) -> None:
-    """What clients count as taken is what the server holds, from several at once."""
+    """The server holds exactly the updates that several concurrent clients count as accepted."""
     works = [load.plain(3, 50, samples), load.sampled(2, 5, samples)]
 
     sent = load.send([server.url], server.token, works, limit_s=30.0)
@@ -186,7 +186,7 @@ def test_all_that_clients_send_arrives_once(server: Server, samples: Real) -> No
 
 
 def test_clients_stop_when_the_time_is_up(server: Server, samples: Real) -> None:
-    """Work beyond the limit is left."""
+    """Clients send nothing after the time limit."""
     sent = load.send([server.url], server.token, [load.plain(1, 10, samples)], limit_s=-1.0)
 
     assert sent.records == 0
@@ -195,7 +195,7 @@ def test_clients_stop_when_the_time_is_up(server: Server, samples: Real) -> None
 def test_ingest_is_measured(
     tmp_path: Path, sqlite_only: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crowd has a rate; PostgreSQL and other tools that are not there say why they have none."""
+    """Each crowd has a rate; missing PostgreSQL and tools say why they have none."""
     monkeypatch.setattr(rates, "ON_SQLITE", (rates.Crowd(2, 50), rates.Crowd(1, 5, sampled=True)))
 
     rows = rates.measure(tmp_path, TINY)
@@ -208,7 +208,7 @@ def test_ingest_is_measured(
 
 
 def test_two_trees_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server of an older commit, here of the newest, takes the same; one that is not there is told."""
+    """A server of another commit takes the same load; an unknown commit yields a note."""
     monkeypatch.setattr(against, "CROWDS", (rates.Crowd(2, 20),))
     monkeypatch.setattr(against, "BEFORE", "HEAD")
     (row,) = against.measure(tmp_path / "known", TINY)
@@ -220,7 +220,7 @@ def test_two_trees_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_listeners_are_told_while_ingesting(tmp_path: Path) -> None:
-    """With streams open, ingest goes on, and what is taken is told on each."""
+    """With event streams open, ingest goes on, and each stream receives news of it."""
     began = time.monotonic()
 
     (row,) = listeners.measure(tmp_path, TINY)
@@ -232,7 +232,7 @@ def test_listeners_are_told_while_ingesting(tmp_path: Path) -> None:
 
 
 def test_stored_bytes_are_of_what_was_ingested(tmp_path: Path, sqlite_only: None) -> None:
-    """An update takes at least its numbers' bytes, and less than as many JSON documents would; a sample kilobytes."""
+    """An update takes 10 to 200 bytes, less than as JSON; a sample takes 1 to 20 kB."""
     rows = {row["tables"]: row for row in sizes.measure(tmp_path, TINY)[:-1]}
 
     assert 10 < rows["update_pages, rollups"]["bytes"] < 200
@@ -240,12 +240,12 @@ def test_stored_bytes_are_of_what_was_ingested(tmp_path: Path, sqlite_only: None
 
 
 def test_percentiles_are_in_milliseconds() -> None:
-    """The median of seconds comes out as milliseconds, over as many requests as there were."""
+    """Times in seconds become percentiles in milliseconds."""
     assert Times.of([0.001, 0.002, 0.003]) == pytest.approx((2.0, 2.9, 3))
 
 
 def test_a_track_is_as_long_as_asked() -> None:
-    """However few updates, each has a scale."""
+    """A track has as many updates as requested, even one."""
     made = track(1)
 
     assert isinstance(made, Track)

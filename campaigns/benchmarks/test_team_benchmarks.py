@@ -1,4 +1,4 @@
-"""The benchmarks of a team at a tiny size: they run, and what they say is so."""
+"""The team benchmarks at a tiny size: they run, and their results are right."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TINY = effort.QUICK._replace(
     turns={20: 1},
     checks=50,
     flood_rounds=1,
-    flood_per_s=40,  # whom a server answers at once
+    flood_per_s=40,  # few enough to answer at once
     ingest_s=0.3,
     streams=3,
     clients=2,
@@ -28,17 +28,17 @@ TINY = effort.QUICK._replace(
 
 
 def test_asking_who_sends_is_measured_for_each_kind_of_token(tmp_path: Path) -> None:
-    """The guard's time and its share are there for the server's own token and for one that was made."""
+    """The token check has a time and a share, for the server's own token and for a created one."""
     rows = access.measure(tmp_path, TINY)
 
     assert [row["token"] for row in rows] == [access.OWN, access.MADE]
-    for row in rows:  # one time less another: on a busy machine it may be anything
+    for row in rows:  # a difference of times: on a busy machine it may be anything
         assert row["share"] == pytest.approx(row["check_us"] / row["batch_us"], abs=0.01)
     assert all(row["ratio"] > 0 for row in rows)
 
 
 def test_a_flood_is_refused_while_ingest_goes_on(tmp_path: Path) -> None:
-    """Every answer to a token that is not good is a refusal, and updates are taken meanwhile."""
+    """The server rejects every request with an invalid token, and takes updates meanwhile."""
     rows = rejected.measure(tmp_path, TINY)
 
     assert [row["token"] for row in rows] == ["strange", "made up", "revoked"]
@@ -47,7 +47,7 @@ def test_a_flood_is_refused_while_ingest_goes_on(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_is_no_refusal_is_counted_apart(server: Server) -> None:
-    """A token that is good is not refused, and the flood says so."""
+    """Answers to a valid token do not count as refused."""
     good = tokens.make(server.url, server.token, "good")
 
     with working("benchmarks.team.flooding", server.url, good, "200") as (_, counted):
@@ -57,7 +57,7 @@ def test_an_answer_that_is_no_refusal_is_counted_apart(server: Server) -> None:
 
 
 def test_streams_and_clients_are_held(tmp_path: Path) -> None:
-    """Each stream is told of updates that clients send, and the server's memory is looked at meanwhile."""
+    """Each stream receives updates that clients send, while the server's memory is measured."""
     (row,) = held.measure(tmp_path, TINY)
 
     assert row["fewest_told"] > 0
@@ -67,7 +67,7 @@ def test_streams_and_clients_are_held(tmp_path: Path) -> None:
 
 
 def test_what_is_offered_is_taken_and_stored(tmp_path: Path) -> None:
-    """A few clients get all through that they offer, and none of it is lost."""
+    """The server accepts and stores everything that a few clients offer."""
     (row,) = offered.measure(tmp_path, TINY)
 
     assert row["offered_per_s"] == 15
@@ -84,13 +84,13 @@ def test_what_is_offered_is_taken_and_stored(tmp_path: Path) -> None:
 def test_a_load_is_carried_if_all_of_it_is(
     per_s: float, p99_ms: float, lost: int, held: bool
 ) -> None:
-    """Too few, too late and lost are each enough to miss the bar."""
+    """A rate too low, a latency too high or a loss is each enough to miss the bar."""
     assert offered.holds(per_s, p99_ms, lost, failed=0) == held
 
 
 @pytest.mark.parametrize(("last", "flat"), [(104.0, True), (106.0, False)])
 def test_memory_that_grows_by_more_than_a_twentieth_is_not_flat(last: float, flat: bool) -> None:
-    """The medians of the first and last third are compared; one that served to the end is as it must be if flat."""
+    """Growth compares the medians of the first and last third; over 5 % misses the bar."""
     seen = [held.Held(mb, mb) for mb in (100.0, 100.0, 102.0, 102.0, last, last)]
 
     assert held.holds(seen, held.Heard(9, 3, 0), failed=0) == flat

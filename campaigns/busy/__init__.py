@@ -1,1 +1,1 @@
-"""Runs the test suite while busy loops compete with it for the processor."""
+"""Runs the test suite while busy loops compete for the processors."""

@@ -16,9 +16,9 @@ from campaigns.busy.rounds import Round, busy_loops, failures, line, run
 
 
 def main() -> int:
-    """The exit code: 0 where every round passed."""
+    """Return the exit code: 0 if every round passed."""
     arguments = _arguments()
-    os.environ.pop("MAKEFLAGS", None)  # `make busy` is a make of its own
+    os.environ.pop("MAKEFLAGS", None)  # not meant for the `make test` it starts
     rounds: list[Round] = []
     with busy_loops(arguments.loops), tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"

@@ -1,7 +1,7 @@
-"""Runs a command and waits for every process it leaves behind, so that their processor time is counted with it.
+"""Runs a command and waits for every process it leaves behind, so that their processor time is counted.
 
-A sender leaves its trainer's process tree on purpose; without this its time goes to nobody who asks. Linux only:
-elsewhere the command runs as it is.
+A sender detaches from its trainer's process tree on purpose, so its time would otherwise be lost. On other systems
+than Linux this waits only for the command.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> int:
-    """The exit code of the command; 128 and the signal's number where a signal ended it."""
+    """Return the command's exit code, or 128 plus the signal number if a signal ended it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     command = subprocess.Popen(sys.argv[1:])
     code = 0
     try:
-        while True:  # at once: a process that ended must not look alive to the one that watches it
+        while True:  # reap immediately: a zombie looks alive to the process that watches it
             pid, status = os.wait()
             if pid == command.pid:
                 code = os.waitstatus_to_exitcode(status)

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 @dataclass(frozen=True)
 class Round:
-    """One run of the suite. ``cpu_s`` includes the processes that outlived it (on Linux)."""
+    """One run of the suite. On Linux ``cpu_s`` includes processes that outlived it."""
 
     exit_code: int
     tests: int
@@ -42,7 +42,7 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def run(command: Sequence[str], report: Path) -> Round:
-    """Run ``command``, which writes JUnit's XML to ``report``, and wait until no process of it is left."""
+    """Run ``command``, which writes JUnit XML to ``report``, and wait until all of its processes have ended."""
     report.unlink(missing_ok=True)
     began_s, before_s = time.monotonic(), _children_s()
     reaper = [sys.executable, "-m", "campaigns.busy.reaper"]
@@ -58,7 +58,6 @@ def run(command: Sequence[str], report: Path) -> Round:
 
 
 def line(number: int, each: Round) -> str:
-    """One round, in a line."""
     return (
         f"round {number}: {'passed' if each.passed else 'FAILED'}, {each.tests} tests, "
         f"{len(each.failed)} failed, {each.wall_s:.0f} s wall, {each.cpu_s:.0f} s processor"
@@ -66,13 +65,13 @@ def line(number: int, each: Round) -> str:
 
 
 def failures(rounds: Sequence[Round]) -> list[str]:
-    """Each failed test with the number of rounds in which it failed, the most frequent first."""
+    """Each failed test with the number of rounds in which it failed, most frequent first."""
     counts = Counter(name for each in rounds for name in each.failed)
     return [f"failed in {n} of {len(rounds)} rounds: {name}" for name, n in counts.most_common()]
 
 
 def _results(report: Path) -> Iterator[tuple[str, bool]]:
-    """Each test's name, and whether it failed; nothing where the suite wrote no report."""
+    """Each test's name and whether it failed; nothing if the suite wrote no report."""
     if not report.exists():
         return
     for case in ElementTree.parse(report).iter("testcase"):

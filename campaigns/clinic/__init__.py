@@ -1,4 +1,4 @@
-"""The clinic: small real trainings, each sick in one known way or healthy, recorded, delivered, stored and diagnosed.
+"""The clinic: small real trainings, each healthy or with one known fault, recorded, delivered, stored and diagnosed.
 
-`python -m campaigns.clinic` is the long form and `test_clinic.py` the short one. Fakes nothing.
+`python -m campaigns.clinic` runs all of them and `test_clinic.py` a few. Nothing is faked.
 """

@@ -1,7 +1,7 @@
-"""`make clinic`: the patients that are always the same and 300 drawn by the commit that holds the rules.
+"""`make clinic`: train and diagnose the fixed patients, and 300 random ones whose seed is the last commit of a rule.
 
-Who was trained is kept in a folder, so that a clinic that was interrupted goes on where it stopped, and rules that were
-changed meanwhile are asked again without training anew.
+Finished trainings are kept in a folder, so an interrupted clinic continues where it stopped, and changed rules are
+applied without training again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RULES = (
     "server/ampmon_server/model/thresholds.py",
     "ampmon/lints",
 )
-"""Where the rules are: the commit that last changed them draws the patients."""
+"""Where the rules are: the commit that last changed them is the seed of the random patients."""
 
 
 PICTURES = Path(__file__).parents[2] / "docs" / "findings" / "img"
@@ -36,7 +36,7 @@ TRAINS = (
 
 
 def main() -> int:
-    """The exit code: 0 where all that are always the same are right and cured, and of the drawn ones enough."""
+    """Return the exit code: 0 if all fixed patients are right and cured, and the random ones meet the bars."""
     arguments = _arguments()
     with contextlib.closing(
         Session(arguments.folder / _source(), at_once=arguments.at_once, show=_show)
@@ -71,7 +71,7 @@ def _held(session: Session, arguments: argparse.Namespace) -> int:
 
 
 def _source() -> str:
-    """Of what trains and records: where that is another, all trainings are made anew."""
+    """A digest of the code that trains and records. If it changes, all trainings are repeated."""
     here = Path(__file__).parent
     trains = (here / f"{name}.py" for name in TRAINS)
     digest = hashlib.sha256()

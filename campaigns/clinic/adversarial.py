@@ -1,4 +1,4 @@
-"""Two networks that train against each other, with an optimizer each and one scaler, and pairs with one sick side."""
+"""A generator and a critic with an optimizer each and one scaler, healthy or with a fault in one of them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from campaigns.clinic.training import Training
 NOISE = 8
 WIDTH = 24
 MADE = CLASSES
-"""The critic's class of made images, after those of the digits."""
+"""The critic's class for generated images, after those of the digits."""
 
 
 class Pair(nn.Module):
-    """A generator of images, and a critic that tells digits apart and made images from them (arXiv:1606.03498)."""
+    """A generator of images, and a critic that classifies digits and detects generated images (arXiv:1606.03498)."""
 
     def __init__(self, generator: nn.Module, critic: nn.Module) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Adversarial(Training):
 
 
 class SickCritic(Adversarial):
-    """Every twelfth batch of digits is ``strength`` times too large for a norm of the critic."""
+    """Every twelfth batch of digits is ``strength`` times too large for a norm in the critic."""
 
     def make_model(self) -> nn.Module:
         return Pair(nn.Identity(), EnergyNorm())
@@ -95,7 +95,7 @@ class SickCritic(Adversarial):
 
 
 class SickGenerator(Adversarial):
-    """Every twelfth update a layer of the generator's returns gradients that are ``strength`` times too large."""
+    """Every twelfth update a generator layer returns gradients that are ``strength`` times too large."""
 
     def make_model(self) -> nn.Module:
         self.gain = Gain()

@@ -1,4 +1,4 @@
-"""What a drawn patient may be sick of, how badly, and the ways to be healthy that are drawn beside it."""
+"""The faults and severities of random patients, and the kinds of healthy ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Draw = Callable[[Random], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a `Patient` of it has; ``draw`` gives what of the plan is otherwise than usual, its strength among it."""
+    """The fields of a random `Patient`. ``draw`` returns the fields of its plan to override, such as the strength."""
 
     rules: tuple[str, ...] = ()
     attempts: tuple[type[Training], ...] = (Training,)
@@ -31,7 +31,7 @@ class Condition:
 
 
 def _power(chance: Random, low: float, high: float) -> float:
-    """10 to a power between the two."""
+    """10 to a random power between ``low`` and ``high``."""
     return float(10 ** chance.uniform(low, high))
 
 
@@ -40,22 +40,22 @@ def _two(chance: Random, low: int, high: int) -> float:
 
 
 def _rate(chance: Random) -> dict[str, Any]:
-    """A learning rate at which the two sides of a `Pair` train; their model and optimizers are their own."""
+    """A learning rate for a `Pair`, which has its own model and optimizers."""
     return {"lr": _power(chance, -3, -2.5), "accumulate": 1, "clip": None}
 
 
 def _short(chance: Random) -> dict[str, Any]:
-    """For trainings of two attempts, or of two ranks."""
+    """For trainings with two attempts or two ranks."""
     return {"updates": chance.randint(60, 110), "accumulate": chance.choice((1, 1, 2))}
 
 
 def _passes(chance: Random) -> dict[str, Any]:
-    """Many backward passes an update."""
+    """Many backward passes per update."""
     return {"accumulate": chance.randint(4, 16), "batch": 8, "updates": chance.randint(80, 120)}
 
 
 def _set_low(chance: Random) -> dict[str, Any]:
-    """A loss so small that the scale, which is set by hand, is too low."""
+    """A loss so small that the scale set by hand is too low."""
     return {
         "model": chance.choice(("mlp", "mlp tanh", "mlp gelu")),
         "init_scale": 4.0,
@@ -81,10 +81,10 @@ HEALTHY: Sequence[Condition] = (
     Condition(attempts=(sick_numbers.ForwardSoftmax,)),
     Condition(attempts=(sick_numbers.ForwardAttention,)),
 )
-"""Among them layers that make others sick at a ``strength`` other than 1."""
+"""Includes layers that are faulty only at a ``strength`` other than 1."""
 
 _LOUD = {"clip": None, "accumulate": 1, "updates": 160}
-"""Nothing beside the sickness that changes what is seen of it."""
+"""No clipping or accumulation, which could hide the fault."""
 
 SICK: Sequence[Condition] = (
     Condition(
@@ -116,7 +116,7 @@ SICK: Sequence[Condition] = (
             "activations": 1,
             "updates": 100,
             "init_scale": 2.0
-            ** 8,  # at a larger one, such batches also overflow backward, in another layer
+            ** 8,  # at a larger scale, such batches also overflow backward, in another layer
         },
         layer="power",
     ),
@@ -171,7 +171,7 @@ SICK: Sequence[Condition] = (
             **_LOUD,
             "optimizer": c.choice(
                 ("adam", "adamw", "fused adam")
-            ),  # no gradient makes a step large
+            ),  # with these, a large gradient makes no large step
             "strength": _power(c, 3.7, 4.3),
             "updates": 400,
         },

@@ -1,7 +1,6 @@
-"""Runs a finding's code in the training that it was written for: each statement at the place where a user pastes it.
+"""Runs a finding's code in the training it was written for: each statement where a user would paste it.
 
-A call of the loop that the code makes replaces the training's own. What the code says is not interpreted: wrong code
-does not cure.
+A loop call in the code replaces the training's own. The code is executed, not interpreted: wrong code does not cure.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ PHASES = {
     "scheduler.step": "schedule",
     "optimizer.zero_grad": "clear",
 }
-"""Which method of a training makes a call, in the order of the loop."""
+"""The training's method that makes each call, in loop order."""
 _PLACES = {
     "layer": r"with .* layer\(",
     "autocast": r"with torch\.autocast",
@@ -46,24 +45,24 @@ _PLACES = {
     "before": r"for group in optimizer\.param_groups",
     "after": r".*scaler\.get_scale\(|.*(" + "|".join(map(re.escape, PHASES)) + r")\(",
 }
-"""How a statement begins that belongs there; the first that fits."""
+"""How the statements of each place begin. The first match wins."""
 
 _AROUND = re.compile(r"around (?:the layer of |module )?(\S+)")
-"""The module, or a parameter of it, that a comment says code goes around."""
+"""The module, or a parameter of it, around which a comment puts the code."""
 
 Places: TypeAlias = Mapping[str, Sequence[ast.stmt]]
-"""The statements of a fix, by where they belong."""
+"""The statements of a fix, by their place in the training."""
 
 
 def places_of(code: str) -> Places:
-    """Raises SyntaxError if the code is not Python, ValueError if a statement of it has no place in a training."""
+    """Sort a fix by place. Raise SyntaxError if it is not Python, ValueError if a statement has no place."""
     places: dict[str, list[ast.stmt]] = {name: [] for name in _PLACES}
     for statement in ast.parse(code).body:
         text = ast.unparse(statement)
         fit = [name for name, pattern in _PLACES.items() if re.match(pattern, text, re.DOTALL)]
         if not fit:
             raise ValueError(f"no place in a training: {text}")
-        if fit[0] == "backward":  # what came so far is called ahead of it
+        if fit[0] == "backward":  # earlier calls go ahead of it
             places["before"] += places["after"]
             places["after"] = []
         places[fit[0]].append(_Filled().visit(statement))
@@ -71,13 +70,13 @@ def places_of(code: str) -> Places:
 
 
 def _calls(statements: Iterable[ast.stmt]) -> list[str]:
-    """Those of `PHASES`, in the order of the loop."""
+    """The calls of `PHASES` in the statements, in loop order."""
     made = "\n".join(map(ast.unparse, statements))
     return [call for call in PHASES if f"{call}(" in made]
 
 
 class _Filled(ast.NodeTransformer):
-    """`momentum=...` stands for what the script gave: its optimizer has it still."""
+    """Replaces `momentum=...` with the value of the script's own optimizer."""
 
     def visit_keyword(self, node: ast.keyword) -> ast.keyword:
         if isinstance(node.value, ast.Constant) and node.value.value is Ellipsis:
@@ -86,14 +85,14 @@ class _Filled(ast.NodeTransformer):
 
 
 def cured(kind: type[Training], fix: str) -> type[Training]:
-    """The training with the code in it. Raises as `places_of` does."""
+    """Return the training with the fix in it. Raises as `places_of` does."""
     around = _AROUND.search(fix)
     known = {"places": places_of(fix), "layer": around[1] if around else ""}
     return cast("type[Training]", type(f"Cured{kind.__name__}", (_Cured, kind), known))
 
 
 def twin(kind: type[Training], plan: Plan) -> tuple[type[Training], Plan]:
-    """The healthy training beside a sick one: in fp32, and without the mistake where that is in code or batches."""
+    """Return the healthy twin of a faulty training: in fp32, without a mistake in code or batches."""
     if kind.__module__ in (sick_code.__name__, sick_runs.__name__):
         kind = cast("type[Training]", kind.__base__)
     strength = plan.strength if kind.healthy is None else kind.healthy
@@ -114,14 +113,14 @@ class _Cured(Training):
         super().__init__(plan, folder)
 
     def run(self, statements: Sequence[ast.stmt], **names: object) -> None:
-        """With the training's own objects under the names that scripts give them."""
+        """Execute statements, with the training's own objects under the names that scripts use."""
         own = ("model", "optimizer", "scaler", "scheduler")
         self.names |= {name: vars(self)[name] for name in own if name in vars(self)}
         self.names |= names
         module = ast.fix_missing_locations(ast.Module([*statements], []))
         exec(compile(module, "fix", "exec"), self.names)
 
-    # -- what is set up -------------------------------------------------------------------------------------------
+    # -- setup ----------------------------------------------------------------------------------------------------
 
     def make_model(self) -> nn.Module:
         model = super().make_model()
@@ -150,7 +149,7 @@ class _Cured(Training):
     def make_scaler(self) -> torch.amp.GradScaler:
         if not self.places["scaler"]:
             return super().make_scaler()
-        if "scaler" not in vars(self):  # made before the loop, and not again in it
+        if "scaler" not in vars(self):  # made once, before the loop
             self.run(self.places["scaler"])
         return cast("torch.amp.GradScaler", self.names["scaler"])
 
@@ -166,7 +165,7 @@ class _Cured(Training):
             self.run(self.places["save"], checkpoint=checkpoint)
             torch.save(checkpoint, self.folder / "checkpoint")
 
-    # -- what is done again and again -----------------------------------------------------------------------------
+    # -- loop -----------------------------------------------------------------------------------------------------
 
     def passes(self, number: int) -> Tensor:
         self.run(self.places["before"])

@@ -1,4 +1,4 @@
-"""Patients drawn at random by a seed: half of them healthy, the others sick in one way, more or less badly."""
+"""Random patients from a seed: half are healthy, the others have one fault of random severity."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MARK = "drawn"
 
 
 def draw(seed: str, count: int = COUNT) -> list[Patient]:
-    """``count`` patients, every other one healthy; the same for the same seed, and each apart from the others."""
+    """``count`` patients, every other one healthy. A seed determines them, each independently of the others."""
     return [_draw(seed, number) for number in range(count)]
 
 
 def find(name: str) -> Patient:
-    """The patient of that name, drawn or not. Raises KeyError."""
+    """Return the fixed or random patient with that name. Raises KeyError."""
     if name.startswith(f"{_MARK} "):
         _, number, seed = name.split(maxsplit=2)
         return _draw(seed, int(number))
@@ -58,7 +58,7 @@ def _draw(seed: str, number: int) -> Patient:
     )
 
 
-# -- what is drawn of every patient -------------------------------------------------------------------------------
+# -- plan of a random patient -------------------------------------------------------------------------------------
 
 _RATES = {
     "sgd": (0.02, 0.2),

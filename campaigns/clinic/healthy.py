@@ -1,4 +1,4 @@
-"""Healthy trainings whose loop is more than the typical one."""
+"""Healthy trainings with more than the typical loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from campaigns.clinic.training import Training
 
 
 class OutliersLimited(Outliers):
-    """Outlier batches with the cure that their finding gives: no batch weighs more than the others."""
+    """Outlier batches, cured as their finding recommends: a limit on the loss of each batch."""
 
     usual: Tensor | None = None
 
@@ -27,7 +27,7 @@ class OutliersLimited(Outliers):
 
 
 class InFp32(EnergyNorm):
-    """The norm with the cure that its finding gives."""
+    """`EnergyNorm` in fp32, as its finding recommends."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         with torch.autocast("cpu", enabled=False):
@@ -35,14 +35,14 @@ class InFp32(EnergyNorm):
 
 
 class NormInFp32(ForwardNorm):
-    """An overflow in a norm, cured."""
+    """A norm that overflows in fp16, cured."""
 
     def make_model(self) -> nn.Module:
         return named(norm=InFp32())
 
 
 class _Rounded(torch.autograd.Function):
-    """Rounds to fp8, each tensor scaled (arXiv:2209.05433): E4M3 forward, E5M2 backward."""
+    """Rounds to fp8 with a scale per tensor (arXiv:2209.05433): E4M3 forward, E5M2 backward."""
 
     @staticmethod
     def forward(context: Any, inputs: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def _through(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class InFp8(Training):
-    """The inputs of each linear layer, and the gradients that it passes on, are rounded to fp8."""
+    """Rounds each linear layer's inputs, and the gradients it passes back, to fp8."""
 
     def make_model(self) -> nn.Module:
         model = super().make_model()
@@ -70,7 +70,7 @@ class InFp8(Training):
 
 
 class Penalised(Training):
-    """A penalty on the size of the gradients, as torch's recipe has it."""
+    """Adds a penalty on the gradient norm, as in torch's recipe."""
 
     def loss(self, number: int) -> Tensor:
         loss = super().loss(number)
@@ -83,7 +83,7 @@ class Penalised(Training):
 
 
 class Calmed(Training):
-    """The scale climbs quickly, and is told to take its time once it is high."""
+    """The scale grows quickly, until `set_growth_interval(1000)` after three quarters of the updates."""
 
     def update(self, number: int) -> None:
         if number == 3 * self.plan.updates // 4:
@@ -92,7 +92,7 @@ class Calmed(Training):
 
 
 class ClippedByValue(Training):
-    """Gradients clipped by value, unscaled before."""
+    """Unscales the gradients, then clips them by value."""
 
     def clip(self) -> None:
         self.scaler.unscale_(self.optimizer)
@@ -100,7 +100,7 @@ class ClippedByValue(Training):
 
 
 class Evaluating(Training):
-    """Looks at all digits now and then, without gradients."""
+    """Evaluates on all digits every fifty updates, without gradients."""
 
     def update(self, number: int) -> None:
         super().update(number)
@@ -125,7 +125,7 @@ class Cyclic(Training):
 
 
 class WarmUp(Cyclic):
-    """The learning rate rises from a hundredth over a third of the updates."""
+    """The learning rate rises from a hundredth over the first third of the updates."""
 
     def made(self) -> None:
         self.scheduler = torch.optim.lr_scheduler.LinearLR(

@@ -1,4 +1,4 @@
-"""Small models of many kinds for digits of 8 x 8 grey values, and the optimizers that train them."""
+"""Small models of many kinds for digits of 8 x 8 grey values, and their optimizers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Recurrent(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Rows as tokens."""
+    """Reads the rows of a digit as tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Transformer(nn.Module):
 
 
 class Tokens(nn.Module):
-    """Grey values as a vocabulary of 17, embedded; ``tied`` reads the class from the embedding's own weights."""
+    """Embeds grey values, a vocabulary of 17. ``tied`` uses the embedding's weights as the output layer."""
 
     def __init__(self, *, sparse: bool = False, tied: bool = False) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Two ranks that train one model, healthy or with batches that are sick on one of them."""
+"""Trainings on two ranks, healthy or with faulty batches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Parallel(Training):
             parameter.grad /= dist.get_world_size()
 
     def final_loss(self) -> float:
-        self.images, self.labels = digits()  # of all ranks, so that each says the same
+        self.images, self.labels = digits()  # all digits, so that every rank has the same loss
         return super().final_loss()
 
     def end(self) -> None:
@@ -46,23 +46,23 @@ class Parallel(Training):
 
 
 class Distributed(Parallel):
-    """The same with `DistributedDataParallel`, which averages gradients during the backward pass."""
+    """Ranks under `DistributedDataParallel`, which averages gradients during the backward pass."""
 
     def make_model(self) -> nn.Module:
         return DistributedDataParallel(super().make_model())
 
     def average(self) -> None:
-        """It is done."""
+        """Do nothing: `DistributedDataParallel` has averaged them."""
 
     def end(self) -> None:
-        """Without Python's own end, in which torch's reducer and the threads of gloo may wait for each other."""
+        """Exit without Python's shutdown, in which torch's reducer and gloo's threads may deadlock."""
         ampmon.finish()
         dist.barrier()
         os._exit(0)
 
 
 class NaNOnOneRank(Distributed, NaNData):
-    """Batches of the second rank have missing values, which reach the gradients of both."""
+    """The second rank's batches have missing values, which reach both ranks' gradients."""
 
     def batch(self, number: int) -> tuple[Tensor, Tensor]:
         if dist.get_rank() == 1:
@@ -71,4 +71,4 @@ class NaNOnOneRank(Distributed, NaNData):
 
 
 class NormOnRanks(Distributed, ForwardNorm):
-    """On both ranks every twelfth batch is ``strength`` times too large for a norm that is written by hand."""
+    """On both ranks every twelfth batch is ``strength`` times too large for a handwritten norm."""

@@ -1,4 +1,4 @@
-"""What a patient is: how it trains, and what is known to be wrong with it. Pure data."""
+"""A patient: how it trains, and its known fault. Pure data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Plan:
     every: int | Literal["auto"] = 10
     activations: int | None = None
     strength: float = 1.0
-    """How badly it is sick, in a unit of the sickness's own."""
+    """The severity of the fault, in the fault's own unit."""
 
 
 Spoil: TypeAlias = Callable[[Path], None]
@@ -46,8 +46,8 @@ Ends: TypeAlias = Literal["finished", "killed", "hung"]
 class Patient:
     """A run. ``attempts`` are trainings one after another, each by ``ranks`` processes.
 
-    ``rules`` are the findings of which one must come first, none where it is healthy; ``layer`` is where it is sick.
-    ``spoil`` is done to its data directory before its records are delivered.
+    One of ``rules`` must be the first finding; a healthy patient has none. ``layer`` is the faulty layer. ``spoil``
+    damages the data directory before delivery.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Patient:
     ends: Ends = "finished"
     spoil: Spoil | None = None
     incurable: bool = False
-    """Whether no code in the script can cure it, as with bad data: its finding is then to say what to look at."""
+    """Whether no code in the script can cure it, as with bad data. Its finding must then say what to look at."""
 
     @property
     def sick(self) -> bool:
@@ -68,5 +68,5 @@ class Patient:
 
     @property
     def training(self) -> str:
-        """All that its training hangs on, beside the code."""
+        """A key of everything its training depends on, except the code."""
         return f"{self.name}, {[kind.__name__ for kind in self.attempts]}, {self.plan}"

@@ -1,4 +1,4 @@
-"""The patients that are the same every time: who is sick of what, and who is healthy."""
+"""The fixed patients, faulty and healthy."""
 
 from __future__ import annotations
 

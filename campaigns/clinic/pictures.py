@@ -1,4 +1,4 @@
-"""Pictures for the pages of the rules: what the page shows of a patient, drawn by the real page in a real browser."""
+"""Pictures for the documentation of the rules: a patient's finding and chart, drawn by the real page in a browser."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from threaded_server import ThreadedServer
 
 
 DEFAULT_FIGURE = "scale"
-"""Of a finding that names no chart."""
+"""For a finding that names no chart."""
 WIDTH, HEIGHT = 940, 1400
 WAIT_MS = 20_000
 THEMES: dict[Literal["light", "dark"], str] = {"light": "", "dark": "-dark"}
-"""What a picture's name ends in; the documentation shows the one of the reader's theme."""
+"""The suffix of a picture's name. The documentation shows the one in the reader's theme."""
 
 _ALONE = """
 ([rule, figure]) => {
@@ -42,7 +42,7 @@ return Plotly.Plots.resize(plot);
 
 
 def take(verdicts: Iterable[Verdict], server: ThreadedServer, folder: Path) -> list[Path]:
-    """A picture in each theme for each rule, of the first patient in which it comes first; else of any that has it.
+    """Take a picture of each rule in each theme, of the first patient with that first finding, else of any that has it.
 
     Blocks.
     """
@@ -85,7 +85,7 @@ def _take(
 
 
 def drawn(page: Page, figure: str) -> None:
-    """Turn to a chart's tab, and wait until it is drawn, or words stand in its place."""
+    """Open a chart's tab, and wait until the chart is drawn or says why not."""
     panel = page.locator(f"[data-figure={figure}]")
     panel.wait_for(state="attached", timeout=WAIT_MS)
     for tab in panel.locator("xpath=ancestor::*[@role='tabpanel']").all():

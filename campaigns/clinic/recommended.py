@@ -1,4 +1,4 @@
-"""What page, report and doctor recommend for a run: the codes that none of them calls an alternative."""
+"""What page, report and doctor recommend for a run: all code that is not marked as an alternative."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from threaded_server import ThreadedServer
 
 
 CHARTS = ("whatif", "simulated")
-"""Those that show a setting."""
+"""The charts that show a setting."""
 _CODES = """
 [...document.querySelectorAll(".finding .code, .part .code")]
   .filter((each) => !each.textContent.trim().startsWith("Alternative"))
@@ -35,7 +35,7 @@ _BY_THE_DOCTOR = re.compile(rf"^  {RECOMMENDED}\n((?:    .*\n)+)", re.MULTILINE)
 
 
 class Recommendations(NamedTuple):
-    """Of one run, by who shows them."""
+    """The code recommended for one run, by where it is shown."""
 
     page: tuple[str, ...]
     report: tuple[str, ...]
@@ -43,12 +43,12 @@ class Recommendations(NamedTuple):
 
     @property
     def agree(self) -> bool:
-        """Whether all have the same, and no more than one."""
+        """Whether all three have the same, and at most one."""
         return len(self.page) <= 1 and self.page == self.report == self.doctor
 
 
 class Reading:
-    """Reads what is recommended for the runs of a server, its pages in ``page``."""
+    """Reads the recommendations for a server's runs, with ``page`` as the browser page."""
 
     def __init__(self, server: ThreadedServer, page: Page) -> None:
         self._server, self._page = server, page
@@ -56,7 +56,7 @@ class Reading:
         page.goto(login_link(server))
 
     def of(self, run_id: str) -> Recommendations:
-        """What is recommended for a run, also once the page was asked for a better setting. Blocks."""
+        """The recommendations for a run, including one from "Find a better setting". Blocks."""
         return Recommendations(
             tuple(dict.fromkeys(self._on_the_page(run_id))),
             tuple(self._in_the_report(run_id)),

@@ -1,4 +1,4 @@
-"""The clinic in words: tables of who was found, the result that is committed, and docs/clinic.md."""
+"""The clinic's results: tables, the committed result, and docs/clinic.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "clinic.md"
 
 FOUND, FALSE, CURED = 0.97, 0.01, 0.95
-"""The bars for those drawn: found at least, falsely alarmed at most, cured of those that code can cure at least."""
+"""The bars for random patients: found at least, false alarms at most, cured at least (of the curable)."""
 
 ABOUT = """\
 # The clinic
@@ -54,9 +54,9 @@ rule draws others. The targets are at least 97 % found, at most 1 % false alarms
 
 
 class Examined(NamedTuple):
-    """What came out, and by which commit's hash the drawn ones were drawn.
+    """The verdicts, and the seed of the random patients.
 
-    ``contradicted`` are those always the same for which page, report and doctor do not recommend the same.
+    ``contradicted`` names the fixed patients for which page, report and doctor do not agree.
     """
 
     fixed: Sequence[Verdict]
@@ -67,7 +67,7 @@ class Examined(NamedTuple):
 
 
 def tables(examined: Examined) -> str:
-    """Everything as Markdown."""
+    """The complete results as Markdown."""
     parts = [ABOUT]
     if examined.fixed:
         parts += [FIXED, _sum(examined.fixed) + _agreement(examined), _each(examined.fixed)]
@@ -78,7 +78,7 @@ def tables(examined: Examined) -> str:
 
 
 def write(examined: Examined) -> None:
-    """The result among those of the benchmarks, and the page."""
+    """Write the result beside those of the benchmarks, and docs/clinic.md."""
     torch.set_num_threads(1)  # as in the trainings
     figures: dict[str, Any] = {
         "command": "make clinic",
@@ -95,7 +95,7 @@ def write(examined: Examined) -> None:
 
 
 def compact(examined: Examined, figures: Mapping[str, Any]) -> str:
-    """Who was found, in a table of sicknesses for each kind of patient; ``figures`` say where and by what."""
+    """The confusion table of fixed and random patients. ``figures`` name machine, command and commit."""
     text = (
         f"# The clinic\n\nMeasured by `{figures['command']}` on: {_about(figures)}. "
         f"Rules of commit {figures['rules']}.\n"
@@ -114,7 +114,7 @@ def _about(figures: Mapping[str, Any]) -> str:
 
 
 def enough(examined: Examined) -> bool:
-    """All always the same are right, cured and agree; of the drawn, so many as the bars ask for."""
+    """Whether all fixed patients are right, cured and not contradicted, and the random ones meet the bars."""
     sick = [each.right for each in examined.drawn if each.sick]
     healthy = [each.right for each in examined.drawn if not each.sick]
     curable = [each.cured for each in examined.drawn if each.sick and not each.incurable]
@@ -175,7 +175,7 @@ def _found(verdict: Verdict) -> str:
 
 
 def _cured(verdict: Verdict) -> str:
-    """Whether it was cured, and if not what was left; what to look at where no code cures."""
+    """Whether it was cured, else what is left; for an incurable fault, what to look at."""
     if not verdict.sick:
         return ""
     if verdict.incurable:
@@ -200,7 +200,7 @@ def _left(verdict: Verdict) -> str:
 
 
 def confusion(verdicts: Iterable[Verdict]) -> str:
-    """For each sickness how many had it, and what was named first."""
+    """For each fault, the number of trainings and their first findings."""
     named: dict[str, list[Verdict]] = {}
     for each in sorted(verdicts, key=lambda each: (each.sick, each.rules)):
         named.setdefault(" or ".join(each.rules) or "healthy", []).append(each)

@@ -1,4 +1,4 @@
-"""The clinic at work: patients trained beside each other, then judged. Keeps who was trained in a folder."""
+"""Trains patients in parallel and judges them. Keeps the finished trainings in a folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Show = Callable[[str], None]
 
 
 class _Trained(msgspec.Struct, frozen=True):
-    """Without a ``run_id`` where nothing was recorded."""
+    """``run_id`` is empty if nothing was recorded."""
 
     training: str
     run_id: str
@@ -39,25 +39,25 @@ class _Trained(msgspec.Struct, frozen=True):
 
 
 class _Order(NamedTuple):
-    """A training of a patient that is to be there."""
+    """A training that is needed of a patient."""
 
     patient: Patient
     way: Way = "sick"
     fix: str = ""
     skipped: tuple[int, ...] = ()
     further: int = 0
-    """Which of the seeds that follow the patient's own, which is 0."""
+    """The number of the seed. 0 is the patient's own."""
 
     @property
     def training(self) -> str:
-        """All that it hangs on, beside the code."""
+        """A key of everything it depends on, except the code."""
         how = "" if self.way == "sick" else f", {self.way} {self.skipped} {self.fix}"
         seed = f", seed {self.further}" if self.further else ""
         return self.patient.training + how + seed
 
 
 class Session:
-    """Continues from what ``folder`` holds. ``show`` gets each line of progress. Close it after use."""
+    """Continues from the trainings in ``folder``. ``show`` gets each line of progress. Close it after use."""
 
     def __init__(self, folder: Path, *, at_once: int = 2, show: Show = lambda _: None) -> None:
         self._folder, self._at_once, self._show = folder, at_once, show
@@ -70,27 +70,27 @@ class Session:
         self._nursery: Nursery | None = None
 
     def close(self) -> None:
-        """End the process from which trainings are forked."""
+        """End the process that forks trainings."""
         if self._nursery is not None:
             self._nursery.close()
             self._nursery = None
 
     @property
     def seconds(self) -> float:
-        """How long they were trained, those beside each other added up."""
+        """Total training time; parallel trainings add up."""
         return sum(each.seconds for each in self._trained.values())
 
     def run(self, patients: Sequence[Patient]) -> list[Verdict]:
-        """Train those that were not, and judge all. Blocks. Raises RuntimeError where one cannot be trained."""
+        """Train the patients that have no training yet, and judge all. Blocks. Raises RuntimeError if one fails."""
         with self.server() as server:
             self._train([_Order(patient) for patient in patients], server)
-            # A run is silent only after a while.
+            # A run counts as silent only after a while.
             order = sorted(patients, key=lambda patient: patient.ends == "hung")
             judged = {patient.name: self._judge(patient, server) for patient in order}
         return [judged[patient.name] for patient in patients]
 
     def cure(self, patients: Sequence[Patient], verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """Train the curable sick ones of ``verdicts`` with their recommended code, and judge what is left. Blocks."""
+        """Train the curable patients with their recommended code, and judge the result. Blocks."""
         orders = {
             patient.name: _Order(patient, "cured", found.fix)
             for patient, found in zip(patients, verdicts, strict=True)
@@ -112,7 +112,7 @@ class Session:
         return [msgspec.structs.replace(found, cure=cures.get(found.patient)) for found in verdicts]
 
     def recommended(self, patients: Sequence[Patient]) -> dict[str, Recommendations]:
-        """What page, report and doctor recommend for the trained ones, by their names. Blocks."""
+        """What page, report and doctor recommend for trained patients, by name. Blocks."""
         from campaigns.clinic.recommended import Reading
 
         found = {}
@@ -125,7 +125,7 @@ class Session:
 
     @contextlib.contextmanager
     def server(self) -> Iterator[ThreadedServer]:
-        """The server that has all the runs."""
+        """The server with all the runs."""
         server = ThreadedServer(self._folder / "server")
         try:
             yield server
@@ -173,7 +173,7 @@ class Session:
         return verdict(patient, run_id, _ask(server, f"/api/v1/runs/{run_id}/diagnosis"))
 
     def _cures(self, orders: Sequence[_Order], server: ThreadedServer) -> list[Cure]:
-        """Train with the code, then the twins without what was skipped, and judge what is left."""
+        """Train with the code, then the twins without the skipped updates, and judge the results."""
         self._train(orders, server)
         twins = [
             order._replace(way="twin", fix="", skipped=self._skipped(order, server))

@@ -1,4 +1,4 @@
-"""Sick in their code: each has one mistake in the loop that people make."""
+"""Faults in code: each training makes one common mistake in its loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NeverCleared(Training):
 
 
 class ClippedScaled(Training):
-    """Clips the scaled gradients, for it does not unscale them before."""
+    """Clips the gradients while they are still scaled."""
 
     def clip(self) -> None:
         nn.utils.clip_grad_norm_(self.model.parameters(), self.plan.clip or 1.0)
@@ -80,14 +80,14 @@ class BackwardUnderAutocast(Training):
 
 
 class NeverUpdated(Training):
-    """`update()` is forgotten."""
+    """Never calls `update()`."""
 
     def rescale(self) -> None:
         pass
 
 
 class ReplacedModel(Training):
-    """The model is replaced after the optimizer was built, and has other parameters."""
+    """Replaces the model after the optimizer was built, so their parameters differ."""
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         optimizer = super().make_optimizer()
@@ -96,7 +96,7 @@ class ReplacedModel(Training):
 
 
 class ClearedEarly(Training):
-    """Now and then gradients are cleared before the step, as by an evaluation in between."""
+    """Clears the gradients before the step of update ``strength``, as an evaluation in between might."""
 
     def update(self, number: int) -> None:
         self.early = number == self.plan.strength
@@ -109,17 +109,17 @@ class ClearedEarly(Training):
 
 
 class StepsItself(Training):
-    """Steps the optimizer itself, with gradients that are still scaled."""
+    """Steps the optimizer directly, with gradients that are still scaled."""
 
     def step(self) -> None:
         self.optimizer.step()
 
     def rescale(self) -> None:
-        """There is nothing to update: nobody asked for overflows."""
+        """Do nothing: the scaler checked no gradients."""
 
 
 class SharedParameter(Training):
-    """Two optimizers have the last layer in common."""
+    """Two optimizers share the last layer."""
 
     def made(self) -> None:
         self.second = torch.optim.SGD([*self.model.parameters()][-2:], lr=1e-2)
@@ -130,7 +130,7 @@ class SharedParameter(Training):
 
 
 class Scheduled(Training):
-    """A learning rate that falls with every call of `schedule`; here, called where an update was not skipped."""
+    """Steps a scheduler after updates that were not skipped."""
 
     def made(self) -> None:
         self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.999)
@@ -146,21 +146,21 @@ class Scheduled(Training):
 
 
 class ScheduledOnSkips(Scheduled):
-    """The scheduler goes on where the update was skipped."""
+    """Steps the scheduler after skipped updates too."""
 
     def schedule(self, *, skipped: bool) -> None:
         self.scheduler.step()
 
 
 class ScheduledNever(Scheduled):
-    """The scheduler is made, and never called."""
+    """Creates a scheduler and never steps it."""
 
     def schedule(self, *, skipped: bool) -> None:
         pass
 
 
 class Unscaled(Training):
-    """Passes the loss itself backward, and drops the scaled one."""
+    """Runs backward on the loss itself, and drops the scaled one."""
 
     def backward(self, loss: Tensor) -> None:
         self.scaler.scale(loss)
@@ -168,7 +168,7 @@ class Unscaled(Training):
 
 
 class GeneratorUnscaled(Adversarial):
-    """Scales the loss of the critic, and forgets that of the generator, which follows it."""
+    """Scales the critic's loss, but not the generator's, which follows it."""
 
     def backward(self, loss: Tensor) -> None:
         self.losses = getattr(self, "losses", 0) + 1
@@ -179,14 +179,14 @@ class GeneratorUnscaled(Adversarial):
 
 
 class ScaledTwice(Training):
-    """Scales what is scaled already."""
+    """Scales a loss that is already scaled."""
 
     def backward(self, loss: Tensor) -> None:
         self.scaler.scale(self.scaler.scale(loss)).backward()
 
 
 class BackwardTwice(Training):
-    """Passes each loss backward twice."""
+    """Runs the backward pass of each loss twice."""
 
     def backward(self, loss: Tensor) -> None:
         scaled = self.scaler.scale(loss)
@@ -195,7 +195,7 @@ class BackwardTwice(Training):
 
 
 class NeverBackward(Training):
-    """Of two losses, the second is scaled and goes nowhere."""
+    """Scales a second loss, and never runs its backward pass."""
 
     def backward(self, loss: Tensor) -> None:
         super().backward(loss)
@@ -203,7 +203,7 @@ class NeverBackward(Training):
 
 
 class StepsTwice(Training):
-    """Steps the optimizer itself, after the scaler has."""
+    """Steps the optimizer directly after the scaler has."""
 
     def step(self) -> None:
         super().step()
@@ -211,7 +211,7 @@ class StepsTwice(Training):
 
 
 class NeverSteps(Training):
-    """Unscales and clips, and forgets to step."""
+    """Unscales and clips, but never steps."""
 
     def step(self) -> None:
         self.scaler.unscale_(self.optimizer)
@@ -228,7 +228,7 @@ class UnscaledTwice(Training):
 
 
 class ClearedBeforeStep(Training):
-    """Sets the gradients to zero after the backward pass, not before it."""
+    """Sets the gradients to zero between the backward pass and the step."""
 
     def step(self) -> None:
         self.optimizer.zero_grad(set_to_none=False)
@@ -244,7 +244,7 @@ class ClearedWithin(Training):
 
 
 class ScalerMadeAnew(Training):
-    """Makes a scaler for each epoch, of which there are six."""
+    """Creates a new scaler for each of six epochs."""
 
     def numbers(self) -> Iterator[int]:
         for number in super().numbers():
@@ -254,7 +254,7 @@ class ScalerMadeAnew(Training):
 
 
 class RateRaised(Training):
-    """From the middle on the learning rate is ``strength`` times what it was, as a schedule does that is wrong."""
+    """The learning rate is ``strength`` times as large from the middle on, as with a wrong schedule."""
 
     def update(self, number: int) -> None:
         if number == self.plan.updates // 2:
@@ -264,7 +264,7 @@ class RateRaised(Training):
 
 
 class RescaledWrongly(Training):
-    """From the middle on gradients are divided by a scale that is not theirs: steps are ``strength`` times as long."""
+    """From the middle on gradients are divided by a wrong scale: steps are ``strength`` times as long."""
 
     def clip(self) -> None:
         self.scaler.unscale_(self.optimizer)

@@ -1,4 +1,4 @@
-"""Sick in their numbers: gradients that overflow, vanish or are NaN, and scales that do not fit them."""
+"""Faults in numbers: gradients that overflow, vanish or are NaN, and scales that do not fit them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Gained(torch.autograd.Function):
 
 
 class Gain(nn.Module):
-    """An autograd function of one's own whose backward multiplies by ``gain``, and whose forward does nothing."""
+    """A custom autograd function: identity forward, and a factor of ``gain`` backward."""
 
     gain = 1.0
 
@@ -52,7 +52,7 @@ class Gain(nn.Module):
 
 
 class BackwardGain(Training):
-    """Every twelfth update a layer of one's own returns gradients that are ``strength`` times too large."""
+    """Every twelfth update a custom layer returns gradients that are ``strength`` times too large."""
 
     def make_model(self) -> nn.Module:
         self.gain = Gain()
@@ -64,7 +64,7 @@ class BackwardGain(Training):
 
 
 class EndlessGain(BackwardGain):
-    """The same in every update: no scale is small enough."""
+    """In every update a custom layer returns gradients that are ``strength`` times too large: no scale fits."""
 
     def forward(self, inputs: Tensor, number: int) -> Tensor:
         self.gain.gain = self.plan.strength
@@ -72,7 +72,7 @@ class EndlessGain(BackwardGain):
 
 
 class Temperature(Gain):
-    """Divides by a temperature and multiplies by it: between the two, gradients are ``gain`` times as large."""
+    """Divides by a temperature and multiplies by it. Gradients between the two are ``gain`` times as large."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return (inputs / self.gain) * self.gain
@@ -87,14 +87,14 @@ class Tempered(BackwardGain):
 
 
 class Power(nn.Module):
-    """The fourth power, which leaves fp16 where inputs leave +-16."""
+    """The fourth power, which overflows in fp16 for inputs beyond +-16."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs * inputs * inputs * inputs
 
 
 class ForwardPower(Training):
-    """Every twelfth batch is not normalised, ``strength`` times too large: an activation overflows."""
+    """Every twelfth batch is not normalised and ``strength`` times too large: an activation overflows."""
 
     def make_model(self) -> nn.Module:
         return named(power=Power(), squash=nn.Tanh())
@@ -105,7 +105,7 @@ class ForwardPower(Training):
 
 
 class EnergyNorm(nn.Module):
-    """RMS normalisation by way of the squares: in fp16 they are infinite beyond 255, and inf / inf is NaN."""
+    """RMS normalisation through squares: in fp16 they are infinite beyond 255, and inf / inf is NaN."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         energy = inputs * inputs + 1e-3
@@ -113,14 +113,14 @@ class EnergyNorm(nn.Module):
 
 
 class ForwardNorm(ForwardPower):
-    """The same batches, and a norm that is written by hand, without `activations=`."""
+    """Every twelfth batch is ``strength`` times too large for a handwritten norm, without `activations=`."""
 
     def make_model(self) -> nn.Module:
         return named(norm=EnergyNorm())
 
 
 class Softmax(nn.Module):
-    """By its definition, without subtracting the largest logit: in fp16, exp overflows beyond 11."""
+    """A softmax that does not subtract the largest logit: in fp16, exp overflows beyond 11."""
 
     sharpness = 1.0
 
@@ -130,7 +130,7 @@ class Softmax(nn.Module):
 
 
 class ForwardSoftmax(Training):
-    """Every twelfth batch the logits of a softmax that is written by hand are ``strength`` times as large."""
+    """Every twelfth batch the logits of a handwritten softmax are ``strength`` times as large."""
 
     def make_model(self) -> nn.Module:
         self.softmax = Softmax()
@@ -143,7 +143,7 @@ class ForwardSoftmax(Training):
 
 
 class Attention(nn.Module):
-    """Between the rows of a digit. Its logits are products of queries and keys, not divided by anything."""
+    """Attention between the rows of a digit. Its logits, products of queries and keys, are not divided by anything."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class Attention(nn.Module):
 
 
 class ForwardAttention(ForwardPower):
-    """Every twelfth batch is not normalised, ``strength`` times too large: the logits of an attention overflow."""
+    """Every twelfth batch is not normalised and ``strength`` times too large: the attention logits overflow."""
 
     def make_model(self) -> nn.Module:
         layers: dict[str, nn.Module] = {
@@ -169,7 +169,7 @@ class ForwardAttention(ForwardPower):
 
 
 class Deep(nn.Module):
-    """A perceptron whose last layer takes one more feature, as it is."""
+    """A perceptron whose last layer takes one more feature, unchanged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ class Deep(nn.Module):
 
 
 class WideFeature(Training):
-    """A feature of the last layer is now and then ``strength``: the gradient of its weights alone overflows."""
+    """Every fortieth update a feature of the last layer is ``strength``: only its weights' gradient overflows."""
 
     def make_model(self) -> nn.Module:
         return Deep()
@@ -196,7 +196,7 @@ class WideFeature(Training):
 
 
 class NaNData(Training):
-    """Every ``strength``-th batch has a missing value in it; of a strength beyond the run's length, one batch."""
+    """Every ``strength``-th batch has a missing value; a single batch, if the run is no longer than ``strength``."""
 
     def batch(self, number: int) -> tuple[Tensor, Tensor]:
         inputs, targets = super().batch(number)
@@ -209,7 +209,7 @@ class NaNData(Training):
 
 
 class NaNForever(Training):
-    """From a third of the run on a feature is NaN in every batch."""
+    """From a third of the run on, a feature is NaN in every batch."""
 
     def batch(self, number: int) -> tuple[Tensor, Tensor]:
         inputs, targets = super().batch(number)
@@ -220,14 +220,14 @@ class NaNForever(Training):
 
 
 class ManualScale(Training):
-    """The scale is set to ``strength`` by hand after every update, as for a static scale."""
+    """Sets the scale to ``strength`` after every update, as for a static scale."""
 
     def rescale(self) -> None:
         self.scaler.update(float(self.plan.strength))
 
 
 class ScaleByTurns(Training):
-    """The scale is set by hand, now to ``strength`` and now to four times that, each for forty updates."""
+    """Sets the scale to ``strength`` and to four times that in turn, each for forty updates."""
 
     def numbers(self) -> Iterator[int]:
         for number in super().numbers():
@@ -239,7 +239,7 @@ class ScaleByTurns(Training):
 
 
 class Floored(Training):
-    """A floor of one's own under the scale, at ``strength``, though gradients overflow there."""
+    """Never lets the scale fall below ``strength``, though gradients overflow there."""
 
     def rescale(self) -> None:
         super().rescale()
@@ -248,7 +248,7 @@ class Floored(Training):
 
 
 class Held(Training):
-    """The scale is put back to what it was whenever it might have grown."""
+    """Resets the scale whenever it has grown."""
 
     def rescale(self) -> None:
         before = self.scaler.get_scale()
@@ -258,7 +258,7 @@ class Held(Training):
 
 
 class Spikes(Training):
-    """About one batch in ``strength`` weighs a thousandfold."""
+    """After update 100 about one batch in ``strength`` has a thousandfold loss."""
 
     healthy = math.inf
 
@@ -268,7 +268,7 @@ class Spikes(Training):
 
 
 class Outliers(Training):
-    """Every ninetieth batch weighs ``strength`` times as much as the others, as a damaged shard of a loader does."""
+    """Every ninetieth batch has ``strength`` times the loss, as with a damaged shard of data."""
 
     healthy = 1.0
 
@@ -277,7 +277,7 @@ class Outliers(Training):
 
 
 class Burst(Training):
-    """From the middle on ``strength`` batches one after another weigh a millionfold."""
+    """From the middle on, ``strength`` batches in a row have a millionfold loss."""
 
     healthy = 0.0
 
@@ -287,7 +287,7 @@ class Burst(Training):
 
 
 class Adapted(nn.Module):
-    """A layer with a small adapter beside it, whose share is ``weight``."""
+    """Adds the output of a small adapter, times ``weight``, to its inputs."""
 
     def __init__(self, weight: float) -> None:
         super().__init__()
@@ -309,7 +309,7 @@ class SmallLayer(Training):
 
 
 class PoisonedState(Training):
-    """The optimizer's state comes with a NaN in it, as from a damaged checkpoint, at the ``strength``-th update."""
+    """The optimizer's state gets a NaN at the ``strength``-th update, as from a damaged checkpoint."""
 
     def clear(self) -> None:
         super().clear()

@@ -1,4 +1,4 @@
-"""Sick as runs: they forget, die, hang, lose records, or their ranks disagree."""
+"""Faults of runs: forgotten state, crashes, hangs, lost records, and ranks that disagree."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from campaigns.clinic.training import Training
 
 
 HUNG = "hung"
-"""A file that a training which goes on no more leaves in its folder."""
+"""A file that a hanging training leaves in its folder."""
 
 
 class Saving(Training):
-    """Leaves a checkpoint with all that training goes on from."""
+    """Saves a checkpoint with everything needed to resume."""
 
     def end(self) -> None:
         parts = {name: getattr(self, name).state_dict() for name in self.kept()}
@@ -34,7 +34,7 @@ class Saving(Training):
 
 
 class Resumed(Saving):
-    """Goes on from the checkpoint."""
+    """Resumes from the checkpoint."""
 
     def made(self) -> None:
         for name, state in torch.load(self.folder / "checkpoint").items():
@@ -42,21 +42,21 @@ class Resumed(Saving):
 
 
 class SavingNoScaler(Saving):
-    """Forgets the scaler's state."""
+    """Saves a checkpoint without the scaler's state."""
 
     def kept(self) -> tuple[str, ...]:
         return ("model", "optimizer")
 
 
 class ResumedUnscaled(Resumed):
-    """Goes on from the checkpoint, and unscales gradients that were made without `scale()`."""
+    """Resumes from the checkpoint, and unscales gradients made without `scale()`."""
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
 
 
 class ResumedByStepping(Resumed):
-    """Goes on as Accelerate does under FSDP2: its optimizer's load steps, and that step reaches the scaler."""
+    """Resumes as Accelerate does under FSDP2: loading the optimizer takes a step, which reaches the scaler."""
 
     def made(self) -> None:
         super().made()
@@ -69,7 +69,7 @@ class ResumedByStepping(Resumed):
 
 
 class ResumedPoisoned(Resumed):
-    """Goes on from a damaged checkpoint, with a NaN in the optimizer's state."""
+    """Resumes from a damaged checkpoint, with a NaN in the optimizer's state."""
 
     def made(self) -> None:
         super().made()
@@ -78,25 +78,25 @@ class ResumedPoisoned(Resumed):
 
 
 class ResumedOnNaN(Resumed, NaNData):
-    """Goes on from the checkpoint with batches that have missing values."""
+    """Resumes from the checkpoint with batches that have missing values."""
 
 
 class Killed(Training):
-    """Is killed, as by a machine without memory left."""
+    """Is killed, as on a machine that runs out of memory."""
 
     def end(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Raising(Training):
-    """Ends by an exception of its own."""
+    """Ends with an exception."""
 
     def end(self) -> None:
         raise RuntimeError("a data set is not where it was")
 
 
 class Hanging(Training):
-    """Waits for ever, as in a collective that others do not enter."""
+    """Waits forever, as in a collective that other ranks do not enter."""
 
     def end(self) -> None:
         Path(self.folder, HUNG).touch()
@@ -104,7 +104,7 @@ class Hanging(Training):
 
 
 class NotAveraged(Parallel):
-    """Gradients are not averaged at all, and those of one rank weigh ``strength`` times as much once."""
+    """Gradients are not averaged, and once the loss of one rank is ``strength`` times as large."""
 
     def average(self) -> None:
         pass
@@ -115,9 +115,9 @@ class NotAveraged(Parallel):
 
 
 class ShardedFused(Parallel):
-    """A sharded model with a fused optimizer, under which the ranks' scalers do not ask each other for overflows.
+    """A sharded model with a fused optimizer, so the ranks' scalers do not exchange overflows.
 
-    FSDP takes a second to import, which the other patients do without.
+    Imports FSDP late: it takes a second, and the other patients do not need it.
     """
 
     def make_model(self) -> nn.Module:
@@ -137,11 +137,11 @@ class ShardedFused(Parallel):
         return ampmon.watch(scaler, model=self.model, monitor=ampmon.Config(every=10))
 
     def average(self) -> None:
-        """FSDP does."""
+        """Do nothing: FSDP averages them."""
 
 
 def lose_some(directory: Path) -> None:
-    """Damage the middle of what waits to be delivered, as a bad disk does."""
+    """Overwrite a tenth of the largest undelivered segment, as a bad disk does."""
     (spool,) = spools(directory)
     path = max(spool.glob("*.seg"), key=lambda path: path.stat().st_size)
     size = path.stat().st_size

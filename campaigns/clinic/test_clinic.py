@@ -1,4 +1,4 @@
-"""The clinic's short form, what it takes for right, and that the same seed draws the same patients."""
+"""The clinic's short form, its criteria for a right verdict, and its random patients."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from campaigns.gallery.exhibits import EXHIBITS
 from campaigns.gallery.reports import PLOTLY, make
 
 
-pytestmark = pytest.mark.timeout(900)  # a third of a minute where nothing else goes on
+pytestmark = pytest.mark.timeout(900)  # 20 s on an idle machine
 
 SHORT = (
     *("overflow in backward only", "NaN in every tenth batch", "dead scale"),
     *("clipped while scaled", "scaler not restored", "killed"),
     *("typical", "layer norm", "calmed", "resumed"),
 )
-"""Sick and healthy ones, spread over the rules."""
+"""Faulty and healthy patients, spread over the rules."""
 
 
 def test_the_sick_are_found_and_the_healthy_are_left_alone(tmp_path: Path) -> None:
-    """Real trainings, delivered to a real server: each sickness is its first finding, and no healthy run is warned."""
+    """In real trainings on a real server each fault is the first finding, and no healthy run gets a warning."""
     with closing(Session(tmp_path / "clinic")) as session:
         verdicts = session.run([find(name) for name in SHORT])
     wrong = [each for each in verdicts if not each.right]
@@ -44,7 +44,7 @@ def test_the_sick_are_found_and_the_healthy_are_left_alone(tmp_path: Path) -> No
 
 
 def test_cures_and_recommendations(tmp_path: Path) -> None:
-    """A layer is cured by hand, a wrong change is no cure, page, report and doctor agree, and a difference is seen."""
+    """Recommended code cures, a wrong change does not, and page, report and doctor agree on the recommendation."""
     names = "overflow in backward only", "typical", "growth too eager", "scaled twice"
     patients = [find(name) for name in (*names, "activations sampled")]
     with closing(Session(tmp_path / "clinic")) as session:
@@ -74,14 +74,14 @@ def test_cures_and_recommendations(tmp_path: Path) -> None:
 
 
 def test_there_are_enough_patients() -> None:
-    """At least 25 are sick and 15 healthy, each with a name of its own."""
+    """At least 25 patients are faulty and 15 healthy, and every name is unique."""
     assert len(SICK) >= 25
     assert len(HEALTHY) >= 15
     assert len({patient.name for patient in PATIENTS}) == len(PATIENTS)
 
 
 def test_a_finding_is_right_only_first_and_in_its_layer() -> None:
-    """A sick one whose finding comes second, or in another layer, is not found; nor is a warned one healthy."""
+    """A finding counts only if it comes first and names the layer; a healthy run may only have notices."""
     patient = find("overflow in backward only")
     finding: dict[str, object] = {
         "severity": "warning",
@@ -105,7 +105,7 @@ def test_a_finding_is_right_only_first_and_in_its_layer() -> None:
 
 
 def test_a_seed_draws_the_same_patients_and_another_others() -> None:
-    """Half of the drawn are healthy; they hang on the seed alone, and each is found again by its name."""
+    """Half of the random patients are healthy; the seed alone determines them, and each is found by its name."""
     patients = drawn.draw("a seed", 60)
     assert sum(not patient.sick for patient in patients) == 30
     assert [find(patient.name).plan for patient in patients] == [each.plan for each in patients]
@@ -114,7 +114,7 @@ def test_a_seed_draws_the_same_patients_and_another_others() -> None:
 
 
 def test_one_loss_that_is_too_high_is_weighed_with_other_seeds() -> None:
-    """A cure's loss counts as the geometric mean over its seeds, and no mean makes up for one that is not finite."""
+    """A cure's loss counts as the geometric mean over its seeds, but a loss that is not finite never passes."""
     assert Cure(loss=1.05, twin=1.0).worked
     assert not Cure(loss=1.06, twin=1.0).worked
     assert Cure(loss=1.06, twin=1.0, again=((1.02, 1.0), (2.1, 2.0))).worked
@@ -126,7 +126,7 @@ def test_one_loss_that_is_too_high_is_weighed_with_other_seeds() -> None:
 
 
 def test_the_table_says_what_was_missed() -> None:
-    """The confusion table counts a missed sickness and a false alarm, and the clinic has then not passed."""
+    """The confusion table counts a missed fault and a false alarm, and the clinic then fails."""
     missed, alarmed = (
         Verdict(patient="", about="", run_id="", rules=rules, first=first, severity="warning")
         for rules, first in ((("dead_scale",), "skip_rate"), ((), "bf16"))
@@ -138,7 +138,7 @@ def test_the_table_says_what_was_missed() -> None:
 
 
 def test_a_report_of_the_gallery_opens_from_its_folder(tmp_path: Path) -> None:
-    """A report draws its charts beside its pictures, says nothing on the console, and leads back."""
+    """A report opened from its folder draws its charts, logs nothing to the console, and links back."""
     (exhibit,) = (each for each in EXHIBITS if each.patient == "growth too eager")
     with closing(Session(tmp_path / "clinic")) as session:
         make([exhibit], session, tmp_path, "0")

@@ -1,4 +1,4 @@
-"""A training in fp16 as users write it, in methods that a sickness replaces one of. Knows no sickness."""
+"""A typical fp16 training, split into methods so that a fault overrides only some. Has no fault itself."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.
 
 @functools.cache
 def digits() -> tuple[Tensor, Tensor]:
-    """1797 handwritten digits, 64 grey values of 0..1 each, and what they are."""
-    from sklearn.datasets import load_digits  # a second, which many import this file without
+    """1797 handwritten digits, each as 64 grey values in 0..1, and their labels."""
+    from sklearn.datasets import load_digits  # takes a second, and many importers do not need it
 
     read = load_digits()
     return torch.tensor(read.data / 16, dtype=torch.float32), torch.tensor(read.target)
 
 
 class Training:
-    """Digits told apart. ``folder`` is the run's own, for what one attempt leaves to the next."""
+    """Classifies digits. ``folder`` is the run's own; attempts leave files there for the next."""
 
     healthy: float | None = None
-    """The strength at which a sickness of single batches is none. Other sicknesses in numbers are none in fp32."""
+    """The strength at which a fault of single batches disappears. Other numeric faults disappear in fp32."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan, self.folder = plan, folder
@@ -45,7 +45,7 @@ class Training:
         self.dtype = TYPES[plan.dtype]
         self.made()
 
-    # -- what is set up -------------------------------------------------------------------------------------------
+    # -- setup ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         ampmon.init("clinic", self.folder.name)
@@ -68,12 +68,12 @@ class Training:
         )
 
     def made(self) -> None:
-        """What is left to do once all is there."""
+        """Called once everything is set up."""
 
-    # -- what is done again and again -----------------------------------------------------------------------------
+    # -- loop -----------------------------------------------------------------------------------------------------
 
     def train(self, skipped: Collection[int] = ()) -> None:
-        """The batches of ``skipped`` updates are drawn and dropped."""
+        """Run all updates, except ``skipped`` ones: their batches are drawn and dropped."""
         for number in self.numbers():
             if number not in skipped:
                 self.update(number)
@@ -93,7 +93,7 @@ class Training:
         self.log(loss)
 
     def passes(self, number: int) -> Tensor:
-        """The backward passes of one update; the last loss."""
+        """Run the backward passes of one update, and return the last loss."""
         for _ in range(self.plan.accumulate):
             loss = self.loss(number)
             self.backward(loss / self.plan.accumulate)
@@ -101,7 +101,7 @@ class Training:
         return loss
 
     def between(self) -> None:
-        """What is called after each backward pass."""
+        """Called after each backward pass."""
 
     def batch(self, number: int) -> tuple[Tensor, Tensor]:
         drawn = torch.randint(len(self.images), (self.plan.batch,))
@@ -135,7 +135,7 @@ class Training:
         self.scaler.update()
 
     def schedule(self, *, skipped: bool) -> None:
-        """What is done with a scheduler after an update of the scaler."""
+        """Step a scheduler, if there is one, after an update of the scaler."""
 
     def clear(self) -> None:
         self.optimizer.zero_grad()
@@ -144,11 +144,11 @@ class Training:
         ampmon.log({"loss": loss, "lr": self.optimizer.param_groups[0]["lr"]})
 
     def final_loss(self) -> float:
-        """Of all digits, when training is over."""
+        """The loss over all digits after training."""
         self.model.eval()
         with torch.no_grad(), self.autocast():
             outputs = self.model(self.images)
         return cross_entropy(outputs.float(), self.labels).item()
 
     def end(self) -> None:
-        """What is left to do after the last update."""
+        """Called at the end of the training."""

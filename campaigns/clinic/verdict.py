@@ -1,4 +1,4 @@
-"""What the diagnosis says of a patient, against what is known of it."""
+"""Compares a patient's diagnosis with its known fault."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from campaigns.clinic.patient import Patient
 
 
 NEAR = 1.05
-"""A cured training's loss is at most so many times that of its healthy twin."""
+"""The largest ratio of a cured training's loss to its healthy twin's."""
 SEEDS = 5
-"""One final loss is noisy. Where it alone is wrong, pairs of so many seeds decide, the first among them."""
+"""One final loss is noisy: if it alone is too high, this many seeds decide, including the first."""
 
 
 class Cure(msgspec.Struct, frozen=True, kw_only=True):
-    """What the run with the recommended code came to.
+    """The result of the run with the recommended code.
 
-    ``left`` are the rules that still find its sickness, or find a warning or worse. ``twin`` is the healthy one's loss,
-    None where there is none; ``again`` are both losses for each further seed. Without a ``run_id`` the code ended the
+    ``left`` are the rules that still find the fault, or find a warning or worse. ``twin`` is the healthy twin's loss,
+    None if there is no twin; ``again`` has both losses of each further seed. Without a ``run_id`` the code ended the
     training at once.
     """
 
@@ -32,7 +32,7 @@ class Cure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pairs(self) -> tuple[tuple[float, float], ...]:
-        """Its loss and its twin's for each seed; infinite where there is no twin."""
+        """Its loss and its twin's for each seed: NaN without a loss, infinite without a twin."""
         loss = math.nan if self.loss is None else self.loss
         return ((loss, math.inf if self.twin is None else self.twin), *self.again)
 
@@ -42,7 +42,7 @@ class Cure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def near(self) -> bool:
-        """Whether its loss is near its twin's, by the geometric mean of the ratios."""
+        """Whether the geometric mean of the loss ratios is at most `NEAR`."""
         losses, twins = zip(*self.pairs, strict=True)
         return math.prod(losses) <= NEAR ** len(losses) * math.prod(twins)
 
@@ -52,7 +52,7 @@ class Cure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """``rules`` and ``layer`` are what is known; then what was found first, and the ``others``."""
+    """The known ``rules`` and ``layer``, then the first finding, and the ``others``."""
 
     patient: str
     about: str
@@ -65,7 +65,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     parameters: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     figures: dict[str, str] = {}
-    """Of each rule that found something, the chart that shows it."""
+    """The chart that shows each rule's finding."""
     fix: str = ""
     """The run's recommendation."""
     incurable: bool = False
@@ -77,33 +77,33 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def found(self) -> bool:
-        """Whether any finding names what it is sick of."""
+        """Whether any finding names the fault."""
         return not {self.first, *(each.partition(" ")[0] for each in self.others)}.isdisjoint(
             self.rules
         )
 
     @property
     def layer_right(self) -> bool:
-        """Whether the first finding is about the layer in which it is sick, if it is sick in one."""
+        """Whether the first finding is about the faulty layer, if there is one."""
         return self.layer is None or any(self.layer in name for name in self.parameters[:1])
 
     @property
     def cured(self) -> bool:
-        """Whether its code cures a sick one, or says what to look at where no code can."""
+        """Whether its code cures the fault, or says what to look at if no code can. True for a healthy patient."""
         if self.incurable:
             return bool(self.fix)
         return not self.sick or (self.cure is not None and self.cure.worked)
 
     @property
     def right(self) -> bool:
-        """Named right as the first finding, with the layer; a healthy one without a warning."""
+        """Whether the first finding names the fault and its layer, or a healthy patient has no warning."""
         if not self.sick:
             return self.severity in (None, "notice")
         return self.first in self.rules and self.layer_right
 
 
 def verdict(patient: Patient, run_id: str, diagnosis: dict[str, Any]) -> Verdict:
-    """From the server's answer of what is wrong with the run."""
+    """Make a verdict from the server's diagnosis of the run."""
     known: dict[str, Any] = {
         "patient": patient.name,
         "about": patient.about,

@@ -1,4 +1,4 @@
-"""Trains a patient in processes of its own and delivers what it recorded to a real server."""
+"""Trains a patient in processes of its own, and delivers its records to a real server."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from threaded_server import ThreadedServer
 
 Way: TypeAlias = Literal["sick", "cured", "twin"]
 LOSS = "loss"
-"""A file that a training which came to its end leaves in its folder."""
+"""A file that a finished training leaves in its folder, with its final loss."""
 LIMIT_S = 120.0
-"""A training that takes longer is given up."""
+"""Timeout of a training."""
 SEEDS_APART = 10_000
 _POLL_S = 0.01
 
 
 def warm() -> None:
-    """Load what the first update of a training loads, which takes seconds."""
+    """Load everything that a training's first update needs, which takes seconds."""
     import torch
 
     torch.set_num_threads(1)
@@ -50,7 +50,7 @@ def warm() -> None:
 def train(
     name: str, attempt: int, folder: str, way: Way, fix: str, skipped: list[int], further: int
 ) -> None:
-    """In a child: one attempt of the patient, in its folder. Ends as the patient ends."""
+    """Run one attempt of the patient in its folder, in a child process. Ends as the patient does."""
     from campaigns.clinic.cure import cured, twin
     from campaigns.clinic.drawn import find
 
@@ -70,7 +70,7 @@ def train(
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The run of a patient, how long it was trained, and the final loss, NaN where that did not come."""
+    """A patient's run, its training time, and its final loss, or NaN without one."""
 
     run_id: str
     seconds: float
@@ -78,7 +78,7 @@ class Trained:
 
 
 class Ward:
-    """Takes patients in, any number at a time, each into a folder of its own under ``folder``."""
+    """Trains any number of patients at a time, each in its own folder under ``folder``."""
 
     def __init__(self, nursery: Nursery, server: ThreadedServer, folder: Path) -> None:
         self._nursery, self._server, self._folder = nursery, server, folder
@@ -91,9 +91,9 @@ class Ward:
         skipped: Sequence[int] = (),
         further: int = 0,
     ) -> Trained:
-        """Train, a twin without the ``skipped`` updates, and deliver what was recorded. ``further`` seeds follow 0.
+        """Train a patient and deliver its records; a twin leaves out ``skipped`` updates. ``further`` numbers the seed.
 
-        Raises RuntimeError where a training does not end, or the server does not take all.
+        Raises RuntimeError if a training does not end, or the server does not take all records.
         """
         name = " ".join(
             (patient.name, *([way] if way != "sick" else []), *([str(further)] if further else []))

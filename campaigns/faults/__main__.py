@@ -1,4 +1,4 @@
-"""`python -m campaigns.faults`: runs the matrix, prints what is wrong, and with --all writes the result."""
+"""`python -m campaigns.faults`: run the matrix and print what is wrong; with --all, also write the result."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ STATE = Path("build/faults.jsonl")
 
 
 def main() -> int:
-    """0 where all is as it must be."""
+    """Return 0 if nothing is wrong, else 1."""
     options = _options()
-    # Before torch and ampmon are loaded: one thread, no run of the outside, and no original that somebody keeps.
+    # Before torch and ampmon load: use one thread, ignore settings from outside, and replace calls before anyone
+    # keeps an original.
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     for name in [name for name in os.environ if name.startswith("AMPMON_")]:
         del os.environ[name]
@@ -63,7 +64,7 @@ def _options() -> argparse.Namespace:
         "--json", action="store_true", help="for the test suite: no bar, and bugs are planted"
     )
     options = parser.parse_args()
-    if options.call is not None:  # one call is no campaign: it writes no result
+    if options.call is not None:  # a single call writes no result
         options.all = False
     return options
 

@@ -1,4 +1,4 @@
-"""What a spool holds and what a database holds of it, in one form: to say what is missing, doubled or false."""
+"""Reads spools and databases into one form, to find missing, doubled and false records."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ampmon_server.model.aggregates.updates import ROWS
 from ampmon_server.store.pages.pages import unpack
 
 
-# What tells of a fault, and so is not in a training without one.
+# Event kinds that report a fault: a training without a fault has none.
 TELLING = {"dropped", "thinned", "spool", "error"}
 
 
 @dataclass
 class Account:
-    """The records of one attempt, each as what makes it this record and no other."""
+    """The records of one attempt, each reduced to what identifies it."""
 
     seqs: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     updates: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -42,11 +42,11 @@ class Account:
 
     @property
     def lost(self) -> int:
-        """Holes before the last record of a stream."""
+        """The number of missing seqs before each stream's last record."""
         return sum(max(seqs) + 1 - len(set(seqs)) for seqs in self.seqs.values())
 
     def leave_out(self, payload: bytes) -> None:
-        """Do not expect a record that was set aside: it is kept in a file, and its seq is a hole."""
+        """Do not expect a rejected record: it is kept in a file, and its seq is a hole."""
         record = wire.decode(payload)
         assert isinstance(record, wire.Update | wire.Event | wire.Scalars)
         self.seqs[record.stream].remove(record.seq)
@@ -62,19 +62,19 @@ class Account:
 
 
 def waiting(directory: Path) -> bool:
-    """Whether any spool there holds what is not delivered."""
+    """Whether any spool in the directory has undelivered records."""
     return any(any(path.glob("*.seg")) for path in spools(directory))
 
 
 def set_aside(directory: Path) -> list[bytes]:
-    """The records that a server refused."""
+    """The records that a server rejected."""
     files = [path / "rejected" for path in spools(directory)]
     lines = [line for file in files if file.exists() for line in file.read_bytes().splitlines()]
     return [base64.b64decode(json.loads(line)["record"]) for line in lines]
 
 
 def of_spool(path: Path) -> Account:
-    """What lies in a spool, read from its beginning as a sender would."""
+    """The records of a spool, read from its beginning as a sender does."""
     reader, account = SpoolReader(path, Position(0, 0)), Account()
     while True:
         before = reader.position
@@ -105,7 +105,7 @@ def _add(account: Account, record: wire.Header | wire.Record) -> None:
 
 
 def of_database(path: Path, attempt_id: UUID) -> tuple[Account, dict[str, object]]:
-    """What is stored of an attempt that is the only one of its run, and what its run's row says."""
+    """The stored records of an attempt, the only one of its run, and the run's row: empty if nothing is stored."""
     account = Account()
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
         database.row_factory = sqlite3.Row

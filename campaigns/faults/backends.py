@@ -1,4 +1,4 @@
-"""Two servers that the state machine breaks in the same ways: the one in memory that ships, and the real one."""
+"""Two servers that the state machine breaks in the same ways: the in-memory one that ampmon ships, and the real one."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ DECODED_BYTES_MAX = 2**22
 
 
 class Account(Protocol):
-    """What an attempt has recorded."""
+    """The records of an attempt."""
 
     id: UUID
     records: dict[Key, bytes]
 
 
 class Backend(Protocol):
-    """A server and the network before it."""
+    """A server and the network in front of it."""
 
     faults: tuple[Fault, ...]
-    """What may befall a request."""
+    """The faults that a request can meet."""
 
     def transport(self) -> Transport:
-        """A new connection."""
+        """Open a new connection."""
 
     def up(self, *, up: bool) -> None: ...
 
     def meet(self, fault: Fault) -> None:
-        """Let the next request meet this."""
+        """Apply a fault to the next request."""
 
     def limit(self, bytes_max: int) -> None:
-        """Take no larger batches from here on."""
+        """Reject larger batches from now on."""
 
     def restart(self) -> None: ...
 
     def empty(self) -> None:
-        """Come back with an empty database."""
+        """Restart with an empty database."""
 
     def stored(self) -> set[Key]: ...
 
     def check(
         self, lives: Iterable[Account], stored: set[Key], aside: Set[Key] = frozenset()
     ) -> None:
-        """Hold what is stored to what was recorded, value by value, and to itself."""
+        """Compare what is stored with what was recorded, value by value, and check that it is consistent."""
 
     def close(self) -> None: ...
 
@@ -95,7 +95,7 @@ class InMemory:
         self._server.bytes_max = bytes_max
 
     def restart(self) -> None:
-        """It has nothing that it could forget."""
+        """Do nothing: a restart would lose nothing."""
 
     def empty(self) -> None:
         down, bytes_max = self._server.down, self._server.bytes_max
@@ -118,7 +118,7 @@ class InMemory:
         recorded = {key: payload for life in lives for key, payload in life.records.items()}
         for key, record in self._records():
             whole = wire.decode(recorded[key])
-            # Of an update that is too large all but its samples is delivered; the whole of it is set aside.
+            # An update that is too large is delivered without its samples, and set aside complete.
             assert record == whole or (key in aside and record == wire.without_samples(whole))
 
     def close(self) -> None: ...
@@ -190,14 +190,14 @@ class Real:
         return set(keys)
 
     def lost(self, run_id: UUID) -> int:
-        """How many records of a run the server knows to be missing."""
+        """The number of a run's records that the server counts as lost."""
         rows = self._server.rows(f"SELECT lost FROM runs WHERE run_id = x'{run_id.hex}'")
         return int(rows[0][0]) if rows else 0
 
     def check(
         self, lives: Iterable[Account], stored: set[Key], aside: Set[Key] = frozenset()
     ) -> None:
-        """Rows are those of the records in the ledger, one each; cells and totals are those of the rows."""
+        """Check that rows match the records in the ledger one to one, and that cells and totals match the rows."""
         rows, expected = self._rows(), _rows_of(lives, stored)
         for kind, wanted in expected.items():
             assert rows[kind] == wanted, f"{kind}: {set(rows[kind]) ^ set(wanted)}"
@@ -228,7 +228,7 @@ class Real:
         }
 
     def _paged(self, paged: PagedSeries, column: str) -> Iterator[tuple[UUID, str, int, Any]]:
-        """Of each row its attempt, the name of its series, its ordinal, and a column."""
+        """Each row's attempt, series name, ordinal, and value of ``column``."""
         attempts = {
             (run_id, stream, attempt): (UUID(bytes=attempt_id), origin)
             for run_id, stream, attempt, attempt_id, origin in self._server.rows(
@@ -247,7 +247,7 @@ class Real:
 
 
 def _rows_of(lives: Iterable[Account], stored: set[Key]) -> dict[str, list[tuple[object, ...]]]:
-    """The rows that the records in ``stored`` make: of values logged twice for a step the last stands."""
+    """The rows that the ``stored`` records make. Of values logged twice for a step, the last counts."""
     events, steps, values = [], [], {}
     for life in lives:
         for key, payload in life.records.items():

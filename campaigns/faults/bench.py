@@ -1,4 +1,4 @@
-"""Runs a cell of the matrix: the parts one after the other, one of them with its fault, and then what must be true."""
+"""Runs a cell of the matrix: the parts one after another, one of them with its fault, and then the checks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from campaigns.faults.verdict import Verdict
 from waiting import DEADLINE_S
 
 
-# A server that is forked finds its migrations loaded.
+# Migrations are loaded once, for all servers forked from here.
 _migrations = ScriptDirectory.from_config(migrations.config())
 ScriptDirectory.from_config = lambda config: _migrations  # type: ignore[method-assign, assignment]
 
@@ -50,7 +50,7 @@ _NOBODY = identity.ProcessIdentity(
 
 @dataclass
 class Cell:
-    """What came of one cell. ``wrong`` says in words what is not as it must be."""
+    """The result of one cell. ``wrong`` describes each violation."""
 
     reached: bool
     wrong: list[str]
@@ -60,7 +60,7 @@ class Cell:
 
 @dataclass
 class Sent:
-    """A spool on its way: whose it is, what it holds, and what of it was acknowledged."""
+    """A spool being delivered: its run and attempt, its records, and the acknowledged ones."""
 
     run_id: UUID
     attempt_id: UUID
@@ -74,7 +74,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class _Stored:
-    """A transport without a network."""
+    """A transport straight into the store, without a network."""
 
     service: Service
 
@@ -82,7 +82,7 @@ class _Stored:
         return self.service.store.ingest(decode_batch(batch)).ack
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: it holds no connection."""
 
 
 class Bench:
@@ -109,7 +109,7 @@ class Bench:
         gc.freeze()
 
     def close(self) -> list[str]:
-        """End what runs, verify the database that all cells shared, and leave nothing."""
+        """End the shared server, verify its database, delete all files, and return what is wrong."""
         if self._server is not None:
             self._server.kill()
         for listener in self._listeners.values():
@@ -121,11 +121,11 @@ class Bench:
         return verdict.wrong
 
     def census(self) -> dict[str, dict[str, int]]:
-        """By part, how often each operation is called where nothing fails."""
+        """How often each part calls each operation when nothing fails."""
         return {part: self.run(Line(part, "", ""), 0).calls for part in matrix.PARTS}
 
     def run(self, line: Line, number: int) -> Cell:
-        """One cell; with ``number`` 0 nothing fails."""
+        """Run one cell. With ``number`` 0 nothing fails."""
         began, verdict, directory = time.monotonic(), Verdict(), self._directory / "cell"
         self._log.write_text("")
         part = None
@@ -192,7 +192,7 @@ class Bench:
             time.sleep(_PAUSE_S)
         server.kill() if fault else server.stop()
         verdict.expect(not account.waiting(directory), "not delivered")
-        if line.kind == "413":  # a record that is too large alone
+        if line.kind == "413":  # a single record is too large
             for payload in account.set_aside(directory):
                 sent.holds.leave_out(payload)
         self._judge(verdict, settings, sent, whole=True)
@@ -213,7 +213,7 @@ class Bench:
         return int(self._listeners[which].getsockname()[1])
 
     def _train(self, directory: Path, run_id: UUID, fault: Fault | None) -> Part:
-        """A trainer that finds a sender at work, which cannot reach the server: so none is started."""
+        """Run a trainer beside a sender that claims to be at work but cut off, so that the trainer starts none."""
         office = election.elect(directory)
         assert office is not None
         url = f"http://127.0.0.1:{self._port('all')}"
@@ -244,16 +244,16 @@ class Bench:
         return self._part(work, fault, settings.data_directory, self._port(which))
 
     def _own(self) -> Settings:
-        """A server's data directory for one cell only."""
+        """The settings of a server for one cell only."""
         return Settings(data_directory=shutil.copytree(self._fresh, self._directory / "own"))
 
     def _serve_all(self) -> None:
-        """See to it that there is a server for the cells in which the server does not fail."""
+        """Start the server for the cells in which the server does not fail, unless it runs."""
         if self._server is None or self._server.ended():
             self._server = self._serve(self._settings, "all", None)
 
     def _deliver(self, verdict: Verdict, directory: Path, sent: Sent) -> None:
-        """What a sender without a fault does with what is left."""
+        """Deliver the rest without a fault, and check that nothing is left."""
         self._serve_all()
         end = time.monotonic() + DEADLINE_S
         drain(directory, parts.transports(self._token, sent.note))
@@ -265,13 +265,13 @@ class Bench:
         verdict.expect(not left, f"left behind: {left}")
 
     def _tidy(self, directory: Path) -> None:
-        """Have a sender that comes much later find what one has left that failed while it freed the disk."""
+        """Let a much later sender remove what one left that failed while it freed the disk."""
         for remains in (directory / "spool").iterdir():
             os.utime(remains, (1, 1))
         if any((directory / "spool").iterdir()):
             self._send(directory, "all", None)
 
-    # -- what is loaded and compiled late, once for all forks ---------------------------------------------------------
+    # -- warm-up, once for all forks ----------------------------------------------------------------------------------
 
     def _warm_up_training(self) -> None:
         os.environ.update(AMPMON_MODE="offline", AMPMON_DIR=str(self._directory / "warm"))
@@ -294,7 +294,7 @@ class Bench:
     # -- spools -------------------------------------------------------------------------------------------------------
 
     def _record(self) -> tuple[list[bytes], Account]:
-        """What a training without a fault records: its messages, and the same as an account."""
+        """Record a training without a fault. Return its messages, and the same as an account."""
         directory = self._directory / "cell"
         part = self._train(directory, identity.uuid7(), None)
         assert part.status == 0, self._log.read_text()
@@ -310,9 +310,9 @@ class Bench:
         return [*reader.headers.values(), *messages], whole
 
     def _spool(self, directory: Path, which: str) -> Sent:
-        """The same records as of another run, whose process is gone."""
+        """Write the recorded messages as the spool of another run, whose process has ended."""
         run_id, attempt_id = identity.uuid7(), identity.uuid7()
-        private.make(election.home(directory))  # a sender that is at work has one
+        private.make(election.home(directory))  # a running sender has one
         destination = Destination(
             url=f"http://127.0.0.1:{self._port(which)}", mode="online", process=_NOBODY
         )

@@ -1,4 +1,4 @@
-"""A server that answers as no server should: the real app, and around it what may befall a request."""
+"""A hostile server: the real app, with faults around each ingest request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STATUSES = {"401", "413", "429", "500", "503"}
 
 
 class Hostile:
-    """The app, whose ingest is an operation `request` of the armed trap."""
+    """Wraps the app. Each ingest is an operation `request` of the armed trap."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -61,7 +61,7 @@ def replayed(body: bytes) -> Any:
 
 
 async def nowhere(message: Any) -> None:
-    """Where an answer goes that nobody hears."""
+    """Drop an answer."""
 
 
 async def answer(send: Any, status: int, body: bytes, *, cut: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The model's side of the state machine: one training process, and a plain account of what it has recorded."""
+"""The state machine's model of one training process, with a plain account of what it recorded."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Kind: TypeAlias = Literal["event", "update", "skip", "sample", "scalars"]
 
 
 class Refused(msgspec.Struct):
-    """A line of the file of what was refused."""
+    """A line of the file of rejected records."""
 
     record: bytes
     reason: str
 
 
 class Life:
-    """A training process from its start to its end: a real spool, a real process to live and die, made-up records.
+    """A training process from start to end: a real spool, a real process that can die, and made-up records.
 
-    ``records`` is everything whose append returned, in order; ``lost`` is what a power cut took of it.
+    ``records`` has everything whose append returned, in order; ``lost`` is what a power cut took of it.
     """
 
     def __init__(self, directory: Path, run_id: UUID, rank: int, segment_bytes: int) -> None:
@@ -47,7 +47,7 @@ class Life:
         self.ends: dict[Key, Position] = {}
         self.alive = True
         self.headless = False
-        """Whether a power cut has taken the header too: then nobody can tell any more whose spool it was."""
+        """Whether a power cut also took the header. Then the spool's run is unknown."""
         self._process = subprocess.Popen(["sleep", "1000"])
         destination = Destination(url=URL, mode="online", process=self._named())
         self.writer = SpoolWriter(directory, self.id, destination, segment_bytes=segment_bytes)
@@ -62,10 +62,10 @@ class Life:
             identity.this_process(), pid=pid, started=start_time(pid) or 0
         )
 
-    # -- what it does -----------------------------------------------------------------------------------------------
+    # -- actions ----------------------------------------------------------------------------------------------------
 
     def record(self, kind: Kind, size: int) -> None:
-        """Append a record with about ``size`` bytes that are its own."""
+        """Append a record with about ``size`` bytes of its own."""
         made: wire.Record
         if kind == "event":
             made = self.trainer.event("step_raised", text="x" * size, nth=len(self.records))
@@ -80,7 +80,7 @@ class Life:
         self._append(made)
 
     def record_poison(self) -> None:
-        """Append a record that no server takes."""
+        """Append a record that every server rejects."""
         self.poison.add(self._append(self.trainer.event("NOT A KIND")))
 
     def _append(self, record: wire.Record) -> Key:
@@ -92,7 +92,7 @@ class Life:
         return key
 
     def grow(self, parameters: int) -> None:
-        """Say anew what the scaler holds, with more parameters than before."""
+        """Write the stream's header again, with more parameters."""
         more = (wire.Parameter(f"late.{n}", (2, 3), "float32") for n in range(parameters))
         self._parameters = (*self._parameters, *more)
         header = msgspec.structs.replace(self.trainer.stream, parameters=self._parameters)
@@ -104,13 +104,13 @@ class Life:
         self._synced = self._sizes()
 
     def close(self) -> None:
-        """End as a script does that comes to its end."""
+        """End as a script that finishes."""
         self._append(self.trainer.event("finish"))
         self.writer.close()
         self._end_process()
 
     def kill(self, torn: float) -> None:
-        """End in the middle of an append: that share of its bytes is in the file, and it never returned."""
+        """End in the middle of an append that never returned: the file has the share ``torn`` of its bytes."""
         path = segment_path(self.writer.path, segments(self.writer.path)[-1])
         payload = b"\xc1" * 300
         salt = frame.salt_of(self.id, int(path.stem))
@@ -121,7 +121,7 @@ class Life:
         self._end_process()
 
     def cut_power(self, random_: random.Random) -> None:
-        """End with the machine: of each segment the disk has what was synced, and maybe some of what was not."""
+        """End with the machine: each segment keeps its synced bytes, and randomly some of the others."""
         self.writer.abandon()
         self._end_process()
         for number, size in self._sizes().items():
@@ -142,11 +142,11 @@ class Life:
         self.alive = False
 
     def _flush(self) -> None:
-        """Wait until the disk has it, where the machine is so slow that records go through memory."""
+        """Wait until records are on disk: on a slow machine they pass through memory first."""
         while self.writer.waiting:
             time.sleep(0.001)
 
-    # -- where it stands --------------------------------------------------------------------------------------------
+    # -- positions --------------------------------------------------------------------------------------------------
 
     def _end(self) -> Position:
         last = segments(self.writer.path)[-1]

@@ -1,4 +1,4 @@
-"""Spool, sender and server, broken in any order that hypothesis finds, against a plain list of what was recorded."""
+"""A hypothesis state machine that breaks spool, sender and server in any order, and compares with a plain list."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from campaigns.faults.life import Key, Kind, Life, Refused
 
 
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""Here a disk is waited for some hundred times in an example."""
+"""A folder in memory, if there is one: an example waits for the disk some hundred times."""
 LIVES_MAX = 5
 RANKS = st.integers(0, 1)
 KINDS: st.SearchStrategy[Kind] = st.sampled_from(["event", "update", "skip", "sample", "scalars"])
@@ -45,12 +45,12 @@ PACKAGE = str(Path(ampmon.__file__).parent)
 
 
 class Killed(BaseException):
-    """The sender's process is no more."""
+    """Ends the sender's process."""
 
 
 @contextmanager
 def killed_after(lines: int) -> Iterator[None]:
-    """Raise Killed from whichever line of ampmon comes after so many."""
+    """End the block at ampmon's nth line of code, as a kill would."""
     left = lines
 
     def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
@@ -73,7 +73,7 @@ def killed_after(lines: int) -> Iterator[None]:
 
 
 class Witness:
-    """A transport that notes what was acknowledged."""
+    """A transport that notes which records were acknowledged."""
 
     def __init__(self, inner: Transport, acked: set[Key]) -> None:
         self._inner = inner
@@ -92,7 +92,7 @@ class Witness:
 
 
 class Machine(RuleBasedStateMachine):
-    """What may happen to trainers, sender, network and server. Subclasses say which server it is."""
+    """What may happen to trainers, sender, network and server. Subclasses choose the server."""
 
     backend_class: type[InMemory | Real]
 
@@ -106,7 +106,7 @@ class Machine(RuleBasedStateMachine):
         self.lives: list[Life] = []
         self.acked: set[Key] = set()
         self.gone: set[Key] = set()
-        """What was stored in a database that is no more."""
+        """Records of databases that were emptied."""
         self.limited = False
         self.emptied = False
         self.worker: DestinationWorker | None = None
@@ -123,14 +123,14 @@ class Machine(RuleBasedStateMachine):
         return [life for life in self.lives if life.alive]
 
     def one(self, nth: int) -> Life:
-        """One of those that live."""
+        """One of the living processes."""
         living = self.living()
         return living[nth % len(living)]
 
     @precondition(lambda self: len(self.lives) < LIVES_MAX)
     @rule(rank=RANKS)
     def start_trainer(self, rank: int) -> None:
-        """Another process, or a resumed one: one at a time on a rank."""
+        """Start a new or resumed process, unless one runs on this rank."""
         if not any(life.trainer.rank == rank for life in self.living()):
             self.lives.append(Life(self.directory, self.run_id, rank, self.segment_bytes))
 
@@ -173,7 +173,7 @@ class Machine(RuleBasedStateMachine):
     # -- the sender -------------------------------------------------------------------------------------------------
 
     def work(self, turns: int, seconds: float) -> None:
-        """A sender does what its loop does: looks for spools, gives each its turn."""
+        """Run the sender's loop: look for spools, and give each its turn."""
         destination = (
             Destination.read(spools(self.directory)[0]) if spools(self.directory) else None
         )
@@ -203,20 +203,20 @@ class Machine(RuleBasedStateMachine):
 
     @rule(lines=st.integers(1, 1500), turns=st.integers(1, 3))
     def kill_sender(self, lines: int, turns: int) -> None:
-        """At any line of its work; the next one begins from what is on disk."""
+        """Kill the sender at any line of its work. The next one starts from what is on disk."""
         with killed_after(lines):
             self.work(turns, 1.0)
         self.end_sender()
 
     @rule()
     def sync_command(self) -> None:
-        """Somebody sends by hand, beside the sender."""
+        """Run a manual sync beside the sender."""
         drain(self.directory, lambda _: Witness(self.backend.transport(), self.acked))
 
     @precondition(lambda self: self.lives)
     @rule(nth=st.integers(0, LIVES_MAX), how=st.sampled_from(["lost", "garbage", "unwritable"]))
     def spoil_cursor(self, nth: int, how: str) -> None:
-        """The file is lost, makes no sense, or can neither be read nor written; the sender begins anew."""
+        """Delete the cursor, fill it with garbage, or make it unusable. The sender starts again."""
         path = self.lives[nth % len(self.lives)].writer.path / "cursor"
         if not path.parent.exists():
             return
@@ -253,13 +253,13 @@ class Machine(RuleBasedStateMachine):
         self.gone |= self.backend.stored()
         self.backend.empty()
 
-    # -- what must hold ---------------------------------------------------------------------------------------------
+    # -- invariants -------------------------------------------------------------------------------------------------
 
     def recorded(self) -> dict[Key, bytes]:
         return {key: payload for life in self.lives for key, payload in life.records.items()}
 
     def aside(self) -> set[Key]:
-        """What lies in the files of what was refused, each one a record as it was recorded."""
+        """The records in the files of rejected records, each exactly as recorded."""
         found = set()
         for life in self.lives:
             by_payload = {payload: key for key, payload in life.records.items()}
@@ -295,7 +295,7 @@ class Machine(RuleBasedStateMachine):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _come_to_rest(self) -> None:
-        """Everything comes up, everybody ends, and the sender has all the time it needs."""
+        """Bring everything up, end every process, and give the sender all the time it needs."""
         self.backend.up(up=True)
         self.backend.limit(2**22)
         for life in self.living():

@@ -37,18 +37,18 @@ LASTS |= {"401", "413", "429", "500", "503", "lost ack", "double"}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One way for one operation of one part to fail, at whichever call."""
+    """One way for one operation of one part to fail, at any call."""
 
     part: str
     operation: str
     kind: str
     times: int = 1
     plant: str = ""
-    """A bug that is planted in it, which is to be found."""
+    """A planted bug that the cell must find."""
 
     @property
     def everywhere(self) -> bool:
-        """Whether it matters at which call it begins: not where a fault lasts until there is another try."""
+        """Whether its start matters, so that every call is tried: not for a fault that outlasts several retries."""
         return self.times != LASTING
 
     @property
@@ -62,7 +62,7 @@ class Line:
 
 
 def lines() -> Iterator[Line]:
-    """All of the matrix but the numbers of the calls."""
+    """The whole matrix, except the numbers of the calls."""
     for part, operations in PARTS.items():
         for operation, kinds in operations.items():
             for kind in kinds:
@@ -72,11 +72,10 @@ def lines() -> Iterator[Line]:
 
 
 SHORT = {"ENOSPC", "ECONNREFUSED", "503", "lost ack"}
-"""What is left to last in the test suite."""
+"""The kinds whose lasting faults the test suite also runs."""
 
 
 def short() -> list[Line]:
-    """The lines that the test suite has time for."""
     return [line for line in lines() if line.times == 1 or line.kind in SHORT]
 
 
@@ -88,7 +87,7 @@ PLANTED = (
 
 
 def some(line: Line, calls: int, most: int) -> list[int]:
-    """At most ``most`` of the numbers of a line's calls; the lines beside it have others, from first to last."""
+    """Choose up to ``most`` of a line's calls. Lines of the same operation get others, spread from first to last."""
     beside = [
         each for each in lines() if (each.part, each.operation) == (line.part, line.operation)
     ]

@@ -1,4 +1,4 @@
-"""The parts that can fail, each a process forked from a warm one: the trainer, the sender and the server, all real."""
+"""The parts that can fail: trainer, sender and server, all real, each forked from a warm process."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ SpoolWriter.__init__.__kwdefaults__["segment_bytes"] = 2**12  # type: ignore[ind
 delivery.BATCH_RECORDS_MAX = 9
 
 READ_TIMEOUT_S = 0.25
-"""Shorter than a call that hangs."""
+"""Shorter than `seams.HANG_S`."""
 FASTER = 20
-"""By how much the sender's clock is ahead of ours: it waits for real, but not as long."""
+"""The sender's clock runs this many times faster, so its real waits are short."""
 SENDING_S = 3.0
 _PR_SET_PDEATHSIG = 1
 
@@ -54,7 +54,7 @@ Acked = dict[str, set[int]]
 
 
 class Part:
-    """A running part: what it tells, and how it ended."""
+    """A running part: what it reports, and how it ended."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Part:
         os.close(tell)
 
     def wait(self, deadline_s: float = DEADLINE_S) -> bool:
-        """Whether it ended by itself within the deadline; it has ended in any case."""
+        """Wait until it ends, and kill it at the deadline. Return whether it ended on its own."""
         end, ended = time.monotonic() + deadline_s, False
         while (left_s := end - time.monotonic()) > 0 and not ended:
             ended = self._listen(left_s)
@@ -86,19 +86,18 @@ class Part:
         return ended
 
     def stop(self) -> None:
-        """End it as it is meant to be ended."""
+        """End it with SIGTERM."""
         if self.status is None:
             os.kill(self.pid, signal.SIGTERM)
             self._reap()
 
     def kill(self) -> None:
-        """End it without a chance to tidy up."""
+        """End it with SIGKILL."""
         if self.status is None:
             os.kill(self.pid, signal.SIGKILL)
             self._reap()
 
     def ended(self) -> bool:
-        """Whether it has ended by itself by now."""
         if self.status is None and os.waitid(
             os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
         ):
@@ -110,7 +109,7 @@ class Part:
 
     @property
     def reached(self) -> bool:
-        """Whether the call was made that was to fail."""
+        """Whether the call that should fail was made."""
         return bool(self.all_told("reached"))
 
     @property
@@ -124,7 +123,7 @@ class Part:
         self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def _listen(self, wait_s: float) -> bool:
-        """Whether nothing more is to be heard."""
+        """Read what it reports within ``wait_s``. Return whether it closed the pipe."""
         if not select.select([self._pipe], [], [], wait_s)[0]:
             return False
         heard = os.read(self._pipe, 2**16)
@@ -155,12 +154,12 @@ def _be_the_part(work: Callable[[Trap], object], trap: Trap, log: Path) -> None:
 
 
 def watched() -> ampmon.GradScaler:
-    """Ampmon's scaler, as it stands in the place of the stock one."""
+    """ampmon's scaler in place of the stock one."""
     return ampmon.GradScaler("cpu", **workload.SETTINGS, monitor=ampmon.Config(every=5, budget=1.0))
 
 
 def train(trap: Trap, directory: Path, run_id: UUID) -> None:
-    """The workload with ampmon's scaler, told nothing but by its environment, as an unmodified script is."""
+    """Run the workload with ampmon's scaler, configured only by the environment, like an unmodified script."""
     os.environ.update(
         AMPMON_DIR=str(directory),
         AMPMON_URL=f"http://127.0.0.1:{trap.port}",
@@ -185,7 +184,7 @@ def train(trap: Trap, directory: Path, run_id: UUID) -> None:
 
 
 class Witness:
-    """A transport that notes what was acknowledged."""
+    """A transport that notes which records were acknowledged."""
 
     def __init__(
         self, inner: Transport, note: Callable[[str, dict[str, list[int]]], object]
@@ -209,14 +208,14 @@ class Witness:
 def transports(
     token: str, note: Callable[[str, dict[str, list[int]]], object]
 ) -> Callable[[Destination], Transport]:
-    """HTTP to where a spool belongs, witnessed."""
+    """Witnessed HTTP transports to a spool's destination."""
     return lambda destination: Witness(
         HttpTransport(destination.url, token=token, read_timeout_s=READ_TIMEOUT_S), note
     )
 
 
 def send(trap: Trap, directory: Path, token: str, plant: str = "") -> None:
-    """The sender's loop until nothing is left, or for a while."""
+    """Run the sender's loop until nothing is left, for at most `SENDING_S`."""
     stop = threading.Event()
     end = time.monotonic() + SENDING_S
 
@@ -236,7 +235,7 @@ def send(trap: Trap, directory: Path, token: str, plant: str = "") -> None:
 
 
 def serve(trap: Trap, settings: Settings, listener: socket.socket, plant: str = "") -> None:
-    """`ampmon serve` on a socket that listens already, until it is ended."""
+    """Run `ampmon serve` on a listening socket until it is ended."""
     if plant == "stores whatever comes":
         store_whatever_comes()
     service = Service.open(settings)

@@ -1,4 +1,4 @@
-"""Bugs to plant, to see that the matrix finds them: each breaks one promise, in the part that runs it only."""
+"""Bugs to plant, to check that the matrix finds them. Each breaks one promise, in its part's process only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from campaigns.faults import hostile
 
 
 class AcknowledgesBeforeCommit:
-    """An app that answers an ingest at once, and stores it afterwards."""
+    """An app that acknowledges an ingest first and stores it afterwards."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -26,7 +26,7 @@ class AcknowledgesBeforeCommit:
 
 
 class TakesSilenceForAcknowledgement:
-    """A transport after which the cursor moves whether or not there was an answer."""
+    """A transport that acknowledges even without an answer, so the cursor moves."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -42,5 +42,5 @@ class TakesSilenceForAcknowledgement:
 
 
 def store_whatever_comes() -> None:
-    """The ledger forgets what it holds already."""
+    """Make the ledger treat every record as new."""
     ledger.LedgerView.unknown = lambda self, share: share  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""What is kept of a long run: the cells that are done, to go on from, and at the end the committed result."""
+"""Keeps the finished cells of a long run, to resume it, and writes the committed result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def keep(state: Path, cell: dict[str, Any]) -> None:
 
 
 def done(state: Path) -> dict[str, int]:
-    """By line, the number of its last cell that is done; -1 where there are no more."""
+    """The number of each line's last finished cell; -1 if the line is finished."""
     found: dict[str, int] = {}
     for cell in _cells(state):
         found[cell["line"]] = cell["number"] if cell["reached"] else -1
@@ -33,7 +33,7 @@ def done(state: Path) -> dict[str, int]:
 
 
 def write(state: Path) -> None:
-    """The result, by part and operation, beside those of the benchmarks."""
+    """Write the result, by part and operation, beside those of the benchmarks."""
     ways = {line.name: line for line in matrix.lines()}
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     kinds = defaultdict(set)

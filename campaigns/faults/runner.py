@@ -1,4 +1,4 @@
-"""Runs the matrix, or some of it, in several processes forked from a warm one; each does a line at a time."""
+"""Runs the matrix, or some of it, in processes forked from a warm one. Each takes one line at a time."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from campaigns.faults.matrix import Line, some
 
 
 _INDEX = struct.Struct("<H")
-_TOLD_BYTES_MAX = 4000  # so much is written to a pipe at once, whoever else writes
+_TOLD_BYTES_MAX = 4000  # a write to a pipe is atomic up to this size
 _PR_SET_PDEATHSIG = 1
 LASTING_MOST = 12
-"""So many positions of a fault that lasts are tried of all."""
+"""The number of positions tried of a lasting fault in a complete run."""
 MEMORY = Path("/dev/shm")
 
 Done = Mapping[str, int]
-"""By line, the number of its last cell that is done; -1 for all of them."""
+"""The number of each line's last finished cell; -1 if the line is finished."""
 
 
 class Plan(NamedTuple):
-    """Which cells to run: of each line at most ``most`` calls (None: all) without those ``done``, or one ``call``."""
+    """The cells to run: at most ``most`` calls of each line (None: all), except those ``done``; or one ``call``."""
 
     lines: Sequence[Line]
     calls: Mapping[str, Mapping[str, int]]
@@ -43,16 +43,16 @@ class Plan(NamedTuple):
 
 
 def workplace() -> Path:
-    """A new folder, in memory where there is such a place: what is proved here needs no disk that turns."""
+    """Create a folder, in memory if possible: the matrix needs no real disk."""
     return Path(tempfile.mkdtemp(prefix="ampmon-faults-", dir=MEMORY if MEMORY.is_dir() else None))
 
 
 def run(
     lines: Sequence[Line], *, most: int | None, jobs: int, done: Done, call: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Each cell as it is done: ``most`` positions of each line (None: all) without those ``done``, or one ``call``.
+    """Yield each finished cell. The arguments are those of `Plan`.
 
-    One job works in this process and needs no second warm-up; one ``call`` needs no census.
+    A single job works in this process and needs no second warm-up; a single ``call`` needs no census.
     """
     torch.set_num_threads(1)
     place = workplace()
@@ -80,7 +80,7 @@ def run(
 
 
 def _queue(count: int) -> int:
-    """A pipe that holds the number of each line, to be taken by whoever is free."""
+    """A pipe with the number of each line, for free workers to take."""
     taken, given = os.pipe()
     for index in range(count):
         os.write(given, _INDEX.pack(index))
@@ -111,7 +111,7 @@ def _work(place: Path, plan: Plan, queue: int, tell: int) -> None:
 
 
 def _cells(bench: Bench, plan: Plan, indices: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """The cells of these lines, and at the end what is wrong with the database that all of them shared."""
+    """Yield the cells of these lines, then what is wrong with the database they shared."""
     try:
         for line in map(plan.lines.__getitem__, indices):
             for number in _numbers(line, plan):

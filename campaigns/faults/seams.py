@@ -1,7 +1,7 @@
-"""The calls that a part makes of the system, of the network and of SQLite, counted; one of them can be made to fail.
+"""Counts a part's calls to the system, the network and SQLite, and can make one of them fail.
 
-Installed before anything of ampmon is loaded, so that nobody holds the original. Passes everything through until it is
-armed, which happens in a process forked for one part.
+Install it before ampmon loads, so that no module keeps an original. It passes everything through until it is armed,
+in a process forked for one part.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 HANG_S = 0.3
 LASTING = 5
-"""How many calls in a row a fault that lasts spoils; of a disk that is full for good, all that follow."""
+"""The number of consecutive calls that a lasting fault breaks. `FOR_GOOD` breaks all, as with a full disk."""
 FOR_GOOD = 10**9
 
 _system = {
@@ -41,7 +41,7 @@ _sqlite_connect = sqlite3.connect
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``times`` calls of ``operation`` go wrong in the way of ``kind``, from ``number`` on, counted from 1."""
+    """``times`` calls of ``operation`` fail in the way ``kind``, from call ``number`` on, counted from 1."""
 
     operation: str
     kind: str
@@ -50,7 +50,7 @@ class Fault:
 
 
 class Trap:
-    """Waits for the call that is to fail. What happens is told to the file ``tell``, a line of JSON each."""
+    """Waits for the call that must fail. Reports events to the descriptor ``tell``, one line of JSON each."""
 
     def __init__(self, fault: Fault | None, *, root: str, port: int, tell: int) -> None:
         self.calls: Counter[str] = Counter()
@@ -64,7 +64,7 @@ class Trap:
         _system["write"](self._tell, json.dumps(what).encode() + b"\n")
 
     def due(self, operation: str) -> str | None:
-        """How this call is to go wrong, None for well."""
+        """How this call must fail, or None."""
         with self._lock:
             self.calls[operation] += 1
             number = self.calls[operation]
@@ -95,7 +95,7 @@ def disarm() -> None:
 
 
 def install() -> None:
-    """Put the seams in the place of the originals, in this process and those forked from it."""
+    """Replace the original calls, in this process and those forked from it."""
     for operation, names in (
         ("write", ("write",)),
         ("fsync", ("fsync", "fdatasync", "ftruncate")),
@@ -116,12 +116,12 @@ def install() -> None:
     sqlite3.connect = sqlite3.dbapi2.connect = _connected
 
 
-# -- what goes wrong --------------------------------------------------------------------------------------------------
+# -- failures ---------------------------------------------------------------------------------------------------------
 
 
 def _kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)  # it arrives at the latest when this thread runs again
+    time.sleep(60)  # the signal arrives before this thread continues
 
 
 def _hang() -> None:
@@ -131,7 +131,7 @@ def _hang() -> None:
 
 
 def _go_wrong(kind: str, call: Callable[[], Any], part: Callable[[], Any]) -> Any:
-    """``call`` does all that was asked for, ``part`` only half of it."""
+    """``call`` makes the whole call, ``part`` only half of it."""
     done = None
     if kind == "hang":
         _hang()
@@ -150,7 +150,7 @@ def _error(kind: str) -> OSError:
     if kind == "timeout":
         return TimeoutError("timed out")
     number = errno.ECONNRESET if kind == "reset" else getattr(errno, kind)
-    return OSError(number, os.strerror(number))  # of the class that belongs to the number
+    return OSError(number, os.strerror(number))  # Python picks the subclass for this number
 
 
 # -- the system -------------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def _only_reads(original: Callable[..., Any], rest: tuple[Any, ...]) -> bool:
 
 
 class _File(io.FileIO):
-    """The file below a buffered one, whose writes do not pass through the module os."""
+    """The raw file below a buffered one. Its writes bypass the module `os`."""
 
     def write(self, data: Any) -> int:
         kind = trap.due("write") if trap is not None else None

@@ -1,4 +1,4 @@
-"""Some of the fault matrix: each way for each call of each part to fail, at a few positions; `--all` runs all."""
+"""The fault matrix at a few positions of each line. `python -m campaigns.faults --all` runs every position."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cells() -> Cells:
-    """What became of each cell, by the name of its line."""
+    """The results of the cells, by the name of their line."""
     path = os.pathsep.join([str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     ran = subprocess.run(
         [sys.executable, "-m", "campaigns.faults", "--json"],
@@ -52,19 +52,19 @@ def wrong(cells: list[dict[str, Any]]) -> list[str]:
 
 
 def test_without_a_fault_nothing_is_wrong(cells: Cells) -> None:
-    """All parts do what they must when nothing fails, and the databases that many cells shared are sound in the end."""
+    """Without a fault no part is wrong, and the databases shared by many cells are sound at the end."""
     assert wrong(cells["no fault"] + cells["all cells together"]) == []
 
 
 @pytest.mark.parametrize("line", [line.name for line in short()])
 def test_nothing_is_lost_or_doubled(cells: Cells, line: str) -> None:
-    """A call fails: training goes on to the bit, what is acknowledged is stored, once, and what is missing is told."""
+    """When a call fails, training stays exact, acknowledged records are stored once, and missing ones are counted."""
     assert cells[line]
     assert wrong(cells[line]) == []
 
 
 def test_each_operation_was_made_to_fail(cells: Cells) -> None:
-    """Of each part, each operation was reached by a fault: none is left out because nobody calls it."""
+    """A fault reaches each operation of each part, so none goes untested because nothing calls it."""
     reached = {
         line.rpartition("/")[0]
         for line, found in cells.items()
@@ -76,5 +76,5 @@ def test_each_operation_was_made_to_fail(cells: Cells) -> None:
 
 @pytest.mark.parametrize("line", [line.name for line in PLANTED])
 def test_a_planted_bug_is_found(cells: Cells, line: str) -> None:
-    """To acknowledge before the commit, to take silence for an answer, to store twice: the matrix shows each."""
+    """The matrix finds each planted bug: acknowledging before the commit or without an answer, and storing twice."""
     assert wrong(cells[line])

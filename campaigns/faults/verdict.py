@@ -1,4 +1,4 @@
-"""What must be true after a cell, whatever failed in it."""
+"""The checks after a cell, whatever failed in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from campaigns.faults.parts import Part
 
 @dataclass
 class Verdict:
-    """What is wrong, in words."""
+    """Collects descriptions of what is wrong."""
 
     wrong: list[str] = field(default_factory=list)
 
@@ -31,7 +31,7 @@ class Verdict:
     # -- training -----------------------------------------------------------------------------------------------------
 
     def trained(self, part: Part, reference: Mapping[str, Any]) -> None:
-        """Losses, scales and weights are those of training without ampmon and without a fault; so is its end."""
+        """Losses, scales, weights and exit code match a training without ampmon; at most one update hung."""
         if part.killed:
             return
         self.same("exit code", part.status, 0)
@@ -41,7 +41,7 @@ class Verdict:
         self.expect(len(stalled) <= 1, f"training waited for calls that hung in updates {stalled}")
 
     def recorded(self, part: Part, found: Account, whole: Account, log: str) -> None:
-        """The spool holds what happened and nothing else, and what it lacks is told."""
+        """The spool holds only what happened, and accounts for what it lacks."""
         for name in ("updates", "scalars"):
             false = dict(getattr(found, name).items() - getattr(whole, name).items())
             self.expect(not false, f"false {name}: {false}")
@@ -71,7 +71,7 @@ class Verdict:
         spooled: Account,
         acked: Collection[tuple[str, int]],
     ) -> None:
-        """The database holds what the spool held, once; among it all that was acknowledged."""
+        """The database holds what the spool held, once, including everything acknowledged."""
         database = settings.server_directory / "ampmon.db"
         found, run = account.of_database(database, attempt_id)
         held = {(stream, seq) for stream, seqs in found.seqs.items() for seq in seqs}
@@ -88,7 +88,7 @@ class Verdict:
             self.same("run", _of_run(run), _expected_of_run(spooled))
 
     def sound(self, settings: Settings, run_id: UUID | None, *, whole: bool) -> None:
-        """The database reopens, is intact, and what is derived in it is what its rows make."""
+        """The database reopens and is intact, and its derived rows match its other rows."""
         with Verification.begin(settings) as verification:
             found = [*verification.broken(), *verification.strays()] if whole else []
             wanted = [run_id] if run_id in verification.runs() else []
@@ -98,9 +98,9 @@ class Verdict:
 
 
 def _stalled(part: Part) -> list[int]:
-    """The updates in which the training thread waited for calls that hung: an append may make two, in a new segment."""
+    """The updates in which training waited for hung calls. One append can make two calls, in a new segment."""
     stalled: list[int] = []
-    updates = -1  # while the scaler is made
+    updates = -1  # while the scaler is created
     for told in part.told:
         if "trained" in told:
             break

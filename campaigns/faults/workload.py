@@ -1,4 +1,4 @@
-"""A training small enough to be repeated a thousand times, with what a real one has: fp16, overflow, skips, samples."""
+"""A training small enough to repeat a thousand times, with fp16, overflows, skips and samples like a real one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 UPDATES = 12
 SKIPS = 2
 SETTINGS = {"init_scale": 2.0**19, "growth_interval": 5}
-"""Fp16 overflows in the first updates, and the scale grows again before the last."""
+"""fp16 overflows in the first updates, and the scale grows again before the last."""
 
 
 def train(
@@ -20,7 +20,7 @@ def train(
     log: Callable[[dict[str, Any]], object] = lambda values: None,
     stepped: Callable[[int], object] = lambda step: None,
 ) -> dict[str, Any]:
-    """What came of it: losses, scales and weights, to the last bit."""
+    """Train, and return losses, scales and a digest of the weights, all exact to the last bit."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)

@@ -1,4 +1,4 @@
-"""A server that is killed while it forwards, FORWARD_KILLS times for TensorBoard and a quarter of them for MLflow."""
+"""A server killed while it forwards: FORWARD_KILLS times for TensorBoard, and a quarter as often for MLflow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KILLS = int(os.environ.get("FORWARD_KILLS", "8"))
 def test_no_value_is_lost_or_doubled_by_kills_at_any_time(
     tmp_path: Path, new_server: Callable[..., Server]
 ) -> None:
-    """A server that is killed again and again while it forwards leaves one copy of everything, in steps' order."""
+    """A server killed repeatedly while it forwards leaves exactly one copy of every value, in step order."""
     folder, chance = tmp_path / "board", random.Random(7)
     server = new_server(options=["--forward", f"tensorboard:{folder}"])
     run = PostedRun(server)
@@ -74,14 +74,14 @@ def client(self):
 
 MLflow._client.func = client
 """
-"""Kills a server that has written so many batches of metrics to MLflow, before the cursor moves."""
+"""Kills the server after its nth batch of metrics to MLflow, before the cursor moves."""
 
 
 @MLFLOW
 def test_mlflow_holds_nothing_twice_after_kills(
     uri: str, new_server: Callable[..., Server]
 ) -> None:
-    """Kills between a commit of MLflow's and the cursor's leave every value once in one run."""
+    """Kills between MLflow's commit and the cursor's leave every value exactly once, in one run."""
     forward, chance = ["--forward", f"mlflow:{uri}"], random.Random(7)
     server = new_server(options=forward, preload="mlflow")
     wait_for(lambda: rows(server, "SELECT since FROM destinations"), "the time to forward from")

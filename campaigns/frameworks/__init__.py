@@ -1,4 +1,4 @@
-"""Tests that run trainings in the Python that has the frameworks."""
+"""Runs trainings in the Python environment that has the frameworks, for the tests in this folder."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from recording import Recording
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("FRAMEWORKS_PYTHON", ROOT / ".venv" / "frameworks" / "bin" / "python"))
-"""It has torch and the frameworks, and what ampmon itself needs."""
+"""It has torch, the frameworks, and ampmon's own dependencies."""
 SET = os.environ.get("FRAMEWORKS_SET", "newest")
-"""Whether those are the newest or the oldest that are supported."""
+"""Which supported versions it has: the newest or the oldest."""
 SOURCES = PYTHON.parents[1] / "sources"
-"""Where the source distributions lie whose examples are not installed."""
+"""Source distributions, for examples that packages do not install."""
 HERE = Path(__file__).parent
 SHIM = HERE / "shim"
-"""A `sitecustomize` that has frameworks train in fp16 on a CPU, and counts steps without ampmon."""
+"""A `sitecustomize` that makes frameworks train in fp16 on a CPU, and counts steps without ampmon."""
 
 
 def environment_of(folder: Path, shim: str, data: Path | None = None) -> dict[str, str]:
-    """A training's environment: it leaves what it counts, and what ampmon records, in a folder."""
+    """The environment of a training that leaves its counts, and ampmon's records, in ``folder``."""
     data = data or folder
     mine = {
         "AMPMON_DIR": str(folder / "ampmon"),
@@ -52,7 +52,7 @@ def environment_of(folder: Path, shim: str, data: Path | None = None) -> dict[st
 
 
 def run(script: str, *arguments: str) -> str:
-    """What a script beside this file prints. Raises AssertionError, with what it printed, where it fails."""
+    """Run a script of this folder, and return its output. Raises AssertionError with the output if it fails."""
     command = [PYTHON, HERE / script, *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (SHIM, ROOT)))}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -61,7 +61,7 @@ def run(script: str, *arguments: str) -> str:
 
 
 def make(name: str, folder: Path) -> None:
-    """Make the data of that name, see data.py, in the Python that has the frameworks."""
+    """Make the data ``name`` of data.py, in the Python that has the frameworks."""
     folder.mkdir()
     done = subprocess.run(
         [PYTHON, HERE / "data.py", name, folder],
@@ -76,7 +76,7 @@ def make(name: str, folder: Path) -> None:
 def train(
     folder: Path, *words: str, shim: str, watched: bool, data: Path | None = None
 ) -> list[Any]:
-    """Its weights, once PYTHON has run ``words``, and how often each rank's optimizer stepped, by torch's own count."""
+    """Run ``words`` in PYTHON. Return the weights, and each rank's optimizer steps by torch's own count."""
     folder.mkdir()
     watch = [PYTHON, "-m", "ampmon_server.cli", "run"] if watched else []
     done = subprocess.run(

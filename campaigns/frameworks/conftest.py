@@ -1,4 +1,4 @@
-"""Frameworks live in an environment of their own: only `make test-frameworks` collects these tests."""
+"""Frameworks have their own environment, so only `make test-frameworks` collects these tests."""
 
 from __future__ import annotations
 

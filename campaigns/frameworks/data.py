@@ -1,4 +1,4 @@
-"""The data and small models that the frameworks' own scripts train with: `python data.py NAME FOLDER` makes them."""
+"""Data and small models for the frameworks' own scripts. `python data.py NAME FOLDER` makes one of them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Short(nnUNetTrainer):
         self.num_epochs = self.num_val_iterations_per_epoch = 1
         self.num_iterations_per_epoch = 12
 """
-"""A trainer of one's own, as nnU-Net's documentation has it, for its own have 250 iterations at least."""
+"""A custom trainer, as in nnU-Net's documentation: its own have at least 250 iterations."""
 
 
 def cifar(folder: Path) -> None:
-    """CIFAR-10 in torchvision's layout: 40 images of noise to train with, 8 to test."""
+    """CIFAR-10 in torchvision's layout: 40 training images and 8 test images, all noise."""
     draw = np.random.default_rng(0)
     batches = folder / "data" / "cifar-10-batches-py"
     batches.mkdir(parents=True)
@@ -73,7 +73,7 @@ def discs(folder: Path) -> None:
         row, column = generator.integers(8, 24, 2)
         disc = ((rows - row) ** 2 + (columns - column) ** 2 < 36).astype(np.uint8)
         image = (disc * 128 + generator.integers(0, 64, disc.shape)).astype(np.uint8)
-        if number == 3:  # beyond what the first convolution can take in fp16
+        if number == 3:  # overflows in the first convolution in fp16
             image = image.astype(np.uint16) * 255
         Image.fromarray(image).save(raw / "imagesTr" / f"disc_{number:03}_0000.png")
         Image.fromarray(disc).save(raw / "labelsTr" / f"disc_{number:03}.png")
@@ -90,7 +90,7 @@ def discs(folder: Path) -> None:
     planning.extract_fingerprints([1], num_processes=1)
     planning.plan_experiments([1])
     plans = folder / "preprocessed" / "Dataset001_Discs" / "nnUNetPlans.json"
-    # The plans are edited as its documentation does: two images a batch, and few channels.
+    # Edit the plans as nnU-Net's documentation describes: two images a batch, and few channels.
     planned = json.loads(plans.read_text())
     made = planned["configurations"]["2d"]
     made["batch_size"] = 2

@@ -1,4 +1,4 @@
-"""DeepSpeed's loss scale, as `ampmon.integrations.deepspeed` records it: the real one, in each ZeRO stage."""
+"""DeepSpeed's real loss scale in each ZeRO stage, as `ampmon.integrations.deepspeed` records it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = 40
 def test_what_is_recorded_is_what_deepspeed_counted(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch, stage: int
 ) -> None:
-    """Each step is there, with the scale that was in force, and is skipped where `engine.skipped_steps` went up."""
+    """Each step is recorded with its scale, and as skipped exactly where `engine.skipped_steps` rose."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
     printed = frameworks.run("train_deepspeed.py", str(stage), str(STEPS))

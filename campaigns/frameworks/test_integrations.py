@@ -29,12 +29,12 @@ def of(folder: Path) -> list[Recording]:
 
 
 def logged(recorded: Recording, name: str) -> list[tuple[int | None, float]]:
-    """What was logged under a name: the user's step and the value."""
+    """The values logged under a name, each with the user's step."""
     return [(each.user_step, each.values[name]) for each in recorded.scalars if name in each.values]
 
 
 def test_a_trainer_tells_what_it_logs_and_goes_on_in_its_run(tmp_path: Path) -> None:
-    """Loss, learning rate, gradient norm and epoch arrive at the Trainer's steps; a resume continues run and steps."""
+    """Loss, learning rate, gradient norm and epoch arrive at the Trainer's steps; a resume continues the run."""
     for more in ((), ("resume",)):
         train(tmp_path, "use_trainer.py", *more, shim="accelerate")
     first, second = of(tmp_path)
@@ -53,7 +53,7 @@ def test_a_trainer_tells_what_it_logs_and_goes_on_in_its_run(tmp_path: Path) -> 
 
 
 def test_accelerate_s_log_arrives_and_its_skips_agree(tmp_path: Path) -> None:
-    """`accelerator.log` is recorded at its step, and each update is skipped where `step_was_skipped` says so."""
+    """`accelerator.log` is recorded at its step, and skipped updates match `step_was_skipped`."""
     train(tmp_path, "use_accelerate.py", shim="accelerate")
     (recorded,) = of(tmp_path)
     assert (recorded.attempt.name, recorded.attempt.config) == ("named by the tracker", {"lr": 0.1})
@@ -66,7 +66,7 @@ def test_accelerate_s_log_arrives_and_its_skips_agree(tmp_path: Path) -> None:
 
 
 def test_a_lightning_callback_records_and_goes_on_in_its_run(tmp_path: Path) -> None:
-    """`self.log` and the learning rate arrive each `log_every_n_steps`; `ckpt_path` continues run and steps."""
+    """`self.log` and the learning rate arrive every `log_every_n_steps`; `ckpt_path` continues the run."""
     for how in ("callback", "resume"):
         train(tmp_path, "use_lightning.py", how, shim="lightning")
     first, second = of(tmp_path)
@@ -81,7 +81,7 @@ def test_a_lightning_callback_records_and_goes_on_in_its_run(tmp_path: Path) -> 
 
 
 def test_a_lightning_logger_records_with_a_scaler_of_its_own(tmp_path: Path) -> None:
-    """`self.log` arrives through `Trainer(logger=...)`, with the hyperparameters, and the plugin's own scaler."""
+    """`Trainer(logger=...)` records `self.log` and the hyperparameters, and the scaler given to the plugin."""
     train(tmp_path, "use_lightning.py", "logger", shim="lightning")
     (recorded,) = of(tmp_path)
     assert (recorded.attempt.name, recorded.attempt.config) == ("of the logger", {"width": 4})
@@ -99,7 +99,7 @@ def test_fabric_s_log_arrives(tmp_path: Path) -> None:
 
 
 def test_a_schedule_of_lightning_waits_with_the_fix_of_its_finding(tmp_path: Path) -> None:
-    """Lightning#5558 and #21339: its schedule is two steps ahead after two skips, and with the fix it is not."""
+    """Lightning#5558 and #21339: after two skips the schedule is two steps ahead; with the finding's fix it is not."""
     policy = ScalePolicy(scaler_type="torch.amp.grad_scaler.GradScaler (lightning.Trainer)")
     (tmp_path / "fix.py").write_text(in_settings_of(policy, scheduler_ahead.FIX))
     for words, halvings in (((), 8), (("fix",), 6)):

@@ -1,4 +1,4 @@
-"""Megatron-core's loss scale and gradients, as `ampmon.integrations.megatron` records them of its real optimizer."""
+"""Loss scale and gradients of Megatron-core's real optimizer, as `ampmon.integrations.megatron` records them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def trained(how: str) -> dict[str, Any]:
 
 
 def test_what_is_recorded_is_what_megatron_did(data_directory: Path) -> None:
-    """Scales, skips, culprits and scaled gradients, by the model's names; weights are bit for bit those without it."""
+    """Scales, skips, culprits and scaled gradients are recorded by name; weights are bit for bit as without ampmon."""
     counted = trained("watched")
     stock = trained("alone")
     assert {**stock, "metrics": None} == {**counted, "metrics": None}

@@ -1,8 +1,8 @@
-"""Scripts that frameworks bring themselves, and commands that train, unmodified, under `ampmon run`.
+"""Unmodified scripts and commands that frameworks bring themselves, under `ampmon run`.
 
-They lie in the installed package or its source distribution, none of them here. Their data are made here (data.py).
-As in test_unchanged_scripts.py, fp16 without CUDA is the doing of shim/sitecustomize.py, with and without ampmon. It
-also sets seeds, and stores the parameters of each optimizer that stepped.
+They come from the installed package or its source distribution, and their data from data.py. As in
+test_unchanged_scripts.py, shim/sitecustomize.py enables fp16 without CUDA, with and without ampmon. It also sets seeds,
+and stores the parameters of each optimizer that stepped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from recording import recordings
 
 @dataclass(frozen=True)
 class Own:
-    """A script of a framework: what it is called with, and what has to be recorded of it."""
+    """A framework's script: its arguments, and what must be recorded of it."""
 
     words: str
     data: str | None
@@ -29,7 +29,7 @@ class Own:
     run: str
     """The name of the run."""
     unscaled: int = 0
-    """Steps that it makes without a scaler."""
+    """Steps it makes without a scaler."""
 
 
 OWN = {
@@ -91,8 +91,8 @@ OWN = {
 
 if SET == "oldest":
     del OWN["Ignite's examples/cifar10/main.py"]  # its source distribution has no examples
-    del OWN["accelerate test"]  # it asks for CUDA before it tries fp16
-    del OWN["nnUNetv2_train"]  # it takes no trainer of one's own
+    del OWN["accelerate test"]  # it checks for CUDA before it tries fp16
+    del OWN["nnUNetv2_train"]  # it accepts no custom trainer
     OWN["yolo detect train"] = replace(OWN["yolo detect train"], parameter="model.model.0.bn.bias")
 
 
@@ -100,9 +100,7 @@ if SET == "oldest":
 def test_a_framework_s_own_script_is_recorded_and_ends_in_the_same_weights(
     script: str, tmp_path: Path
 ) -> None:
-    """All updates are in the ledger, with as many skips as torch's hook misses steps, and the weights are bit for bit
-    those of a run without ampmon.
-    """
+    """All updates are recorded, skips match torch's own count, and weights are bit for bit as without ampmon."""
     own = OWN[script]
     data = tmp_path / "data"
     make(own.data, data) if own.data else data.mkdir()
@@ -126,6 +124,6 @@ def test_a_framework_s_own_script_is_recorded_and_ends_in_the_same_weights(
 
 
 def test_the_documentation_lists_them() -> None:
-    """The measurements have a row for each, with its updates."""
+    """docs/measurements.md has a row for each script, with its number of updates."""
     page = (ROOT / "docs" / "measurements.md").read_text()
     assert [name for name, own in OWN.items() if f"| {name} | {own.updates} |" not in page] == []

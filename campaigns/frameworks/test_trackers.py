@@ -1,4 +1,4 @@
-"""ampmon's values go into a user's own run of W&B's or trackio's, which loses nothing of the user's by it."""
+"""ampmon's values go into the user's own W&B or trackio run, which loses none of the user's rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from campaigns.frameworks import HERE, PYTHON, SET, environment_of
 
 
 def rows(folder: Path, script: str, *words: str, shim: str = "") -> list[dict[str, Any]]:
-    """What a script prints after its training: the rows that the tracker holds."""
+    """The tracker's rows, which a script prints after its training."""
     command = [str(PYTHON), str(HERE / script), str(folder), *words]
     environment = environment_of(folder, shim)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -32,7 +32,7 @@ def rows(folder: Path, script: str, *words: str, shim: str = "") -> list[dict[st
 def test_no_row_of_the_user_is_lost_to_wandb(
     tmp_path: Path, how: str, own: list[tuple[int, int]]
 ) -> None:
-    """Each row that the script logged is in the run's own file, at the script's step, and ampmon's values are too."""
+    """Each row that the script logged is in the run's file at the script's step, and so are ampmon's values."""
     found = rows(tmp_path, "use_wandb.py", how)
     assert [(row["_step"], row["loss"]) for row in found if "loss" in row] == own
     with_ours = [row for row in found if "amp/scale" in row]
@@ -42,7 +42,7 @@ def test_no_row_of_the_user_is_lost_to_wandb(
 
 
 def test_ampmon_s_values_join_the_rows_of_a_trainer(tmp_path: Path) -> None:
-    """What the Trainer reports to W&B is all there, and rows of it hold the loss scale."""
+    """W&B has everything that the Trainer reports, and some of its rows have the loss scale."""
     found = rows(tmp_path, "use_trainer.py", "wandb")
     logged = [row["train/global_step"] for row in found if "train/loss" in row]
     assert logged == [2, 4, 6]
@@ -63,7 +63,7 @@ def test_ampmon_s_values_join_the_rows_of_a_trainer(tmp_path: Path) -> None:
 def test_ampmon_s_values_join_the_rows_of_other_frameworks(
     tmp_path: Path, script: str, name: str, steps: list[tuple[str, int]]
 ) -> None:
-    """What Lightning and Accelerate log to W&B is all there, and rows of it hold the loss scale."""
+    """W&B has everything that Lightning and Accelerate log, and some of those rows have the loss scale."""
     shim = script.removeprefix("use_").removesuffix(".py")
     logged = [row for row in rows(tmp_path, script, "wandb", shim=shim) if name in row]
     assert [row[key] for row, (key, _) in zip(logged, steps, strict=True)] == [
@@ -74,7 +74,7 @@ def test_ampmon_s_values_join_the_rows_of_other_frameworks(
 
 @pytest.mark.skipif(SET == "oldest", reason="trackio is younger")
 def test_no_row_of_the_user_is_lost_to_trackio(tmp_path: Path) -> None:
-    """trackio has no rows that wait: each of the script's is there at its step, and so is each of ampmon's."""
+    """trackio writes rows at once: each of the script's and of ampmon's rows is there at its step."""
     found = rows(tmp_path, "use_trackio.py")
     assert [(row["step"], row["loss"]) for row in found if "loss" in row] == [
         (update, update) for update in range(20)

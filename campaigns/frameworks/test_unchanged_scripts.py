@@ -1,7 +1,7 @@
-"""Scripts of frameworks under `ampmon run`, with nothing changed in them: what is recorded, and what they end in.
+"""Unmodified framework scripts under `ampmon run`: what is recorded, and the final weights.
 
-The scripts are beside this file, as each framework's documentation writes them, with data that they make. fp16 without
-CUDA is the doing of shim/sitecustomize.py, with and without ampmon.
+The scripts are beside this file, written as in each framework's documentation, and make their own data.
+shim/sitecustomize.py enables fp16 without CUDA, with and without ampmon.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from serving import free_port
 
 @pytest.mark.parametrize("training", TRAININGS)
 def test_a_script_is_recorded_and_ends_in_the_same_weights(training: str, tmp_path: Path) -> None:
-    """All updates are in the ledger, with as many skips as torch's hook misses steps; weights are bit for bit those
-    of a run without ampmon, and parameters have the names of the model.
-    """
+    """All updates and skips are recorded with the model's names, and weights are bit for bit as without ampmon."""
     assert_unchanged(training, tmp_path)
 
 
@@ -34,7 +32,7 @@ PROJECT = (frameworks.ROOT / "pyproject.toml").read_text()
 
 
 def pins() -> dict[str, str]:
-    """The versions of this set that pyproject.toml pins."""
+    """The versions that pyproject.toml pins for this set."""
     extra = "frameworks-oldest" if SET == "oldest" else "frameworks"
     (listed,) = re.findall(rf"^{extra} = \[\n(.*?)^\]", PROJECT, re.MULTILINE | re.DOTALL)
     return dict(re.findall(r'"([\w-]+)==([\w.]+)"', listed))
@@ -50,7 +48,7 @@ LAUNCH = [
 
 
 def test_accelerate_launch_starts_a_script_that_is_watched(tmp_path: Path) -> None:
-    """`accelerate launch` makes a process of its own, which is watched, and ends in the weights of a run without."""
+    """A process started by `accelerate launch` is monitored, and ends in the weights of a run without ampmon."""
     ends = []
     for watched in (True, False):
         folder = tmp_path / str(watched)
@@ -65,7 +63,7 @@ def test_accelerate_launch_starts_a_script_that_is_watched(tmp_path: Path) -> No
 
 
 def test_torchrun_s_ranks_are_one_run(tmp_path: Path) -> None:
-    """Plain DDP under torchrun needs no shim: two ranks, one run, each with all updates and skips."""
+    """Two ranks of plain DDP under torchrun, without a shim, are one run, each with all updates and skips."""
     ends = []
     for watched in (True, False):
         folder = tmp_path / str(watched)
@@ -86,7 +84,7 @@ def test_torchrun_s_ranks_are_one_run(tmp_path: Path) -> None:
 
 
 def hooked(script: str, tmp_path: Path) -> Any:
-    """The weights of a training on Ray with our hook, which are those without it. It is recorded in `hook`."""
+    """Train on Ray with and without our hook, and return the weights, which must match. Records are in `hook`."""
     ends = []
     for hook in (["hook"], []):
         folder = tmp_path / ("hook" if hook else "none")
@@ -97,7 +95,7 @@ def hooked(script: str, tmp_path: Path) -> Any:
 
 
 def test_a_ray_worker_is_watched_with_our_hook(tmp_path: Path) -> None:
-    """Ray calls `ampmon.auto` in the worker, which records the task's training and ends in the weights without it."""
+    """Ray calls `ampmon.auto` in the worker, which records the task's training; the weights are as without it."""
     weights = hooked("train_ray.py", tmp_path)
     (recorded,) = recordings(tmp_path / "hook" / "ampmon")
     assert len(recorded.updates) == 24
@@ -110,7 +108,7 @@ def test_a_ray_worker_is_watched_with_our_hook(tmp_path: Path) -> None:
 
 
 def test_ray_workers_with_shards_are_one_run(tmp_path: Path) -> None:
-    """Actors that are told their ranks, as verl's, and train with FSDP: one run, each with all updates and skips."""
+    """Actors that get their ranks as verl's do, and train with FSDP, are one run, each with all updates and skips."""
     weights = hooked("train_ray_workers.py", tmp_path)
     steps = int(weights["0.4"])
     recorded = recordings(tmp_path / "hook" / "ampmon")
@@ -125,7 +123,7 @@ def test_ray_workers_with_shards_are_one_run(tmp_path: Path) -> None:
 
 
 def test_the_documentation_lists_the_scripts_and_the_versions() -> None:
-    """The measurements list each script and its updates, the page of frameworks the versions that are pinned."""
+    """docs/measurements.md lists each script with its updates, docs/frameworks.md the pinned versions."""
     docs = frameworks.ROOT / "docs"
     rows = re.findall(
         r"^\| ([a-z ]+) \| (\d+) \|$", (docs / "measurements.md").read_text(), re.MULTILINE
@@ -139,7 +137,7 @@ def test_the_documentation_lists_the_scripts_and_the_versions() -> None:
 
 
 def test_the_environment_has_the_versions_that_are_pinned() -> None:
-    """What is tested are the versions that pyproject.toml pins, beside the torch of the other tests or the oldest."""
+    """The environment has the versions that pyproject.toml pins, with the other tests' torch or the oldest."""
     pinned = pins()
     script = f"from importlib.metadata import version; print(*map(version, {[*pinned, 'torch']}))"
     *installed, of_torch = subprocess.check_output([PYTHON, "-c", script], text=True).split()

@@ -1,4 +1,4 @@
-"""Accelerate, as its quick tour has it: a loop with `prepare`, `accumulate`, `backward` and clipping."""
+"""Accelerate as in its quick tour: a loop with `prepare`, `accumulate`, `backward` and clipping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain PyTorch: `DistributedDataParallel` and a GradScaler, as torch's tutorial has it, on a CPU."""
+"""Plain PyTorch on a CPU: `DistributedDataParallel` and a GradScaler, as in torch's tutorial."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A training with DeepSpeed on a CPU, as a test runs it where DeepSpeed is installed. Prints what it counted itself.
+"""Trains with DeepSpeed on a CPU, and prints DeepSpeed's own counts.
 
-Arguments: the ZeRO stage, and the number of steps. DeepSpeed refuses fp16 without CUDA, and compiles collectives of its
-own for the CPU: that is replaced, in this test only, and for its oldest version what it asks of the CPU.
+Arguments: the ZeRO stage, and the number of steps. DeepSpeed refuses fp16 without CUDA, and compiles its own CPU
+collectives. This script replaces both, and for the oldest version also its query of the CPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main(stage: int, steps: int) -> None:
     accelerator = get_accelerator()
     accelerator.is_fp16_supported = lambda: True
     accelerator.supported_dtypes = lambda: [torch.float32, torch.float16]
-    accelerator.device_count = lambda: 1  # else the program numactl is asked
+    accelerator.device_count = lambda: 1  # otherwise it runs the program numactl
     importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     torch.manual_seed(0)

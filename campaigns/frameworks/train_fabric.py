@@ -1,4 +1,4 @@
-"""Lightning Fabric, as its documentation converts a loop of plain PyTorch."""
+"""Lightning Fabric, as its documentation converts a plain PyTorch loop."""
 
 from __future__ import annotations
 

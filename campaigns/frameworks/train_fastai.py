@@ -1,4 +1,4 @@
-"""fastai's `Learner.to_fp16()`: a tabular-sized network, fastai's own Adam, which is none of torch's."""
+"""fastai's `Learner.to_fp16()`: a small network with fastai's own Adam, which is not torch's."""
 
 from __future__ import annotations
 

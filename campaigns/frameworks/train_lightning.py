@@ -1,4 +1,4 @@
-"""Lightning, as its "15 minutes" has it: with `precision=` (`flag`), or a plugin without or with an `own` scaler."""
+"""Lightning as in its "15 minutes": with `precision=` (`flag`), or a plugin without or with an `own` scaler."""
 
 from __future__ import annotations
 

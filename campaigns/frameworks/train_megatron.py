@@ -1,7 +1,7 @@
-"""A model in fp16 with Megatron-core's own optimizer and `DynamicGradScaler`. Prints what they did.
+"""Trains an fp16 model with Megatron-core's own optimizer and `DynamicGradScaler`, and prints what they did.
 
-They make their tensors on CUDA, and take no others: here, and in this test only, `torch.tensor` makes them on the CPU,
-and fp16 tensors say that they are CUDA's. ``watched`` is an argument.
+They accept only CUDA tensors. So, in this test only, `torch.tensor` creates tensors on the CPU, and parameters report
+CUDA types. The argument `watched` turns ampmon on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Net(torch.nn.Module):
 
 
 def made(model: Net) -> Any:
-    """Megatron's optimizer for an fp16 model, as `get_megatron_optimizer` makes it for one process."""
+    """Megatron's optimizer for an fp16 model, as `get_megatron_optimizer` builds it for one process."""
     make = torch.tensor
     types = {torch.float16: "torch.cuda.HalfTensor", torch.float32: "torch.cuda.FloatTensor"}
     with (
@@ -46,7 +46,7 @@ def made(model: Net) -> Any:
             scaler,
             lambda *_: None,
         )
-    # In newer versions the one name, in older ones the other.
+    # Newer versions use the first name, older ones the second.
     optimizer.grad_stats_parallel_group = optimizer.model_parallel_group = dist.group.WORLD
     return optimizer
 

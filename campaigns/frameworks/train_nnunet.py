@@ -1,4 +1,4 @@
-"""nnU-Net's own trainer on discs that are drawn here: planned, preprocessed, and trained for an epoch in 2d."""
+"""nnU-Net's own trainer on drawn discs: planned, preprocessed, and trained for an epoch in 2d."""
 
 from __future__ import annotations
 

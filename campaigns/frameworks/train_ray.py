@@ -1,4 +1,4 @@
-"""A Ray task that trains in fp16. With "hook" its worker calls `ampmon.auto` when it starts, and the task `finish`."""
+"""A Ray task that trains in fp16. With "hook" its worker calls `ampmon.auto` at the start, and the task `finish`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Two Ray actors that train one model in fp16, as verl's do: each is told its rank, FSDP holds shards, torch's
-`ShardedGradScaler` has verl's growth_interval. With "hook" they call `ampmon.auto` when they start, and `finish`.
+"""Two Ray actors that train one sharded model in fp16, as verl's do. With "hook" they are monitored.
+
+Each actor gets its rank, FSDP holds the shards, and torch's `ShardedGradScaler` has verl's growth_interval. With "hook"
+the actors call `ampmon.auto` at the start, and `finish`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class Worker:
         self.rank = rank
 
     def train(self, watched: bool) -> list[torch.Tensor]:
-        """What this rank holds of the weights, and how many steps were taken."""
+        """Return this rank's shards of the weights, then the number of steps."""
         torch.manual_seed(0)
         half = MixedPrecision(param_dtype=torch.float16, reduce_dtype=torch.float16)
         model = FullyShardedDataParallel(
@@ -46,7 +48,7 @@ class Worker:
             inputs = torch.randn(16, 8) * (1e4 if update == 9 and self.rank == 1 else 1.0)
             loss = (model(inputs).float() - inputs.sum(1, keepdim=True)).square().mean()
             scaler.scale(loss).backward()
-            # Nothing is clipped: in torch 2.4 FSDP's norm hangs on where a shard lies in memory, also without ampmon.
+            # No clipping: in torch 2.4 FSDP's norm depends on a shard's place in memory, even without ampmon.
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()

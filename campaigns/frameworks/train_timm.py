@@ -1,4 +1,4 @@
-"""timm's `NativeScaler`, as the loop of its train.py calls it: a small ResNet, clipped gradients, accumulation."""
+"""timm's `NativeScaler` as in the loop of its train.py: a small ResNet, clipped gradients, accumulation."""
 
 from __future__ import annotations
 

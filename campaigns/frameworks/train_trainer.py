@@ -1,4 +1,4 @@
-"""Hugging Face `Trainer`, as its quick tour has it: a small BERT, random tokens, fp16."""
+"""Hugging Face `Trainer` as in its quick tour: a small BERT, random tokens, fp16."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TRL's `SFTTrainer` in fp16: a small Llama and a tokenizer that are made here, on a few sentences."""
+"""TRL's `SFTTrainer` in fp16: a new small Llama and tokenizer, on a few sentences."""
 
 from __future__ import annotations
 

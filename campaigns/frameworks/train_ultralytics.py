@@ -1,4 +1,4 @@
-"""Ultralytics' `YOLO(...).train(amp=True)`: its smallest detector, from its yaml, on squares that are drawn here."""
+"""Ultralytics' `YOLO(...).train(amp=True)`: its smallest detector, from its yaml, on drawn squares."""
 
 from __future__ import annotations
 

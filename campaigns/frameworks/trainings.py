@@ -1,4 +1,4 @@
-"""Trainings of frameworks, each as its own documentation writes it, and what has to hold of them under `ampmon run`."""
+"""Framework trainings, each as in its own documentation, and what must hold of them under `ampmon run`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRAININGS: dict[str, tuple[str, int, str]] = {
     "ultralytics": ("ultralytics", 12, "DetectionModel.model.0.conv.weight"),
     "nnunet": ("nnunet", 12, "encoder.stages.0.0.convs.0.conv.weight"),
 }
-"""For each what the shim replaces, how many updates it makes, and what its first parameter is called."""
+"""For each: what the shim replaces, the number of updates, and the name of the first parameter."""
 if SET == "oldest":  # its optimizer has the biases first
     TRAININGS["ultralytics"] = ("ultralytics", 12, "model.model.0.bn.bias")
 MADE_BY = {
@@ -35,11 +35,11 @@ MADE_BY = {
     "lightning": " (lightning.Trainer)",
     "fabric": " (lightning.Fabric)",
 }
-"""Whose settings a finding's fix is written in."""
+"""The end of the scaler's name. It selects the framework in whose settings a fix is written."""
 
 
 def assert_unchanged(training: str, folder: Path) -> None:
-    """A training that is watched ends as one that is not, and is recorded whole."""
+    """Check that a monitored training ends as an unmonitored one, and is recorded completely."""
     shim, updates, first = TRAININGS[training]
     name, *how = training.split()
     ends = []

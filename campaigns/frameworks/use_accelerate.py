@@ -1,4 +1,4 @@
-"""`Accelerator(log_with=...)` with ampmon's tracker: the folder. With `wandb` it logs to an offline run there too."""
+"""`Accelerator(log_with=...)` with ampmon's tracker. Takes the folder; `wandb` also logs to an offline run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ accelerator = Accelerator(
     mixed_precision="fp16",
     cpu=True,
     log_with=[tracker, *(["wandb"] if tracked else [])],
-    kwargs_handlers=[GradScalerKwargs(init_scale=2.0**30)],  # as a fix says, and far too much
+    kwargs_handlers=[GradScalerKwargs(init_scale=2.0**30)],  # as a fix says, but far too high
 )
 accelerator.init_trackers("a project", {"lr": 0.1})
 model = torch.nn.Linear(4, 1)

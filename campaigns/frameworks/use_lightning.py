@@ -1,6 +1,7 @@
-"""Lightning with ampmon's callback or logger: the folder, then `callback`, `resume`, `logger`, `fabric`, or `wandb`.
+"""Lightning with ampmon's callback or logger. Takes the folder, and one word: how ampmon is used.
 
-With `wandb` the Trainer logs to a run of W&B's too, offline, whose rows are printed.
+The words are `callback`, `resume`, `logger`, `fabric` and `wandb`. With `wandb` the Trainer also logs to an offline W&B
+run, whose rows the script prints.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def fabric() -> None:
 
 def trainer(folder: str, how: str) -> None:
     logger = AmpmonLogger("of the logger") if how == "logger" else False  # before the scaler
-    # The one with a logger has a scaler of its own, made by the plugin from a setting, as a fix says.
+    # With a logger, the plugin gets a scaler of its own, as a fix says.
     scaler = torch.amp.GradScaler("cpu", init_scale=1024) if how == "logger" else None
     callback = AmpmonCallback("of the callback")
     if how == "wandb":

@@ -1,4 +1,4 @@
-"""Lightning with a schedule by the step, as its documentation has it, and two batches that overflow; `fix`: mended."""
+"""Lightning with a per-step schedule, as in its documentation, and two overflowing batches. `fix` applies the fix."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Regression(L.LightningModule):
 
 folder = Path(sys.argv[1])
 if sys.argv[2:]:
-    # What the finding shows, in the module, as its first line says.
+    # Put the finding's code into the module, as its first line says.
     made: dict = {}
     lines = (folder.parent / "fix.py").read_text().splitlines()
     exec("\n    ".join(["class Mended(Regression):", *lines]), {"Regression": Regression}, made)

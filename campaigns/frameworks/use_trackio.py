@@ -1,4 +1,4 @@
-"""Trains with a run of trackio's, and prints the rows that its database holds. Takes the folder."""
+"""Trains with a trackio run, and prints the rows of its database. Takes the folder."""
 
 from __future__ import annotations
 

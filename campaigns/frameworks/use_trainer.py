@@ -1,6 +1,6 @@
-"""`Trainer` with ampmon's callback: the folder, then `resume` for a second start that goes on from its checkpoint.
+"""`Trainer` with ampmon's callback. Takes the folder; `resume` starts again from its checkpoint.
 
-With `wandb` it reports to a run of W&B's, offline, and prints the run's rows.
+With `wandb` it reports to an offline W&B run, and prints the run's rows.
 """
 
 from __future__ import annotations

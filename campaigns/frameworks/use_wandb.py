@@ -1,4 +1,4 @@
-"""Trains with a run of W&B's, offline, whose rows are the script's own; then prints all rows that the run's file holds.
+"""Trains with an offline W&B run of the script's own, then prints all rows in the run's file.
 
 Takes the folder and how the script logs: `plain` without steps, `stepped` with its own, `rare` at one update in five.
 """

@@ -1,4 +1,4 @@
-"""Reads the file that a run of W&B's leaves when it is offline."""
+"""Reads the file of an offline W&B run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wandb.proto.wandb_internal_pb2 import Record
 
 
 BLOCK, HEADER, FILE_HEADER = 32768, 7, 7
-"""The file is a LevelDB log: blocks, of records that are whole (1), or begin (2), go on (3) or end (4)."""
+"""The file is a LevelDB log of blocks. A piece is a whole record (1), or its first (2), middle (3) or last (4) part."""
 
 
 def records(path: Path) -> Iterator[Record]:
@@ -32,7 +32,7 @@ def records(path: Path) -> Iterator[Record]:
 
 
 def print_rows(folder: str) -> None:
-    """Print each row of the one run in a folder, as JSON, once W&B has written all of the file."""
+    """Print each row of the folder's one run as JSON, once W&B has written the whole file."""
     (file,) = Path(folder).glob("wandb/offline-run-*/*.wandb")
     found: list[Record] = []
     while not any(each.WhichOneof("record_type") == "exit" for each in found):

@@ -1,1 +1,1 @@
-"""A gallery for the documentation: ten trainings, each sick in one known way, as reports that open in a browser."""
+"""The documentation's gallery: reports of ten trainings, each with one known fault."""

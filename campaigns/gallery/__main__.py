@@ -1,4 +1,4 @@
-"""`make gallery`: train the ten runs of docs/gallery.md; write their reports, their pictures and the page."""
+"""`make gallery`: train the ten runs of docs/gallery.md, and write their reports, pictures and the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def main() -> int:
-    """The exit code: 1 where a run has not the finding that it should show."""
+    """Return the exit code: 1 if a run lacks the finding it should show."""
     with progress() as bar, tempfile.TemporaryDirectory() as folder:
         task = bar.add_task("training", total=2 * len(EXHIBITS))
 

@@ -1,4 +1,4 @@
-"""What the gallery shows, and docs/gallery.md, which is made of it. Trains nothing."""
+"""The gallery's exhibits, and the text of docs/gallery.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Exhibit:
     """A patient of the clinic. ``rule`` must be its first finding; ``look`` is one sentence of Markdown.
 
-    ``figure`` is the chart that is pictured; None is the table of skipped steps.
+    ``figure`` is the chart in its picture; None means the table of skipped steps.
     """
 
     patient: str
@@ -21,7 +21,7 @@ class Exhibit:
 
     @property
     def name(self) -> str:
-        """Of its files."""
+        """The stem of its file names."""
         return self.title.lower().replace(" ", "-").replace("'", "")
 
 
@@ -115,7 +115,6 @@ Ten real fp16 trainings of a small model, each with one known fault. Look at the
 
 
 def page(exhibits: Sequence[Exhibit] = EXHIBITS) -> str:
-    """The text of docs/gallery.md."""
     return _HEAD + "".join(map(_section, exhibits))
 
 

@@ -1,4 +1,4 @@
-"""The gallery's reports and their pictures. They share styles and scripts: with Plotly in it, each would have 5 MB."""
+"""The gallery's reports and pictures. Reports share styles and scripts: with its own Plotly each would have 5 MB."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from campaigns.gallery.exhibits import Exhibit
 
 
 WIDTH, DENSITY, MARGIN = 390, 2, 8
-"""A picture shows the report on a phone, so that it can be read on one."""
+"""Pictures show the report at a phone's width, so that they are readable on one."""
 POLICY = "default-src 'none'; script-src 'self' file:; style-src 'self' file: 'unsafe-inline'; img-src data: blob:"
-"""From a server that forbids inline scripts, and from a folder."""
+"""Works on a server that forbids inline scripts, and from a folder."""
 LINKS = {
     "css": ("report.css", '<link rel="stylesheet" href="report.css">'),
     "plotly": ("plotly.min.js", '<script src="plotly.min.js" defer></script>'),
     "js": ("report.js", '<script src="report.js" defer></script>'),
 }
-"""The parts that all reports share, each with its file and what stands in its place."""
+"""The parts that all reports share: each with its file and the reference that replaces it."""
 PLOTLY = LINKS["plotly"][0]
-"""Not written: `make docs` and the server take that of the installed package."""
+"""Not written: `make docs` and the server use the installed package's copy."""
 _PARTS = re.compile(
     r'<style>\n(?P<css>.*?)</style>|<script>(?P<plotly>.*?)</script>|<script type="module">\n(?P<js>.*?)</script>',
     re.DOTALL,
@@ -42,7 +42,7 @@ _BARE = """
 .panel .caption, .panel details, .ledger tr:nth-child(n + 3) { display: none }
 .panel { padding: 0; margin-top: 24px }
 """
-"""What a picture leaves out: words that the report has, and all skips but the newest two."""
+"""Hides parts of the report in a picture: captions, details, and all skips but the newest two."""
 
 
 def make(
@@ -52,9 +52,9 @@ def make(
     version: str,
     made: Callable[[Path], object] = lambda _: None,
 ) -> None:
-    """Train the exhibits and write their reports and pictures; ``made`` is told each report. Blocks, for minutes.
+    """Train the exhibits and write their reports and pictures; call ``made`` with each report. Blocks for minutes.
 
-    Raises ValueError, before it writes anything, where the first finding of one is not the one that it should show.
+    Raises ValueError before it writes anything if the first finding of a run is not the exhibit's rule.
     """
     verdicts = session.run([find(each.patient) for each in exhibits])
     for exhibit, verdict in zip(exhibits, verdicts, strict=True):
@@ -77,7 +77,7 @@ def make(
 
 
 def _write(report: str, exhibit: Exhibit, folder: Path) -> Path:
-    """The report without what all share, which goes beside it."""
+    """Write the report without its shared parts, and those parts beside it."""
 
     def link(part: re.Match[str]) -> str:
         file, reference = LINKS[part.lastgroup or ""]

@@ -1,4 +1,4 @@
-"""A reader for each test of the page, as in the suite."""
+"""The suite's browser fixtures."""
 
 from conftest import browser, documentation, kept_browser, named_browser, new_reader, own_port
 from web.conftest import reader, seat, served

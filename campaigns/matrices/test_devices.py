@@ -1,4 +1,4 @@
-"""In Triton's interpreter, and in its output for another GPU, what the suite tests on a CPU."""
+"""The suite's CPU tests under Triton's interpreter, and the code that Triton compiles for another GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from suites import passes
 
 @INTERPRETS
 def test_the_scaler_with_the_kernels_under_the_interpreter() -> None:
-    """The ledger, and every kind of gradient and optimizer, hold where the interpreter runs the kernels."""
+    """The tests of the ledger and of gradient and optimizer kinds pass when the interpreter runs the kernels."""
     suites = ("scaler/test_ledger.py", "scaler/test_gradient_kinds.py")
     chosen = "kinds or route or culprit or zero or clipping or maximum"
     assert passes(*suites, chosen=chosen, TRITON_INTERPRET="1") >= 20
@@ -23,9 +23,9 @@ def test_the_scaler_with_the_kernels_under_the_interpreter() -> None:
 def test_the_loops_that_people_run_fit_the_registers_of_amd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """fp32 and fp16 are measured, and unscaled, without a spill, by loads of 16 bytes."""
+    """The kernels compiled for AMD measure and unscale fp32 and fp16 without spilling, with 16-byte loads."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    for variant in LOOPS[::2]:  # those that need the most, for compiling takes time
+    for variant in LOOPS[::2]:  # only the largest, because compiling takes time
         kernel = compiled("gfx942", variant)
         assert usage(kernel).spilled == 0, variant
         assert "buffer_load_dwordx4" in kernel.asm["amdgcn"]

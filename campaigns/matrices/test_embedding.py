@@ -1,4 +1,4 @@
-"""The page below a path that nginx keeps, in a frame of another site, and in a tab that crashes; the documentation."""
+"""The page under a path prefix, in another site's frame and in a crashing tab; the documentation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_page_works_under_a_path_that_nginx_keeps(
     new_reader: Callable[..., Reader],
     tmp_path: Path,
 ) -> None:
-    """Every request of the page stays below the path."""
+    """Every request of the page stays under the path."""
     server = new_server(options=["--base-path", test_embedding.KEPT])
     proxy = Nginx.under_a_path(server, tmp_path)
     test_embedding.check_under_a_path(server, proxy, test_embedding.KEPT, new_reader, drawn=True)
@@ -43,14 +43,14 @@ def test_the_page_works_under_a_path_that_nginx_keeps(
 def test_the_page_draws_under_a_path_that_a_proxy_removes(
     served: Server, new_reader: Callable[..., Reader]
 ) -> None:
-    """Every request of the page stays below the path, those for charts among them."""
+    """Every request of the page stays under the path, including those for charts."""
     proxy = ReverseProxy(served, test_embedding.REMOVED)
     path = test_embedding.REMOVED
     test_embedding.check_under_a_path(served, proxy, path, new_reader, drawn=True)
 
 
 def skipped(frame: Frame) -> str:
-    """What the page in a frame says of a run's skips, once its first chart, which is looked at, is drawn."""
+    """The page's text about a run's skips in a frame, once its first chart is drawn; empty until then."""
     drawn = frame.locator("[data-figure=scale] .main-svg").first
     frame.evaluate("document.querySelector('[data-figure=scale]')?.scrollIntoView()")
     return frame.locator(SKIPPED).first.inner_text() if drawn.count() else ""
@@ -62,7 +62,7 @@ def test_another_site_shows_a_live_run_in_a_frame(
     new_reader: Callable[[Server], Reader],
     hub: Callable[[str], str],
 ) -> None:
-    """A site that --frame-ancestors names shows a live run without a cookie; a used code makes the frame ask again."""
+    """A site in --frame-ancestors shows a live run without a cookie; with a used code the frame asks to sign in."""
     hub_url = hub("about:blank").rstrip("/")
     server = new_server(port=own_port, options=["--frame-ancestors", hub_url])
     run = PostedRun(server)
@@ -97,7 +97,7 @@ def test_another_site_shows_a_live_run_in_a_frame(
 
 @pytest.fixture
 def crashing(proxy: ReverseProxy) -> Iterator[Reader]:
-    """A reader whose tabs have a process each, so that one of them can crash."""
+    """A reader whose tabs each have their own process, so that one can crash."""
     with chromium("--renderer-process-limit=9") as browser:
         reader = Reader(light(enter(browser, proxy)), proxy)
         yield reader
@@ -106,7 +106,7 @@ def crashing(proxy: ReverseProxy) -> Iterator[Reader]:
 
 
 def test_a_tab_that_crashes_hands_over(crashing: Reader, proxy: ReverseProxy) -> None:
-    """When the process of the tab that has the stream dies, another tab opens one and goes on."""
+    """When the tab that holds the stream crashes, another tab opens one and continues."""
     reader, run = crashing, PostedRun(proxy.server, "outlives a tab")
     run.updates(3)
     first = reader.page
@@ -126,7 +126,7 @@ def test_a_tab_that_crashes_hands_over(crashing: Reader, proxy: ReverseProxy) ->
 
 @pytest.mark.parametrize("name", ["gallery", "python", "simulator", "findings/index"])
 def test_a_page_of_the_documentation_keeps_the_rules_of_axe(reader: Reader, name: str) -> None:
-    """It weighs little, axe finds no fault, and nothing is off a phone's screen, or off a desk's."""
+    """A page is small, has no axe violation, and fits its screen's width."""
     reader.theme("dark" if name == "python" else "light")
     reader.size(1440 if name == "findings/index" else 390)
     reader.load(f"docs/{name}.html")
@@ -134,7 +134,7 @@ def test_a_page_of_the_documentation_keeps_the_rules_of_axe(reader: Reader, name
 
 
 def test_a_report_of_the_gallery_opens_from_the_server(reader: Reader) -> None:
-    """From the gallery's page one comes to a report, which draws with the page's Plotly under the server's policy."""
+    """The gallery links to a report, which draws with the page's Plotly under the server's content policy."""
     reader.theme("dark")
     reader.load("docs/gallery.html")
     reader.page.get_by_role("link", name="Open the report").last.click()

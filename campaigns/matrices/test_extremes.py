@@ -1,4 +1,4 @@
-"""Runs that no training is likely to make, in a real browser: each has a sensible picture, whole at any width."""
+"""Unusual runs in a real browser: each is drawn completely at every width."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG, POSTS = 6_000, 2
 
 @pytest.fixture(scope="module")
 def extreme(served: Server) -> dict[str, UUID]:
-    """All of them, by name."""
+    """The runs' ids, by name."""
     return make(partial(post, served))
 
 
@@ -32,14 +32,14 @@ def extreme(served: Server) -> dict[str, UUID]:
 def test_each_extreme_has_a_sensible_picture(
     extreme: dict[str, UUID], reader: Reader, name: str
 ) -> None:
-    """On a phone every chart is drawn or says why not, nothing is cut off or sticks out, and no markup runs."""
-    # All but the name of that run is ordinary.
+    """On a phone every chart is drawn or says why not, nothing is cut off or overflows, and no markup runs."""
+    # Only that run's name is unusual.
     _look_at(reader, extreme[name], WIDTHS[:1], TABS[:1] if name == FROM_THE_RIGHT else TABS)
     assert reader.ask("window.harmed") is None
 
 
 def test_a_long_run_has_a_sensible_picture(served: Server, reader: Reader) -> None:
-    """On a phone and on a desktop, the whole run is drawn, and nothing is cut off or sticks out."""
+    """On a phone and a desktop the whole run is drawn, and nothing is cut off or overflows."""
     trainer = Trainer(name="long")
     for _ in range(POSTS):
         updates = trainer.updates(
@@ -62,7 +62,7 @@ def _look_at(reader: Reader, run: UUID, widths: Sequence[int], tabs: Sequence[st
 
 
 def test_the_list_bears_every_name(extreme: dict[str, UUID], reader: Reader) -> None:
-    """One list shows all of them as text at each width, and nothing is cut off or sticks out."""
+    """The list shows every name as text at each width, and nothing is cut off or overflows."""
     reader.open("#/?project=extreme")
     rows = "table.runs tbody tr"
     reader.wait("all runs", lambda: len(reader.texts(rows)) == len(extreme))

@@ -1,4 +1,4 @@
-"""Every wrong order of a loop's calls, and every shape of a gradient that is sampled."""
+"""Every wrong order of a training loop's calls, and every shape of a sampled gradient."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scaler import test_wrong_orders
 @pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
 @pytest.mark.parametrize("loop", test_wrong_orders.RIGHT)
 def test_each_wrong_order_is_told_or_harmless(data_directory: Path, loop: str) -> None:
-    """A lint or torch's own exception tells of it, or the weights are bit for bit those of a right order."""
+    """A lint or torch's own exception reports the wrong order, or the weights match the right order bit for bit."""
     test_wrong_orders.check_wrong_orders(data_directory, loop, 1)
 
 

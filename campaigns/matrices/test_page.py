@@ -1,4 +1,4 @@
-"""The page in every view, look and tab, where the suite has one of each."""
+"""The page in every view, look and tab; the suite checks only one of each."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from web.views import ALL_OF_IT, PROJECT, TABS, settle
 __all__ = ["told"]  # a fixture
 SHOWN = ("not finite", "ranks that disagree")
 ONE = {"alerts": 1, "nothing found": 1, "asked to delete": 1, "finding": 0, "error messages": 1}
-"""Views that are checked in one of the looks, on one screen."""
+"""Views checked in only one look, given by its index."""
 
 
 @pytest.fixture(scope="module")
 def shown(served: Server) -> list[UUID]:
-    """Two runs of the shared server that have something in every chart."""
+    """Two runs of the shared server with data in every chart."""
     runs = make(partial(post, served), SHOWN, PROJECT)
     return [runs[name] for name in SHOWN]
 
@@ -39,13 +39,13 @@ def shown(served: Server) -> list[UUID]:
 def test_a_view_keeps_the_rules_of_axe_in_each_look(
     shown: list[UUID], reader: Reader, name: str, look: test_axe.Look
 ) -> None:
-    """axe finds no fault, and nothing is cut off; on a run, axe neither in an open menu and the help."""
+    """axe finds no violation, and nothing is cut off. On a run this includes an open menu and the help."""
     test_axe.check_view(shown, reader, name, look)
 
 
 @pytest.mark.parametrize("name", ONE)
 def test_a_small_view_keeps_the_rules_of_axe(shown: list[UUID], reader: Reader, name: str) -> None:
-    """axe finds no fault in names, roles, order and contrast; at neither width is anything cut off."""
+    """axe finds no violation in names, roles, order and contrast; nothing is cut off at either width."""
     theme, width = test_axe.LOOKS[ONE[name]]
     reader.theme(theme)
     reader.size(width)
@@ -60,7 +60,7 @@ def test_a_small_view_keeps_the_rules_of_axe(shown: list[UUID], reader: Reader, 
 def test_the_tabs_of_a_run_keep_the_rules_of_axe(
     shown: list[UUID], reader: Reader, look: int
 ) -> None:
-    """Each is checked in one of the looks: tabs share their tables, fields and charts."""
+    """axe finds no violation in any tab. One look each is enough: tabs share their tables, fields and charts."""
     theme, width = test_axe.LOOKS[look]
     reader.open(NOWHERE)
     reader.theme(theme)
@@ -73,7 +73,7 @@ def test_the_tabs_of_a_run_keep_the_rules_of_axe(
 
 
 def test_every_skip_can_be_listed(reader: Reader) -> None:
-    """Asked for older ones again and again, the ledger has more of them than the server gives in one answer."""
+    """ "Older" loads the ledger page by page, beyond the number of skips in one answer."""
     trainer = Trainer()
     post(reader.server, trainer.batch(trainer.updates(1260, skipped=range(1260))))
     reader.open(f"#/runs/{trainer.run_id}")
@@ -88,7 +88,7 @@ def test_every_skip_can_be_listed(reader: Reader) -> None:
 
 
 def test_no_view_is_left_out() -> None:
-    """Each view of the page is checked here or in the suite, where that of a parameter has those of its run in it."""
+    """This module and the suite together check every view."""
     assert {*test_axe.IN_ONE, *ONE, "run", "menu", "help"} == set(VIEWS)
 
 
@@ -97,13 +97,13 @@ def test_no_view_is_left_out() -> None:
 def test_nothing_moves_once_the_first_chart_is_drawn(
     reader: Reader, size: tuple[int, int], values: dict[str, float]
 ) -> None:
-    """Every part of the first screen of a run that was judged has its place then, with a logged value and without."""
+    """Once the first chart is drawn, nothing on a run's first screen moves, with or without a logged value."""
     reader.size(*size)
     test_overview.check_that_nothing_moves(reader, test_overview.trained(reader, **values))
 
 
 def test_on_a_phone_the_stack_fits_one_screen(reader: Reader) -> None:
-    """From its toolbar to its axis it is no higher than 844 pixels."""
+    """The stack of charts, from toolbar to axis, is at most 844 pixels high."""
     reader.size(390, 844)
     reader.open(test_overview.trained(reader, loss=0.5))
     settle(reader)
@@ -112,7 +112,7 @@ def test_on_a_phone_the_stack_fits_one_screen(reader: Reader) -> None:
 
 
 def test_a_wide_screen_has_two_columns(reader: Reader) -> None:
-    """From 1800 pixels on, heatmap and tabs stand beside the stack; below that, under it."""
+    """From 1800 pixels on, heatmap and tabs are beside the stack; on narrower screens they are below it."""
     address = test_overview.trained(reader)
     for width, beside in ((1800, True), (1790, False)):
         reader.size(width, 900)
@@ -124,7 +124,7 @@ def test_a_wide_screen_has_two_columns(reader: Reader) -> None:
 
 
 def test_alerts_keep_the_rules_of_axe(told: Server, new_reader: Callable[[Server], Reader]) -> None:
-    """On a run and on their page, with some that fire and were sent, axe finds no fault, and nothing is cut off."""
+    """With alerts firing and sent, axe finds no violation on the run and on the alerts page, and nothing is cut off."""
     reader, run = new_reader(told), failing(told)
     reader.arrive(run)
     reader.wait("a mark that it fires", lambda: reader.text(".findings > summary .alarm"))
@@ -141,7 +141,7 @@ def test_alerts_keep_the_rules_of_axe(told: Server, new_reader: Callable[[Server
 
 
 def test_an_error_message_is_read_on_a_phone(reader: Reader) -> None:
-    """Its address shows it at the top of the screen; long messages and code are broken, so nothing stands outside."""
+    """A message's address scrolls it to the top of the screen; long messages and code wrap within the width."""
     reader.size(390)
     reader.load("findings/errors#current-loss-scale-already-at-minimum")
     place = (

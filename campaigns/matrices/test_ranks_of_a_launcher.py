@@ -1,4 +1,4 @@
-"""`ampmon run torchrun`: an unmodified script of several ranks is watched, and ends as it would without."""
+"""`ampmon run torchrun`: an unmodified multi-rank script is monitored, and ends as it does without ampmon."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=
 
 
 def results(folder: Path) -> list[list[object]]:
-    """What the ranks left, which is written without ampmon's help."""
+    """The ranks' results: a digest of the weights and the number of skips."""
     return [json.loads((folder / str(rank)).read_text()) for rank in range(2)]
 
 
@@ -55,7 +55,7 @@ def results(folder: Path) -> list[list[object]]:
 def launched(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A script of DDP under `ampmon run torchrun`, offline: the folder that it left its results in, and its end."""
+    """The result folder and completed process of a DDP script under `ampmon run torchrun`, offline."""
     folder = tmp_path_factory.mktemp("launched")
     script = folder / "train.py"
     script.write_text(RANK)
@@ -67,7 +67,7 @@ def launched(
 def test_ranks_of_torchrun_are_watched(
     launched: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
-    """Each rank of an unmodified script records all of its updates and the skip, in one run, with the model's names."""
+    """Each rank of an unmodified script records its updates and the skip, in one run, with parameter names."""
     folder, done = launched
     assert done.returncode == 0, done.stderr
     recorded = {each.attempt.rank: each for each in recordings(folder / "ampmon")}
@@ -84,7 +84,7 @@ def test_ranks_of_torchrun_are_watched(
 def test_ranks_of_torchrun_end_in_the_same_weights(
     launched: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    """Weights and skips are, bit for bit, those of the script alone, without `ampmon run`; one line is printed."""
+    """Weights and skips match the script without `ampmon run` bit for bit; ampmon prints one line."""
     folder, done = launched
     alike = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     alike |= {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}

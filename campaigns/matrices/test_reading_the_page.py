@@ -1,4 +1,4 @@
-"""The walk of docs/reading-the-page.md, step by step: all that it says is there, in a real run of the same script."""
+"""The steps of docs/reading-the-page.md, checked on a real run of the same script."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHARTS = ("scale", "skips", "underflow", "exponents", "parameters")
 
 @pytest.fixture(scope="module")
 def run_id(served: Server) -> str:
-    """Train the script's run in its own process, next to the server, and store it completely."""
+    """Train the script in its own process, reporting to the server, and return the id of the stored run."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AMPMON_")},
         "AMPMON_URL": served.url,
@@ -42,7 +42,7 @@ def run_id(served: Server) -> str:
 
 @pytest.fixture(scope="module")
 def on_run(kept_browser: Lent, seat: Seat, run_id: str) -> Iterator[Reader]:
-    """A reader of that run who takes all steps, whose first chart is drawn and who knows all of its updates."""
+    """A reader of the run, shared by all steps. Its first chart is drawn and it has every update."""
     with kept_browser() as browser:
         reader = seat.take(browser)
         reader.open(f"#/runs/{run_id}")
@@ -55,7 +55,7 @@ def on_run(kept_browser: Lent, seat: Seat, run_id: str) -> Iterator[Reader]:
 
 
 def _look_at(reader: Reader, name: str) -> str:
-    """Scroll to a chart; its caption, once it is drawn."""
+    """Scroll to a chart, wait until it is drawn, and return its caption."""
 
     def drawn() -> bool:
         reader.figure(name).scroll_into_view_if_needed()
@@ -66,7 +66,7 @@ def _look_at(reader: Reader, name: str) -> str:
 
 
 def test_step_1_is_the_run_healthy(on_run: Reader) -> None:
-    """A line says warning; it opens on the worst finding with its layer and code, and how many batches counted."""
+    """The summary says "warning" and opens on the worst finding, with its layer, code and number of applied steps."""
     line = on_run.page.locator(".findings > summary")
     expect(line).to_contain_text("warning")
     line.click()
@@ -78,7 +78,7 @@ def test_step_1_is_the_run_healthy(on_run: Reader) -> None:
 
 
 def test_step_2_what_is_the_scale_doing(on_run: Reader) -> None:
-    """It falls thirteen times within steps 20 to 32 and never grows, under headroom of more than 20 bits."""
+    """The scale falls thirteen times and never grows, with more than 20 bits of headroom."""
     caption = _look_at(on_run, "scale")
     assert "8 = 2³ after step 599" in caption
     assert "0 growths, 13 back-offs" in caption
@@ -88,7 +88,7 @@ def test_step_2_what_is_the_scale_doing(on_run: Reader) -> None:
 
 
 def test_step_3_which_steps_were_lost_and_to_which_layer(on_run: Reader) -> None:
-    """Each row names `middle.weight` first and never `head`; a click on one moves the charts to its steps."""
+    """Each row names `middle.weight` first and never `head`; clicking a row moves the charts to its steps."""
     on_run.tab("skips")
     rows = on_run.page.locator("[data-ledger=skips] tbody tr")
     expect(rows.first).to_contain_text("middle.weight")
@@ -110,10 +110,10 @@ def test_step_3_which_steps_were_lost_and_to_which_layer(on_run: Reader) -> None
 
 
 def test_step_4_how_much_fp16_throws_away(on_run: Reader) -> None:
-    """Some 15 % are subnormal, the small ones stick out of fp16's window, and `stem` has the largest share."""
+    """About 15 % are subnormal, the heatmap reaches below fp16's window, and `stem` has the largest share."""
     share = re.search(r"([\d.]+) % subnormal", _look_at(on_run, "underflow"))
     assert share is not None
-    assert 5 < float(share[1]) < 35  # by the newest sample, and which that is depends on the clock
+    assert 5 < float(share[1]) < 35  # depends on the newest sample, which depends on timing
     assert "2⁻²⁷" in _look_at(on_run, "exponents")
     slider = on_run.page.get_by_role("slider", name="Loss scale of the window")
     subnormal = {}
@@ -132,7 +132,7 @@ def test_step_4_how_much_fp16_throws_away(on_run: Reader) -> None:
 
 
 def test_step_5_what_another_scale_would_do(on_run: Reader) -> None:
-    """At 2^16 the sentence promises fewer subnormal values than today, and no overflow."""
+    """At 2^16 the page predicts fewer subnormal values than today, and no overflow."""
     on_run.tab("whatif")
     _look_at(on_run, "whatif")
     slider = on_run.page.get_by_role("slider", name="Scale to try")
@@ -163,7 +163,7 @@ def test_step_6_which_one_to_write(on_run: Reader) -> None:
 
 
 def test_a_real_training_is_whole_in_every_view(on_run: Reader, run_id: str) -> None:
-    """For a real fp16 training every view is drawn without cut-off parts: all tabs on a desk, one on a phone."""
+    """Every view of a real fp16 training is drawn completely: all tabs on a desktop, one on a phone."""
     reader = on_run
     reader.open(NOWHERE)
     reader.theme("dark")
@@ -182,7 +182,7 @@ def test_a_real_training_is_whole_in_every_view(on_run: Reader, run_id: str) -> 
 
 
 def test_every_step_of_the_walk_is_a_test() -> None:
-    """The walk's steps and the tests above have the same numbers."""
+    """The tests above have the same numbers as the document's steps."""
     steps = re.findall(r"^## (\d+)\.", WALK.read_text(), re.MULTILINE)
     tests = [name.split("_")[2] for name in globals() if name.startswith("test_step_")]
     assert steps == tests

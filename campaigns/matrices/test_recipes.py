@@ -1,4 +1,4 @@
-"""The recipes in examples/ to their end; the suite trains some of them, and those for some steps."""
+"""The recipes in examples/, each trained to its end. The suite trains some of them for a few steps."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ from examples.test_recipes import one_thread
 
 __all__ = ["one_thread"]  # for every test
 FAR = 10**6
-"""More steps than any recipe has."""
 
 
 @pytest.mark.parametrize(
     "name", [*test_recipes.ALONE, test_recipes.ACTIVATIONS, *test_recipes.OTHERS]
 )
 def test_a_recipe_trains_as_with_the_stock_scaler(name: str, data_directory: Path) -> None:
-    """Overflows included, all is equal bit for bit, each update and skip is in the spool once, and the loss falls."""
+    """Each recipe matches the stock scaler bit for bit, records each update and skip once, and lowers the loss."""
     test_recipes.trained_alike(name, data_directory, steps=None)
 
 
 @pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
 def test_a_disabled_scaler_learns(data_directory: Path) -> None:
-    """bfloat16's recipe learns as with the stock scaler."""
+    """The bfloat16 recipe trains and learns as with the stock scaler."""
     ours = recipe.run(test_recipes.DISABLED, stock=False)
     test_recipes.assert_identical(recipe.run(test_recipes.DISABLED, stock=True), ours)
     test_recipes.assert_learned(ours)
 
 
 def test_recipes_of_several_processes_learn(tmp_path: Path) -> None:
-    """On both ranks all is equal bit for bit to the end of each, and the printed loss falls."""
+    """Both ranks match the stock scaler bit for bit to the end, and the printed loss falls."""
     test_recipes.trained_together(tmp_path, FAR)
     for name in test_recipes.RUNS_HERE:
         for rank in range(test_recipes.RANKS):

@@ -1,4 +1,4 @@
-"""Real trainings beside the page, the demo and a report, where the suite has one of each."""
+"""Real trainings with the page, the demo and a report, in cases that the suite leaves out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["asked", "blank", "new_demo", "offline", "opened", "trained", "writte
 def test_a_reader_has_the_gradient_error_measured(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A click beside a finding of underflow has a trainer elsewhere measure; the finding then tells a layer's error."""
+    """A click on an underflow finding makes a remote trainer measure; the finding then states a layer's error."""
     reported = {"URL": reader.server.url, "TOKEN": reader.server.token, "MODE": "online"}
     for name, value in reported.items():
         monkeypatch.setenv(f"AMPMON_{name}", value)
@@ -56,14 +56,14 @@ def test_a_reader_has_the_gradient_error_measured(
 
 
 def test_a_server_that_stops_and_comes_back_has_every_update_once(server: Server) -> None:
-    """It ends by itself in the middle of training and is started again: nothing is lost, nothing stored twice."""
+    """After the server shuts down during training and restarts, no update is lost or stored twice."""
     test_the_whole_way.check_comeback(server, server.stop)
 
 
 def test_ctrl_c_ends_the_training_and_the_server(
     new_demo: Callable[..., Demo], new_server: Callable[..., Server]
 ) -> None:
-    """In the middle of training: exit code 0, no traceback, the server gone, and all that was recorded stored."""
+    """Ctrl-C during training: exit code 0, no traceback, the server ends, and everything recorded is stored."""
     running = new_demo()
     running.wait_for("scale 1: ")
 
@@ -77,7 +77,7 @@ def test_ctrl_c_ends_the_training_and_the_server(
 
 
 def test_a_chart_that_fails_takes_no_other_along(written: Path, blank: Page) -> None:
-    """It says why in its place, and those after it are drawn."""
+    """A chart that fails says why in its place, and the following charts are drawn."""
     broken = written.with_name("broken.html")
     told = written.read_text("utf-8")
     broken.write_text(told.replace('"color":"role:scale"', '"color":"role:mauve"'), "utf-8")
@@ -89,7 +89,7 @@ def test_a_chart_that_fails_takes_no_other_along(written: Path, blank: Page) -> 
 
 
 def test_a_report_follows_the_readers_theme(opened: Page) -> None:
-    """Its charts are drawn anew in light colors, and axe finds nothing in either."""
+    """The report's charts are redrawn in light colors, and axe finds no violation in either theme."""
     until(opened, "document.querySelector('.plot:not(.js-plotly-plot)') === null")
     line = "document.querySelector('[data-figure=scale] .plot').layout.font.color"
     dark = opened.evaluate(line)

@@ -1,1 +1,1 @@
-"""`make screenshots`: every view of the page, of real trainings, as pictures to look at; the best are in docs/img."""
+"""`make screenshots`: pictures of every view of the page with real trainings. The best are in docs/img."""

@@ -1,4 +1,4 @@
-"""`make screenshots`: every view, for a desk and a phone, light and dark; with --docs those of docs/img."""
+"""`make screenshots`: picture every view on desktop and phone, light and dark; with --docs, those of docs/img."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ IN_DOCS = {
     "compare": ("compare, top", DESK[0]),
     "phone": ("run, top", PHONE[0]),
 }
-"""Files of docs/img, each with its view and its width. `DRAWN` and the recording are the others."""
+"""Files of docs/img with their view and width. The others are `DRAWN` and the recording."""
 RECORDING = "demo"
 
 
 def main() -> int:
-    """Take the pictures; the exit code is 1 where the page quarrelled meanwhile."""
+    """Take the pictures. Return the exit code: 1 if a page had problems."""
     given = _arguments()
     if given.docs:
         if drawn := [name for name in DRAWN if _wanted(name, given.only)]:
@@ -79,7 +79,7 @@ def _in_docs(only: Sequence[str]) -> Iterator[Picture]:
 
 
 def draw(measured: Measured, names: Iterable[str], folder: Path) -> None:
-    """Draw these of `DRAWN`, in both themes."""
+    """Draw the named pictures of `DRAWN` in both themes."""
     for name, theme in product(names, THEMES):
         path = _image(f"{name}.svg", theme, folder)
         print(path)
@@ -96,7 +96,7 @@ def _wanted(name: str, only: Sequence[str]) -> bool:
 
 
 class Photographer:
-    """Takes pictures of a server's page, each with a reader of its own."""
+    """Takes pictures of a server's page, each with a new reader."""
 
     def __init__(self, browser: Browser, server: Server, runs: Runs) -> None:
         self.browser = browser
@@ -104,12 +104,12 @@ class Photographer:
         self.runs = runs
 
     def take(self, name: str, width: int, theme: Literal["light", "dark"], path: Path) -> list[str]:
-        """What the page quarrelled about, and where one never came to the view, that."""
+        """Take a picture. Return the page's problems, or the error if the view never appeared."""
         reader = Reader(enter(self.browser, self.server), self.server)
         reader.theme(theme)
         try:
             SHOTS[name].arrange(reader, self.runs, width)
-        except Exception as error:  # the other views are wanted all the same
+        except Exception as error:  # go on with the other views
             return [f"{path}: {str(error).splitlines()[0]}"]
         finally:
             reader.page.screenshot(path=path)

@@ -1,4 +1,4 @@
-"""The drawn pictures of docs/concepts.md, as SVG in the product's colours; a training gives the numbers."""
+"""Draws the pictures of docs/concepts.md as SVG in the product's colours, with the numbers of a training."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from campaigns.pictures.measured import Measured, Update
 
 
 WIDTH = 440
-"""Units, each at least 0.75 pixels of a phone of 390 pixels: so text of 14 units can be read there."""
+"""In units, each at least 0.75 pixels on a phone of 390 pixels, so that text of 14 units is readable."""
 TEXT = 14
 SHOWN = 520
-"""Pixels where there is room."""
+"""Width in pixels where there is room."""
 MONO = "ui-monospace, Menlo, 'DejaVu Sans Mono', monospace"
 SANS = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 
@@ -27,7 +27,7 @@ Colours = Mapping[str, str]
 
 
 class Drawing:
-    """An SVG that is made from top to bottom; positions are in units of `WIDTH`, colours are roles."""
+    """An SVG drawn from top to bottom. Positions are in units of `WIDTH`, colours are roles."""
 
     def __init__(self, title: str, height: int, colours: Colours) -> None:
         self._colours = colours
@@ -56,7 +56,7 @@ class Drawing:
         self._parts.append(f'<text x="{x:.4g}" y="{y:.4g}"{attributes}>{escape(words)}</text>')
 
     def mark(self, x: float, y: float, update: Update) -> None:
-        """A triangle: up for a growth of the scale, down for a back-off."""
+        """Draw a triangle: up for a growth of the scale, down for a back-off."""
         role, up = ("growth", 1) if update.after > update.scale else ("backoff", -1)
         self.path(f"M{x - 5:.5g} {y + 5 * up:.5g}h10l-5 {-9 * up}z", role)
 
@@ -73,7 +73,7 @@ class Drawing:
 
 MARGIN = 16
 LOW, HIGH = FP16.exponent_min_subnormal - 6, FP16.exponent_max + 6
-"""Exponents at the ends of the number line: beyond fp16's there is room for a bar of zeros, and one of inf."""
+"""Exponents at the ends of the number line, with room beyond fp16's for a bar of zeros and one of inf."""
 ROW, BARS = 120, 64
 LIMITS = {
     FP16.min_subnormal: two_to(FP16.exponent_min_subnormal),
@@ -84,12 +84,12 @@ SCALES = ("too small", "enough", "too large")
 
 
 def place(magnitude: float) -> float:
-    """Where a magnitude stands on the number line."""
+    """The x position of a magnitude on the number line."""
     return MARGIN + (math.log2(magnitude) - LOW) / (HIGH - LOW) * (WIDTH - 2 * MARGIN)
 
 
 def number_line(measured: Measured, colours: Colours) -> str:
-    """The gradient of one batch over fp16's number line, at three scales: bars count elements, on a log scale."""
+    """Draw one batch's gradient on fp16's number line at three scales. Bars count elements, on a log scale."""
     drawing = Drawing("fp16's number line and one gradient at three scales", 3 * ROW + 96, colours)
     bottom = 3 * ROW + 16
     smallest, normal, largest = map(place, LIMITS)
@@ -126,7 +126,7 @@ def number_line(measured: Measured, colours: Colours) -> str:
 
 
 def _bars(gradient: Statistics) -> dict[tuple[int, str], int]:
-    """Counts by exponent and role. Zeros stand below what fp16 holds, inf and NaN above."""
+    """Counts by exponent and role. Zeros go below fp16's range, inf and NaN above."""
     histogram, classes = gradient.histogram.sum(0), gradient.classes()
     bars = {
         (exponent, ROLES["subnormal" if exponent < FP16.exponent_min_normal else "normal"]): int(
@@ -174,11 +174,11 @@ CALLS: tuple[tuple[str, str, Callable[[Update], str]], ...] = (
         lambda update: f"{_power(update.scale)} → {_power(update.after)}",
     ),
 )
-"""The calls of an update, what each does, and what it did in one. ampmon records all but the first."""
+"""The calls of an update, what each does, and its result in one update. ampmon records all but the first."""
 
 
 def anatomy(measured: Measured, colours: Colours) -> str:
-    """The calls of an update, and what they did in two: one that the scale grew after, and one that was skipped."""
+    """Draw the calls of an update and their results in two: one after which the scale grew, and one skipped."""
     drawing = Drawing("The anatomy of an update", len(CALLS) * LINE + 108, colours)
     for x, update in zip(COLUMNS, measured.tooth, strict=True):
         drawing.text(x, 28, f"step {update.step}", text_anchor="middle", font_weight=600)
@@ -207,7 +207,7 @@ LEFT, TOP, BOTTOM = 48, 64, 250
 
 
 def sawtooth(measured: Measured, colours: Colours) -> str:
-    """The scale of each update of a training, its growths and back-offs."""
+    """Draw the scale of each update of a training, with its growths and back-offs."""
     drawing = Drawing("The loss scale of a training: growth and back-off", BOTTOM + 72, colours)
     updates = measured.updates
     exponents = [math.log2(each.scale) for each in updates]
@@ -253,4 +253,4 @@ DRAWN: Mapping[str, Callable[[Measured, Colours], str]] = {
     "anatomy": anatomy,
     "sawtooth": sawtooth,
 }
-"""Files of docs/img, without the theme."""
+"""By the name of the file in docs/img, without the theme."""

@@ -1,4 +1,4 @@
-"""What the drawn pictures show: the demo's model trains in fp16, and its scales and gradients are written down."""
+"""Trains the demo's model in fp16 and keeps its scales and gradients, for the drawn pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ampmon_server.demo.train import LEARNING_RATE
 
 
 FAR = 4
-"""How many times larger than the first scale that overflows the one is that is too large."""
+"""The factor between the first scale that overflows and the one shown as too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Measured:
 
     @property
     def tooth(self) -> tuple[Update, Update]:
-        """The first skipped update that a growth preceded, after that growth."""
+        """The first skip after a growth: the update that grew the scale, and the skipped one."""
         grown = None
         for update in self.updates:
             if update.skipped and grown:
@@ -58,7 +58,7 @@ class Measured:
 
 
 def train(updates: int = 320, first_scale: float = 2.0**12, growth_interval: int = 25) -> Measured:
-    """Train on the CPU; blocks for minutes. The updates are torch's own, the histograms those of ampmon's probe."""
+    """Train on the CPU. Blocks for minutes. The updates are torch's own, the histograms those of ampmon's probe."""
     torch.manual_seed(0)
     data = text.load("cpu")
     model = GPT(len(ALPHABET), SMALL)
@@ -93,7 +93,7 @@ def _gradients(model: GPT) -> list[Tensor]:
 def _at_three_scales(
     model: GPT, batch: tuple[Tensor, Tensor]
 ) -> Iterator[tuple[float, Statistics]]:
-    """Of the parameters whose gradients fp16 made."""
+    """The gradient of the parameters on fp16's grid, at three scales."""
 
     def at(scale: float) -> Statistics:
         _backward(model, batch, lambda loss: loss * scale)

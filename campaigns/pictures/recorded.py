@@ -1,4 +1,4 @@
-"""A recording of the page during the demo, as an animated WebP in each theme. Pillow encodes it."""
+"""Records the page during the demo, as an animated WebP in each theme. Pillow encodes it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SIZE = (960, 840)
 QUALITY = 50
 FRAMES, FRAME_MS = 40, 500
 UPDATES = 700
-"""How many of the training's updates are shown: the climb of the scale, and some skips."""
+"""The number of updates shown: the scale's first growth, and some skips."""
 
 
 def record(browser: Browser, server: Server, paths: Mapping[Theme, Path]) -> list[str]:
-    """Record a training from its first updates on, and return what the pages quarrelled about. Blocks for minutes."""
+    """Record a training from its first updates on, and return the pages' problems. Blocks for minutes."""
     readers = {theme: Reader(enter(browser, server), server) for theme in paths}
     frames: dict[Theme, list[bytes]] = {theme: [] for theme in paths}
     with training(server):
@@ -55,12 +55,11 @@ def _reached(server: Server, run: str, least: int) -> bool:
 
 
 def frame(page: Page) -> bytes:
-    """What the page shows, as a PNG."""
     return page.screenshot()
 
 
 def animated(frames: Sequence[bytes], path: Path, frame_ms: int) -> None:
-    """Write PNGs of one size as a lossy WebP that plays for ever."""
+    """Write PNGs of one size as a lossy WebP that loops forever."""
     first, *rest = (Image.open(BytesIO(each)).convert("RGB") for each in frames)
     first.save(
         path,

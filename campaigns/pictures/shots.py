@@ -1,4 +1,4 @@
-"""What is pictured: each view of the page by name, how a reader comes to it, and whether all of it is shown."""
+"""The views to picture, by name: how a reader opens each, and whether its whole height is shown."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ DESK, PHONE = (1440, 1000), (390, 844)
 LIVE_UPDATES = 100
 CHARTS_HEIGHT = 1600
 WINDOW = {"nothing found", "menu", "help", "finding"}
-"""Views of which a window's height is enough."""
+"""Views that need only a window's height."""
 IN_A_PROJECT = {"list", "asked to delete"}
-"""Views of runs that only the tests have."""
+"""Views of runs that only tests have."""
 SHORT = {MARKUP: "markup", FROM_THE_RIGHT: "from the right", "x" * 200: "long name"}
 
 
 @dataclass(frozen=True)
 class Shot:
-    """``come`` brings a reader there; ``whole`` is all of its height, not only what a screen shows."""
+    """``come`` opens the view. ``whole`` shows its full height, not only one screen."""
 
     come: Callable[[Reader, Runs], None]
     whole: bool = True
 
     def arrange(self, reader: Reader, runs: Runs, width: int) -> None:
-        """Come to it with a screen that is so wide."""
+        """Open the view on a screen of this width."""
         screen = DESK[1] if width == DESK[0] else PHONE[1]
         reader.size(width, ALL_OF_IT if self.whole else screen)
         self.come(reader, runs)
@@ -42,7 +42,7 @@ class Shot:
             reader.size(
                 width, reader.ask("Math.ceil(document.body.getBoundingClientRect().height)")
             )
-            reader.page.wait_for_timeout(300)  # charts follow their places
+            reader.page.wait_for_timeout(300)  # charts adapt to the new size
 
 
 def _run(name: str, query: str = "") -> Shot:
@@ -64,7 +64,7 @@ def _compared(reader: Reader, runs: Runs) -> None:
 
 
 def _live(reader: Reader, runs: Runs) -> None:
-    """The newest updates of a training that goes on."""
+    """The newest updates of a running training."""
     with training(reader.server):
         running = reader.wait("a run", lambda: reader.server.get("/runs?status=running")["runs"])
         reader.open(f"#/runs/{running[0]['run_id']}?follow=200")
@@ -85,13 +85,13 @@ def _list(reader: Reader, _: Runs) -> None:
 
 
 def _trained(reader: Reader, _: Runs) -> None:
-    """The runs that training made: those of the recipes."""
+    """The runs of the recipes."""
     reader.open("#/?project=default")
     reader.wait("the scales", lambda: reader.page.locator(".sparkline path[d]").count() > 5)
 
 
 def _charts(reader: Reader, runs: Runs) -> None:
-    """The charts that stand first, from the scale to the exponents."""
+    """The first charts, from the scale to the exponents."""
     reader.size(DESK[0], CHARTS_HEIGHT)
     reader.open(f"#/runs/{runs[DEMO]}")
     reader.wait("the scale", reader.points)

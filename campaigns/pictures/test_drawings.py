@@ -1,4 +1,4 @@
-"""The drawn pictures hold what a training measured, and their texts can be read."""
+"""The drawn pictures contain what a training measured, and their texts are readable."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TEXTS = """() => {
     return boxes.map(([text, box], place) => [text.textContent, box.left >= whole.left && box.right <= whole.right
         && box.bottom <= whole.bottom && boxes.slice(0, place).every(([, other]) => apart(box, other))]);
 }"""
-"""The texts of a drawing, and whether each is within it and covers none before it."""
+"""Each text of a drawing, and whether it is within the drawing and covers no text before it."""
 
 
 def test_a_drawing_shows_what_was_measured(tmp_path: Path) -> None:
-    """In both themes no text leaves a drawing or covers another, and the numbers are those of the training."""
+    """In both themes no text leaves a drawing or covers another, and the numbers are the training's."""
     measured = train(
         8, 2.0**16, growth_interval=1
     )  # the scale grows at each update until it overflows

@@ -1,4 +1,4 @@
-"""The runs that are pictured: trained by the examples and the demo, and a few that no training makes. Draws nothing."""
+"""The pictured runs: trained by the examples and the demo, and a few unusual ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCRIPTS = (
     *("bf16_disabled", "ddp", "activation_gradients", "planted_overflow"),
 )
 DEMO = "GPT reads Python"
-"""What the demo calls its run."""
+"""The name of the demo's run."""
 DEMO_STEPS = 900
 TRAINING_S = 600.0
 LONG = 200_000
@@ -39,7 +39,7 @@ Runs = dict[str, UUID]
 
 
 def stored(directory: Path) -> Runs:
-    """The runs by name, in a data directory: trained now, unless they are there. Blocks, for some minutes then."""
+    """The runs in a data directory, by name. If they are missing, train them, which blocks for minutes."""
     server, whole = Server(directory), directory / "whole"
     if not whole.exists():
         settings = Settings(data_directory=directory)
@@ -59,7 +59,7 @@ def stored(directory: Path) -> Runs:
 
 
 def demo(server: Server, steps: int) -> subprocess.Popen[bytes]:
-    """The demo's training, under way, as it reports to ``server``."""
+    """Start the demo's training, which reports to ``server``."""
     options = ["--no-browser", "--no-keep", "--steps", steps, "--growth-interval", 30]
     place = ["--port", server.port, "--data-dir", server.directory]
     return _train(server, "-m", "ampmon_server.cli", "demo", *options, *place)
@@ -67,7 +67,7 @@ def demo(server: Server, steps: int) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def training(server: Server) -> Iterator[None]:
-    """While it lasts, the demo trains; afterwards it has been interrupted, as by Ctrl-C."""
+    """Train the demo during the block, then interrupt it as with Ctrl-C."""
     process = demo(server, 10**6)
     try:
         yield
@@ -77,7 +77,7 @@ def training(server: Server) -> Iterator[None]:
 
 
 def _train(server: Server, *arguments: object) -> subprocess.Popen[bytes]:
-    """A training in a process of its own, on one thread, beside the server."""
+    """Start a training in its own process, on one thread, which reports to the server."""
     own = {"AMPMON_URL": server.url, "AMPMON_DIR": str(server.directory), "OMP_NUM_THREADS": "1"}
     environment = {k: v for k, v in os.environ.items() if not k.startswith("AMPMON_")} | own
     return subprocess.Popen(
@@ -86,7 +86,7 @@ def _train(server: Server, *arguments: object) -> subprocess.Popen[bytes]:
 
 
 def _make_long(settings: Settings) -> None:
-    """Store a run of which one update in a hundred is sampled, each of twenty parameters."""
+    """Store a long run of twenty parameters, with one update in a hundred sampled."""
     parameters = [wire.Parameter(f"blocks.{place}.weight", (80,), "float16") for place in range(20)]
     samples = [statistics(20, seed=seed) for seed in range(4)]
     fill(settings, [(track(LONG), Real(parameters, samples))])

@@ -1,1 +1,1 @@
-"""Trains under other scaling policies, and compares with what the simulator and the estimates say."""
+"""Trains under other scaling policies, and compares the results with the simulator and the estimates."""

@@ -1,6 +1,6 @@
-"""`make simulate-check`: trains every task under every policy, and holds the simulator to what came of it.
+"""`make simulate-check`: train every task under every policy, and compare with the simulator.
 
-What was trained is kept in a folder: a check that was interrupted goes on where it stopped.
+Results are kept in a folder, so an interrupted check continues where it stopped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Of trainings with outliers, single batches overflow at every scale above a low o
 
 
 def main() -> int:
-    """The exit code: 0 where every band that is narrow enough holds what was trained."""
+    """Return the exit code: 0 if every band that is narrow enough contains the trained result."""
     parser = argparse.ArgumentParser(prog="python -m campaigns.policy", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "simulate")
     parser.add_argument("--only", nargs="*", choices=ALL, default=list(ALL))
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def check(task: str, folder: Path) -> list[Row]:
-    """All simulations of a task beside its trainings, of which those that are not in ``folder`` are made now."""
+    """All simulations of a task beside its trainings. Trainings missing from ``folder`` are run now."""
     real = {}
     for place, (name, setting) in enumerate(SETTINGS.items()):
         held = folder / f"{task.replace(' ', '_')}-{place}.json"

@@ -1,4 +1,4 @@
-"""Gradients computed at one scale after another, from the same weights and data, as samples would have seen them."""
+"""Gradients at one scale after another, from the same weights and data, and the samples they would give."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ampmon_server.model.series import GradientSeries, Totals
 
 
 def underflow_network(dtype: torch.dtype = torch.float16) -> Callable[[float], Tensor]:
-    """All gradients of a small network, flat, at any scale; in fp32 without autocast."""
+    """Return a function of the scale: all gradients of a small network, flat. In fp32 it uses no autocast."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 10)
@@ -34,7 +34,7 @@ def underflow_network(dtype: torch.dtype = torch.float16) -> Callable[[float], T
 
 
 def sparse() -> Callable[[float], Tensor]:
-    """A million values, 30 % of them zero at any scale, rounded to fp16."""
+    """Return a function of the scale: a million values rounded to fp16, 30 % of them zero at any scale."""
     torch.manual_seed(0)
     values = torch.randn(1_000_000) * torch.exp(torch.randn(1_000_000) * 3) * 2e-7
     values[torch.rand(1_000_000) < 0.3] = 0.0
@@ -42,14 +42,14 @@ def sparse() -> Callable[[float], Tensor]:
 
 
 def histogram(gradient: Tensor) -> np.ndarray:
-    """As the probe counts it, [64]."""
+    """The histogram as the probe counts it, [64]."""
     magnitude = gradient.abs().double().numpy()
     exponent = np.floor(np.log2(magnitude[magnitude > 0])).astype(int)
     return np.bincount(np.clip(exponent - EXPONENT_MIN, 0, BINS - 1), minlength=BINS)
 
 
 def samples(gradient: Callable[[float], Tensor], levels: Sequence[int]) -> GradientSeries:
-    """A sample a hundred updates at each of these powers of two, every element looked at."""
+    """One sample every hundred updates, at each of these powers of two, of every element."""
     found = [gradient(2.0**level) for level in levels]
     none, m = np.zeros(len(levels), np.int64), len(levels)
     elements = np.array([each.numel() for each in found])

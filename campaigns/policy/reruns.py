@@ -1,4 +1,4 @@
-"""Trainings that are recorded, and the same trainings under other policies: what the simulator is held to."""
+"""Records trainings, repeats them under other policies, and compares the skips with the simulator's."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ SETTINGS: Mapping[str, Setting] = {
     "Megatron's, window 50": Setting("megatron", 2.0**32, growth_interval=50),
     "fairseq's, window 100": Setting("fairseq", 2.0**15, growth_interval=100),
 }
-"""Those that they are simulated under, and trained under again."""
+"""The policies that runs are simulated under, and trained under again."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One simulation beside the training that it was of."""
+    """One simulation beside the real training."""
 
     task: str
     recorded: str
@@ -54,7 +54,7 @@ class Row:
 
 
 def record(task: str, updates: int, folder: Path, policy: Mapping[str, float]) -> History:
-    """Train, monitored, and read back what is stored of it: as many skips as torch made."""
+    """Train with monitoring, and return the stored history, whose skips must be torch's."""
     os.environ.update(AMPMON_DIR=str(folder / "spool"), AMPMON_MODE="offline")
     ampmon.init("policy", task)
     scaler = ampmon.GradScaler("cpu", monitor=ampmon.Config(every=20), **policy)  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def _stored(store: Store, messages: list[wire.Header | wire.Record]) -> History:
 
 
 def rerun(task: str, setting: Setting, updates: int) -> int:
-    """Train again under another policy; how many updates were skipped."""
+    """Train again under another policy, and return the number of skipped updates."""
     if setting.kind == "torch":
         scaler = torch.amp.GradScaler(
             "cpu",
@@ -116,7 +116,7 @@ def rerun(task: str, setting: Setting, updates: int) -> int:
 
 
 def compare(task: str, recorded: str, history: History, real: Mapping[str, int]) -> list[Row]:
-    """The simulation of each setting that was trained, beside what came of it."""
+    """Simulate each setting that was trained, and compare with the real skips."""
     simulator = Simulator(history)
     rows = []
     for name, skips in real.items():

@@ -1,7 +1,4 @@
-"""How wrong a shifted histogram is: gradients of the tasks at one scale, estimated from those at another.
-
-`PYTHONPATH=tests:. python -m campaigns.policy.shifted` prints the table of docs/methods.md.
-"""
+"""The error of a shifted histogram: gradients of the tasks at one scale, estimated from those at another."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ RANGES = ((-4, -1), (-8, -5), (-16, -9), (-64, -17), (1, 4), (5, 8), (9, 16), (1
 
 @dataclass(frozen=True)
 class Miss:
-    """By how much the bounds of an estimate from ``bits`` below missed, as shares of all elements."""
+    """How far the bounds of an estimate from ``bits`` below missed, as shares of all elements."""
 
     bits: int
     zero_over: float
@@ -34,7 +31,7 @@ class Miss:
 
 
 def misses(gradient: Callable[[float], Tensor | None]) -> Iterator[Miss]:
-    """Of each pair of scales at which a gradient is finite, and has as many elements."""
+    """The miss of each pair of scales at which a gradient is finite and has equally many elements."""
     found = {level: gradient(2.0**level) for level in LEVELS}
     usable = {
         level: each
@@ -61,7 +58,7 @@ def _miss(here: Tensor, there: Tensor, bits: int) -> Miss:
 
 
 def trained(task: Task, updates: int) -> Callable[[float], Tensor | None]:
-    """The gradients of a task's next batch, after so many updates, of the parameters on fp16's grid."""
+    """Return a function of the scale: a task's next gradients, after ``updates``, of the parameters on fp16's grid."""
     torch.manual_seed(0)
     model = task.model()
     optimizer = task.optimizer(model)
@@ -96,7 +93,7 @@ def _backward(task: Task, model: nn.Module, seed: int, scale: float) -> None:
 
 
 def table(all_of: Sequence[Miss]) -> Iterator[str]:
-    """Rows by direction and distance: how many, and of each miss the 95 % quantile and the worst, in percent."""
+    """Rows by direction and distance: the number of pairs, and each miss's 95 % quantile and maximum, in percent."""
     for least, most in RANGES:
         some = [each for each in all_of if least <= each.bits <= most]
         columns = np.array([[*_columns(each)] for each in some]) * 100

@@ -1,7 +1,7 @@
-"""Small real trainings in fp16 whose ceilings, the scales from which on their gradients overflow, are each of its own.
+"""Small real fp16 trainings, each with its own ceiling: the scale from which its gradients overflow.
 
-Weights and data are drawn from fixed seeds, the data of an update from its number alone: two trainings of a task differ
-in nothing but what their scalers do.
+Weights and data come from fixed seeds, and an update's data from its number alone. So two trainings of a task differ
+only in what their scalers do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Batch: TypeAlias = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Task:
-    """A model, where its batches come from, its loss and its optimizer; ``weight`` multiplies the loss of an update."""
+    """A model, its batches, loss and optimizer. ``weight`` multiplies the loss of an update."""
 
     model: Callable[[], nn.Module]
     batch: Callable[[torch.Generator], Batch]
@@ -35,9 +35,9 @@ def train(
     updates: int,
     move: Callable[[bool], float] | None = None,
 ) -> list[tuple[float, bool]]:
-    """The scale in force at each update, and whether it was skipped.
+    """Train, and return the scale in force at each update and whether it was skipped.
 
-    ``move`` is given whether the update was skipped and says the next scale; without it the scaler moves by itself.
+    ``move`` gets whether the update was skipped and returns the next scale; without it the scaler sets its own.
     """
     torch.manual_seed(0)
     model = task.model()
@@ -69,7 +69,7 @@ def _squares(factor: float) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def _labels(rows: int, inputs: int, classes: int, tail: float = 0.0) -> Callable[..., Batch]:
-    """Classes that a fixed matrix tells apart; with ``tail``, one batch in so many has an input far out."""
+    """Classes that a fixed matrix separates. The share ``tail`` of the batches has inputs 4 to 64 times as large."""
     teacher = torch.randn(inputs, classes, generator=torch.Generator().manual_seed(7))
 
     def batch(seed: torch.Generator) -> Batch:
@@ -83,7 +83,7 @@ def _labels(rows: int, inputs: int, classes: int, tail: float = 0.0) -> Callable
 
 
 def _letters(seed: torch.Generator) -> Batch:
-    """Sequences that count upwards from anywhere, in steps of one to three; what is wanted is the next."""
+    """Sequences that count up from any start, in steps of one to three. The target is the next number."""
     start = torch.randint(0, 32, (16, 1), generator=seed)
     stride = torch.randint(1, 4, (16, 1), generator=seed)
     tokens = (start + stride * torch.arange(17)) % 32
@@ -109,7 +109,7 @@ class _Transformer(nn.Module):
 
 
 class _Recurrent(nn.Module):
-    """A cell of its own that is stepped through time: its gradients grow and fall as they go back."""
+    """A custom cell stepped through time: its gradients grow and shrink on the way back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ TASKS: Mapping[str, Task] = {
 
 
 def _every(period: int, times: float, batches: int = 1) -> Callable[[int], float]:
-    """So many batches in a row weigh ``times`` as much as the others, once in a period."""
+    """The weight of an update: ``times`` for the last ``batches`` of each period, else 1."""
     return lambda update: times if update % period >= period - batches else 1.0
 
 
@@ -244,6 +244,6 @@ OUTLIERS: Mapping[str, Task] = {
         _every(120, 256.0, 3),
     ),
 }
-"""Trainings of which some updates overflow at every scale above a low one: no growth causes those skips."""
+"""Trainings in which some updates overflow at every scale above a low one: growth does not cause those skips."""
 
 ALL: Mapping[str, Task] = {**TASKS, **OUTLIERS}

@@ -1,4 +1,4 @@
-"""The simulator against real trainings, the short form of `make simulate-check`: simulate, then train, and compare."""
+"""Compares the simulator with real trainings: the short form of `make simulate-check`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UPDATES = 300
 
 @pytest.mark.parametrize("task", ["noise", "outliers"])
 def test_real_trainings_are_in_the_band(task: str, tmp_path: Path) -> None:
-    """What three other policies skip of a real training is in the band, where the recorded one can tell."""
+    """The skips of real trainings under three other policies lie in every simulated band narrow enough to count."""
     history = record(task, UPDATES, tmp_path, {"growth_interval": 25})
     names = ["growth_interval=20", "by 4 and 1/4, growth_interval=50", "fixed at 2^9"]
     real = {name: rerun(task, SETTINGS[name], UPDATES) for name in names}

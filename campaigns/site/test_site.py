@@ -1,4 +1,4 @@
-"""Every page of the documentation and report of the gallery, in both themes and widths, and its search for messages."""
+"""Every documentation page and gallery report, in both themes and widths, and the search for error messages."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ PAGES = sorted(
     for path in (*DOCS.rglob("*.md"), *DOCS.glob("gallery/*.html"))
 )
 MOVED = "Promise.allSettled(document.getAnimations().map((each) => each.finished))"
-"""Resolves once nothing fades in any more."""
+"""Resolves once every animation has ended."""
 
 
 @pytest.fixture(scope="module")
 def reader(documentation: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """A reader of a server that shows the site."""
     server = Server(tmp_path_factory.mktemp("site") / "ampmon")
     server.start()
     with chromium() as browser:
@@ -36,7 +35,7 @@ def reader(documentation: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_keeps_the_rules_of_axe(reader: Reader, name: str) -> None:
-    """axe finds no fault, nothing is off the screen, the console is silent, and nothing comes from elsewhere."""
+    """axe finds no violation, nothing overflows the width, the console is empty, and no request leaves the server."""
     for theme, width in product(("light", "dark"), (1440, 390)):
         reader.theme(theme)
         reader.size(width)
@@ -48,7 +47,7 @@ def test_a_page_keeps_the_rules_of_axe(reader: Reader, name: str) -> None:
 
 
 def test_ten_pasted_messages_lead_to_their_fixes(reader: Reader) -> None:
-    """From each it takes two clicks: one opens the search, where it is pasted, and one the first result."""
+    """Each takes two clicks: one opens the search, where the message is pasted, and one opens the first result."""
     reader.theme("light")
     reader.size(1440, 900)
     reader.page.context.grant_permissions(["clipboard-read", "clipboard-write"])

@@ -1,4 +1,4 @@
-"""The soak: trainers, senders and servers are killed at random while answers get lost; then what is stored is counted.
+"""The soak: kills trainers, senders and servers at random while answers get lost, then counts what is stored.
 
-`python -m campaigns.soak` is the long form and `test_soak.py` the short one. Fakes nothing but the network's faults.
+`python -m campaigns.soak` is the long form and `test_soak.py` the short one. Only the network's faults are fake.
 """

@@ -1,7 +1,7 @@
-"""`make soak`: rounds until each role was killed, and acknowledgements were lost, a thousand times; writes the result.
+"""`make soak`: run rounds until each role was killed, and acknowledgements were lost, a thousand times.
 
-What was done is kept in a folder: a soak that was interrupted goes on where it stopped. A round in which something was
-wrong stays there too, to be looked at.
+Writes the result. Progress is kept in a folder, so an interrupted soak continues where it stopped. Rounds with a
+problem stay there too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from campaigns.soak.report import line, write
 
 
 def main() -> int:
-    """The exit code: 0 where nothing was lost, doubled or otherwise wrong."""
+    """Return the exit code: 0 if nothing was lost, doubled or otherwise wrong."""
     arguments = _arguments()
     settings = Settings(
         target=arguments.kills,

@@ -1,4 +1,4 @@
-"""Rounds beside each other and one after another, until there were enough kills. Keeps each round's tally in a file."""
+"""Runs parallel rounds until there were enough kills. Keeps each round's tally in a file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from campaigns.soak.tally import Tally, summed
 
 KILLS_A_ROUND = 40
 POSTGRES_EVERY, POSTGRES_AT = 10, 4
-"""Of ten rounds the fifth has its database on PostgreSQL."""
+"""The fifth of every ten rounds uses PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """``target`` kills of each role, ``at_once`` rounds beside each other, ``limit_s`` seconds at most."""
+    """``target`` kills of each role, ``at_once`` parallel rounds, at most ``limit_s`` seconds."""
 
     target: int
     seed: int
@@ -36,7 +36,7 @@ class Settings:
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """A round that is over, as it stands in the folder."""
+    """A finished round, as stored in the folder."""
 
     number: int
     seed: str
@@ -48,7 +48,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Campaign:
-    """Goes on from what ``folder`` holds of the same seed."""
+    """Continues from the rounds of the same seed in ``folder``."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.settings = settings
@@ -67,14 +67,14 @@ class Campaign:
         lines = self._file.read_bytes().splitlines() if self._file.exists() else []
         return [msgspec.json.decode(each, type=Done) for each in lines]
 
-    # -- how far it is --------------------------------------------------------------------------------------------
+    # -- progress -------------------------------------------------------------------------------------------------
 
     def total(self, engine: str | None = None) -> Tally:
-        """The sum over the rounds that are over, on one engine or on all."""
+        """The sum over the finished rounds, on one engine or on all."""
         return summed(each.tally for each in self.done if engine in (None, each.engine))
 
     def so_far(self) -> Tally:
-        """The same, with what the rounds that are under way have come to."""
+        """The same, including the rounds under way."""
         with self._lock:
             return summed([self.total(), *self._under_way.values()])
 
@@ -85,7 +85,7 @@ class Campaign:
         return self.total().count.wrong()
 
     def seconds(self) -> float:
-        """How long rounds were under way, those beside each other counted once."""
+        """The time during which rounds ran; parallel rounds count once."""
         seconds, until = 0.0, 0.0
         for began, ended in sorted((each.began, each.ended) for each in self.done):
             seconds += max(ended - max(began, until), 0.0)
@@ -95,7 +95,7 @@ class Campaign:
     # -- running --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Blocks until there is enough, or it is stopped."""
+        """Block until there were enough kills, the time is up, or it is stopped."""
         end_s = time.monotonic() + self.settings.limit_s
         with self._processes() as (trainers, servers, database):
             workers = [
@@ -108,7 +108,7 @@ class Campaign:
                 worker.join()
 
     def stop(self) -> None:
-        """Give up the rounds that are under way."""
+        """Abandon the rounds under way."""
         self._stop.set()
 
     @contextlib.contextmanager
@@ -137,7 +137,7 @@ class Campaign:
                 pass
             else:
                 if one.tally.count.wrong():
-                    continue  # to be looked at
+                    continue  # its folder stays for inspection
             if url is not None:
                 database.drop(url)
             shutil.rmtree(folder)
@@ -176,7 +176,7 @@ class Campaign:
 
 
 def _commit() -> str:
-    """The commit that last changed what is tested, with a plus where there is more than that."""
+    """The last commit of the tested code, with a plus if there are uncommitted changes."""
     product = ("--", ":/ampmon", ":/server")
     changed = _git("status", "--porcelain", *product)
     return _git("log", "-1", "--format=%h", *product) + "+" * bool(changed)

@@ -1,4 +1,4 @@
-"""What trainers told against what a server's database holds: each record once, as it was, and nothing else."""
+"""Compares trainers' reports with a server's database: each record once, unchanged, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from campaigns.soak.told import Told, Update
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A trainer that was started: its process, the step it was told to begin with, and where it told what it did."""
+    """A started trainer: its run and process, the step it was told to resume at, and its report file."""
 
     run_id: UUID
     pid: int
@@ -36,12 +36,12 @@ class Training:
     told: Path
 
     def began(self) -> bool:
-        """Whether it has recorded anything yet."""
+        """Whether it has reported anything yet."""
         return self.told.exists() and self.told.stat().st_size > 0
 
 
 def compare(connection: Connection, trainings: Sequence[Training]) -> Count:
-    """Count what of the trainings is stored; nothing else may be."""
+    """Count which of the trainings' records are stored. Nothing else may be."""
     count = Count()
     by_run: dict[UUID, list[Training]] = defaultdict(list)
     for training in trainings:
@@ -62,7 +62,7 @@ class _Run:
         self._name = f"run {run_id}"
         self._count = count
         self._steps: dict[int, Update] = {}
-        """What stands at each step, the later attempt's where there are two."""
+        """The stored update of each step; the later attempt's if there are two."""
 
     def compare(self, trainings: list[Training]) -> None:
         rows = {row.pid: row for row in self._rows(select(attempts), attempts)}
@@ -142,7 +142,7 @@ class _Run:
     # -- the run --------------------------------------------------------------------------------------------------
 
     def _totals(self, last: Row[Any]) -> None:
-        """What the run's row counts, which stands on the page: a resume counts no step twice."""
+        """Check the counts in the run's row, which the page shows. A resume counts no step twice."""
         run = self._rows(select(runs), runs)[0]
         expected = {
             "updates": len(self._steps),
@@ -161,7 +161,7 @@ class _Run:
 
 
 class _Attempt:
-    """What is stored of one attempt: updates and losses by ordinal."""
+    """The stored records of one attempt: updates and losses by ordinal."""
 
     def __init__(self, connection: Connection, run_id: bytes, row: Row[Any]) -> None:
         self._connection = connection
@@ -199,7 +199,7 @@ class _Attempt:
         return list(self._connection.execute(statement))
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with it, whatever was told."""
+        """What is wrong with it, whatever the trainer reported."""
         if self._stray_skips:
             yield f"{self._stray_skips} skips of updates that are not there"
         if len(self._rows) != len(self.updates) or len(self._logged) != len(self.losses):

@@ -1,6 +1,6 @@
 """Starts processes quickly: forks them from one that has loaded what they need.
 
-`main` calls its targets ("module:function"), then forks a child for each order that it reads.
+`main` calls its targets ("module:function"), then forks a child for each order it reads.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ class Child:
         return self._started is not None and start_time(self.pid) == self._started
 
     def kill(self) -> bool:
-        """End it without a chance to tidy up, and wait; whether it was still there."""
+        """Kill it and wait. Return whether it was still alive."""
         there = self.signal(signal.SIGKILL)
         self.wait(DEADLINE_S)
         return there
 
     def signal(self, number: int) -> bool:
-        """Whether it was there to be told."""
+        """Send a signal. Return whether it was alive."""
         if not self.alive():
             return False
         os.kill(self.pid, number)
         return True
 
     def wait(self, within_s: float) -> bool:
-        """Whether it has ended within ``within_s`` seconds, and with it all that its threads held."""
+        """Wait, and return whether it ended within ``within_s`` seconds, with everything that its threads held."""
         end = time.monotonic() + within_s
-        # The first thread may be a zombie while others are not yet gone; the entry is there as long as any is.
+        # The main thread may be a zombie while others still run. The /proc entry exists until all are gone.
         while os.path.exists(f"/proc/{self.pid}"):
             if time.monotonic() > end:
                 return False
@@ -70,14 +70,14 @@ class Child:
 
 
 class Nursery:
-    """Forks children, once told to `wait`, from a process that has called each of ``warm``, a "module:function".
+    """Forks children, after `wait`, from a process that has called each of ``warm``, a "module:function".
 
-    Any number of threads may use it.
+    Thread-safe.
     """
 
     def __init__(self, *warm: str) -> None:
         self._lock = threading.Lock()
-        # One thread: a fork takes no other along.
+        # One thread, because a fork copies no other.
         threads = {f"{of}_NUM_THREADS": "1" for of in ("OMP", "MKL", "OPENBLAS")}
         program = PROGRAM.format(paths=[str(ROOT / "tests"), str(ROOT)], warm=warm)
         orders, given = os.pipe()
@@ -88,7 +88,7 @@ class Nursery:
         os.close(orders)
 
     def wait(self) -> None:
-        """Until it has called ``warm``. Raises RuntimeError where it cannot."""
+        """Wait until it has called ``warm``. Raises RuntimeError if that fails."""
         with self._lock:
             self._answer()
 
@@ -102,9 +102,9 @@ class Nursery:
     def fork(
         self, target: str, log: Path, environment: Mapping[str, str], **arguments: Any
     ) -> Child:
-        """A child that calls ``target``, a "module:function", and exits with the code it returns.
+        """Fork a child that calls ``target``, a "module:function", and exits with the code it returns.
 
-        What it prints goes to ``log``.
+        Its output goes to ``log``.
         """
         order = {
             "target": target,
@@ -117,18 +117,18 @@ class Nursery:
             return Child(int(self._answer()))
 
     def close(self) -> None:
-        """End it, and with it all of its children."""
+        """End it and all of its children."""
         with self._process, self._orders:
             pass
 
 
 def main(targets: Sequence[str]) -> None:
-    """Does not return in the children."""
+    """Warm up, then fork a child for each order on stdin. Does not return in the children."""
     for target in targets:
         _find(target)()
     gc.freeze()
     print("warm", flush=True)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that end are gone at once
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended children are reaped at once
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()

@@ -1,4 +1,4 @@
-"""A server with a bug, to see that the soak tells: it acknowledges batches half a second before it stores them."""
+"""A server with a bug that the soak must find: it acknowledges batches half a second before it stores them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ class _EarlyWriter(Writer):
 
 
 def serve(arguments: list[str]) -> int:
-    """As `soak.service.serve`."""
+    """Like `soak.service.serve`, with the bug."""
     Writer.run = _EarlyWriter.run  # type: ignore[method-assign,assignment]
     return main(["serve", *arguments])

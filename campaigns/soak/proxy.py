@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a real server that loses, repeats, delays and cuts what passes through it, by plan.
+"""A TCP proxy in front of a real server that loses, repeats, delays and cuts requests and answers, by plan.
 
     with Proxy(server.port, chances={"lose_ack": 0.2, "repeat": 0.1}, seed=7) as proxy:
         proxy.next("hang", "cut_request")       # the next two requests, whatever the chances
@@ -6,7 +6,7 @@
         proxy.calm()                            # from here on everything passes
         assert proxy.lost_acks > 0
 
-The server may be killed and started again on its port meanwhile: a request that finds it away is cut off.
+The server may be killed and restarted on its port meanwhile: the proxy cuts off a request that finds no server.
 """
 
 from __future__ import annotations
@@ -24,38 +24,36 @@ from typing import Literal, TypeAlias, get_args
 Fault: TypeAlias = Literal[
     "pass",
     "delay",  # passes after `delay_s`
-    "drop",  # the connection ends once the request is in; the server sees nothing of it
-    "reset",  # the same, by RST
-    "hang",  # the request is in, nothing follows, and the connection stays open
-    "cut_request",  # the server gets the beginning of it, and then the end of the connection
-    "repeat",  # the server gets it twice, at once
-    "echo",  # passes; the server gets it once more after `delay_s`, behind what followed it
-    "lose_ack",  # the server has answered, and the connection ends
-    "withhold",  # the server has answered, and nothing comes back; the connection stays open
-    "cut_answer",  # the beginning of the answer comes back, and then the end of the connection
-    "trickle",  # the answer comes back byte by byte, one in `trickle_s`
-    "hang_up",  # passes, and the connection that was to be kept ends
-    "error",  # 500, of the proxy's own making, as the following are
+    "drop",  # the proxy reads the request and closes the connection; the server sees nothing of it
+    "reset",  # the same, with an RST
+    "hang",  # the proxy reads the request and never answers; the connection stays open
+    "cut_request",  # the server gets the start of the request, then the connection closes
+    "repeat",  # the server gets the request twice in a row
+    "echo",  # passes; the server gets it again after `delay_s`, behind later requests
+    "lose_ack",  # the server answers; the connection closes without the answer
+    "withhold",  # the server answers; the client gets nothing, and the connection stays open
+    "cut_answer",  # the client gets the start of the answer, then the connection closes
+    "trickle",  # the client gets the answer byte by byte, one every `trickle_s`
+    "hang_up",  # passes, then the kept connection closes
+    "error",  # 500 from the proxy itself, as are the following
     "busy",  # 503 with a Retry-After of `retry_after`
     "garbage",  # bytes that are not HTTP
-    "nonsense",  # a 200 that is not an ampmon server's
+    "nonsense",  # a 200 that is not from an ampmon server
     "redirect",  # 307 to `elsewhere`
 ]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 _PROOF = b"GET /api/v1/proof"
-"""What a client asks on each new connection: it passes, and meets no fault."""
-_ABORT = struct.pack(
-    "ii", 1, 0
-)  # SO_LINGER: what is unsent is thrown away, and the peer gets an RST
+"""The request that a client sends first on each new connection. It meets no fault."""
+_ABORT = struct.pack("ii", 1, 0)  # SO_LINGER: drop unsent data and send an RST
 _SERVER_S = 30.0
 
 
 class Proxy:
     """Listens on ``port`` (0: a free one) of the loopback interface and passes HTTP requests on to ``upstream``.
 
-    A request meets what `next` has queued, else a fault drawn with ``chances`` (shares of all requests, by name) from a
-    generator of this ``seed``, else nothing. ``counts`` says how many requests met which fault; "away" are those that
-    found no server. Requests and answers must have a Content-Length. Any number of threads may use it.
+    A request meets the next fault queued by `next`, else one drawn with ``chances`` (shares of all requests, by name)
+    from a generator of this ``seed``, else none. ``counts`` has the number of requests by fault; "away" are those that
+    found no server. Requests and answers must have a Content-Length. Thread-safe.
     """
 
     def __init__(
@@ -74,7 +72,7 @@ class Proxy:
         self.elsewhere = "http://127.0.0.1:9/"
         self.counts: Counter[str] = Counter()
         self.lost_acks = 0
-        """Requests that the server answered with 200 without the client hearing of it."""
+        """Requests that the server answered with 200 although the client got no answer."""
         self.repeated = 0
         """Requests that the server answered with 200 more than once."""
         self._queue: deque[Fault] = deque()
@@ -89,18 +87,18 @@ class Proxy:
         self._start(self._accept)
 
     def next(self, *faults: Fault) -> None:
-        """Let the requests that come next meet these, one each, in order."""
+        """Queue faults for the next requests, one each, in order."""
         with self._lock:
             self._queue.extend(faults)
 
     def calm(self) -> None:
-        """Let everything pass from here on."""
+        """Let everything pass from now on."""
         with self._lock:
             self._queue.clear()
             self.chances = {}
 
     def close(self) -> None:
-        """End all connections and take no more. Waits for what is under way."""
+        """End all connections, accept no more, and wait for those under way."""
         self._ended.set()
         _shut(self._listener)
         with self._lock:
@@ -146,7 +144,7 @@ class Proxy:
             client.close()
 
     def _pass(self, client: socket.socket, request: bytes) -> bool:
-        """Deal with one request; whether the connection is kept."""
+        """Handle one request. Return whether the connection is kept."""
         try:
             if request.startswith(_PROOF):
                 client.sendall(self._ask(request))
@@ -173,7 +171,7 @@ class Proxy:
             self.counts[name] += 1
             self.lost_acks += lost_ack
 
-    # -- what a request meets -------------------------------------------------------------------------------------
+    # -- faults ---------------------------------------------------------------------------------------------------
 
     def _meet(self, fault: Fault, client: socket.socket, request: bytes) -> bool:
         if (own := self._own_answer(fault)) is not None:
@@ -239,12 +237,12 @@ class Proxy:
         self._ask_again(request, answer)
 
     def _wait_for_end(self, client: socket.socket) -> None:
-        """Until the client has had enough of waiting."""
+        """Wait until the client closes the connection."""
         while client.recv(2**16):
             pass
 
     def _ask(self, request: bytes) -> bytes:
-        """The server's answer, whole. Raises _Away where there is none."""
+        """The server's whole answer. Raises _Away if there is none."""
         try:
             with self._server() as server:
                 server.sendall(request)
@@ -257,7 +255,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def _server(self) -> Iterator[socket.socket]:
-        # A new connection each time: one that was kept may have ended with the server just as it is used again.
+        # A new connection each time: the server could close a kept one just as it is used again.
         try:
             server = socket.create_connection(("127.0.0.1", self.upstream), _SERVER_S)
         except OSError:
@@ -282,7 +280,7 @@ _OWN_ANSWERS: Mapping[str, bytes] = {
 
 
 def _message(connection: socket.socket) -> bytes | None:
-    """The next request or answer, whole; None where the connection ended before."""
+    """The next whole request or answer; None if the connection ends first."""
     message = b""
     while b"\r\n\r\n" not in message:
         if not (received := connection.recv(2**16)):

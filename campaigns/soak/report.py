@@ -1,4 +1,4 @@
-"""The soak in words: a line while it goes on, and the result that is committed."""
+"""The soak in words: a line of progress, and the committed result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ flight*.
 
 
 def line(campaign: Campaign, seconds: float, done_before: int) -> str:
-    """How far it is, after ``seconds``, before which there had been ``done_before`` of each."""
+    """A line of progress after ``seconds``, before which each number was at least ``done_before``."""
     tally, target = campaign.so_far(), campaign.settings.target
     count = tally.count
     rate = (tally.fewest() - done_before) / max(seconds, 1.0)
@@ -42,7 +42,7 @@ def line(campaign: Campaign, seconds: float, done_before: int) -> str:
 
 
 def write(campaign: Campaign, path: Path | None = None) -> str:
-    """The result in words; also at ``path``, by default among those of the benchmarks, if there was enough."""
+    """Return the result as Markdown. If complete, also write it to ``path``, or beside the benchmarks' results."""
     figures = _figures(campaign)
     text = f"# {TITLE}\n\n{_measured(figures)}\n\n{ABOUT}\n{_table(figures)}"
     problems = campaign.total().count.problems

@@ -1,4 +1,4 @@
-"""One round: everything is killed over and over while answers get lost; then all comes to rest, and is counted."""
+"""One round: kills everything repeatedly while answers get lost, then lets it come to rest and counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from campaigns.soak.victims import Lane, Lives, SenderVictim, ServerVictim
 
 _TICK_S = 0.01
 _AFRESH_S = 1.0
-"""Where nothing more has arrived for so long, it does not come."""
+"""How often a round at rest makes sure that a sender runs."""
 _BESIDE: Mapping[Fault, float] = {
     "repeat": 0.08,
     "cut_request": 0.04,
@@ -34,7 +34,7 @@ _BESIDE: Mapping[Fault, float] = {
     "reset": 0.03,
     "delay": 0.05,
 }
-"""What else befalls requests beside lost acknowledgements, as shares."""
+"""The shares of other faults than lost acknowledgements."""
 _NOT_EPHEMERAL = 20_000, 32_000
 _STRETCH_MAX = 8.0
 _LOST_ACKS = 0.1
@@ -43,26 +43,26 @@ _LOST_ACKS_BEHIND = 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A round goes on until there were ``kills`` of each and as many lost acknowledgements, or ``limit_s`` seconds."""
+    """A round lasts until there are ``kills`` of each role and as many lost acknowledgements, or for ``limit_s``."""
 
     kills: int = 50
     limit_s: float = 300.0
     rest_s: float = 90.0
-    """So long nothing may arrive of what is left, before it is given up."""
+    """A round at rest is given up when nothing has arrived for this long."""
     lanes: int = 2
     exact: bool = False
-    """Whether a role that was killed often enough is left alone, so that the others come to their number sooner."""
+    """Whether to spare a role that was killed often enough, so that the others reach their number sooner."""
     lives: Lives = field(default_factory=Lives)
     server: str = "campaigns.soak.service:serve"
-    """What is called as the server."""
+    """The function to run as the server."""
 
 
 class Stopped(Exception):
-    """A round was given up: it counts for nothing."""
+    """A round was abandoned and does not count."""
 
 
 class Round:
-    """Works in ``folder``, which is new; processes come from two nurseries that may serve many rounds."""
+    """Works in ``folder``, which is new. Its processes come from two nurseries, which may serve many rounds."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Round:
         self._server = ServerVictim(servers, plan.server, arguments, folder, chance, lives)
 
     def run(self, stop: threading.Event | None = None) -> Tally:
-        """Blocks until all is counted; raises Stopped once ``stop`` is set. Leaves nothing running in any case."""
+        """Block until all is counted. Raises Stopped once ``stop`` is set. Leaves nothing running in any case."""
         began_s = time.monotonic()
         try:
             self._kill(began_s, stop or threading.Event())
@@ -114,11 +114,10 @@ class Round:
 
     @property
     def database_url(self) -> str:
-        """The SQLAlchemy URL of what is stored."""
         return self._settings.url
 
     def trainings(self) -> list[Training]:
-        """Those that were begun, in order where they are of one run."""
+        """The trainings that were begun, those of one run in order."""
         return [each for lane in self._lanes for each in lane.trainings]
 
     # -- its parts ------------------------------------------------------------------------------------------------
@@ -143,7 +142,7 @@ class Round:
         return not self._plan.exact or kills < self._plan.kills
 
     def _balance(self) -> None:
-        """Let those live longer of whom many were killed: all four come to their number at about the same time."""
+        """Let roles with many kills live longer, so that all four numbers reach the target at about the same time."""
         fewest = self.tally.fewest() + 3
         for lane in self._lanes:
             lane.stretch = _stretch(lane.kills * len(self._lanes) / fewest)
@@ -160,7 +159,7 @@ class Round:
         tally.cut = proxy.counts["cut_request"] + proxy.counts["reset"] + proxy.counts["away"]
 
     def _rest(self) -> None:
-        """Let what is left arrive: nothing is killed any more but trainings that are still at work."""
+        """Let everything arrive. Only trainings that are still at work are killed."""
         self._proxy.calm()
         moved_s = looked_s = time.monotonic()
         left: list[str] = []
@@ -183,7 +182,7 @@ class Round:
     def _left(self) -> list[str]:
         spool = self._data / "spool"
         names = os.listdir(spool) if spool.exists() else []
-        # A training killed at its birth leaves an empty directory, hidden as it is not a spool yet.
+        # A training killed at its start leaves an empty directory, hidden because it is not a spool yet.
         return sorted(name for name in names if not name.startswith("."))
 
     def _compare(self) -> None:
@@ -207,7 +206,7 @@ class Round:
         self._sender.end()
 
     def _verify(self) -> None:
-        """What `ampmon db verify` finds."""
+        """Add what `ampmon db verify` finds."""
         with Verification.begin(self._settings) as verification:
             found = [*verification.broken(), *verification.strays()]
             for run_id in verification.runs():
@@ -216,7 +215,7 @@ class Round:
 
 
 def _lasting_port(chance: random.Random) -> int:
-    """A free port that no connection is given by itself, while the server that listens there is away."""
+    """A free port outside the ephemeral range, so that no connection gets it while the server is down."""
     while True:
         with contextlib.suppress(OSError), socket.socket() as listener:
             listener.bind(("127.0.0.1", chance.randrange(*_NOT_EPHEMERAL)))

@@ -1,4 +1,4 @@
-"""`ampmon serve`, as the command line runs it, in a process of a nursery."""
+"""Runs `ampmon serve` as the command line does, in a nursery's process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ampmon_server.cli import main
 
 
 def warm() -> None:
-    """Load what a server loads."""
+    """Load the modules that a server needs."""
     for name in (
         "ampmon_server.cli.serve",
         "ampmon_server.http.app",
@@ -18,5 +18,5 @@ def warm() -> None:
 
 
 def serve(arguments: list[str]) -> int:
-    """Serve until killed or told to stop."""
+    """Serve until killed or stopped."""
     return main(["serve", *arguments])

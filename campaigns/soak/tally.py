@@ -1,4 +1,4 @@
-"""What happened and what was counted: numbers that add up over rounds."""
+"""The kills, faults and counts of a round, which add up over rounds."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, fields
 
 @dataclass(slots=True)
 class Count:
-    """Records told, and what became of them. ``problems`` says in words what else is not as it must be."""
+    """What became of the records that trainers reported. ``problems`` describes anything else that is wrong."""
 
     told: int = 0
     lost: int = 0
     lost_from_memory: int = 0
-    """Of those that went through memory while the disk was slow, which may lose the last ones."""
+    """Lost records that passed through memory while the disk was slow. A kill may lose the last of them."""
     doubled: int = 0
-    """Stored, and never told."""
+    """Stored but never reported."""
     in_flight: int = 0
-    """Stored, and not told only because their trainer was killed before it could."""
+    """Stored but not reported, because the trainer was killed first."""
     problems: list[str] = field(default_factory=list)
 
     def wrong(self) -> bool:
@@ -26,12 +26,12 @@ class Count:
 
 @dataclass(slots=True)
 class Tally:
-    """Kills of each role, what befell requests, and what was counted at the end."""
+    """Kills of each role, the faults of requests, and the counts at the end."""
 
     trainer: int = 0
     sender: int = 0
     sender_before: int = 0
-    """Kills of senders before they were elected, counted apart."""
+    """Kills of senders that were not elected yet."""
     server: int = 0
     lost_acks: int = 0
     repeated: int = 0
@@ -41,16 +41,15 @@ class Tally:
     runs: int = 0
     rounds: int = 0
     rest_seconds: float = 0.0
-    """How long everything took to arrive once nothing was killed any more."""
+    """How long everything took to arrive after the last kill."""
     count: Count = field(default_factory=Count)
 
     def fewest(self) -> int:
-        """Of the four that there must be enough of, the one that there are the fewest of."""
+        """The smallest of the four numbers that must reach the target."""
         return min(self.trainer, self.sender, self.server, self.lost_acks)
 
 
 def summed(tallies: Iterable[Tally]) -> Tally:
-    """The sum, as a tally of its own."""
     total = Tally()
     for tally in tallies:
         _add(total, tally)

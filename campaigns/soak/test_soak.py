@@ -1,4 +1,4 @@
-"""The soak's short form, and a server with a bug. `tests/campaigns/test_soak.py` is still shorter."""
+"""The soak's short form, and a server with a bug. `tests/campaigns/test_soak.py` is even shorter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def nurseries() -> Iterator[Nurseries]:
 def test_kills_and_lost_acknowledgements_lose_and_double_nothing(
     nurseries: Nurseries, tmp_path: Path
 ) -> None:
-    """Trainers, senders and servers killed ten times each, and answers lost: each record is stored once, as it was."""
+    """With each role killed ten times and answers lost, each record is stored once and unchanged."""
     plan = Plan(kills=10, limit_s=math.inf, lives=QUICK)
     tally = Round(tmp_path / "round", *nurseries, plan, "short").run()
     assert (tally.count.lost, tally.count.doubled, tally.count.problems) == (0, 0, [])
@@ -47,8 +47,8 @@ def test_kills_and_lost_acknowledgements_lose_and_double_nothing(
 def test_a_server_that_acknowledges_too_early_is_found(
     nurseries: Nurseries, tmp_path: Path
 ) -> None:
-    """A server that answers before it has committed loses records when it is killed, and the soak counts them."""
-    # Its senders are not killed often enough to end the round by number.
+    """A server that answers before it commits loses records when it is killed, and the soak counts them."""
+    # Too few senders are killed to end the round by number.
     plan = Plan(
         kills=20, limit_s=8.0, rest_s=3.0, lives=QUICK, server="campaigns.soak.planted:serve"
     )

@@ -1,4 +1,4 @@
-"""What a trainer says, beside ampmon, that it recorded: a file of lines, each written once the call had returned."""
+"""What a trainer reports apart from ampmon: a file of lines, each written after a recording call returned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Teller:
-    """Appends to the file at ``path``: what was told survives the teller's `kill -9`."""
+    """Appends to the file at ``path``. Its lines survive a `kill -9` of the process."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -21,7 +21,7 @@ class Teller:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What torch did in an update, and whether ampmon said that it was sampled."""
+    """What torch did in an update, and whether ampmon sampled it."""
 
     scale: float | None
     scale_after: float | None
@@ -31,23 +31,21 @@ class Update:
 
 @dataclass(slots=True)
 class Told:
-    """What one trainer told: its updates and losses, each in the order of their ordinals, and how far it came."""
+    """A trainer's report: its updates and losses, each in the order of their ordinals, and how far it came."""
 
     updates: list[Update] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     exposed: int = 0
-    """How many of the last records passed through memory, so that a kill may lose them."""
+    """The number of last records that passed through memory, so that a kill may lose them."""
     finishing: bool = False
     finished: bool = False
 
     @classmethod
     def read(cls, path: Path) -> Told:
-        """What was told in the file at ``path``; nothing where there is none."""
+        """Read the report at ``path``; empty if there is no file."""
         told = cls()
         lines = path.read_text().split("\n") if path.exists() else [""]
-        for line in lines[
-            :-1
-        ]:  # behind the last line's end there is nothing, or what was cut short
+        for line in lines[:-1]:  # after the last newline there is nothing, or a torn line
             told._add(json.loads(line))
         return told
 

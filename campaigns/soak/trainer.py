@@ -1,4 +1,4 @@
-"""A training that tells, beside ampmon, what it recorded: two optimizers, real fp16 overflow, samples, scalars."""
+"""A training that reports, apart from ampmon, what it recorded: two optimizers, real overflow, samples, scalars."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from campaigns.soak.told import Teller
 
 
 _WEIGHTS = ((120.0, 1.0), (1.0, 50.0), (120.0, 50.0))
-"""Of the two losses: the one, the other or both overflow, once the scale has grown."""
+"""Factors of the two losses: one, the other or both overflow once the scale has grown."""
 _NOT_FINITE = (math.nan, math.inf)
 
 
 def train(
     told: str, seed: int, updates: int, pause_s: float, resume_step: int | None, scale: float
 ) -> None:
-    """Train for ``updates`` updates, resting ``pause_s`` seconds on average between them, and finish."""
+    """Train for ``updates`` updates with pauses of ``pause_s`` seconds on average, and finish."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     chance, teller = random.Random(seed), Teller(told)
@@ -50,7 +50,7 @@ def train(
 
 
 def warm() -> None:
-    """Load what a first update loads, which takes seconds."""
+    """Load everything that a first update needs, which takes seconds."""
     torch.set_num_threads(1)
     _Training(torch.amp.GradScaler("cpu")).update()
     importlib.import_module("ampmon.client.scaler")
@@ -72,7 +72,7 @@ class _Training:
         self.loss = 0.0
 
     def update(self) -> dict[str, object]:
-        """One update, and what torch itself says that it did."""
+        """Make one update, and return what torch itself did."""
         scaler, optimizers = self._scaler, self._optimizers
         self._backward()
         for optimizer in optimizers.values():

@@ -1,4 +1,4 @@
-"""What is killed at random instants: trainers in lanes, the sender that they start, and the server."""
+"""The processes killed at random: trainers in lanes, the sender that they start, and the server."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _LOOKS = 20
 
 _Process: TypeAlias = tuple[int, int | None]
 Span: TypeAlias = tuple[float, float]
-"""Seconds, from and to, between which an instant is drawn."""
+"""A range in seconds from which a time is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lives:
-    """How long each lives, from when it is at work, and the pause before the next.
+    """How long each role lives once it is at work, and the pause before the next.
 
-    Lives are as many times as long as a victim's ``stretch`` says.
+    A victim's ``stretch`` multiplies its lives.
     """
 
     trainer: Span = (0.0, 5.0)
@@ -40,13 +40,13 @@ class Lives:
     server: Span = (0.0, 2.0)
     pause: Span = (0.0, 0.2)
     early: float = 0.15
-    """Share of those whose lives are drawn from their start, so that many end in it."""
+    """Share of the processes whose lives are counted from their start, so that many die while starting."""
     finishing: float = 0.1
-    """Share of the trainings that come to their end, unless they are killed in it."""
+    """Share of the trainings that reach their end, unless they are killed in it."""
 
 
 class Lane:
-    """One training after another, each killed; now and then one goes on with the run of the one before."""
+    """Runs one training after another and kills each. Most continue the run of the one before."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Lane:
         self._end_s = self._begin_s = self._lives_s = 0.0
 
     def tick(self, now_s: float, *, begin: bool, killing: bool = True) -> bool:
-        """Do what is due, beginning and killing a training only if told to; whether one is at work."""
+        """Do what is due. Begin or kill a training only if told to. Return whether one is at work."""
         if self._child is None:
             if begin and now_s >= self._begin_s:
                 self._begin(now_s)
@@ -111,7 +111,7 @@ class Lane:
         self._end_s = now_s + self._lives_s if early else math.inf
 
     def _checkpoint(self) -> int | None:
-        """A step to go on with: some of those that were done are done again, or it is left to the server."""
+        """A step to resume at, which repeats some steps. None leaves it to the server."""
         last = self.trainings[-1]
         done = (last.resume_step or 0) + len(Told.read(last.told).updates)
         if self._chance.random() < 0.3:
@@ -119,7 +119,7 @@ class Lane:
         return self._chance.randint(max(done - 20, 0), done)
 
     def end(self) -> None:
-        """Let nothing be left behind."""
+        """Kill the training that still runs, if any."""
         if self._child is not None:
             self._child.kill()
 
@@ -131,9 +131,9 @@ class Lane:
 
 
 class SenderVictim:
-    """The sender of ``directory``, whoever started it: found by its command line, elected when it holds the lock.
+    """The sender of ``directory``, whoever started it: found by its command line, elected if it holds the lock.
 
-    ``requests`` is how many there were so far: one that was elected is at work once there is another.
+    ``requests`` returns the number of requests so far. An elected sender is at work once there is another.
     """
 
     def __init__(
@@ -142,18 +142,18 @@ class SenderVictim:
         self.kills = 0
         self.stretch = 1.0
         self.kills_before = 0
-        """Those killed before they were elected."""
+        """Kills of senders that were not elected yet."""
         self._mark = f"\0ampmon.sender\0{directory}\0".encode()
         self._chance = chance
         self._lives = lives
         self._requests = requests
         self._ends: dict[_Process, float] = {}
-        """When each is to be killed; never, as long as it is not at work."""
+        """When to kill each; infinite until it is at work."""
         self._elected: dict[_Process, int] = {}
-        """How many requests there were when each was seen to be elected."""
+        """The number of requests when each was first seen to be elected."""
         self._looked_s = 0.0
         self._others: dict[int, int] = {}
-        """How often another process was looked at."""
+        """How often each other process was checked."""
 
     def tick(self, now_s: float, *, killing: bool = True) -> None:
         if now_s - self._looked_s < _LOOK_S:
@@ -188,13 +188,13 @@ class SenderVictim:
             self.kills_before += not elected
 
     def end(self) -> None:
-        """Let nothing be left behind."""
+        """Stop the senders that still run."""
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
     def processes(self) -> list[int]:
-        """Those that run now. One that was seen often as something else stays that."""
+        """The senders that run now. A process found `_LOOKS` times to be something else is not checked again."""
         pids = [int(entry) for entry in os.listdir("/proc") if entry.isdecimal()]
         self._others = {pid: self._others[pid] for pid in pids if pid in self._others}
         found = []
@@ -225,7 +225,7 @@ def _holds_lock(pid: int) -> bool:
 
 
 class ServerVictim:
-    """The server, killed and started again on its port."""
+    """The server, killed and restarted on its port."""
 
     def __init__(
         self,
@@ -279,7 +279,7 @@ class ServerVictim:
         return now_s + self.stretch * self._chance.uniform(*self._lives.server)
 
     def stop(self) -> None:
-        """End it as Ctrl-C does."""
+        """Stop it with SIGTERM, and kill it if it does not end."""
         if self._child is not None:
             self._child.signal(signal.SIGTERM)
             if not self._child.wait(DEADLINE_S):

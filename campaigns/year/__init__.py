@@ -1,1 +1,1 @@
-"""A year of a team in an hour: runs that are generated, and put through real ingest on a clock that is sped up."""
+"""Generates a year of a team's runs, and puts it through real ingest on an accelerated clock."""

@@ -1,6 +1,6 @@
-"""`make year`: a generated year of a team's runs, put through real ingest; writes the result of a whole one.
+"""`make year`: put a generated year of a team's runs through real ingest; write the result of a whole one.
 
-What was done is kept in a folder: a year that was interrupted goes on where it stopped.
+Progress is kept in a folder, so an interrupted year continues where it stopped.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from campaigns.year.report import write
 
 
 _LINE_S = 15.0
-"""Where stderr is no terminal, it is told so often how far it is."""
+"""How often progress is printed if stderr is not a terminal."""
 
 
 def main() -> int:
-    """The exit code: 0 where all that was sent is there or was thinned, and the totals are exact."""
+    """Return the exit code: 0 if all that was sent is held or was thinned, and the totals are exact."""
     arguments = _arguments()
     folder = arguments.folder / f"{arguments.scale:g}-{arguments.seed}"
     campaign = Campaign(folder, arguments.scale, arguments.seed, arguments.look_s)
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _shown(campaign: Campaign, samples: Real) -> Account:
-    """Run it, and tell meanwhile how far it is."""
+    """Run the campaign and show its progress."""
     began, before, said = time.monotonic(), campaign.state.updates, 0.0
     with progress() as bar:
         task = bar.add_task("updates", total=campaign.total, completed=before)

@@ -1,4 +1,4 @@
-"""Whether a year that was put in is there: each update is stored or was thinned, and totals are exact."""
+"""Checks a year: each update that was sent is stored or was thinned, and totals are exact."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PAGE = 1000
 
 @dataclass(slots=True)
 class Account:
-    """Updates that were sent, that are held, and that were thinned; ``problems`` say in words what does not add up.
+    """Updates that were sent, are held, and were thinned. ``problems`` describes what does not add up.
 
-    ``judged`` are the runs that the server has come to judge.
+    ``judged`` is the number of runs that the server has diagnosed.
     """
 
     runs: int = 0
@@ -41,9 +41,9 @@ def account(
     runs: Iterable[Planned],
     skipped: Mapping[int, int],
 ) -> Account:
-    """Hold the summaries of runs and the rows of an SQLite file to all that was sent, run by run.
+    """Compare the summaries of runs and the rows of an SQLite file with what was sent, run by run.
 
-    ``skipped`` are the steps that were, by the numbers of the runs.
+    ``skipped`` has the number of skipped steps by the run's number.
     """
     listed = {each["run_id"]: each for each in summaries}
     rows, cuts = _rows(database)
@@ -67,7 +67,7 @@ def account(
 
 
 def _differing(run: Planned, summary: Mapping[str, Any], skipped: int) -> Iterator[str]:
-    """What the list says otherwise of a run."""
+    """Where the list differs from what the run sent."""
     status = {
         "finished": "finished",
         "resumed": "finished",
@@ -90,12 +90,12 @@ def _differing(run: Planned, summary: Mapping[str, Any], skipped: int) -> Iterat
 
 
 def _thinned(run: Planned, cut: int) -> int:
-    """How many of a run's updates were before the step from which its rows are held."""
+    """The number of a run's updates before the step from which its rows are held."""
     return run.ranks * sum(max(min(stop, cut) - first, 0) for first, stop in run.attempts)
 
 
 def _rows(database: Path) -> tuple[dict[bytes, int], dict[bytes, int]]:
-    """Of each run how many updates are held, and from which step on."""
+    """By run, the number of held updates, and the step from which on they are held."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         rows: Counter[bytes] = Counter()
         for run_id, data in connection.execute("SELECT run_id, data FROM update_pages"):
@@ -105,7 +105,7 @@ def _rows(database: Path) -> tuple[dict[bytes, int], dict[bytes, int]]:
 
 
 def listed(url: str, client: Client) -> Iterator[dict[str, Any]]:
-    """Every run of the list, a page at a time."""
+    """Every run of the list, page by page."""
     cursor = ""
     while cursor is not None:
         following = f"&cursor={cursor}" if cursor else ""

@@ -1,8 +1,7 @@
-"""A year from its first day to its last: batches as they fall due, a pruning each month, and looks at what has come of
-it.
+"""Runs a year from its first day to its last: sends batches when due, and prunes and measures by the month.
 
-What was done is kept in a folder: a year that was interrupted goes on where it stopped. What had been sent of a
-stretch that was not finished is sent again, and is not stored twice.
+Progress is kept in a folder, so an interrupted year continues where it stopped. What was sent of an unfinished stretch
+is sent again, and is not stored twice.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from campaigns.year.training import Piece, by_due, course_of
 
 
 MONTH_ENDS = (31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365)
-"""In days from the year's first."""
+"""In days from the start of the year."""
 
 LOOKED_AT = (1, 3, 6, 12)
 KEEP_ROWS_DAYS, KEEP_SAMPLES_DAYS = 30, 90
 _STRETCH_US = DAY_US // 4
-"""What falls due in so long is sent at once, and then the clock is set on."""
+"""Everything due within this time is sent at once; then the clock is set forward."""
 
 
 class Month(msgspec.Struct, kw_only=True):
-    """What one month took and came to; ``before`` and ``after`` its pruning, where it was looked at."""
+    """The cost of a month. ``before`` and ``after`` pruning are measurements, in months of `LOOKED_AT`."""
 
     month: int
     updates: int = 0
@@ -54,12 +53,12 @@ class Month(msgspec.Struct, kw_only=True):
 
 
 class State(msgspec.Struct, kw_only=True):
-    """How far a year is, as it stands in its folder."""
+    """The progress of a year, as stored in its folder."""
 
     scale: float
     seed: int
     until: int = START
-    """All that fell due before is stored, in microseconds since the epoch."""
+    """Everything due before this time is stored. In microseconds since the epoch."""
     updates: int = 0
     peak_mb: float = 0.0
     people: list[Person] = []
@@ -68,7 +67,7 @@ class State(msgspec.Struct, kw_only=True):
 
 
 class Campaign:
-    """Goes on from what ``folder`` holds. ``look_s`` is how long pages are asked for at each look."""
+    """Continues from what ``folder`` holds. Each measurement requests pages for ``look_s`` seconds."""
 
     def __init__(self, folder: Path, scale: float, seed: int, look_s: float) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,7 +82,7 @@ class Campaign:
         self.total = sum(run.told for run in self.runs)
 
     def run(self, real: Real, told: Callable[[], None]) -> Account:
-        """Blocks; ``told`` is called whenever there is more. What is under way is finished when it is interrupted."""
+        """Run the year and block. Call ``told`` after each stretch. An interrupt ends all of its processes."""
         clock = Clock(self._clock)
         clock.set(self.state.until)
         os.environ[service.CLOCK] = str(self._clock)
@@ -99,7 +98,7 @@ class Campaign:
                         told()
                     clock.set(self._end_of(month.month))
                     self._close(month, lambda: self._look(url, client, process))
-            clock.set(self.state.until + DAY_US)  # whoever was killed is silent by now
+            clock.set(self.state.until + DAY_US)  # killed runs count as silent by now
             found = self._account(url, client)
         self.state.account = asdict(found)
         self._save()
@@ -108,14 +107,14 @@ class Campaign:
     # -- its parts ----------------------------------------------------------------------------------------------------
 
     def _hire(self, url: str, token: str) -> None:
-        """Give each of the team a token."""
+        """Create a token for each person."""
         for number in range(len(self.state.people), PEOPLE):
             name = f"person-{number:02d}"
             self.state.people.append(Person(name, tokens.make(url, token, name)))
         self._save()
 
     def _ahead(self) -> Iterator[tuple[Month, Iterator[tuple[int, list[Piece]]]]]:
-        """What is not done: of each month its stretches, each with when it ends and what falls due in it."""
+        """The unfinished months, each with its stretches: when a stretch ends, and what is due in it."""
         order = by_due(self.runs)
         done = self.state.until
         for number in range(1, len(MONTH_ENDS) + 1):
@@ -148,9 +147,9 @@ class Campaign:
         self._save()
 
     def _close(self, month: Month, look: Callable[[], dict[str, Any]]) -> None:
-        """Prune, and look at what there is before and after it, where this month is looked at.
+        """Prune, and measure before and after it if the month is in `LOOKED_AT`.
 
-        Interrupted and gone on with, what was before it is not what a part of it has left, and all of it is timed.
+        After an interruption the first measurement before pruning stays, and the time of all parts is added.
         """
         looked_at = month.month in LOOKED_AT
         if looked_at and month.before is None:
@@ -170,7 +169,7 @@ class Campaign:
         return looking.look(url, client, process, self._database, self._look_s)
 
     def _prune(self) -> None:
-        """As somebody does who has not told the server to, and who knows that nobody trains now."""
+        """Prune by hand because the server is not set to, and at once because nobody trains now."""
         options = {
             "--keep-rows-days": KEEP_ROWS_DAYS,
             "--keep-samples-days": KEEP_SAMPLES_DAYS,

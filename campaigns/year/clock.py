@@ -1,4 +1,4 @@
-"""A clock that several processes go by, and that one of them sets forward; in between it goes as fast as any other."""
+"""A clock shared by several processes. One of them sets it forward; in between it runs at normal speed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FORM = struct.Struct("<qq")
 
 
 class Clock:
-    """Kept in a file. What it shows is the time that it was set to, and how long ago that was."""
+    """A clock in a file. It shows the time it was last set to, plus the time since then."""
 
     def __init__(self, file: Path) -> None:
         if not file.exists():
@@ -21,7 +21,7 @@ class Clock:
             self._shared = mmap.mmap(opened.fileno(), _FORM.size)
 
     def set(self, us: int) -> None:
-        """Show this time, in microseconds since the epoch, from now on."""
+        """Set the time, in microseconds since the epoch."""
         _FORM.pack_into(self._shared, 0, 1000 * us, time.monotonic_ns())
 
     def time_ns(self) -> int:

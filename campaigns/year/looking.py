@@ -1,4 +1,4 @@
-"""What a year has come to at some point: the size of its database, the server's memory, and how long pages take."""
+"""Measures a year at some point: the size of its database, the server's memory, and how long pages take."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from benchmarks.store.timing import Client, in_turns
 
 PAGE, WIDTH = 100, 1000
 _RUNS = 20
-"""Of each kind, whose figures are asked for."""
+"""The number of runs of each kind whose figures are requested."""
 
 
 def look(url: str, client: Client, server: int, database: Path, limit_s: float) -> dict[str, Any]:
-    """Sizes in MB, times in ms, each at the median and at the 95 % point. Blocks, somewhat longer than ``limit_s``."""
+    """Return sizes in MB, and the median and 95 % point of times in ms. Blocks somewhat longer than ``limit_s``."""
     pages = f"{url}/api/v1/runs?limit={PAGE}"
     total = json.loads(client.get(pages))["total"]
     longest = _ids(client, f"{url}/api/v1/runs?limit={_RUNS}&sort=updates")
@@ -58,7 +58,7 @@ def look(url: str, client: Client, server: int, database: Path, limit_s: float) 
 
 
 def size_mb(database: Path) -> float:
-    """An SQLite file with what has not been written back to it yet."""
+    """The size of an SQLite file with its write-ahead log."""
     files = (database, database.with_name(f"{database.name}-wal"))
     return sum(each.stat().st_size for each in files if each.exists()) / 1e6
 
@@ -68,6 +68,6 @@ def _ids(client: Client, url: str) -> list[str]:
 
 
 def _figure(client: Client, url: str, runs: Sequence[str]) -> bytes:
-    """One of the charts of one of the runs."""
+    """A random chart of a random run."""
     figure = random.choice(RUN_FIGURES)
     return client.get(f"{url}/api/v1/runs/{random.choice(runs)}/figures/{figure}?width={WIDTH}")

@@ -1,6 +1,6 @@
-"""Whose runs a year has: how many, when, how long, and how they end. Numbers alone, the same for the same seed.
+"""Plans a year's runs: how many, when, how long, and how they end. Pure numbers, the same for the same seed.
 
-Lengths are lognormal: half of the runs are short, a few hold most of the updates. People start them in working hours.
+Lengths are lognormal: half of the runs are short, a few have most of the updates. People start them in working hours.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 
 Fate = Literal["finished", "crashed", "killed", "resumed"]
-"""``crashed`` says so itself, of one that was ``killed`` nobody hears again, ``resumed`` was killed and went on."""
+"""A ``crashed`` run reports its crash, a ``killed`` one goes silent, and a ``resumed`` one was killed and continued."""
 
 Health = Literal["well", "restless", "diverged"]
-"""``restless`` skips often, for its scale grows after few updates; where it ``diverged`` the scale falls to its end."""
+"""A ``restless`` run skips often because its scale grows after few updates; a ``diverged`` one ends in a dead scale."""
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
@@ -51,7 +51,7 @@ _TAGS = ("ablation", "baseline", "paper", "sweep", "trial", "wip")
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One run. Times are in microseconds; ``updates`` are its steps, which each of its ``ranks`` tells."""
+    """One run. Times are in microseconds. ``updates`` are its steps, each sent by all of its ``ranks``."""
 
     number: int
     run_id: UUID
@@ -66,31 +66,31 @@ class Planned:
     fate: Fate
     health: Health
     broken: int
-    """A run that is resumed was killed after so many updates,"""
+    """The number of updates after which a resumed run was killed."""
     resumed: int
-    """and went on from this step."""
+    """The step from which a resumed run continued."""
 
     @property
     def told(self) -> int:
-        """Updates that its processes tell: of each rank and attempt."""
+        """Updates that its processes send, over all ranks and attempts."""
         return self.ranks * sum(stop - first for first, stop in self.attempts)
 
     @property
     def attempts(self) -> tuple[tuple[int, int], ...]:
-        """The steps of each attempt, from the first up to before the last."""
+        """Each attempt's first step, and the step after its last."""
         if self.fate != "resumed":
             return ((0, self.updates),)
         return (0, self.broken), (self.resumed, self.updates)
 
 
 def population(scale: float, seed: int) -> list[Planned]:
-    """A year's runs in the order in which they start: ``scale`` of all runs and updates."""
+    """A year's runs in order of their start: the share ``scale`` of all runs and updates."""
     count = max(round(RUNS * scale), 1)
     chance = np.random.default_rng(seed)
     ranks = chance.choice(_RANKS, count, p=_RANKS_CHANCE)
     lengths = _lengths(chance, ranks, UPDATES * scale)
     started = np.sort(_starts(chance, count))
-    # Whatever starts late is short enough to be over with the year.
+    # A run that starts late gets a period short enough to end within the year.
     room = START + DAYS * DAY_US - 3600 * SECOND_US - started
     periods = np.clip(chance.lognormal(np.log(0.25), 0.7, count), 0.03, 3.0) * SECOND_US
     activity = 1 / np.arange(1, PEOPLE + 1) ** 0.7
@@ -111,9 +111,9 @@ def population(scale: float, seed: int) -> list[Planned]:
 
 
 def _planned(number: int, drawn: dict[str, Any], seed: int) -> Planned:
-    """A run of what was drawn for it, with what only it hangs on."""
+    """A run from its drawn values, and from further ones that only its number and the seed determine."""
     chance = np.random.default_rng([seed, number])
-    # Each works at two projects, and some are worked at by many.
+    # Each person works on two projects, and some projects have many people.
     project = _PROJECTS[(drawn["person"] + int(chance.integers(2)) * 5) % len(_PROJECTS)]
     model, tried = chance.choice(_MODELS), chance.choice(_TRIES)
     broken = max(int(drawn["updates"] * chance.uniform(0.3, 0.8)), 1)
@@ -137,7 +137,7 @@ def attempt_id(run: Planned, attempt: int, rank: int) -> UUID:
 def _lengths(
     chance: np.random.Generator, ranks: npt.NDArray[np.int64], total: float
 ) -> npt.NDArray[np.int64]:
-    """Steps of each run, which make ``total`` updates of all ranks, or nearly."""
+    """The steps of each run, which make about ``total`` updates over all ranks."""
     drawn = chance.lognormal(0.0, _SPREAD, len(ranks))
     for _ in range(20):
         drawn = np.clip(drawn * total / (drawn * ranks).sum(), _SHORTEST, LONGEST)
@@ -145,7 +145,7 @@ def _lengths(
 
 
 def _starts(chance: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
-    """Times within the year: on working days, and most of them in the daytime."""
+    """Start times within the year: mostly on working days, and in the daytime."""
     days = np.arange(DAYS - 1)
     weight = np.where(days % 7 < 5, 1.0, 0.3)
     day = chance.choice(days, count, p=weight / weight.sum())
@@ -162,6 +162,5 @@ def _dealt(
 
 
 def _uuid7(time_us: int, chance: np.random.Generator) -> UUID:
-    """A UUIDv7 of this time."""
     high, low = (int(each) for each in chance.integers(0, [1 << 12, 1 << 62]))
     return UUID(int=time_us // 1000 << 80 | 7 << 76 | high << 64 | 2 << 62 | low)

@@ -1,4 +1,4 @@
-"""A year in words: a line while it goes on, and the result, with charts that Markdown itself draws."""
+"""The result of a year in words, with charts that Markdown itself draws."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ any runs. Judging takes a fixed share of the machine's own time, however fast th
 
 
 def write(campaign: Campaign, path: Path | None) -> str:
-    """The result in words; also at ``path``, by default among those of the benchmarks if the year was a whole one."""
+    """Return the result as Markdown. Also write it to ``path``, or beside the benchmarks' results for a whole year."""
     figures = _figures(campaign)
     parts = _measured(figures), ABOUT.strip(), _account(figures), _charts(figures), _tables(figures)
     text = "\n\n".join((f"# {TITLE}", *parts)) + "\n"
@@ -97,7 +97,7 @@ def _account(figures: dict[str, Any]) -> str:
 
 
 def _looks(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """What was seen, by when."""
+    """The measurements, each with its time."""
     return [
         (f"month {month['month']}, {when} pruning", month[when])
         for month in figures["months"]

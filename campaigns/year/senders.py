@@ -1,4 +1,4 @@
-"""Processes that send a year's batches: each those of some runs, in order, as the people whose runs they are."""
+"""Processes that send a year's batches: each sends those of some runs, in order, with their owners' tokens."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _GIVE_UP_S = 60.0
 
 
 class Person(NamedTuple):
-    """Someone in the team, with a token of their own."""
+    """A member of the team, with a token of their own."""
 
     name: str
     token: str
 
 
 class Senders:
-    """Sends what is due, the batches of a run one after another, of several runs at once."""
+    """Sends due batches: those of a run one after another, and several runs at once."""
 
     def __init__(self, pools: Sequence[ProcessPoolExecutor]) -> None:
         self._pools = pools
 
     def send(self, due: Sequence[Piece]) -> None:
-        """Returns once all is acknowledged; raises what any of them raised."""
+        """Return once all is acknowledged. Raises what any process raised."""
         shares: list[list[Piece]] = [[] for _ in self._pools]
         for piece in due:
             shares[piece.run % len(shares)].append(piece)
@@ -54,8 +54,8 @@ class Senders:
 def sending(
     url: str, people: Sequence[Person], runs: Mapping[int, Planned], real: Real
 ) -> Iterator[Senders]:
-    """Processes that are up as long as this lasts."""
-    context = multiprocessing.get_context("spawn")  # whoever begins this may have threads
+    """Keep the sending processes up during the block."""
+    context = multiprocessing.get_context("spawn")  # the caller may have threads
     with ExitStack() as stack:
         pools = [
             stack.enter_context(ProcessPoolExecutor(1, context, _begin, (url, people, runs, real)))
@@ -65,7 +65,7 @@ def sending(
 
 
 class _Here:
-    """What a sending process works with."""
+    """The state of a sending process."""
 
     runs: Mapping[int, Planned]
     people: Sequence[Person]
@@ -74,7 +74,7 @@ class _Here:
 
 
 def _begin(url: str, people: Sequence[Person], runs: Mapping[int, Planned], real: Real) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a word: what it was at is sent again
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # end silently: unfinished batches are resent
     _Here.runs, _Here.people, _Here.samples = runs, people, Samples(real)
     _Here.lines = [HttpTransport(url, token=each.token) for each in people]
 
@@ -90,12 +90,12 @@ def _send(share: Sequence[Piece]) -> None:
         batch, records = _training(piece.run).batch(piece)
         try:
             _deliver(_Here.lines[_Here.runs[piece.run].person], batch, records)
-        except AmpmonError as error:  # which would not pass from one process to another
+        except AmpmonError as error:  # it would not pass between processes
             raise RuntimeError(f"{piece}: {error}") from None
 
 
 def _deliver(line: HttpTransport, batch: bytes, records: int) -> None:
-    """Send a batch until it is taken, as a sender does. Raises Unreachable where that takes a minute."""
+    """Send a batch until the server takes it, as a sender does. Raises Unreachable after a minute."""
     backoff = Backoff(time.monotonic, first_s=LOCAL_FIRST_S, max_s=LOCAL_MAX_S)
     given_up = time.monotonic() + _GIVE_UP_S
     while True:

@@ -1,7 +1,7 @@
-"""`ampmon`, whose processes go by a `Clock` in place of the machine's: nothing else of them is different.
+"""`ampmon` with a `Clock` instead of the machine's clock. Nothing else differs.
 
-What an instant is for is in no setting of the server: tokens, silence and retention all ask `time`, and here that is
-the year's. Timeouts and pauses go by the monotonic clock, which stays as it is.
+The server has no setting for the time. Tokens, silence and retention all call `time`, which here returns the year's.
+Timeouts and pauses use the monotonic clock, which is unchanged.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from campaigns.year.clock import Clock
 
 
 CLOCK = "BENCHMARK_CLOCK"
-"""The environment variable that says where the clock is."""
+"""The environment variable with the path of the clock."""
 
 
 def main() -> int:
     clock = Clock(Path(os.environ[CLOCK]))
     time.time, time.time_ns = clock.time, clock.time_ns
-    # Only now, for some keep the functions that they find.
+    # Import late: some modules keep the functions they find.
     from ampmon_server.cli import main as ampmon
 
     return ampmon()

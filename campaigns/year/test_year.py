@@ -1,4 +1,4 @@
-"""The year at a tiny size: all that is generated is stored or was thinned, and what does not add up is told."""
+"""The year at a tiny size: every generated update is stored or was thinned, and differences are reported."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def real() -> Real:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A year that is pruned and looked at twice, and sent by one process."""
+    """A year of two months, the second one measured, sent by one process."""
     monkeypatch.setattr(campaign, "MONTH_ENDS", (150, 365))
     monkeypatch.setattr(campaign, "LOOKED_AT", (2,))
     monkeypatch.setattr(senders, "PROCESSES", 1)
-    monkeypatch.setenv("BENCHMARK_CLOCK", "")  # taken back afterwards
+    monkeypatch.setenv("BENCHMARK_CLOCK", "")  # restored afterwards
 
 
 def test_a_population_is_a_teams() -> None:
-    """As many runs and updates as were asked for, half of them short, a few long; some of each fate, owner and size."""
+    """A population has the requested size, half of it short runs, few long ones, and all fates, owners and ranks."""
     runs = population(0.05, 1)
 
     lengths = sorted(run.updates for run in runs)
@@ -53,7 +53,7 @@ def test_a_population_is_a_teams() -> None:
 
 
 def test_batches_number_their_records_without_a_gap(real: Real) -> None:
-    """Over the batches of an attempt, updates and logged values have each number of their stream once, in order."""
+    """Over an attempt's batches, updates and logged values have each seq of their stream once, in order."""
     run = max(population(0.01, 1), key=lambda run: run.updates)
     training = Training.of(run, "ada", Samples(real))
 
@@ -72,7 +72,7 @@ def test_batches_number_their_records_without_a_gap(real: Real) -> None:
 def test_a_year_adds_up_wherever_it_was_interrupted(
     tmp_path: Path, real: Real, short: None
 ) -> None:
-    """Interrupted and gone on with, each update is stored or was thinned, totals are exact."""
+    """After an interruption and a resume, each update is held or was thinned, and totals are exact."""
     first = Campaign(tmp_path, SCALE, SEED, look_s=0.0)
 
     def interrupt() -> None:
@@ -96,7 +96,7 @@ def test_a_year_adds_up_wherever_it_was_interrupted(
 
 
 def test_a_pruning_that_was_interrupted_is_told_whole(tmp_path: Path) -> None:
-    """What a month held before it was pruned is looked at once; the pruning's time is that of every part of it."""
+    """An interrupted pruning keeps the measurement before it, and adds up the time of its parts."""
     looks: list[dict[str, Any]] = []
 
     def look() -> dict[str, Any]:
@@ -119,7 +119,7 @@ def test_a_pruning_that_was_interrupted_is_told_whole(tmp_path: Path) -> None:
 
 
 def test_a_clock_is_the_same_in_every_process_and_goes_on(tmp_path: Path) -> None:
-    """Who opens the file sees the time that was set, and no less afterwards."""
+    """A second clock on the same file shows the time that was set, and never goes back."""
     Clock(tmp_path / "clock").set(5_000_000)
     other = Clock(tmp_path / "clock")
 

@@ -1,4 +1,4 @@
-"""What the processes of a planned run send: batches, due when the last update was, encoded as a sender does."""
+"""The batches that a planned run's processes send, encoded as by a sender. Each is due at its last update."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from campaigns.year.population import Planned, attempt_id
 
 
 BATCH = 5000
-"""The most updates that a sender puts into a batch."""
+"""The most updates in a batch."""
 
 SAMPLED_EVERY, LOGGED_EVERY = 200, 10
 RESTLESS_INTERVAL = 60
@@ -28,7 +28,7 @@ STREAM = "scaler"
 
 
 class Piece(NamedTuple):
-    """One batch that is to be sent: of which run, attempt and rank, which one of theirs, and when it is due."""
+    """One batch to send: when it is due, its run, attempt and rank, its number among theirs, and its size."""
 
     due: int
     run: int
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 
 
 def pieces(run: Planned) -> Iterator[Piece]:
-    """All that a run sends."""
+    """Every batch that a run sends."""
     for attempt, (first, stop) in enumerate(run.attempts):
         for rank in range(run.ranks):
             for batch, begin in enumerate(range(first, stop, BATCH)):
@@ -49,20 +49,20 @@ def pieces(run: Planned) -> Iterator[Piece]:
 
 
 def time_of(run: Planned, attempt: int, step: int) -> int:
-    """When a step of an attempt was; one that goes on begins a minute after the one before ended."""
+    """The time of an attempt's step. A resumed attempt starts a minute after the one before ended."""
     lost = 0 if attempt == 0 else (run.broken - run.resumed) * run.period + _RESTART_US
     return run.started + step * run.period + lost
 
 
 def course_of(run: Planned) -> Track:
-    """How the scale of a run moves, from its first step to its last."""
+    """The course of a run's scale, from its first step to its last."""
     interval = RESTLESS_INTERVAL if run.health == "restless" else INTERVAL
     course = track(run.updates, seed=run.number, interval=interval)
     return _diverged(course) if run.health == "diverged" else course
 
 
 class Samples:
-    """Gradients as they go over the wire, of any step and scale, each made once: sixteen samples come again."""
+    """Encoded gradients of any step and scale, each made once. Sixteen samples repeat."""
 
     def __init__(self, real: Real) -> None:
         self.parameters = real.parameters
@@ -79,7 +79,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A run's course, from which any of its batches is made again alike."""
+    """A run's course, from which any of its batches can be made again exactly."""
 
     run: Planned
     owner: str
@@ -91,7 +91,7 @@ class Training:
         return cls(run, owner, course_of(run), samples)
 
     def batch(self, piece: Piece) -> tuple[bytes, int]:
-        """A batch as it goes over the wire, and how many records it has."""
+        """The encoded batch, and its number of records."""
         first, stop = self.run.attempts[piece.attempt]
         begin = first + piece.batch * BATCH
         last = begin + piece.updates == stop
@@ -116,7 +116,7 @@ class Training:
         course, period = self.course, self.run.period
         started = time_of(self.run, piece.attempt, 0)
         records: list[wire.Record] = []
-        # A logged value takes a number of the stream, too: one after each tenth update.
+        # A logged value takes a seq of the stream, too: one after each tenth update.
         for step, scale, after, tracker, event in zip(
             range(begin, begin + piece.updates),
             course.scale[within].tolist(),
@@ -159,7 +159,7 @@ class Training:
         return records
 
     def _ending(self, piece: Piece) -> list[wire.Record]:
-        """How a process says itself that it has come to its end."""
+        """The event by which a process reports its own end; none if it was killed."""
         last_attempt = piece.attempt == len(self.run.attempts) - 1
         fate = self.run.fate if last_attempt else "killed"
         if fate == "killed":
@@ -170,7 +170,7 @@ class Training:
         return [wire.Event(stream="", seq=0, time=time, kind=kind)]
 
     def _is_killed(self, piece: Piece) -> bool:
-        """Whether a sender says it of a process: of one on a host that is gone itself, nobody does."""
+        """Whether a sender reports that the process was killed. It cannot if its host is gone too."""
         return self.run.fate == "resumed" and piece.attempt == 0
 
     def _headers(self, piece: Piece) -> tuple[wire.Header, ...]:
@@ -214,7 +214,7 @@ _SKIPPED = (
 
 
 def _diverged(course: Track) -> Track:
-    """A scale that falls with every update at the end, until it is dead."""
+    """Let the scale fall with every update at the end, until it is dead."""
     count = min(150, len(course))
     scale, after = course.scale.copy(), course.scale_after.copy()
     tracker, event = course.growth_tracker.copy(), course.event.copy()
@@ -226,5 +226,5 @@ def _diverged(course: Track) -> Track:
 
 
 def by_due(runs: Sequence[Planned]) -> list[Piece]:
-    """All that a year sends, in order."""
+    """Every batch of a year, in the order in which they are due."""
     return sorted(piece for run in runs for piece in pieces(run))

@@ -1,24 +1,24 @@
-/** What the page's modules pass to one another, and what the server answers. Development only. */
+/** The types that the page's modules share, and those of the server's responses. Development only. */
 
 import type { Command } from "../js/keyboard.js";
 import type { Advance } from "../js/live.js";
 
 export interface View {
-  /** The step, the time, or the step that the user gave to ampmon.log. */
+  /** The step, the time, or the user's step from ampmon.log. */
   x: "step" | "time" | "user";
-  /** First x shown and the one after the last: steps, or microseconds since the epoch. Null is the run's own end. */
+  /** The first x shown and the one after the last: steps or microseconds since the epoch. Null is the run's own end. */
   start: number | null;
   stop: number | null;
   stream: string | null;
-  /** The rank that is looked at by itself; null is all of them. */
+  /** The only rank shown; null shows all. */
   rank: string | null;
-  /** The parameter that is looked at closely. */
+  /** The parameter shown in detail. */
   parameter: string | null;
-  /** Follow the newest so many updates; null shows `start` to `stop`. */
+  /** The number of newest updates to follow; null shows `start` to `stop`. */
   follow: number | null;
-  /** The step that is marked, such as a skip's, or its time in microseconds: an x of the axis. */
+  /** The marked x of the axis: a step, such as a skip's, or a time in microseconds. */
   at: number | null;
-  /** What the reader chose of charts, by the name of the choice: parameters of their addresses. */
+  /** The reader's choices for charts, by name. They become query parameters of the charts' requests. */
   choices: Record<string, string>;
 }
 
@@ -29,27 +29,27 @@ export type Address =
   | { page: "alerts" }
   | { page: "nothing" };
 
-/** What fills the page below its bar. */
+/** The content below the page's bar. */
 export interface Page {
   element: HTMLElement;
   title: string;
-  /** The runs whose news it wants; none is all. */
+  /** The runs whose live updates it needs; an empty list means all. */
   follows: string[];
-  /** Fetches what has changed. Rejects where the server does not answer. */
+  /** Fetches changes. Rejects if the server does not answer. */
   refresh(): Promise<void>;
-  /** What a stream of news has told, of whichever run. */
+  /** Handles advances of any run from the live stream. */
   hear?(advances: Advance[]): void;
-  /** Each second: ages change by themselves. */
+  /** Called each second, to update ages. */
   tick?(): void;
-  /** Shows another address of the same page; false where it is another page. */
+  /** Shows another address of the same page. Returns false if it belongs to another page. */
   look(address: Address): boolean;
   recolour?(): void;
-  /** Does what a key asks for; false where that is nothing of this page. */
+  /** Runs a key's command. Returns false if this page has no such command. */
   act?(command: Command): boolean;
   close?(): void;
 }
 
-/** Where on a chart, or in which row of a heatmap, a click was. */
+/** The height in a chart, or the row of a heatmap, of a click. */
 export interface Point {
   y: number | string;
 }
@@ -61,10 +61,10 @@ export interface Range {
 
 export type Status = "running" | "finished" | "crashed" | "silent";
 
-/** What a run's own page gets beside its summary. */
+/** A run's summary, with the details that only its own page gets. */
 export interface Detail extends Summary {
   identity: { config: Record<string, unknown> };
-  /** Null where the server tells nobody of anything. */
+  /** Null if the server sends no alerts. */
   alerts: Alert[] | null;
 }
 
@@ -78,7 +78,7 @@ export interface Stream {
   layout: string;
 }
 
-/** Who is signed in. */
+/** The signed-in user. */
 export interface Me {
   owner: string | null;
   scopes: string[];
@@ -86,7 +86,7 @@ export interface Me {
   signed_in_elsewhere: boolean;
 }
 
-/** Times are microseconds since the epoch, shares 0..1; null is "not known yet". */
+/** Times are microseconds since the epoch, shares are 0..1, and null means not known yet. */
 export interface Summary {
   run_id: string;
   project: string;
@@ -113,16 +113,16 @@ export interface Summary {
   lost_records: number;
   disabled: boolean;
   overhead: number | null;
-  /** Updates between samples, the share of training time that they are kept to, and whether the rarest exceed it. */
+  /** Updates between samples, the budget as a share of training time, and whether even the rarest samples exceed it. */
   sampling_interval: number | null;
   budget: number | null;
   over_budget: boolean;
   ranks: number;
   attempts: number;
-  /** The worst finding in words, or "healthy"; null where nobody has looked. */
+  /** The worst finding in words, or "healthy"; null if the run has not been judged. */
   verdict: string | null;
   severity: Severity | null;
-  /** Alerts that fire and nobody has acknowledged. */
+  /** The number of firing alerts that nobody has acknowledged. */
   firing: number;
   version: number;
   last_step: number | null;
@@ -161,7 +161,7 @@ export interface Skip {
   loss: "finite" | "overflowed" | "not_finite" | null;
 }
 
-/** A skip of one optimizer at one step, and the ranks that made it. */
+/** A skip of one optimizer at one step, and the ranks that skipped. */
 export interface SharedSkip extends Skip {
   ranks_words: string;
 }
@@ -205,13 +205,13 @@ export interface ParameterRow {
   norm_kind: Kind;
 }
 
-/** A name that was logged, on one stream. */
+/** A logged name on one stream. */
 export interface LoggedName {
   name: string;
   user_steps: number;
 }
 
-/** A page of the parameters of one sampled update; numbers of all of them, and of those that a search found. */
+/** A page of the parameters of one sampled update, the total number of parameters, and how many the search found. */
 export interface Sampled {
   step: number;
   total: number;
@@ -222,8 +222,8 @@ export interface Sampled {
   parameters: ParameterRow[];
 }
 
-/** What a chart leaves to the reader: a parameter of its address, and the values that it can have, each in words.
- *  Where there are no options, any text. */
+/** A reader's choice for a chart: a query parameter of its request, and its values, each with a label. Without options,
+ *  any text. */
 export interface Choice {
   name: string;
   label: string;
@@ -235,24 +235,24 @@ export interface Meta {
   title: string;
   caption?: string;
   empty?: string;
-  /** Whether nothing of the run is ever drawn here, so that nothing need stand in its place. */
+  /** Whether the chart never has data for this run, so the page leaves it out. */
   absent?: boolean;
   definitions?: Record<string, string>;
   choices?: Choice[];
-  /** What a click on each row chooses, from top to bottom: the name of the choice and its value. */
+  /** The choice that a click on each row makes, from top to bottom: its name and value. */
   opens?: [string, string][];
-  /** Of its times: minutes east of UTC; without it they are in UTC. */
+  /** The time zone of its times in minutes east of UTC. Without it they are in UTC. */
   zone?: number;
   /** A choice between whole numbers. */
   slider?: Choosable;
-  /** What a number format holds, by exponents of the scaled gradient, and what there is to hold. */
+  /** The range of a number format, by exponents of the scaled gradient, and the counts of elements. */
   window?: FormatWindow;
-  /** What the chart comes to, and what to write for it. */
+  /** The chart's conclusion in words. */
   sentence?: string;
-  /** What the choice is beside the run's recommendation, and the code of an alternative. */
+  /** How the choice compares with the run's recommendation, and the code of an alternative. */
   standing?: string;
   code?: string;
-  /** The policy that is simulated; null is what it does not have. */
+  /** The simulated policy; null marks a number that it does not have. */
   form?: { prefix: string; policies: string[]; policy: string; numbers: Record<string, number | null> };
 }
 
@@ -262,8 +262,8 @@ export interface Choosable {
   value: number;
 }
 
-/** Where a format overflows, is normal and ends, as the first exponents that do; `counts` of elements by exponent of the
- *  unscaled gradient, from `first` on. Exponents are drawn between the heights `low` and `high`. */
+/** The first exponents at which a format overflows, is normal, and is in range (`smallest`). `counts` are elements by
+ *  exponent of the unscaled gradient, from `first` on. Exponents are drawn between the heights `low` and `high`. */
 export interface FormatWindow {
   format: string;
   overflow: number;
@@ -283,7 +283,7 @@ export interface Figure {
 
 export type Severity = "critical" | "warning" | "notice";
 
-/** What is wrong, why, and what to write instead. It holds from `first_step` to `last_step`, if of certain steps. */
+/** What is wrong, why, and how to fix it. It applies from `first_step` to `last_step`, if it concerns certain steps. */
 export interface Finding {
   rule: string;
   severity: Severity;
@@ -299,7 +299,7 @@ export interface Finding {
   second: string;
 }
 
-/** How the finding of a rule is told. Times are microseconds since the epoch. */
+/** The alert for a rule's finding. Times are microseconds since the epoch. */
 export interface Alert {
   rule: string;
   state: "pending" | "firing" | "resolved";
@@ -310,12 +310,12 @@ export interface Alert {
   resolved: number | null;
   acknowledged: number | null;
   acknowledged_by: string | null;
-  /** What keeps it from being told; of no run, where it is of more than one. */
+  /** The mute that stops its messages. `run_id` is null if the mute covers more than one run. */
   mute: { mute_id: string; run_id: string | null; until: number | null } | null;
   deliveries: Delivery[];
 }
 
-/** How its newest message stands with a target; `trouble` is why it was not delivered, `due` when that is tried again. */
+/** The delivery of its newest message to a target. `trouble` is why it failed, `due` the time of the next attempt. */
 export interface Delivery {
   target: string;
   sent: number | null;
@@ -323,10 +323,10 @@ export interface Delivery {
   trouble: string | null;
 }
 
-/** An alert of any run that is pending or fires. */
+/** A pending or firing alert of any run. */
 export interface OpenAlert extends Alert, Named {}
 
-/** What a list tells of the run of a row. */
+/** The run of a list's row. */
 interface Named {
   run_id: string;
   project: string;
@@ -342,11 +342,11 @@ export interface Message extends Delivery, Named {
   attempts: number;
 }
 
-/** A mute of a run, a project or everything, of one rule or all; null is any, and for ever. */
+/** A mute of a run, a project or all runs, for one rule or all. Null means any, and for `until`, no end. */
 export interface ListedMute {
   mute_id: string;
   run_id: string | null;
-  /** Of the run. */
+  /** The run's name. */
   name: string | null;
   owner: string | null;
   project: string | null;
@@ -361,11 +361,11 @@ export interface Diagnosis {
   findings: Finding[];
   notices: string[];
   training?: { sentence?: string };
-  /** Null where the script allows none; when one was asked for (us since the epoch) and is still to come. */
+  /** Null if the script allows none. `asked` is when a pending measurement was requested (us since the epoch). */
   measurement?: { asked: number | null; rules: string[] } | null;
 }
 
-/** What of a simulation's answer the page uses. */
+/** The parts of a simulation's response that the page uses. */
 export interface Simulated {
   recommended: { words: string; code: string; policy: { name: string; [setting: string]: string | number | null } };
 }

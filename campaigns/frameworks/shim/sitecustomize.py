@@ -1,10 +1,10 @@
-"""For tests only: fp16 without CUDA, and an independent count. A training finds it as its own `sitecustomize`.
+"""For tests only: enables fp16 without CUDA, and counts steps. Python loads it as `sitecustomize`.
 
-Accelerate, Lightning and MMEngine refuse fp16 on a CPU, Ultralytics and nnU-Net leave it out there, Ignite, MONAI and
-fastai name CUDA in their autocast. Here their path for CUDA runs on CPU tensors, with torch's own `GradScaler("cpu")`
-and autocast. `FRAMEWORKS_SHIM` names what is replaced for which framework. `FRAMEWORKS_COUNT` names a folder in which
-each process leaves how many optimizer steps it made, counted by torch's own hook, without ampmon, and what it trained,
-where the script itself leaves no weights there. Then seeds are set, too.
+Accelerate, Lightning and MMEngine refuse fp16 on a CPU, Ultralytics and nnU-Net skip it there, and Ignite, MONAI and
+fastai request CUDA's autocast. The shim runs their CUDA path on CPU tensors, with torch's own `GradScaler("cpu")` and
+autocast. `FRAMEWORKS_SHIM` selects the patch. `FRAMEWORKS_COUNT` names a folder in which each process leaves its number
+of optimizer steps, counted by torch's own hook without ampmon. If the script leaves no weights there, it leaves its
+parameters too. Then seeds are set as well.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def patch_lightning() -> None:
 
 
 def patch_cuda() -> None:
-    """Who asks torch for CUDA's autocast and scaler gets those of the CPU."""
+    """Replace CUDA's autocast and scaler with those of the CPU."""
     import torch
 
     autocast, scaler = torch.autocast.__init__, torch.amp.GradScaler.__init__
@@ -76,7 +76,7 @@ def patch_cuda() -> None:
 
 
 def patch_ignite() -> None:
-    """Its example asks torchvision for CIFAR-10, which compares the files with checksums of the real ones."""
+    """Also let its example's stand-in for CIFAR-10 pass torchvision's checksums."""
     patch_cuda()
     cifar = import_module("torchvision.datasets.cifar")
     cifar.check_integrity = lambda path, md5=None: Path(path).is_file()
@@ -90,7 +90,7 @@ def patch_mmengine() -> None:
 
 
 def patch_fastai() -> None:
-    """Count its own optimizers' steps too, for they are none of torch's."""
+    """Also count the steps of fastai's own optimizers, which torch's hook does not see."""
     patch_cuda()
     from fastai.optimizer import Optimizer
 
@@ -112,13 +112,13 @@ def patch_ultralytics() -> None:
     from ultralytics.engine import trainer
 
     torch.set_autocast_dtype("cpu", torch.float16)
-    trainer.check_amp = lambda model: True  # which compares detections of a model that it downloads
+    trainer.check_amp = lambda model: True  # the original compares with a downloaded model
     if find_spec("ultralytics.utils.nms") is not None:
         from ultralytics.utils import nms
 
-        # Where torchvision was imported, its operator is taken, else Ultralytics' own.
+        # Hide an imported torchvision, so that Ultralytics uses its own operator.
         nms.sys = SimpleNamespace(modules={})
-    utils.check_font = lambda font: None  # which downloads one
+    utils.check_font = lambda font: None  # the original downloads one
 
 
 def patch_nnunet() -> None:
@@ -133,7 +133,7 @@ def patch_nnunet() -> None:
         init(self, *args, **kwargs)
         self.grad_scaler = torch.amp.GradScaler("cpu")
 
-    # Its signature is read, and the names in it looked up where it is called.
+    # nnU-Net reads the signature, and looks its names up in the original.
     __init__.__wrapped__ = init
     module.nnUNetTrainer.__init__ = __init__
     module.dummy_context = partial(torch.autocast, "cpu", torch.float16)
@@ -152,7 +152,7 @@ PATCHES = {
 
 
 def trained() -> dict:
-    """The parameters of each optimizer that stepped, for scripts that do not store them as ours do."""
+    """The parameters of each optimizer that stepped, for scripts that store no weights."""
     return {
         f"{at}.{group}.{place}": parameter.detach()
         for at, optimizer in enumerate(OPTIMIZERS)
@@ -170,7 +170,7 @@ def count() -> None:
             OPTIMIZERS.append(optimizer)
         overflow = getattr(
             optimizer, "found_inf", None
-        )  # a fused optimizer is called, and skips by itself
+        )  # a fused optimizer is called even then, and skips itself
         if overflow is None or not overflow.item():
             STEPS.append(1)
 
@@ -188,9 +188,9 @@ def count() -> None:
 
 
 def declare_operators() -> None:
-    """Let torchvision be imported beside a torch without CUDA, for which its package has no build.
+    """Let torchvision be imported beside a torch without CUDA, for which it has no build.
 
-    Its compiled operators do not load there. Its import describes two of them to torch, and fails if they are missing.
+    Its compiled operators do not load there, but its import registers two of them and fails if they are missing.
     No training here calls them.
     """
     import torch
