@@ -250,7 +250,7 @@ class Reader:
         self.catch_up()
 
     def ignore_page_errors(self, pattern: str) -> None:
-        """Ignore quarrels that match the pattern, for a test that breaks something."""
+        """Ignore page errors that match the pattern, for a test that breaks something."""
         self._forgiven.append(pattern)
 
     def close(self) -> None:
