@@ -36,7 +36,7 @@ def export(directory: Path, run_id: UUID, file: Path | None) -> None:
     took = time.perf_counter() - began
     # Not `ru_maxrss`, which starts at the parent process's value.
     status = Path("/proc/self/status").read_text()
-    memory = int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    memory = int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
     print(f"{took:.1f} {memory:.0f} {rows}")
 
 

@@ -15,7 +15,6 @@ from campaigns.attack.tally import Tally
 
 AT_ONCE = 8
 RACED = f"a one-time code, redeemed {AT_ONCE} times at once"
-RACED = f"a one-time code, redeemed {AT_ONCE} times at once"
 NEXT = (
     "//evil.example",
     "https://evil.example",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -125,4 +126,6 @@ def _closed(answer: Answer) -> object:
     """Return None for a refusal or a redirect to a path of the server, else the answer."""
     if answer.status in {0, 400, 401, 403, 404, 405, 421, 429}:
         return None
-    return None if answer.status == 308 and answer.first("location").startswith("/") else answer
+    # A browser takes // and /\\ for the beginning of another host.
+    stays = re.match(r"/(?![/\\])", answer.first("location"))
+    return None if answer.status == 308 and stays else answer
