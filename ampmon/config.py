@@ -66,7 +66,7 @@ class Config:
     def __post_init__(self) -> None:
         if self.every != "auto" and not _is_count(self.every, 1):
             raise ConfigurationError(
-                f"every={self.every!r}: a whole number of updates of at least 1, or 'auto'"
+                f"every={self.every!r}: must be a whole number of updates of at least 1, or 'auto'"
             )
         if not (
             isinstance(self.budget, (int, float))
@@ -74,18 +74,18 @@ class Config:
             and 0 < self.budget <= 1
         ):
             raise ConfigurationError(
-                f"budget={self.budget!r}: a share of the step time above 0, at most 1"
+                f"budget={self.budget!r}: must be a share of the step time above 0 and at most 1"
             )
         if self.sample != "all" and not _is_count(self.sample, 16):
             raise ConfigurationError(
-                f"sample={self.sample!r}: a whole number of elements of at least 16, or 'all'"
+                f"sample={self.sample!r}: must be a whole number of elements of at least 16, or 'all'"
             )
         if self.activations is not None and not _is_count(self.activations, 1):
             raise ConfigurationError(
-                f"activations={self.activations!r}: a whole number of updates of at least 1, or None"
+                f"activations={self.activations!r}: must be a whole number of updates of at least 1, or None"
             )
         if self.ranks is not None and not all(_is_count(rank, 0) for rank in self.ranks):
-            raise ConfigurationError(f"ranks={self.ranks!r}: None, or ranks of at least 0")
+            raise ConfigurationError(f"ranks={self.ranks!r}: must be None, or ranks of at least 0")
 
 
 def _is_count(value: object, least: int) -> bool:
@@ -125,7 +125,7 @@ def data_directory(environment: Mapping[str, str] = os.environ) -> Path:
         home = Path.home()
     except RuntimeError:
         raise ConfigurationError(
-            "there is no home directory: set AMPMON_DIR to a directory of yours"
+            "there is no home directory: set AMPMON_DIR to a directory that you can write to"
         ) from None
     if sys.platform == "darwin":
         base = home / "Library" / "Application Support"
@@ -199,13 +199,15 @@ def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[tuple
 
 def _url(value: str) -> str:
     if not value.startswith(("http://", "https://")) or any(c.isspace() for c in value):
-        raise ConfigurationError(f"url {value!r} (AMPMON_URL): an address such as {DEFAULT_URL}")
+        raise ConfigurationError(
+            f"url {value!r} (AMPMON_URL): must be an address such as {DEFAULT_URL}"
+        )
     return value.rstrip("/")
 
 
 def _mode(value: str) -> Mode:
     if value not in MODES:
-        raise ConfigurationError(f"mode {value!r} (AMPMON_MODE): one of {', '.join(MODES)}")
+        raise ConfigurationError(f"mode {value!r} (AMPMON_MODE): must be one of {', '.join(MODES)}")
     return value
 
 
@@ -216,27 +218,29 @@ def _run_id(value: str | UUID | None) -> UUID | None:
         return UUID(value)
     except ValueError:
         raise ConfigurationError(
-            f"run_id {value!r} (AMPMON_RUN_ID): a UUID, such as ampmon.init() makes"
+            f"run_id {value!r} (AMPMON_RUN_ID): must be a UUID, such as ampmon.init() creates"
         ) from None
 
 
 def _resume_step(value: int | None) -> int | None:
     if value is not None and not _is_count(value, 0):
-        raise ConfigurationError(f"resume_step={value!r}: the step of the first update, at least 0")
+        raise ConfigurationError(
+            f"resume_step={value!r}: must be the step of the first update, at least 0"
+        )
     return value
 
 
 def _spool_bytes(value: str) -> int:
     if not value.isascii() or not value.isdigit() or int(value) < SPOOL_BYTES_MIN:
         raise ConfigurationError(
-            f"AMPMON_SPOOL_BYTES={value!r}: a number of bytes of at least {SPOOL_BYTES_MIN}"
+            f"AMPMON_SPOOL_BYTES={value!r}: must be a number of bytes of at least {SPOOL_BYTES_MIN}"
         )
     return int(value)
 
 
 def _tags(tags: Sequence[str]) -> tuple[str, ...]:
     if isinstance(tags, str) or len(tags) > TAGS_MAX:
-        raise ConfigurationError(f"tags={tags!r}: a list of at most {TAGS_MAX} names")
+        raise ConfigurationError(f"tags={tags!r}: must be a list of at most {TAGS_MAX} names")
     return tuple(clean_name(tag) for tag in tags)
 
 

@@ -15,7 +15,7 @@ from ampmon.training.built import STARTUP
 USAGE = """\
 usage: ampmon run [--no-serve] SCRIPT.py|-m MODULE|COMMAND [ARGUMENT ...]
 
-Run a training with nothing changed in it, and watch every GradScaler that it or a library makes.
+Run a training script unchanged, and watch every GradScaler that it or a library creates.
 
   ampmon run train.py --lr 1e-4                        with the `python` on PATH
   ampmon run -m package.train                          the same for a module
@@ -69,7 +69,9 @@ def _attempt(start_server: Callable[[], object]) -> None:
     try:
         start_server()
     except Exception as error:
-        _say(f"ampmon run: no server was started ({type(error).__name__}: {error}); records wait")
+        _say(
+            f"ampmon run: cannot start a server ({type(error).__name__}: {error}); records wait on disk"
+        )
 
 
 def watching(environment: Mapping[str, str]) -> dict[str, str]:

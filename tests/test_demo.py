@@ -115,7 +115,7 @@ def test_the_demo_finds_the_ceiling_and_says_so(
     reader.ignore_page_errors("asked for file:")
     assert_leads_in(named_browser.read_text().strip(), running.server, reader)
     reader.open(f"#/runs/{run['run_id']}")
-    expect(reader.page.locator(".description")).to_contain_text("underflow melts")
+    expect(reader.page.locator(".description")).to_contain_text("underflow disappears")
     reader.wait("the charts of a real training", lambda: reader.newest() == STEPS - 1)
     reader.close()
 
@@ -187,10 +187,10 @@ def test_the_story_tells_each_thing_once() -> None:
     beginnings = [words.split(":")[0].split(",")[0].split(".")[0] for words in told]
     assert beginnings == [
         "scale 1",
-        "Those lie below 2⁻¹⁴",
+        "These values are below 2⁻¹⁴",
         "scale 2 = 2¹",
         "scale 4 = 2²",
-        "Underflow has melted away",
+        "Underflow is almost gone",
         "step 6",
         "The step was skipped",
         "step 7",

@@ -185,8 +185,8 @@ def _no_other_autocast(device: str, dtype: torch.dtype) -> Iterator[None]:
     def look(module: torch.nn.Module, _: Any) -> None:
         if torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) != dtype:
             raise ConfigurationError(
-                f"{type(module).__name__} is called under a torch.autocast of the model or of loss_fn: "
-                "leave it out, preflight chooses the precision"
+                f"{type(module).__name__} runs under a torch.autocast of the model or of loss_fn: remove the "
+                "autocast, because preflight sets the precision"
             )
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(look)

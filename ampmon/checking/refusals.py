@@ -25,10 +25,10 @@ def checked_model(model: Any) -> str:
 def _faults(model: torch.nn.Module) -> Iterator[str]:
     for name, module in model.named_modules():
         if found := _WRAPPERS & {each.__name__ for each in type(module).__mro__}:
-            yield f"{name or 'it'} is wrapped in {found.pop()}; pass it as it was before, on one rank"
+            yield f"{name or 'it'} is wrapped in {found.pop()}; pass the unwrapped model, on one rank"
         compiled = getattr(module, "_compiled_call_impl", None) or hasattr(module, "_orig_mod")
         if compiled or isinstance(module, torch.jit.ScriptModule):
-            yield f"{name or 'it'} is compiled, which hides its modules; pass it as it was before"
+            yield f"{name or 'it'} is compiled, which hides its modules; pass the uncompiled model"
     trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
     for name, each in trained.items():
         if torch.nn.parameter.is_lazy(each):
@@ -42,7 +42,9 @@ def _faults_of_device(kinds: set[str]) -> Iterator[str]:
     if not kinds:
         yield "no parameter requires a gradient, so there is none to check"
     elif len(kinds) > 1 or "meta" in kinds or not torch.amp.is_autocast_available(min(kinds)):
-        yield f"its weights are on {', '.join(sorted(kinds))}; one kind of device with autocast is needed"
+        yield (
+            f"its weights are on {', '.join(sorted(kinds))}; put them all on one kind of device that supports autocast"
+        )
 
 
 def checked_loss(loss: Any) -> torch.Tensor:
@@ -52,7 +54,7 @@ def checked_loss(loss: Any) -> torch.Tensor:
             f"shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
         )
         raise ConfigurationError(
-            f"loss_fn: it has to return a tensor with one element, not {found}; return loss.mean(), say"
+            f"loss_fn: it must return a tensor with one element, not {found}; for example, return loss.mean()"
         )
     if not loss.requires_grad:
         raise ConfigurationError(

@@ -47,8 +47,8 @@ def not_finite(bench: PassRunner, truth: Pass, scale: float) -> Preflight:
     """The result if fp32 has inf or NaN too."""
     what = "gradient" if math.isfinite(truth.loss) else "loss"
     return Preflight(
-        verdict=f"The {what} is not finite in fp32 either: fp16 is not the cause, the data or the model is. "
-        f"It began{_began(bench, truth)}.",
+        verdict=f"The {what} is not finite in fp32 either: the cause is the data or the model, not fp16. It "
+        f"began{_began(bench, truth)}.",
         problem=True,
         device=bench.device,
         init_scale=scale,
@@ -93,7 +93,7 @@ def _cure(bench: PassRunner, first: Pass, cured: Pass | None, bf16_helps: bool) 
     if cured is first:
         return ""
     if cured is None:
-        bf16 = "bf16 does better." if bf16_helps else "Nor does bf16."
+        bf16 = "bf16 does better." if bf16_helps else "bf16 does not cure it either."
         return f" No scale cures it, nor do a few modules in fp32. {bf16}"
     kept = f"{_labels(bench, cured.kept)} in fp32" if cured.kept else ""
     scale = f"a scale of {power(cured.scale)}" if cured.scale != first.scale else ""

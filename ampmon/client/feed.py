@@ -70,7 +70,7 @@ class Policy:
             raise ConfigurationError(f"{self}: a scale or factor is not finite, or negative")
         if self.growth_interval < 0 or self.hysteresis < 1:
             raise ConfigurationError(
-                f"{self}: growth_interval is at least 0, hysteresis at least 1"
+                f"{self}: growth_interval must be at least 0, and hysteresis at least 1"
             )
 
     def header(self, stream: str) -> wire.StreamHeader:

@@ -15,7 +15,7 @@ def greet(run: Recorder) -> None:
         return
     run.greeted = True
     for name, nearest in config.unknown_variables():
-        run.warn(name, f"ampmon: {name} is no variable of ampmon's: did you mean {nearest}?")
+        run.warn(name, f"ampmon: {name} is not an ampmon variable; did you mean {nearest}?")
     if not run.options.quiet and sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # stderr is closed, or its reader is gone
             sys.stderr.write(f"ampmon: {_where(run)}\n")

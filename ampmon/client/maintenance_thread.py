@@ -116,25 +116,27 @@ class MaintenanceThread:
         if spool.remade:
             warn(
                 "removed",
-                f"ampmon: somebody removed the records in {spool.path}, and what was not sent of them is lost. "
-                "Training goes on, and what follows is recorded anew. Remove nothing there while training runs.",
+                f"ampmon: the records in {spool.path} were deleted, and those not sent yet are lost. Training goes "
+                "on, and new records are stored. Do not delete files there while training runs.",
             )
         if spool.trouble:
             warn(
                 "trouble",
-                f"ampmon: {where} takes no records: {spool.trouble}. Training goes on; a few MB of them wait in "
-                "memory, which a kill would lose. Make room there, or set AMPMON_DIR to a directory on a local disk.",
+                f"ampmon: cannot write records to {where}: {spool.trouble}. Training goes on; a few MB of records "
+                "wait in memory and are lost if the process is killed. Free space there, or set AMPMON_DIR to a "
+                "directory on a local disk.",
             )
         elif spool.kept == "disk" and spool.fullness >= SCARCE:
             offline = self._household.options.mode == "offline"
             send = (
-                "Send it with `ampmon sync`" if offline else "Start the server with `ampmon serve`"
+                "Send them with `ampmon sync`"
+                if offline
+                else "Start the server with `ampmon serve`"
             )
             warn(
                 "room",
-                f"ampmon: what waits in {where} to be sent has taken most of the room that it may. Training goes on; "
-                f"samples of gradients are left out, and once it is full, records. {send}, or allow more by "
-                "AMPMON_SPOOL_BYTES.",
+                f"ampmon: unsent records in {where} have nearly reached their size limit. Training goes on; gradient "
+                f"samples are dropped, and at the limit records too. {send}, or raise AMPMON_SPOOL_BYTES.",
             )
 
     def _look_after_delivery(self, now_s: float) -> None:

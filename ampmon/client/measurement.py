@@ -308,7 +308,7 @@ class Measurer:
             with torch.no_grad():
                 iteration.loss = LossCopy(losses)
         except Exception as error:
-            self.report("looking at the loss", error)
+            self.report("checking the loss", error)
 
     def search(
         self,

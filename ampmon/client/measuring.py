@@ -97,7 +97,7 @@ class Measuring:
         if run.world_size == 1:
             stream.event("measurable", ordinal=stream.ordinal)
         else:
-            words = "ampmon: measure_on_request() measures nothing where a run has several ranks."
+            words = "ampmon: measure_on_request() measures nothing in a run with several ranks."
             run.warn("measure_on_request", words)
 
     def look(self, update_us: float | None) -> None:

@@ -173,7 +173,7 @@ class Recorder(ErrorReporter):
     def stream(self, name: str | None) -> Stream | None:
         """Add a stream called ``name``, or else "scaler", with a number if that is taken. None if there is no room."""
         if len(self._streams) >= wire.HEADERS_MAX - 1:
-            more = f"{len(self._streams)} are recorded already, and no more"
+            more = f"{len(self._streams)} are recorded already, which is the limit"
             self.failed("watching another scaler", ValueError(more))
             return None
         base = clean_name(name)[:100] if name is not None else "scaler"
@@ -343,7 +343,7 @@ class Recorder(ErrorReporter):
         if self.dropped:
             self.warn(
                 "dropped",
-                f"ampmon: records could not be kept in {self.options.dir} and are lost; see the page.",
+                f"ampmon: records could not be stored in {self.options.dir} and are lost; see the run's page.",
             )
 
     def _own_run_id(self) -> UUID:
@@ -381,8 +381,8 @@ class Recorder(ErrorReporter):
             self.dropped += left
             self.warn(
                 "left",
-                f"ampmon: the newest {left} records could not be written to {self.options.dir} by the end and are "
-                f"lost: {self._spool.why}.",
+                f"ampmon: the newest {left} records could not be written to {self.options.dir} before the process "
+                f"ended and are lost: {self._spool.why}.",
             )
 
     def _conclude(self, outcome: str, deadline: float) -> None:

@@ -149,7 +149,7 @@ def _look_for_fp16(run: Recorder, values: Mapping[str, Any]) -> None:
             if getattr(value, "grad_fn", None) is not None:
                 run.unwatched_losses += 1
                 if run.unwatched_losses == _UNWATCHED_LOSSES:
-                    run.unscaled(value, "no scaler of it is watched")
+                    run.unscaled(value, "no watched scaler scales it")
                 break
 
 
@@ -168,14 +168,14 @@ def _user_step(run: Recorder, step: Any) -> int | None:
         return None
     try:
         if _is_on_device(step):
-            raise ValueError("it is on a device, which nobody waits for")
+            raise ValueError("it is a tensor on a device; pass a Python int")
         whole = isinstance(step, float) and step.is_integer()
         number = int(step) if whole else operator.index(step)
         if not 0 <= number <= wire.COUNT_MAX:
-            raise ValueError(f"{number} is not at least 0 and at most 2^53 - 1")
+            raise ValueError(f"{number} is not between 0 and 2^53 - 1")
     except Exception as error:
         signals.let_through(error)
-        run.failed("ampmon.log", ValueError(f"the step is not kept: {error}"))
+        run.failed("ampmon.log", ValueError(f"the step is ignored: {error}"))
         return None
     return number
 
@@ -194,7 +194,7 @@ def _known(run: Recorder, values: Mapping[str, Any]) -> dict[str, float] | None:
 def _collect(run: Recorder, values: Mapping[str, Any]) -> dict[str, float | Readback]:
     """Known numbers as floats, and copies of those that are still on their way from a device."""
     if len(values) > wire.SCALARS_MAX:
-        raise ValueError(f"{len(values)} scalars at once; at most {wire.SCALARS_MAX} are kept")
+        raise ValueError(f"{len(values)} scalars in one call; the limit is {wire.SCALARS_MAX}")
     named = {clean_name(name): value for name, value in values.items()}
     return _each(run, named, _number_or_copy)
 
@@ -208,7 +208,7 @@ def _each(run: Recorder, values: Mapping[str, Any], convert: Callable[[Any], T])
             converted[name] = convert(value)
         except Exception as error:
             signals.let_through(error)
-            bad = bad or f"{name!r} is not kept: {error}"
+            bad = bad or f"{name!r} is not recorded: {error}"
     if bad is not None:
         run.failed("ampmon.log", ValueError(bad))
     return converted
@@ -238,7 +238,7 @@ def _leave_out_what_is_beyond(run: Recorder, values: dict[str, float | Readback]
     if beyond := new[room:]:
         for name in beyond:
             del values[name]
-        more = f"{beyond[0]!r} is not kept: {wire.SCALAR_NAMES_MAX} names are logged already"
+        more = f"{beyond[0]!r} is not recorded: the run already has {wire.SCALAR_NAMES_MAX} names, which is the limit"
         run.failed("ampmon.log", ValueError(more))
 
 

@@ -229,7 +229,7 @@ def _see_unscaled(scaler: Any, loss: Any) -> None:
 
 def _check(model: Models, monitor: Config | None, on_finding: OnFinding | None) -> None:
     if on_finding is not None and not callable(on_finding):
-        raise TypeError(f"on_finding={on_finding!r}: give a function of one finding")
+        raise TypeError(f"on_finding={on_finding!r}: must be a function of one finding")
     if monitor is not None and monitor.activations is not None and model is None:
         raise ConfigurationError(
             f"activations={monitor.activations} needs the modules: write "

@@ -55,7 +55,7 @@ def watch(optimizer: Any, *, name: str = "megatron") -> list[Feed]:
             _watch_gradients(each, feed)
         except Exception as error:
             signals.let_through(error)
-            warn(f"ampmon: not looking at the gradients of Megatron's optimizer: {error}")
+            warn(f"ampmon: cannot sample the gradients of Megatron's optimizer: {error}")
         feeds.append(feed)
     return feeds
 

@@ -36,7 +36,7 @@ class Proposal:
             self._taken = current_run.propose(options)
         except Exception as error:
             signals.let_through(error)
-            warn(f"ampmon: not recording as the framework says: {error}")
+            warn(f"ampmon: cannot start the run with the framework's settings: {error}")
 
     def watch(self, scaler: Any, model: Any) -> None:
         """Watch a scaler, unless it is watched already or will be, as under `ampmon run`."""
@@ -49,7 +49,7 @@ class Proposal:
             watch(scaler, model=model)
         except Exception as error:
             signals.let_through(error)
-            warn(f"ampmon: not watching the scaler of the framework: {error}")
+            warn(f"ampmon: cannot watch the framework's scaler: {error}")
 
     def end(self) -> None:
         """Deliver and end the run if the framework began it. May block for up to five seconds."""

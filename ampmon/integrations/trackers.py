@@ -26,4 +26,4 @@ def log_metrics(tracker: Any, step: int | None = None) -> None:
             tracker.log(values, step=step)
     except Exception as error:
         signals.let_through(error)
-        warn(f"ampmon: its values are not logged to {type(tracker).__name__}: {error}")
+        warn(f"ampmon: cannot log ampmon's metrics to {type(tracker).__name__}: {error}")

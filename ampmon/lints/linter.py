@@ -35,8 +35,8 @@ P = ParamSpec("P")
 LOOKS = (3, 30)
 """After this many consecutive skips due to NaN, weights and optimizer states are checked."""
 LOADED = (
-    "`load_state_dict()` keeps the scale for the first `scale()`, through which the first loss after a resume goes as "
-    "well. If it is the loading of the optimizer that steps here, load the scaler last."
+    "The scale from `load_state_dict()` takes effect at the first `scale()`, so scale the first loss after a resume "
+    "too. If loading the optimizer runs this step, load the scaler last."
 )
 UNSCALED = "Gradients that were made without `scale()` must not be divided by the scale."
 WAITING = 8

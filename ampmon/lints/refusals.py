@@ -9,7 +9,7 @@ import torch
 
 
 _NEW_OPTIMIZER = (
-    "model = model.to(device)  # wrappers and adapters first, too\n"
+    "model = model.to(device)  # also add wrappers and adapters first\n"
     "optimizer = {constructor}(model.parameters(), lr=...)"
 )
 _IN_TURN = (

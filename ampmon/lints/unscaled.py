@@ -20,7 +20,7 @@ def say_unscaled(stream: Stream, warn: Warn, loss: Any, why: str, call: Call | N
     if computes_in(loss) is not torch.float16:
         return False
     first = loss[0] if isinstance(loss, (list, tuple)) else loss
-    note = "" if call else "or ampmon.watch(scaler), where there is one"
+    note = "" if call else "or ampmon.watch(scaler), if you have one"
     call = call or _NO_CALL
     wanted = {"device": f'"{first.device.type}"'}
     if "enabled" in call.arguments:

@@ -27,49 +27,48 @@ LINTS: dict[str, Lint] = {
     "fused_sgd": Lint(
         "critical",
         "The first step of {optimizer}, which is fused and has momentum, overflowed",
-        "Fused SGD makes its momentum buffer in its first step from memory that nobody has cleared. That step was "
-        "skipped, so nothing was written into the buffer, and the next step takes what is in it for momentum: the "
-        "weights are then made of leftovers in memory, and no overflow is seen. Start anew; go on from no checkpoint "
-        "of this run.",
+        "Fused SGD creates its momentum buffer in its first step, from uninitialized memory. That step was skipped, "
+        "so nothing was written into the buffer, and the next step uses its leftovers as momentum. They go into the "
+        "weights, and no overflow is seen. Start the training again, and use no checkpoint of this run.",
         "optimizer = torch.optim.SGD(parameters, lr, momentum=..., fused=False)",
         stop=True,
     ),
     "sharded_fused": Lint(
         "warning",
         "{optimizer} is fused, so ranks do not agree on which steps to skip",
-        "ShardedGradScaler asks all ranks whether a gradient overflowed when it unscales. A fused optimizer unscales "
-        "within its own step, where nobody asks: a rank whose shard overflowed skips alone, and the shards of one "
-        "model part ways.",
+        "When ShardedGradScaler unscales, it checks all ranks for an overflow. A fused optimizer unscales within its "
+        "own step, without that check: a rank whose shard overflowed skips alone, and the shards of the model drift "
+        "apart.",
         "optimizer = {constructor}(model.parameters(), lr=..., fused=False)",
     ),
     "scaler_under_bf16": Lint(
         "warning",
         "Gradients are computed in bfloat16, with a scaler that is enabled",
-        "bfloat16 has the exponents of fp32: nothing underflows that a scale would save. The scaler still unscales and "
-        "checks all gradients, and skips steps.",
+        "bfloat16 has the exponent range of fp32, so a loss scale has no underflow to prevent. The scaler still "
+        "unscales and checks all gradients, and skips steps.",
         "scaler = ampmon.GradScaler(enabled=False)  # for bfloat16",
     ),
     "fp16_without_scaler": Lint(
         "warning",
         "The loss is computed in fp16, and {scaler}",
-        "Gradients below 2^-24 become zero in fp16, silently. A scaler multiplies the loss, so that they stay above, "
-        "and divides the gradients again.",
+        "Gradients below 2^-24 silently become zero in fp16. A scaler multiplies the loss to keep them above that, "
+        "and divides the gradients again before the step.",
         "{call}",
     ),
     "fp16_parameters": Lint(
         "critical",
         "{count} parameters are fp16",
-        "A weight in fp16 has 11 bits: an update of less than a 2048th of it is lost. torch refuses to unscale fp16 "
-        "gradients (ValueError), unless the optimizer is fused. Keep the weights in fp32, and let autocast choose "
-        "fp16 for the operations that gain by it. Cast them before the optimizer is made: Adagrad makes its state "
-        "then, in the type of the weights.",
-        'model.float()  # before the optimizer is made\nwith torch.autocast("cuda", torch.float16):\n    loss = ...',
+        "An fp16 weight has 11 significant bits: an update of less than 1/2048 of it is lost. torch refuses to "
+        "unscale fp16 gradients (ValueError), unless the optimizer is fused. Keep the weights in fp32, and let "
+        "autocast run suitable operations in fp16. Cast the weights before you create the optimizer: Adagrad creates "
+        "its state then, in the dtype of the weights.",
+        'model.float()  # before you create the optimizer\nwith torch.autocast("cuda", torch.float16):\n    loss = ...',
     ),
     "unscaled_loss": Lint(
         "critical",
-        "A backward pass begins in a loss that was not scaled",
-        "The scaler divides all gradients by the scale, also those that no `scale()` has multiplied. These then count "
-        "for almost nothing, and small ones become zero in fp16.",
+        "A backward pass starts from an unscaled loss",
+        "The scaler divides all gradients by the scale, including those of a loss without `scale()`. These become far "
+        "too small, and small gradients become zero in fp16.",
         "scaler.scale(loss).backward()  # not loss.backward()",
     ),
     "scaled_twice": Lint(
@@ -89,7 +88,8 @@ LINTS: dict[str, Lint] = {
     "never_backward": Lint(
         "warning",
         "A loss is scaled and never passed backward",
-        "In each update, `scale()` returned a loss in which no backward pass began. The model learns nothing from it.",
+        "In each update, `scale()` returned a loss, but no backward pass started from it. The model learns nothing "
+        "from it.",
         "scaler.scale(loss).backward()  # each loss that you scale",
     ),
     "stepped_past": Lint(
@@ -110,7 +110,7 @@ LINTS: dict[str, Lint] = {
         "critical",
         "Gradients are divided by the scale twice",
         "`update()` was called between `unscale_()` and `step()`. It makes the scaler forget that the gradients are "
-        "unscaled, so `step()` divides them again, and they count for almost nothing.",
+        "unscaled, so `step()` divides them again, and they become far too small.",
         "scaler.unscale_(optimizer)\nscaler.step(optimizer)\nscaler.update()  # once, after the step",
     ),
     "cleared_before_step": Lint(
@@ -131,56 +131,57 @@ LINTS: dict[str, Lint] = {
         "warning",
         "Gradients are clipped while they are still scaled: their {measure} is {value:.4g} each time",
         "The threshold is compared with gradients that are {scale:.6g} times too large, so every update is clipped to "
-        "it, and the step that is left of it is that much too small.",
+        "it. After unscaling, the step is too small by the same factor.",
         "scaler.unscale_(optimizer)\ntorch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
         "scaler.step(optimizer)",
     ),
     "unscale_in_accumulation": Lint(
         "warning",
-        "A backward pass adds scaled gradients to those that `unscale_` has divided by the scale",
-        "`unscale_` was called, and then another backward pass before `step`. What it adds is scaled, and is not "
-        "divided any more: it outweighs all before it by the factor of the scale.",
+        "A backward pass adds scaled gradients to gradients that are already unscaled",
+        "After `unscale_`, another backward pass ran before `step`. The gradients that it adds stay scaled, so they "
+        "outweigh the earlier ones by the factor of the scale.",
         "# once, after the last backward pass of the batch\nscaler.unscale_(optimizer)\nscaler.step(optimizer)",
     ),
     "scale_within_batch": Lint(
         "warning",
         "`update()` was called between the backward passes of one step",
-        "Gradients that were made at one scale were added to those of another, and `step` divides their sum by the "
-        "last: the earlier ones count for more or less than the later.",
+        "Gradients computed at different scales were added up, and `step` divides the sum by the last scale. The "
+        "earlier gradients get too much or too little weight.",
         "# once, after the step\nscaler.step(optimizer)\nscaler.update()",
     ),
     "backward_under_autocast": Lint(
         "warning",
         "The backward pass runs under autocast",
-        "Operations of the backward pass take the types of the forward pass by themselves. Under autocast they may be "
-        "cast once more, to fp16 where they were fp32 for their range; torch advises against it.",
+        "Operations of the backward pass already use the dtypes of the forward pass. Under autocast they may be cast "
+        "again, to fp16 where they need the range of fp32; torch advises against it.",
         'with torch.autocast("cuda", torch.float16):\n    loss = ...\nscaler.scale(loss).backward()  # outside',
     ),
     "scaler_made_anew": Lint(
         "warning",
-        "A third new scaler steps {optimizer}",
-        "Each new scaler forgets the scale and the growth tracker of the last: it begins with the initial scale and "
-        "its skipped steps. If it takes fewer updates than `growth_interval`, its scale never grows.",
+        "{optimizer} is stepped by a third new scaler",
+        "Each new scaler loses the scale and the growth tracker of the last one: it starts again at the initial "
+        "scale, and skips steps again. If it lasts for fewer updates than `growth_interval`, its scale never grows.",
         "scaler = ampmon.GradScaler(device)  # once, before the first epoch",
     ),
     "scheduler_on_skip": Lint(
         "notice",
-        "The learning rate moves on where a step was skipped",
-        "The scheduler counts batches, not updates: it runs ahead of the training by one for each step skipped, and "
-        "ends its warm-up or decay too early.",
+        "The learning rate scheduler also steps when an optimizer step is skipped",
+        "The scheduler counts batches, not updates: each skipped step puts it one step ahead of the training, and its "
+        "warm-up or decay ends too early.",
         _SCHEDULED,
     ),
     "scheduler_frozen": Lint(
         "notice",
-        "A scheduler holds {optimizer}, and its learning rate has not changed in {updates} updates",
-        "Either the scheduler steps once an epoch, and then all is well, or nobody calls its `step()`.",
+        "{optimizer} has a scheduler, but its learning rate has not changed in {updates} updates",
+        "If the scheduler steps once an epoch, ignore this. Otherwise its `step()` is never called: call it after "
+        "each update.",
         _SCHEDULED,
     ),
     "no_update": Lint(
         "critical",
         "`update()` is not called",
-        "`step` of the same optimizer was called a second time, or `unscale_` after it, without `update()` in between: "
-        "torch refuses that. Without `update()` the scale never moves, so that an overflow never ends.",
+        "`step` of the same optimizer was called a second time, or `unscale_` after it, without `update()` in "
+        "between: torch refuses that. Without `update()` the scale never changes, so overflows never stop.",
         "scaler.step(optimizer)\nscaler.update()",
     ),
     "no_gradients": Lint(
@@ -199,22 +200,22 @@ LINTS: dict[str, Lint] = {
     "moved_outside_training": Lint(
         "warning",
         "The scaler was stepped before the first `scale()`{when}",
-        "`step()` and `update()` ran without `scale()`, so the growth tracker and perhaps the scale are not what they "
-        "were. Loading an optimizer can do this: torch.distributed.checkpoint steps one that has no state yet, and "
+        "`step()` and `update()` ran without `scale()`, so they changed the growth tracker, and perhaps the scale. "
+        "Loading an optimizer can do this: torch.distributed.checkpoint steps one that has no state yet, and "
         "Accelerate passes that step on to the scaler under FSDP2.",
         'scaler.load_state_dict(checkpoint["scaler"])  # last, after the optimizer',
     ),
     "no_step": Lint(
         "critical",
         "`scale()` was called {count} times, and `step()` never",
-        "Somebody else steps the optimizer, with gradients that are still scaled, and no overflow is caught.",
-        "scaler.step(optimizer)  # in the place of optimizer.step()\nscaler.update()",
+        "The optimizer is stepped without the scaler: its gradients are still scaled, and overflows are not caught.",
+        "scaler.step(optimizer)  # instead of optimizer.step()\nscaler.update()",
     ),
     "shared_parameter": Lint(
         "warning",
         "{first} and {second} hold the same {count} parameters, and both step in one update",
-        "Each of them divides the gradient by the scale: the second finds it divided already, and steps by nearly "
-        "nothing.",
+        "Each optimizer divides the gradients by the scale. The second divides gradients that are already unscaled, "
+        "so its step is close to zero.",
         "# give each parameter to one optimizer",
     ),
     "uncleared_gradients": Lint(
@@ -227,8 +228,8 @@ LINTS: dict[str, Lint] = {
     "poisoned_state": Lint(
         "critical",
         "{count} of the weights and optimizer states hold NaN or infinity",
-        "Every gradient that they take part in is NaN, so every step is skipped and the scale falls: "
-        "changing the loss scale won't help. Go on from a checkpoint that was written before.",
+        "Every gradient computed from them is NaN, so every step is skipped and the scale falls: changing the loss "
+        "scale won't help. Resume from an earlier checkpoint.",
         "model.load_state_dict(torch.load(checkpoint))",
         stop=True,
     ),

@@ -249,11 +249,11 @@ class Statistics:
         if (classes.total != self.looked).any():
             raise ValueError("gradients.looked: the classes of the elements do not add up to it")
         if (self.on_grid > self.looked).any():
-            raise ValueError("gradients.on_grid: more elements on the grid than were looked at")
+            raise ValueError("gradients.on_grid: more elements on the grid than were sampled")
         small = classes.small
         possible = (small <= self.run_squares) & (-(-self.run_squares // RUN) <= small)
         if not (possible | (self.run_squares == 0)).all():
-            raise ValueError("gradients.run_squares: not what runs of 16 elements can have")
+            raise ValueError("gradients.run_squares: impossible for runs of 16 elements")
 
 
 def no_runs(n: int) -> Ints:

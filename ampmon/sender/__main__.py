@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
     """Run the sender of a data directory until nothing is left to do. End at once if one already runs."""
     parser = argparse.ArgumentParser(
         prog="python -m ampmon.sender",
-        description="Send what lies in the spools of a data directory.",
+        description="Send the records in the spools of a data directory.",
     )
     parser.add_argument("directory", type=Path)
     parser.add_argument(

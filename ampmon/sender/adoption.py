@@ -57,7 +57,7 @@ def take(path: Path, destination: Destination, *, sender_at_work: bool) -> Path:
     if may_live and not is_closed(path):
         if fate == "alive" and sender_at_work and destination.mode == "online":
             raise OwnedElsewhere(
-                f"process {destination.process.pid} writes it, and its sender works"
+                f"process {destination.process.pid} is writing it, and its sender is running"
             )
         return path
     taken = claim(path)

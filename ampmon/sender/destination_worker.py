@@ -118,7 +118,7 @@ class DestinationWorker:
         except Refused as error:
             # The batch is refused, not a record. Each spool may have its own reason, and no record is dropped.
             backoff.failed()
-            self._trouble(f"the server refuses: {error}")
+            self._trouble(f"the server rejects the records: {error}")
         except Exception as error:
             if not delivery.path.exists():
                 self._went_well(name, delivery, backoff, "done")

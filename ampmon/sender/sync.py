@@ -120,7 +120,7 @@ class Sync:
             outcome.problem = str(left) if outcome.left_bytes else None
             return None
         except OSError as error:
-            outcome.problem = f"{error.strerror or error}: copy it to where it can be written"
+            outcome.problem = f"{error.strerror or error}: copy it to a writable directory"
             return None
         return destination
 
@@ -187,10 +187,10 @@ class Sync:
 
 def _explain(outcome: SpoolOutcome, *, whole: bool) -> None:
     if outcome.left_bytes and not whole:
-        outcome.problem = "it does not say which run it is of, or its last record is not whole"
+        outcome.problem = "it does not name its run, or its last record is incomplete"
     elif outcome.rejected:
-        outcome.problem = f"what was refused is in {outcome.path}, in the file `rejected`"
+        outcome.problem = f"rejected records are in {outcome.path}, in the file `rejected`"
     elif outcome.left_bytes:
-        outcome.kept = "its process goes on writing"
+        outcome.kept = "its process is still writing"
     elif outcome.path.exists():
-        outcome.kept = "it stays for now: its process may still write, or was heard of lately"
+        outcome.kept = "kept for now: its process may still write, or was active recently"

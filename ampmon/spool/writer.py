@@ -72,10 +72,10 @@ class SpoolWriter:
         except OSError as error:
             raise SpoolError(
                 f"{directory} cannot be written ({error.strerror or error}): set AMPMON_DIR, or dir= of ampmon.init, "
-                "to a directory of yours on a local disk with space left"
+                "to a writable directory on a local disk with free space"
             ) from error
         if (kind := network_file_system(self.path)) is not None:
-            self._relayed = f"the data directory is on {kind}, a file system that machines share"
+            self._relayed = f"the data directory is on {kind}, a network file system"
             self._for_good = True
 
     # -- status -----------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class SpoolWriter:
     @property
     def trouble(self) -> str | None:
         """Why the disk does not take the records in memory, or None if it does."""
-        return self._relay.problem or ("it hangs" if self._relay.stuck() else None)
+        return self._relay.problem or ("the disk does not respond" if self._relay.stuck() else None)
 
     @property
     def fullness(self) -> float:
@@ -134,7 +134,7 @@ class SpoolWriter:
                 self.interrupted = error
             elif self._closed or isinstance(error, ValueError):
                 return self._fail()
-            self._relayed = words(error) or "a signal broke it off"
+            self._relayed = words(error) or "a signal interrupted the write"
             return self._pass_on(payload, key)
         took_s = self._clock() - started
         if took_s >= SLOW_S or self._waited_s > 0:

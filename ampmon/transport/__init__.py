@@ -47,7 +47,10 @@ _LOST = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, Value
 
 
 NOT_ACCEPTED = "HTTP 401: the token was not accepted"
-NO_TOKEN = "there is no token, so nothing was sent: a server on this data directory makes one, else set AMPMON_TOKEN"
+NO_TOKEN = (
+    "there is no token, so nothing was sent: start a server on this data directory, which creates one, or set "
+    "AMPMON_TOKEN"
+)
 
 
 class Transport(Protocol):
@@ -120,7 +123,7 @@ class HttpTransport:
         if not token:
             raise Unreachable(NO_TOKEN)
         if not token.isascii() or not token.isprintable():
-            raise Unreachable("the token holds characters that a token cannot have")
+            raise Unreachable("the token has characters that are not allowed in a token")
         return token
 
 
@@ -175,7 +178,7 @@ class _KeptConnection:
             if not whole:
                 self.close()
         if not whole:
-            raise TimeoutError("the request took too long altogether")
+            raise TimeoutError("the whole request took too long")
         return answer
 
     def close(self) -> None:
@@ -256,7 +259,7 @@ def _acknowledgement(answer: bytes) -> wire.Ack:
         return msgspec.json.decode(answer, type=wire.Ack)
     except msgspec.DecodeError:
         # Another program on this port must not make records vanish.
-        raise Unreachable("the answer is not that of an ampmon server") from None
+        raise Unreachable("the response does not come from an ampmon server") from None
 
 
 def _failure(status: int, answer: bytes, retry_after: str | None) -> Exception:
@@ -295,7 +298,7 @@ def _seconds(retry_after: str | None) -> float | None:
 def _reason(error: Exception) -> str:
     """Describe an exception in our own words, since its message may quote headers."""
     if isinstance(error, urllib3.exceptions.NameResolutionError):
-        return "the host's name is not known"
+        return "the host name cannot be resolved"
     if isinstance(error, urllib3.exceptions.NewConnectionError):
         return "connection refused"
     if isinstance(error, (urllib3.exceptions.TimeoutError, TimeoutError)):

@@ -31,12 +31,12 @@ _ANSWER_BYTES_MAX = 4096
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 NO_PROOF = (
-    "the server does not prove that it knows the token, so nothing was sent: an ampmon server that is older than this "
-    "client has to be upgraded, any other program has to leave the port"
+    "the server does not prove that it knows the token, so nothing was sent: if it is an ampmon server older than "
+    "this client, upgrade it; if it is another program, stop it or use another port"
 )
 WRONG_PROOF = (
-    "the server does not know the token, so nothing was sent: it is of another server, was revoked or has expired, or "
-    "another program has the port"
+    "the server does not know the token, so nothing was sent: the token belongs to another server, was revoked or has "
+    "expired, or another program uses the port"
 )
 
 

@@ -162,7 +162,7 @@ def _zoomed(url: str, token: str, address: str, zooms: int) -> tuple[list[float]
 
 def _dragged(page: Page) -> list[float]:
     """The ms of each frame while the slider is dragged back and forth."""
-    slider = page.locator("[aria-label='Lost at another loss scale'] input[type=range]")
+    slider = page.locator("[aria-label='Elements lost at another loss scale'] input[type=range]")
     slider.scroll_into_view_if_needed()
     box = slider.bounding_box()
     assert box is not None

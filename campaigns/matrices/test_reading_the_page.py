@@ -115,7 +115,7 @@ def test_step_4_how_much_fp16_throws_away(on_run: Reader) -> None:
     assert share is not None
     assert 5 < float(share[1]) < 35  # depends on the newest sample, which depends on timing
     assert "2⁻²⁷" in _look_at(on_run, "exponents")
-    slider = on_run.page.get_by_role("slider", name="Loss scale of the window")
+    slider = on_run.page.get_by_role("slider", name="Loss scale to preview")
     subnormal = {}
     for power in ("16", "-2"):
         slider.fill(power)

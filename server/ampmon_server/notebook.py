@@ -118,7 +118,7 @@ def page(
     ask = partial(_answering, url, data_dir, token_file)
     with ask() as server:
         if server.page is None:
-            raise ClientError("no server runs that could show its page: start `ampmon serve`")
+            raise ClientError("no running server found that serves the page: start `ampmon serve`")
         shown = (browser_url or server.page).rstrip("/")
         path = "#/" if run is None else f"#/runs/{choose(server, run).run_id}"
     return NotebookPage(f"{shown}/{path}", height, partial(_code, ask))
@@ -201,7 +201,7 @@ def _words(server: ApiClient, run_id: str) -> str:
         f"{each.severity}: {each.title}\n{textwrap.indent(_fix(each), '    ')}".rstrip()
         for each in map(plain_finding, diagnosed.findings)
     ] or [diagnosed.verdict if run.updates else "no step yet"]
-    where = "No server runs. For the live page: ampmon serve"
+    where = "No server is running. For the live page, start: ampmon serve"
     if server.page is not None:
         where = (
             f"Live page: {server.page}/#/runs/{run_id}\nTo show it here, start the server with the notebook's address: "

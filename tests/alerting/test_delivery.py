@@ -165,7 +165,7 @@ url = "json://user:hunter2@127.0.0.1:9/x"
     told = capsys.readouterr().out
     assert told == "own (json): sent\nnobody (json): not sent: it could not be reached\n"
     assert main(["alerts", "test", "own", *file]) == 0
-    assert [each["title"] for each in receiver.got] == ["ampmon: a test"] * 2
+    assert [each["title"] for each in receiver.got] == ["ampmon: test alert"] * 2
     assert "Alerts of ampmon arrive here" in receiver.got[0]["message"]
     assert main(["alerts", "test", "else", *file]) == 2
     assert "there are own, nobody" in capsys.readouterr().err

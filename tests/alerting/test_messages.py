@@ -53,7 +53,7 @@ def test_the_end_and_what_is_worse_are_told_as_such() -> None:
 
     assert (end.title, end.kind) == ("ampmon resolved: run-7: gone", "success")
     assert "From 2026-09-21 14:13 UTC to 2026-09-21 14:23 UTC" in end.body
-    assert end.body.endswith("Its id: 0198-run")
+    assert end.body.endswith("Run id: 0198-run")
     assert (worse.title, worse.kind) == ("ampmon critical now: run-7: bad", "failure")
 
 

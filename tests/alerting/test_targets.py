@@ -69,10 +69,10 @@ def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
         ("hourly = 5", "hourly = 0", "`$.policy.hourly`"),
         ("hourly = 5", "hourlies = 5", "unknown field `hourlies`"),
         ("hourly = 5", "hourly = = 5", "(at line 12"),
-        ("mailtos://", "exec://", "target 2, 'mail': url: it is none of"),
+        ("mailtos://", "exec://", "target 2, 'mail': url: its scheme is none of"),
         ("mailtos://", "mailto://", "mailto:// is not encrypted"),
         ("public_url", "publicurl", "unknown field `publicurl`"),
-        ("https://ampmon", "ampmon", "public_url is where the page is"),
+        ("https://ampmon", "ampmon", "public_url must be the page's address"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(

@@ -141,7 +141,9 @@ def test_a_data_directory_that_is_deleted_is_made_anew(data_directory: Path, bus
         current_run.finish(DEADLINE_S)
         return lost
 
-    with pytest.warns(AmpmonWarning, match="somebody removed the records") as warned:
+    with pytest.warns(
+        AmpmonWarning, match="were deleted, and those not sent yet are lost"
+    ) as warned:
         lost = train()
     assert len(warned) == 1
     (recorded,) = recordings(data_directory)

@@ -176,7 +176,7 @@ def test_what_is_not_a_number_is_counted_and_warned_of(data_directory: Path) -> 
 def test_one_value_that_is_no_number_costs_no_other(data_directory: Path, bad: object) -> None:
     """Invalid values in one call count as one error that names the first; the numbers beside them are kept."""
     scaler = ampmon.GradScaler("cpu")
-    with pytest.warns(ampmon.AmpmonWarning, match="'val_loss' is not kept: "):
+    with pytest.warns(ampmon.AmpmonWarning, match="'val_loss' is not recorded: "):
         ampmon.log({"loss": 1.0, "val_loss": bad, "accuracy": bad, "lr": 0.1}, step=7)
     assert scaler.monitor.errors == 1
     (scalars,) = recording(data_directory).scalars
@@ -194,7 +194,7 @@ def test_names_beyond_those_that_are_kept_are_left_out(
         for step in range(4):
             ampmon.log({"loss": float(step), f"batch {step}": 1.0})
 
-    with pytest.warns(ampmon.AmpmonWarning, match="'batch 2' is not kept: 3 names") as warned:
+    with pytest.warns(ampmon.AmpmonWarning, match="'batch 2' is not recorded: 3 names") as warned:
         made_anew_with_each_step()
     ampmon.log({"batch 1": torch.ones(()), "batch 5": torch.ones(())})
     ampmon.log({"batch 6": 1.0})
@@ -372,7 +372,7 @@ def test_a_launch_of_another_project_or_name_is_another_run(
 def test_a_step_that_cannot_be_is_counted(data_directory: Path, step: object) -> None:
     """An invalid `log(step=)` counts as a monitor error; the values are kept without a step."""
     scaler = ampmon.GradScaler("cpu")
-    with pytest.warns(ampmon.AmpmonWarning, match="the step is not kept"):
+    with pytest.warns(ampmon.AmpmonWarning, match="the step is ignored"):
         ampmon.log({"loss": 1.0}, step=step)  # type: ignore[arg-type]
     assert scaler.monitor.errors == 1
     (scalars,) = recording(data_directory).scalars

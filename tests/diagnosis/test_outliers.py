@@ -218,7 +218,7 @@ def test_skips_after_growths_are_cured_by_a_larger_interval():
     finding = skip_rate(
         trained(climbing, 1000, policy=ScalePolicy(growth_interval=50), cause="unknown")
     )
-    assert "soon after a growth" in finding.title
+    assert "soon after the scale had grown" in finding.title
     assert "growth_interval=2000" in finding.fix
 
 

@@ -49,7 +49,9 @@ def test_a_replay_is_evidence_for_a_setting():
     """The explanation of a recommended setting ends with the result of its replay."""
     (only,) = recommend([finding("sawtooth", "a", setting={"growth_interval": 2000.0})], [eager()])
     assert only.second == ""
-    assert only.explanation.startswith("Why. Replayed with this setting, the newest 600 steps: ")
+    assert only.explanation.startswith(
+        "Why. Result of a replay of the newest 600 steps with this setting: "
+    )
     assert only.explanation.endswith(" instead of 28.")
 
 
@@ -61,8 +63,8 @@ def test_a_setting_that_gains_nothing_is_not_recommended():
     vain = finding("skip_rate", "a", setting={"growth_interval": 4000.0})
     refuted, first = recommend([vain, finding("other", "b")], [run])
     assert refuted.second == (
-        "Alternative, because replayed with this setting the newest 600 steps gain nothing: "
-        "About 3 skips (1 to 3) instead of 3."
+        "Alternative, because a replay of the newest 600 steps with this setting gains nothing: About 3 skips (1 to "
+        "3) instead of 3."
     )
     assert (refuted.explanation, first.second) == ("Why.", "")
 

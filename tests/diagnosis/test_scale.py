@@ -46,7 +46,7 @@ def test_nan_in_the_input_is_named_before_the_scale_that_it_kills():
     rows = (replace(row, origin="input", loss="not_finite") for row in run.skips)
     first, *others = found(replace(run, skips=tuple(rows)))
     assert (first.rule, first.severity) == ("nan_not_overflow", "critical")
-    assert "The scale is dead" in first.explanation.partition(". ")[0]
+    assert "The scale has been dead" in first.explanation.partition(". ")[0]
     assert first.fix.startswith("assert torch.isfinite(inputs)")
     assert "saved before step" in first.fix
     assert "dead_scale" not in {each.rule for each in others}

@@ -146,7 +146,7 @@ def test_nan_of_a_finite_loss_that_nothing_enlarges_is_no_overflow():
     rows = [replace(row, loss="finite", scale=2.0 ** (36 - row.step)) for row in run.skips]
     finding = found(replace(run, skips=tuple(rows)))[0]
     assert (finding.rule, finding.stop) == ("nan_not_overflow", True)
-    assert finding.title.startswith("40 steps were skipped for NaN that began backward")
+    assert finding.title.startswith("40 steps were skipped due to NaN from the backward pass")
     assert "activations=1" in finding.fix
 
 
@@ -156,7 +156,11 @@ def test_nan_of_a_finite_loss_that_nothing_enlarges_is_no_overflow():
     [
         (None, "because the loss was not finite", "model=model)"),
         ("input", "because the model's input was not finite", "assert torch.isfinite(inputs)"),
-        ("loss", "because the loss of finite outputs was not finite", "loss_function(outputs.floa"),
+        (
+            "loss",
+            "because the loss was not finite although the outputs were",
+            "loss_function(outputs.floa",
+        ),
     ],
 )
 def test_a_loss_that_is_not_finite_is_beyond_any_scale(cause, origin, why, fix):
@@ -177,7 +181,7 @@ def test_skips_that_were_not_watched_count_as_those_that_were():
     seen = replace(last, origin="forward", origin_module="norm")
     finding = found(replace(run, skips=(seen, *before)))[0]
     assert (finding.rule, finding.parameters) == ("forward_overflow", ("norm",))
-    assert finding.title.startswith("5 skips began forward, 1 of them in module norm")
+    assert finding.title.startswith("5 skips began in the forward pass, 1 of them in module norm")
 
 
 def test_the_rank_whose_loss_was_not_finite_tells_where_it_began():
@@ -345,11 +349,11 @@ def test_where_an_overflow_began_is_said(origin, rule, cause):
 @pytest.mark.parametrize(
     ("modules", "where", "named"),
     [
-        ("aaaaa", "5 skips began forward, in module a:", ("a",)),
-        ("aabaa", "5 skips began forward, 4 of them in module a:", ("a",)),
-        ("a....", "5 skips began forward, 1 of them in module a:", ("a",)),
-        ("abcda", "5 skips began forward, in 4 modules:", ()),
-        (".....", "5 skips began forward:", ()),
+        ("aaaaa", "5 skips began in the forward pass, in module a:", ("a",)),
+        ("aabaa", "5 skips began in the forward pass, 4 of them in module a:", ("a",)),
+        ("a....", "5 skips began in the forward pass, 1 of them in module a:", ("a",)),
+        ("abcda", "5 skips began in the forward pass, in 4 modules:", ()),
+        (".....", "5 skips began in the forward pass:", ()),
     ],
 )
 def test_a_module_is_given_no_skips_of_others(modules, where, named):

@@ -87,13 +87,13 @@ def test_a_scale_that_climbs_in_time_is_let_climb():
 @pytest.mark.parametrize(
     ("tracker", "exponent", "told"),
     [
-        (None, -16, "in 4\u202f000 steps at the earliest"),
-        (1400, -16, "in 2\u202f600 steps at the earliest"),
-        (1499, -15, "in 501 steps at the earliest"),
+        (None, -16, "at least 4\u202f000 steps to grow"),
+        (1400, -16, "at least 2\u202f600 steps to grow"),
+        (1499, -15, "at least 501 steps to grow"),
         (1500, -15, None),
         (2000, -15, None),
         (2099, -15, None),
-        (2100, -15, "it never grows"),
+        (2100, -15, "never grows"),
     ],
 )
 def test_updates_that_the_growth_tracker_counted_are_over(tracker, exponent, told):
@@ -117,8 +117,8 @@ def test_a_growth_interval_of_0_never_grows():
     samples = samples_of(STEPS[-4:], {-16: 0.3, -5: 0.7}, scale=64.0)
     (finding,) = found(trained(lambda step, scale: False, 300, policy=policy, samples=samples))
     assert finding.rule == "slow_growth"
-    assert finding.title.endswith("and it never grows")
-    assert "growth_interval = 0, and that is past" in finding.explanation
+    assert finding.title.endswith("and never grows")
+    assert "growth_interval = 0, and the tracker is past that" in finding.explanation
     assert "growth_interval=250" in finding.fix
 
 

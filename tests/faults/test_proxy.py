@@ -34,13 +34,16 @@ MEETS: dict[Fault, tuple[int, str]] = {
     "echo": (2, "acknowledged"),
     "lose_ack": (1, "connection lost"),
     "withhold": (1, "timed out"),
-    "cut_answer": (1, "connection lost|not that of an ampmon server"),  # depends on where it is cut
+    "cut_answer": (
+        1,
+        "connection lost|not come from an ampmon server",
+    ),  # depends on where it is cut
     "trickle": (1, "acknowledged"),
     "hang_up": (1, "acknowledged"),
     "error": (0, "HTTP 500"),
     "busy": (0, "HTTP 503"),
     "garbage": (0, "connection lost"),
-    "nonsense": (0, "not that of an ampmon server"),
+    "nonsense": (0, "not come from an ampmon server"),
     "redirect": (0, "HTTP 307"),
 }
 

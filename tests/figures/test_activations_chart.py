@@ -27,7 +27,7 @@ def test_a_forward_overflow_is_named_by_its_first_module() -> None:
     figure = activations(made.source(through=sample), View())
     (crosses,) = made.traces(figure, name="overflow forward")
 
-    assert "Overflowed in forward, first in b." in figure["layout"]["meta"]["caption"]
+    assert "Overflow in the forward pass, first in b." in figure["layout"]["meta"]["caption"]
     assert made.read(crosses["y"]).tolist() == [-1, -2]
     assert made.read(crosses["x"]).tolist() == [0, 0]
 
@@ -38,7 +38,7 @@ def test_a_backward_overflow_is_named_by_its_last_module() -> None:
     figure = activations(made.source(through=sample), View())
     (crosses,) = made.traces(figure, name="overflow back")
 
-    assert "Overflowed in backward, first at b." in figure["layout"]["meta"]["caption"]
+    assert "Overflow in the backward pass, first at b." in figure["layout"]["meta"]["caption"]
     assert made.read(crosses["y"]).tolist() == [0, -1]
     assert made.traces(figure, name="overflow forward") == []
 
@@ -50,7 +50,7 @@ def test_of_many_modules_the_worst_are_drawn_in_their_order() -> None:
 
     worst = [f"layer{place}" for place in range(100 - ROWS_MAX, 100)]
     assert layout["yaxis"]["ticktext"] == worst
-    assert f"The {ROWS_MAX} that lose most are drawn." in layout["meta"]["caption"]
+    assert f"The {ROWS_MAX} modules that lose most are drawn." in layout["meta"]["caption"]
 
 
 def test_a_model_of_as_many_modules_as_are_drawn_has_all_of_them() -> None:
@@ -94,7 +94,7 @@ def test_what_is_compiled_is_said_to_be_left_out() -> None:
     """The caption counts compiled modules, which have no hooks."""
     sample = made.modules({"head": {0: 1}}, left_out=("encoder", "decoder"))
     caption = activations(made.source(through=sample), View())["layout"]["meta"]["caption"]
-    assert "2 compiled modules not looked into." in caption
+    assert "2 compiled modules not measured." in caption
 
 
 @pytest.mark.parametrize(

@@ -163,8 +163,8 @@ def test_a_run_of_which_nothing_is_in_view_is_named(name: str) -> None:
     ]
     what = {"fate": "sample", "logged": "value"}.get(name, "step")
     assert caption.endswith(
-        " Not drawn, for no step of their own was logged: \u2068b\u2069."
-        f" Not drawn, for no {what} of theirs is in view: \u2068c\u2069."
+        f" Not drawn, because they logged no step: \u2068b\u2069. Not drawn, because they have no {what} in view: "
+        "\u2068c\u2069."
     )
     assert "Not drawn" not in COMPARED[name]([some, other], View())["layout"]["meta"]["caption"]
     meta = COMPARED[name]([ownless], View(x="user"))["layout"]["meta"]

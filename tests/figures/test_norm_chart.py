@@ -52,9 +52,9 @@ def test_a_sample_that_overflowed_takes_those_with_it_that_are_one_cell() -> Non
     figure = norm(replace(source, gradients=merged), View())
     (marks,) = made.traces(figure, name="not finite")
     assert marks["text"] == [
-        "steps 0 – 2: 3 of 3 samples not finite, or stored with one that is not"
+        "steps 0 – 2: 3 of 3 samples not finite, or merged with one that is not"
     ]
     assert figure["layout"]["meta"]["caption"] == (
-        "Means of neighbouring samples: 2 at the newest; 2 to 2 in 4 samples. "
-        "3 of them not finite, or stored with one that is not: crosses."
+        "Means of neighbouring samples: 2 at the newest; 2 to 2 in 4 samples. 3 of them not finite, or merged with "
+        "one that is not (crosses)."
     )

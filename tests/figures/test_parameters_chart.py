@@ -49,7 +49,7 @@ def test_a_column_shows_the_worst_of_its_samples() -> None:
     z = made.read(figure["data"][0]["z"])
     assert z.shape[1] <= 320 // 8
     assert z.max(1).tolist() == [0, 1, 0]
-    assert "samples share a column: the worst of them" in figure["layout"]["meta"]["caption"]
+    assert "samples share a column, which shows the worst" in figure["layout"]["meta"]["caption"]
 
 
 def test_of_many_parameters_those_that_lose_most_are_drawn() -> None:
@@ -66,7 +66,9 @@ def test_of_many_parameters_those_that_lose_most_are_drawn() -> None:
     figure = _drawn(of)
     names = figure["data"][0]["y"]
     assert names == list(of.names[30 : 30 + ROWS_MAX])
-    assert "50 parameters that lose less left out" in figure["layout"]["meta"]["caption"]
+    assert (
+        "Not drawn, because they lose less: 50 parameters." in figure["layout"]["meta"]["caption"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,7 @@ def test_parameters_that_do_not_fit_share_the_rows_of_their_modules() -> None:
     assert made.read(heatmap["z"])[:3].tolist() == [[0, 0], [0, np.float32(0.4)], [0, 0]]
     meta = figure["layout"]["meta"]
     assert meta["opens"][1] == ("search", "blocks.1.*")
-    assert "A row is the worst of a block: 40 rows." in meta["caption"]
+    assert "Each row shows the worst of a block: 40 rows." in meta["caption"]
     assert _choices(of)["group"]["options"] == [
         ["parameter", "each parameter (480)"],
         ["block", "the worst of each block (40)"],
@@ -185,7 +187,7 @@ def test_a_search_that_finds_nothing_says_so_and_can_be_changed() -> None:
     meta = parameters(Source(source.updates, source.gradients, parameters=of), View())["layout"][
         "meta"
     ]
-    assert meta["empty"] == "No parameter is called like 'lstm'. Search for part of a name."
+    assert meta["empty"] == "No parameter matches 'lstm'. Search for part of a name."
     assert [(each["name"], each["chosen"]) for each in meta["choices"]] == [("search", "lstm")]
 
 

@@ -84,7 +84,7 @@ def test_on_a_log_axis_what_is_not_above_zero_is_said() -> None:
     axis = figure["layout"]["yaxis"]
     assert axis["type"] == "log"
     assert np.allclose(axis["range"], [-0.16, 2.16])
-    assert "What is not above 0 is not on its log axis." in figure["layout"]["meta"]["caption"]
+    assert "Its log axis shows only values above 0." in figure["layout"]["meta"]["caption"]
     assert figure["layout"]["meta"]["choices"][0]["chosen"] == "log"
     below = scalars(source({"loss": np.array([-1.0, -2.0])}), View(y="log"))
     assert "type" not in below["layout"]["yaxis"]

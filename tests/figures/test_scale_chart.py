@@ -174,7 +174,7 @@ def test_the_caption_says_what_a_column_holds() -> None:
     )
     assert "in a column" not in few
     assert many.endswith(
-        " Of up to 16 steps in a column the first, last, least and greatest are drawn."
+        " A column holds up to 16 steps; their first, last, lowest and highest scale are drawn."
     )
 
 

@@ -85,7 +85,7 @@ def test_what_the_run_cannot_tell_is_said() -> None:
     assert _sentence(_source(ended="the scale fell below 1")) == (
         "Training would have ended: the scale fell below 1."
     )
-    assert _sentence(_source(skips=Skips(0, 0.1, 2))).startswith("No skip, or few (0 to 2)")
+    assert _sentence(_source(skips=Skips(0, 0.1, 2))).startswith("Few or no skips (0 to 2)")
 
 
 def test_only_the_newest_of_a_long_run_is_replayed_and_said() -> None:

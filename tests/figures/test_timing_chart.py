@@ -36,8 +36,7 @@ def test_a_column_has_its_mean_and_its_longest() -> None:
     assert np.allclose(np.unique(made.read(band["y"])), [0.2, 0.3])
     assert line["text"][0] == "steps 0 – 1: 200\u202fms<br>the longest 300\u202fms"
     assert figure["layout"]["meta"]["caption"] == (
-        "200\u202fms a step on average, 300\u202fms at the longest. "
-        "No peak of memory is known: only CUDA devices tell it."
+        "200\u202fms per step on average, 300\u202fms at most. Peak memory is unknown: only CUDA devices report it."
     )
 
 

@@ -79,7 +79,7 @@ def test_the_caption_says_of_what_and_how_well_known() -> None:
     assert words[1].startswith(
         "92.5\u202f% normal, 7.5\u202f% ± 2.7\u202f% subnormal, 0\u202f% ± 0.94\u202f% zero at step 0."
     )
-    assert words[1].endswith(" A sample: ± is the standard error.")
+    assert words[1].endswith(" Estimated from a sample: ± is the standard error.")
 
 
 def test_a_sample_has_its_interval_around_each_line() -> None:
@@ -163,7 +163,7 @@ def test_what_was_flushed_is_an_estimate_within_bounds() -> None:
     assert np.allclose(made.read(line["y"]), np.log10(0.02))
     assert bounds["fillpattern"]["shape"]
     assert figure["layout"]["meta"]["caption"].endswith(
-        " Flushed by fp16, among the zeros: an estimated 2\u202f% (1\u202f% – 4\u202f%) of all elements."
+        " fp16 flushed some of the zeros: an estimated 2\u202f% (1\u202f% – 4\u202f%) of all elements."
     )
 
 
@@ -171,8 +171,8 @@ def test_what_is_not_known_of_flushed_zeros_is_said() -> None:
     """If flushed zeros cannot be estimated, the caption says why and nothing is drawn."""
     known = _flushed([8.0, 4.0], small=0.001)
     for source, why in (
-        (known, "the data changed with the scale"),
-        (replace(known, flushed=None), "no change of the scale has a sample on either side"),
+        (known, "the data changed along with the scale"),
+        (replace(known, flushed=None), "no change of the scale has samples on both sides"),
     ):
         figure = underflow(source, View())
         assert why in figure["layout"]["meta"]["caption"]

@@ -75,7 +75,7 @@ def test_the_whole_chart_is_as_it_is_told() -> None:
     assert layout["meta"] == {
         **META,
         "caption": "The newest gradient of all fp16-representable parameters, steps 40 – 70, moved to other scales in "
-        "fp16. What was flushed or overflowed on its way, in gradients of activations, is not seen here.",
+        "fp16. Values flushed or overflowed earlier, in gradients of activations, are not included.",
         "choices": [
             {
                 "name": "format",
@@ -111,7 +111,7 @@ def test_without_a_choice_the_recommended_scale_is_shown() -> None:
     """The slider starts at the recommended scale, or else at today's, and the code is left to the findings."""
     advised = Recommended("code", {"init_scale": 2.0**6})
     for recommended, level, standing in (
-        (advised, 6, "Recommended: the code is with the findings."),
+        (advised, 6, "Recommended: the findings show the code."),
         (Recommended("code"), 10, ""),
         (Recommended(), 10, ""),
     ):
@@ -157,7 +157,8 @@ def test_of_one_parameter_there_is_no_code_to_write(name: str) -> None:
     )
     assert one["code"] == ""
     assert (
-        one["sentence"] == every["sentence"] + " Of this parameter alone; the others may overflow."
+        one["sentence"]
+        == every["sentence"] + " This covers only this parameter; others may overflow."
     )
 
 

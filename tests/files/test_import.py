@@ -75,7 +75,7 @@ def test_what_is_no_export_is_refused(held: Held, written: Export, tmp_path: Pat
     _, store = held
     other = tmp_path / "other.jsonl"
     other.write_text('{"step": 1}\n')
-    with pytest.raises(NotAnExport, match="its columns are not those"):
+    with pytest.raises(NotAnExport, match="its columns do not match"):
         tables_of([other])
-    with pytest.raises(NotAnExport, match="name the file of the updates too"):
+    with pytest.raises(NotAnExport, match="name the exported updates too"):
         tables_of([written(store, "skips", "jsonl")])

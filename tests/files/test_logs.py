@@ -79,7 +79,7 @@ def test_what_tells_of_no_scale_is_refused(tmp_path: Path) -> None:
     """A log without a loss scale, and one of bf16, are rejected with a reason."""
     file = tmp_path / "train.log"
     file.write_text("epoch 1 loss 0.5\n")
-    with pytest.raises(NoScale, match="no line tells of a loss scale"):
+    with pytest.raises(NoScale, match="no line reports a loss scale"):
         read_log(file)
     file.write_text("step 1 loss scale: 1.0\nstep 2 loss scale: 1.0\n")
     with pytest.raises(NoScale, match="bf16"):

@@ -224,7 +224,9 @@ def test_fp16_parameters_are_cast_before_the_optimizer_is_made() -> None:
     optimizer = torch.optim.Adagrad(model.parameters())
     model.float()
     assert optimizer.state[model.weight]["sum"].dtype is torch.float16
-    assert LINTS["fp16_parameters"].fix.startswith("model.float()  # before the optimizer is made")
+    assert LINTS["fp16_parameters"].fix.startswith(
+        "model.float()  # before you create the optimizer"
+    )
 
 
 @pytest.mark.parametrize(

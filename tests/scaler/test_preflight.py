@@ -267,7 +267,7 @@ def under_autocast(model: nn.Module, given: tuple[Tensor, Tensor]) -> Tensor:
         (mlp, lambda model, given: model(given[0]), r"not shape \[32, 4\]"),
         (mlp, lambda model, given: loss_of(model, given).item(), "not float"),
         (mlp, lambda model, given: loss_of(model, given).detach(), "depends on no parameter"),
-        (mlp, under_autocast, "called under a torch.autocast of the model or of loss_fn"),
+        (mlp, under_autocast, "runs under a torch.autocast of the model or of loss_fn"),
     ],
 )
 def test_what_cannot_be_checked_is_refused(

@@ -89,7 +89,7 @@ def test_a_scaler_that_has_no_scale_yet(data_directory: Path, where: str, resume
         getattr(loop.scaler, where)(loop.optimizer)
     detail = told(data_directory)["used_before_scale"].detail
     assert detail["title"] == f"`{where}()` is called before `scale()`"
-    assert ("after a resume goes" in detail["explanation"]) is resumed
+    assert ("first loss after a resume" in detail["explanation"]) is resumed
 
 
 class Passing(torch.optim.Optimizer):

@@ -294,7 +294,7 @@ def test_the_first_scaler_says_where_its_run_is_seen(
     program = "train(GradScaler('cpu'), Net()); train(GradScaler('cpu'), Net())\n"
     where = f"ampmon: recording this run in {data_directory}; send it with `ampmon sync`"
     misspelt, line = told(program, AMPMON_PROJEKT="vision")
-    assert "AMPMON_PROJEKT is no variable of ampmon's: did you mean AMPMON_PROJECT?" in misspelt
+    assert "AMPMON_PROJEKT is not an ampmon variable; did you mean AMPMON_PROJECT?" in misspelt
     assert line == where
     assert told(program, AMPMON_QUIET="1") == []
     assert told(program, RANK="1", WORLD_SIZE="2") == []

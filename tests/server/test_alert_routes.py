@@ -278,7 +278,7 @@ def test_what_is_open_is_listed_in_the_terminal(
     [
         (["--alerts", "none.toml"], "none.toml: No such file"),
         (["--public-url", "https://ampmon.example.org"], "name --alerts FILE too"),
-        (["--alerts", "none.toml", "--no-judging"], "--no-judging finds nothing"),
+        (["--alerts", "none.toml", "--no-judging"], "--no-judging turns them off"),
     ],
 )
 def test_a_server_that_could_tell_nobody_does_not_start(

@@ -75,8 +75,8 @@ def test_a_copy_is_taken_while_a_server_writes(server: Server, tmp_path: Path) -
     assert batches > 1
     assert [file.name for file in copy.parent.iterdir()] == ["copy.db"]
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    assert "whole and sound" in log.read_text()
-    assert (again.returncode, "say --force" in again.stderr) == (2, True)
+    assert "checked and intact" in log.read_text()
+    assert (again.returncode, "pass --force" in again.stderr) == (2, True)
     settings = Settings(data_directory=tmp_path, database_url=f"sqlite:///{copy}")
     with Verification.begin(settings, repair=False) as verification:
         assert verification.broken() == verification.run(trainer.run_id) == []

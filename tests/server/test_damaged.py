@@ -244,7 +244,7 @@ def test_what_nobody_foresaw_is_told_and_pruning_goes_on(
             connection.commit()
         wait_for(lambda: pruned(settings) == {BEFORE})
 
-    assert "Pruning goes on in an hour" in caplog.records[0].getMessage()
+    assert "Pruning failed and is retried in an hour" in caplog.records[0].getMessage()
     assert caplog.records[0].exc_info
 
 

@@ -95,7 +95,7 @@ def test_a_rule_that_raises_does_no_harm(
     send(trainer.batch(trainer.updates(10)))
     wait_for(lambda: judge.failed["skip_rate"] > 1)
     assert summary(trainer)["verdict"] is not None
-    assert caplog.text.count("not judged by skip_rate") == 1
+    assert caplog.text.count("Checking runs for findings failed: skip_rate") == 1
     answer = client.get(f"/api/v1/runs/{trainer.run_id}/diagnosis")
     assert answer.status_code == 200
     assert answer.json()["failed"] == ["skip_rate"]

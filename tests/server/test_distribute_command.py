@@ -108,13 +108,13 @@ def test_every_table_is_distributed_once(cluster: Cluster, distribute: Distribut
     ]
     assert {f"spread {name} by run_id beside runs" for name in BY_RUN} < set(asked)
     assert (
-        f"{len(SPREAD)} tables are distributed by run over two:5432, three:5433; 0 were already"
+        f"{len(SPREAD)} tables are distributed by run over two:5432, three:5433; 0 of them were distributed already"
         in line
     )
 
     code, (line,), _ = distribute(cluster.url)
     assert code == 0
-    assert "all were already" in line
+    assert "all of them were distributed already" in line
     assert cluster.asked() == asked
 
 
@@ -128,7 +128,7 @@ def test_only_what_is_left_is_done(cluster: Cluster, distribute: Distribute) -> 
     code, (line,), _ = distribute(cluster.url)
 
     assert cluster.asked() == ["spread skips by run_id beside runs", "empty skips"]
-    assert (code, f"{len(SPREAD) - 1} were already" in line) == (0, True)
+    assert (code, f"{len(SPREAD) - 1} of them were distributed already" in line) == (0, True)
 
 
 def test_what_fails_leaves_nothing_done(cluster: Cluster, distribute: Distribute) -> None:
@@ -161,18 +161,18 @@ def test_a_table_in_use_is_not_waited_for(
         ("", "has no Citus: install it on each node"),
         (
             "INSERT INTO pg_available_extensions VALUES ('citus')",
-            "which is installed: on each node set shared_preload_libraries = 'citus', start PostgreSQL anew, and run "
+            ": on each node set shared_preload_libraries = 'citus', restart PostgreSQL, and run "
             "CREATE EXTENSION citus",
         ),
         (READY + "DELETE FROM pg_dist_node", "SELECT citus_add_node('HOST', PORT) for each worker"),
         (READY + "UPDATE coordinator SET here = false", "name the coordinator in --database-url"),
         (
             READY + "INSERT INTO pg_dist_partition VALUES ('moves', 'h', 'step', 7)",
-            "moves is distributed otherwise: run SELECT undistribute_table('moves'",
+            "moves is distributed in another way: run SELECT undistribute_table('moves'",
         ),
         (
             READY + "UPDATE public.alembic_version SET version_num = '0003'",
-            "has another schema than this version's (0003): run ampmon db upgrade",
+            "does not have this version's schema (found: 0003): run ampmon db upgrade",
         ),
     ],
 )
@@ -198,7 +198,7 @@ def test_postgresql_without_citus_is_left_as_it_is(
 
     assert (code, lines) == (2, [])
     assert "has no Citus: install it on each node" in said
-    assert "Without it everything works, on one PostgreSQL" in said
+    assert "Citus is optional: ampmon also works on a single PostgreSQL server" in said
 
 
 def test_sqlite_is_on_one_machine(tmp_path: Path, distribute: Distribute) -> None:

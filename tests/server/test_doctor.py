@@ -177,7 +177,7 @@ def test_a_replay_is_told_as_a_table(ward: Ward) -> None:
     was, asked = (answer[each]["skips"] for each in ("recorded", "simulated"))
 
     assert done.code == 0
-    assert re.search(rf"^as it was +{was['expected']} ", replay, re.MULTILINE)
+    assert re.search(rf"^as recorded +{was['expected']} ", replay, re.MULTILINE)
     assert asked["known"]
     assert re.search(rf"^init_scale=2⁹ +{round(asked['expected'])}\b", replay, re.MULTILINE)
     assert " ".join(answer["recommended"]["words"].split()) in " ".join(replay.split())

@@ -195,11 +195,16 @@ def test_a_destination_that_is_down_delays_nothing_and_catches_up(
     assert (told("up"), told("runs_waiting")) == (0, 1)
     run.updates(10)
     assert server.get(run.path)["updates"] == 20
-    assert server.printed.count("Forwarding to tensorboard waits until it can be used again") == 1
+    assert (
+        server.printed.count(
+            "Forwarding to tensorboard is paused until the destination works again"
+        )
+        == 1
+    )
     folder.unlink()
     wait_for(lambda: scales(folder) == 20, "all updates")
     wait_for(lambda: told("up") == 1, "the end of the outage")
-    assert server.printed.count("Forwarding to tensorboard goes on") == 1
+    assert server.printed.count("Forwarding to tensorboard works again") == 1
     wait_for(lambda: told("points_total") == 20, "the count of forwarded points")
 
 

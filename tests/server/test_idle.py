@@ -45,4 +45,4 @@ def test_only_a_server_of_one_process_is_idle(tmp_path: Path) -> None:
     for options in (["--stop-when-idle", "0"], ["--stop-when-idle", "5", "--workers", "2"]):
         done = completed(["serve", "--data-dir", str(tmp_path), *options])
         assert done.returncode == 2
-        assert done.stderr.startswith("ampmon serve: --stop-when-idle: minutes above 0")
+        assert done.stderr.startswith("ampmon serve: --stop-when-idle needs more than 0 minutes")

@@ -79,7 +79,7 @@ def test_a_run_without_them_has_none(client: TestClient, send: Send) -> None:
     figure = client.get(f"/api/v1/runs/{trainer.run_id}/figures/activations").json()
 
     assert answer.status_code == 404
-    assert "No activation that was sampled" in answer.json()["detail"]
+    assert "No activation sample" in answer.json()["detail"]
     assert "Config(activations=100)" in figure["layout"]["meta"]["empty"]
 
 

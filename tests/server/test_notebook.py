@@ -123,7 +123,10 @@ def _source(frame: str) -> str:
 def test_a_cell_has_words_and_charts_where_no_frame_may_be(posted: PostedRun) -> None:
     """Where framing is not allowed or no server runs, a cell shows findings, charts and what to do."""
     server = posted.server
-    for running, words in ((True, "--frame-ancestors"), (False, "For the live page: ampmon serve")):
+    for running, words in (
+        (True, "--frame-ancestors"),
+        (False, "For the live page, start: ampmon serve"),
+    ):
         if not running:
             server.stop()
         cell = ampmon.show("a <b>run</b>", data_dir=server.directory)

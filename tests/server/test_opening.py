@@ -75,7 +75,7 @@ def test_the_database_of_another_program_is_refused(settings: Settings, changed)
     """A database with another program's Alembic revision is refused."""
     changed("UPDATE alembic_version SET version_num = 'bd07f7e963c5'", "DROP TABLE alerts")
 
-    assert "belongs to another program, which notes bd07f7e963c5" in refusal(settings)
+    assert "belongs to another program, whose schema is bd07f7e963c5" in refusal(settings)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_tables_of_no_version_are_refused(settings: Settings, changed, statement
     """Tables with no revision, or with two, are refused because their version is unknown."""
     changed(*statements)
 
-    assert "does not say of which version" in refusal(settings)
+    assert "has ampmon tables, but its schema version is unclear" in refusal(settings)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,10 @@ def test_tables_of_no_version_are_refused(settings: Settings, changed, statement
     [
         ("DROP TABLE alerts", "table alerts is missing"),
         ("ALTER TABLE skips DROP COLUMN origin_module", "column origin_module of skips is missing"),
-        ("ALTER TABLE runs ADD COLUMN more TEXT", "column more of runs is not of this version"),
+        (
+            "ALTER TABLE runs ADD COLUMN more TEXT",
+            "column more of runs does not belong to this version",
+        ),
     ],
 )
 def test_an_altered_schema_is_refused(
@@ -199,4 +202,4 @@ def test_a_server_is_not_ready_with_another_schema(client: TestClient, settings:
     answer = client.get("/readyz")
 
     assert answer.status_code == 503
-    assert "start this server anew" in answer.json()["detail"]
+    assert "restart this server" in answer.json()["detail"]

@@ -72,7 +72,7 @@ def test_what_would_go_is_shown_and_only_then_removed(
     assert prune() == 0
     shown = capsys.readouterr().out
     assert f"run {run_id} old one: 5,632 rows" in shown
-    assert "add --yes" in shown
+    assert "pass --yes" in shown
     assert rows(store) == 3000
     assert prune("--yes") == 0
     assert " pages, blocks and rows in " in capsys.readouterr().out

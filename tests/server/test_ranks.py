@@ -102,7 +102,7 @@ def test_where_rows_are_pruned_ranks_are_not_said_to_agree(store: Store) -> None
         f"They agree on the scale and on every skip. {gone}"
     )
     meta = draw(store, run.run_id, "ranks", ChartRequest(View(400, 600)))["layout"]["meta"]
-    assert meta["empty"] == f"There is no step here at which ranks can be compared. {gone}"
+    assert meta["empty"] == f"No step here can be compared between ranks. {gone}"
 
 
 def test_one_rank_can_be_looked_at_alone(store: Store) -> None:
@@ -120,4 +120,4 @@ def test_one_rank_can_be_looked_at_alone(store: Store) -> None:
 def test_a_run_of_one_rank_says_so() -> None:
     """The ranks chart of a one-rank run says that there is one rank."""
     meta = ranks(replace(made.source(made.updates([1.0])), ranks=()), View())["layout"]["meta"]
-    assert meta["empty"] == "All of this run is of one rank."
+    assert meta["empty"] == "This run has only one rank."

@@ -139,7 +139,7 @@ def test_a_file_that_is_there_is_kept(
     before = written.read_bytes()
     command = ["report", "--data-dir", "data"]
     assert main([*command, "-o", written.name]) == 2
-    assert "run.html is there already" in capsys.readouterr().err
+    assert "run.html already exists" in capsys.readouterr().err
     assert written.read_bytes() == before
     assert main([*command, "nonesuch", "-o", "other.html"]) == 2
     assert "there is no run 'nonesuch'" in capsys.readouterr().err

@@ -61,7 +61,9 @@ def test_on_a_terminal_one_line_is_printed_and_its_link_works(
 
 def test_a_log_is_told_no_code(server: Server) -> None:
     """Without a terminal the line has the bare address and names `ampmon token link`; no code is made."""
-    assert server.announced == f"ampmon is at {server.url} (`ampmon token link` lets a browser in)"
+    assert (
+        server.announced == f"ampmon is at {server.url} (`ampmon token link` prints a sign-in link)"
+    )
     assert codes(server) == 0
 
 

@@ -164,7 +164,7 @@ def test_what_cannot_end_is_ended(
     rows = postgres.execute("SELECT updates FROM runs", make_url(database).database or "")
 
     assert (code, unanswered, rows) == (1, [True, True], [(3,)])
-    assert server.printed.count("was not acknowledged") == 1
+    assert server.printed.count("unfinished requests were not acknowledged") == 1
 
 
 def test_a_balancer_is_told_first(new_server: Callable[..., Server]) -> None:

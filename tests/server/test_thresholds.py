@@ -31,9 +31,9 @@ def test_what_is_given_is_changed_and_nothing_else() -> None:
         ("severity.warning=1", "no threshold is called 'severity'"),
         ("skip_rate=0.1", "write skip_rate.notice, skip_rate.warning or skip_rate.critical"),
         ("skip_window.warning=1", "skip_window has no levels; write skip_window=1000"),
-        ("skip_window=1.5", "'1.5' is not a whole number from 0 on"),
-        ("skip_rate.warning=nan", "'nan' is not a number from 0 on"),
-        ("skip_rate.warning", "'' is not a number from 0 on"),
+        ("skip_window=1.5", "'1.5' is not a whole number of at least 0"),
+        ("skip_rate.warning=nan", "'nan' is not a number of at least 0"),
+        ("skip_rate.warning", "'' is not a number of at least 0"),
         ("skip_rate.warning=0.2", "0.002, 0.2, 0.05 do not rise from notice to critical"),
     ],
 )

@@ -96,7 +96,7 @@ def spoilt(authority: Authority, how: str) -> tuple[Path, Path]:
         ("expired", "certificate has expired"),
         ("of another", "key values mismatch"),
         ("passphrase", "has a passphrase"),
-        ("no PEM", "no certificate and its key"),
+        ("no PEM", "are not a certificate and its key"),
         ("not there", "cannot be read"),
     ],
 )
@@ -130,7 +130,7 @@ def test_its_end_is_told_once_a_day(authority: Authority, caplog: pytest.LogCapt
         certificate.look(now)
 
     assert [each.levelname for each in caplog.records] == ["WARNING", "WARNING"]
-    assert "put another in its place" in caplog.text
+    assert "replace the file" in caplog.text
 
 
 def shown(context: ssl.SSLContext, authority: Authority) -> int:

@@ -195,7 +195,7 @@ def test_workers_are_replaced_without_a_failed_request(crew: Server) -> None:
         kept = token.rename(token.with_name("kept"))
         token.write_text("damaged")
         process.send_signal(signal.SIGHUP)
-        wait_for(lambda: "no worker comes up" in crew.printed)
+        wait_for(lambda: "the new worker does not start" in crew.printed)
         stayed = workers(crew)
         kept.rename(token)
         sent = load.sent

@@ -188,7 +188,7 @@ def test_a_run_is_deleted_only_where_that_is_meant(
 
     assert (asked.code, unknown.code, left) == (2, 2, 2)
     assert "pass --yes" in asked.err
-    assert "near: worse" in unknown.err
+    assert "similar: worse" in unknown.err
     assert done.out.splitlines() == [
         f"deleted {n} ({r.run_id})" for n, r in zip(("bad", "worse"), runs, strict=True)
     ]

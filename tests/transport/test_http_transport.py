@@ -262,7 +262,7 @@ def test_somebody_else_s_server_acknowledges_nothing(
 ) -> None:
     """A 200 that is no acknowledgement, as another program on the port may send, raises Unreachable."""
     server.planned.append((200, {}))
-    with pytest.raises(Unreachable, match="not that of an ampmon server"):
+    with pytest.raises(Unreachable, match="not come from an ampmon server"):
         transport.send(batch(), 1)
 
 

@@ -238,8 +238,8 @@ def test_a_process_ends_though_its_disk_hangs_for_ever(tmp_path: Path) -> None:
         text=True,
         timeout=DEADLINE_S,
     )
-    assert "takes no records: it hangs" in ended.stderr
-    assert "by the end and are lost: it hangs" in ended.stderr
+    assert "the disk does not respond" in ended.stderr
+    assert "before the process ended and are lost: the disk does not respond" in ended.stderr
 
 
 FORKING = """

@@ -206,7 +206,7 @@ def test_a_token_goes_to_no_server_that_only_a_spool_names(
     assert ampmon("sync", told).returncode == 0
     kept = ampmon("sync", untold)
     assert (kept.returncode, server.get("/runs")["total"]) == (1, 1)
-    assert f"if '{server.url}' is the right one, name it with --url" in kept.stderr
+    assert f"your token was not sent to '{server.url}', because only a spool names" in kept.stderr
     monkeypatch.setenv("AMPMON_URL", server.url)
     assert ampmon("sync", untold).returncode == 0
     assert server.get("/runs")["total"] == 2
@@ -218,7 +218,7 @@ def test_what_is_left_is_said_with_the_reason(tmp_path: Path, server: RecordingS
     away = ampmon("sync", tmp_path / "away")
     assert away.returncode == 1
     assert "connection refused" in away.stdout
-    assert "call it again" in away.stderr
+    assert "run it again" in away.stderr
     attempt = left_behind(tmp_path / "refused", server.url)
     server.store.refuse = lambda record: record.seq == 1
     refused = ampmon("sync", tmp_path / "refused")
@@ -229,7 +229,7 @@ def test_what_is_left_is_said_with_the_reason(tmp_path: Path, server: RecordingS
     left_behind(tmp_path / "nameless", server.url, announced=False)
     nameless = ampmon("sync", tmp_path / "nameless")
     assert nameless.returncode == 1
-    assert "which run it is of" in nameless.stdout
+    assert "it does not name its run" in nameless.stdout
 
 
 def test_what_cannot_be_begun_is_said(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_beside_a_sender_at_work_it_leaves_the_living_alone(tmp_path: Path) -> N
     office = election.elect(tmp_path)
     assert office is not None
     outcomes = list(Sync(spools(tmp_path), lambda destination: server).run())
-    assert "its sender works" in (outcomes[0].problem or "")
+    assert "its sender is running" in (outcomes[0].problem or "")
     assert (outcomes[1].records, outcomes[1].problem) == (3, None)
     office.resign()
     outcomes = list(Sync(spools(tmp_path), lambda destination: server).run())
@@ -316,7 +316,7 @@ def test_of_a_process_that_goes_on_writing_it_sends_what_is_there(tmp_path: Path
     living.events(3)
     ended.events(3)
     first, second = Sync(spools(tmp_path), lambda destination: server).run()
-    assert (first.records, first.problem, first.kept) == (3, None, "its process goes on writing")
+    assert (first.records, first.problem, first.kept) == (3, None, "its process is still writing")
     assert first.left_bytes > 0
     assert (second.records, second.problem, second.left_bytes) == (3, None, 0)
     assert seqs(server.records(living.id)) == [0, 1, 2]

@@ -20,7 +20,7 @@ test("a code is found in whatever a reader pastes", () => {
     "a-code_1",
     "  a-code_1\n",
     "http://127.0.0.1:8267/login?code=a-code_1",
-    "ampmon is at https://hub.example/me/login?code=a-code_1 (this link lets one browser in)",
+    "ampmon is at https://hub.example/me/login?code=a-code_1 (this link signs one browser in)",
     "https://hub.example/#/runs/7?x=time&code=a-code_1",
   ]) {
     assert.equal(keyIn(given), "a-code_1");

@@ -39,6 +39,6 @@ test("a run without an update has no end", () => {
 
 test("a pause says for how long, and how many updates came since", () => {
   const pause = { ...end, since: 1000 };
-  assert.equal(pauseWords(pause, later, 31_000), "Paused 30\u202fs ago; 2\u202f000 steps since");
-  assert.equal(pauseWords(pause, end, 1000), "Paused 0\u202fs ago; no step since");
+  assert.equal(pauseWords(pause, later, 31_000), "Paused 30\u202fs ago; 2\u202f000 new steps since");
+  assert.equal(pauseWords(pause, end, 1000), "Paused 0\u202fs ago; no new steps since");
 });

@@ -27,7 +27,7 @@ def test_activations_have_their_place_on_the_page(reader: Reader) -> None:
     reader.wait("its rows", lambda: reader.plot("activations", names))
 
     assert "Step 40," in words
-    assert "Overflowed in forward, first in block.mlp." in words
+    assert "Overflow in the forward pass, first in block.mlp." in words
     assert reader.plot("activations", names) == ["embedding", "block.mlp", "block"]
     reader.tab("skips")
     ledger = "[data-ledger=skips] [data-origin=forward]"
@@ -66,6 +66,6 @@ def test_the_ledger_says_what_is_known_of_the_loss(reader: Reader) -> None:
         "✕ inf in the model's input, loss not finite",
         "✕ inf in the loss, loss not finite",
         "✕ inf, loss not finite",
-        "✕ inf in backward, loss finite, loss × scale not",
+        "✕ inf in backward, loss finite, loss × scale overflowed",
         "✕ inf in backward, loss finite",
     ]

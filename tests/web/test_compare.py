@@ -19,7 +19,7 @@ def test_runs_are_compared_on_one_axis(reader: Reader) -> None:
     reader.open(f"#/compare?runs={ids},{gone}")
     reader.wait("the lines", lambda: reader.plot("scale", "plot.data.length") == 2)
     reader.wait("the facts", lambda: reader.texts(".facts"))
-    reader.wait("who is gone", lambda: "1 run is not there" in reader.text(".notices"))
+    reader.wait("who is gone", lambda: "1 run not found" in reader.text(".notices"))
     made = ".marked tbody th"
     reader.wait("what differs", lambda: [*filter(None, reader.texts(made))] == ["config.lr"])
     reader.page.get_by_label("identical field").check()
@@ -30,7 +30,7 @@ def test_runs_are_compared_on_one_axis(reader: Reader) -> None:
     reader.wait("the address", lambda: "start=" in reader.page.url)
     reader.figure("skips").scroll_into_view_if_needed()
     reader.wait("the other chart", lambda: reader.range("skips") == reader.range())
-    reader.page.get_by_role("button", name="Remove This run is not there").click()
+    reader.page.get_by_role("button", name="Remove Run not found").click()
     expect(reader.page.get_by_role("heading", name="Compare 2 runs")).to_be_visible()
     assert "start=" in reader.page.url
 

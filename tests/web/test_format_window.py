@@ -12,7 +12,7 @@ from posted import PostedRun
 from web.reader import Reader
 
 
-PART = "[aria-label='Lost at another loss scale']"
+PART = "[aria-label='Elements lost at another loss scale']"
 RECORDED = 16
 
 

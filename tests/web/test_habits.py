@@ -62,7 +62,7 @@ def test_charts_follow_the_newest_and_hold_still(reader: Reader) -> None:
     reader.wait("the news", lambda: reader.range() == [69.5, 169.5])
     reader.page.keyboard.press("p")
     run.updates(30)
-    reader.wait("word of them", lambda: "30 steps since" in reader.text(".where"))
+    reader.wait("word of them", lambda: "30 new steps since" in reader.text(".where"))
     assert reader.range() == [69.5, 169.5]
     reader.page.keyboard.press("0")
     reader.wait("the whole run until then", lambda: reader.range() == [-0.5, 169.5])
@@ -110,7 +110,7 @@ def test_a_chart_that_fails_is_tried_again_in_its_place(reader: Reader) -> None:
     error = {"title": "No luck", "status": 500}
     does[0] = partial(Route.fulfill, status=500, json=error)
     again.dispatch_event("click")  # at once, since polling would soon bring the chart too
-    reader.wait("why", lambda: "could not draw this: No luck" in failed.inner_text())
+    reader.wait("why", lambda: "could not draw this chart: No luck" in failed.inner_text())
     does[0] = Route.continue_
     again.dispatch_event("click")
     reader.wait("the chart", lambda: reader.plot("skips", "plot.data.length"))

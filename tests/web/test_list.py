@@ -118,7 +118,7 @@ def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> Non
     page.get_by_label("Select ada's").check()
     expect(bar.get_by_role("button", name="Delete…")).to_be_visible()
     page.get_by_label("Select tester's").check()
-    expect(bar).to_contain_text("1 of them is not yours to change")
+    expect(bar).to_contain_text("You cannot change 1 of these runs")
     expect(bar.get_by_role("button", name="Delete…")).to_be_hidden()
 
     page.get_by_role("link", name="tester's").click()
@@ -132,7 +132,7 @@ def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> Non
     reader.wait("the name", lambda: reader.text("h1") == "hers")
 
     page.get_by_role("button", name="Signed in as ada").click()
-    expect(page.get_by_role("dialog")).to_contain_text("In the projects tests.")
+    expect(page.get_by_role("dialog")).to_contain_text("Access to these projects: tests.")
     reader.ignore_page_errors("401")
     # A page that is closed while it reloads never reports that it is closed.
     with page.expect_event("load"):
@@ -224,7 +224,7 @@ def test_columns_are_chosen_and_ordered(own_reader: Reader) -> None:
     own_reader.load("#/?search=with+a+loss")
     own_reader.wait("the columns", lambda: own_reader.texts("table.runs th") == chosen)
     own_reader.page.get_by_label("Choose and order the columns").click()
-    own_reader.page.get_by_role("button", name="Usual columns").click()
+    own_reader.page.get_by_role("button", name="Default columns").click()
     assert own_reader.texts("table.runs th") == usual
 
 

@@ -152,7 +152,7 @@ def test_a_sign_in_keeps_the_view(reader: Reader, watched: ReverseProxy) -> None
     field = box.get_by_role("textbox")
     field.fill("not it")
     field.press("Enter")
-    reader.wait("the refusal", lambda: "was used, has expired or never was" in box.inner_text())
+    reader.wait("the refusal", lambda: "was used, has expired or is unknown" in box.inner_text())
     field.fill(link)
     box.get_by_role("button", name="Sign in").click()
     reader.wait("the news", lambda: reader.text(SKIPPED) == "0 of 35")

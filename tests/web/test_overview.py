@@ -140,7 +140,7 @@ def _is_explained(reader: Reader) -> None:
     about = reader.figure("underflow").locator(".about")
     expect(about.locator("dl")).to_be_hidden()
     about.locator("summary").press("Enter")
-    expect(about).to_contain_text("held with fewer bits")
+    expect(about).to_contain_text("the fewer bits fp16 keeps")
     expect(about).to_contain_text("normal")
     assert violations(reader.page, "[data-figure=underflow]") == []
     reader.page.keyboard.press("Escape")
@@ -238,7 +238,7 @@ def test_a_skip_that_is_gone_to_is_marked_and_a_reload_keeps_the_view(reader: Re
     assert reader.ask("document.documentElement.dataset.theme") == "light"
     address = reader.ask("location.hash")
     reader.page.keyboard.press("Tab")
-    assert reader.ask("document.activeElement.textContent") == "Skip to the content"
+    assert reader.ask("document.activeElement.textContent") == "Skip to content"
     reader.page.keyboard.press("Enter")
     assert reader.ask("document.activeElement.id") == "content"
     assert reader.ask("location.hash") == address

@@ -75,9 +75,9 @@ def _lost_and_found(reader: Reader, run: PostedRun) -> None:
     reader.ask("window.quiet = false")
     reader.ignore_page_errors("Failed to load resource|ERR_")
     reader.server.kill()
-    reader.wait("the loss", lambda: "Lost the server" in reader.text("#connection"))
+    reader.wait("the loss", lambda: "Connection lost" in reader.text("#connection"))
     reader.wait("its age", lambda: reader.text("#connection").endswith(" s ago"))
-    assert reader.text("#connection [role=status]") == "Lost the server; retrying"
+    assert reader.text("#connection [role=status]") == "Connection lost; retrying"
     assert reader.text(SKIPPED) == "1 of 16", "what was shown stays"
     reader.server.start()
     reader.wait("the return", lambda: reader.text("#connection") == "Live")
@@ -294,7 +294,7 @@ def test_a_chart_without_data_says_why(reader: Reader) -> None:
         reader.figure(name).scroll_into_view_if_needed()
         empty = f"[data-figure={name}] .empty"
         reader.wait(name, lambda empty=empty, words=words: words in reader.text(empty))
-    assert not reader.page.get_by_label("Lost at another loss scale").is_visible()
+    assert not reader.page.get_by_label("Elements lost at another loss scale").is_visible()
     reader.open(f"#{run.path}?start=500&stop=600")
     reader.wait(
         "no step",

@@ -42,7 +42,7 @@ def _opened_by_a_click(reader: Reader) -> None:
     reader.figure("histogram").scroll_into_view_if_needed()
     reader.wait("its histogram", lambda: reader.points("histogram") > 10)
     words = reader.wait("its skips", lambda: reader.text(f"{DRAWER} .blamed"))
-    assert words == "Culprit of 1 skip, the newest at step 200"
+    assert words == "Culprit in 1 skip, the newest at step 200"
     assert "Shape\n100 × 100, 10 000 elements" in reader.text(f"{DRAWER} .facts")
     assert reader.range("parameter") == reader.range()  # in line with the others
 

@@ -60,7 +60,7 @@ def _marked_without_clipboard(reader: Reader) -> None:
     )
     copy = reader.page.locator(f"{PART} .code button")
     copy.click()
-    reader.wait("the words", lambda: copy.inner_text() == "Marked above")
+    reader.wait("the words", lambda: copy.inner_text() == "Code selected: copy it")
     assert reader.ask("String(getSelection())") == code
     reader.ask("delete navigator.clipboard")
 

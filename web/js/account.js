@@ -10,7 +10,7 @@ import { toast } from "./toast.js";
 /** @type {Record<string, string>} */
 const MAY = {
   read: "See runs, charts and this page",
-  ingest: "Send records; rename, archive and delete own runs",
+  ingest: "Send records; rename, archive and delete your own runs",
   admin: "Change all runs, and create tokens",
 };
 
@@ -52,7 +52,7 @@ export class AccountMenu {
       h("h2", { id: "who-title" }, "Signed in", me.owner === null ? "" : " as ", me.owner === null ? null : h("bdi", {}, me.owner)),
       me.owner === null ? h("p", {}, "With the server's own token.") : null,
       h("ul", {}, ...me.scopes.map((scope) => h("li", {}, MAY[scope] ?? scope))),
-      h("p", {}, me.projects === null ? "In all projects." : `In the projects ${me.projects.join(", ")}.`),
+      h("p", {}, me.projects === null ? "Access to all projects." : `Access to these projects: ${me.projects.join(", ")}.`),
       me.signed_in_elsewhere ? h("p", {}, "You signed in at the proxy in front of this server: sign out there.") : null,
       h("footer", {}, leave, h("button", { type: "button", class: "primary", onclick: close }, "Close")),
     );

@@ -71,7 +71,7 @@ export async function call(path, { headers = {}, signal = AbortSignal.timeout(WA
 /** @param {Response} response @returns {Promise<unknown>} */
 function read(response) {
   return response.json().catch(() => {
-    throw new Unreachable("the answer broke off");
+    throw new Unreachable("the server's response was incomplete");
   });
 }
 

@@ -8,7 +8,7 @@ import { SEVERITY, STATUS } from "./words.js";
 
 /** @param {Status} status */
 export function badge(status) {
-  const [shape, meaning] = STATUS[status] ?? ["?", "Unknown to this page."];
+  const [shape, meaning] = STATUS[status] ?? ["?", "Unknown status. Reload the page."];
   return html`<span class="badge" data-status=${status} title=${meaning}><span aria-hidden="true">${shape}</span><span>${status}</span></span>`;
 }
 

@@ -50,7 +50,7 @@ export function remove(runs, onAnswer) {
 export function edit(run, onAnswer) {
   const fields = html`
     <label>Name<input name="name" .value=${run.name} maxlength="256" required dir="auto"></label>
-    <label>Tags, with commas between<input name="tags" .value=${run.tags.join(", ")} dir="auto"></label>
+    <label>Tags, separated by commas<input name="tags" .value=${run.tags.join(", ")} dir="auto"></label>
   `;
   ask("Edit run", fields, "Save", (form) => {
     const tags = String(form.get("tags")).split(",").map((tag) => tag.trim()).filter(Boolean);

@@ -220,7 +220,7 @@ export class Charts {
       await panel.refresh(address, of, version, wanted);
     } catch (error) {
       if (error instanceof Refused && panel.onRefused(error)) return panel.rest(of);
-      if (error instanceof Refused) return panel.fail(`The server could not draw this: ${error.message}`);
+      if (error instanceof Refused) return panel.fail(`The server could not draw this chart: ${error.message}`);
       this.listener.onTrouble();
       if (panel.blank && !(error instanceof SignedOut)) panel.fail("The server did not answer.");
     }
@@ -251,7 +251,7 @@ export class Charts {
       else download(name, await panel.picture(kind, this.#name));
       toast(`Saved ${name}`);
     } catch (error) {
-      toast(`It could not be saved: ${error instanceof Error ? error.message : error}`);
+      toast(`Could not save the chart: ${error instanceof Error ? error.message : error}`);
     }
   }
 

@@ -26,6 +26,6 @@ async function copied({ currentTarget }) {
   const code = button.closest("section, details")?.querySelector(".code code");
   const done = (await navigator.clipboard?.writeText(code?.textContent ?? "").then(() => true, () => false)) ?? false;
   if (!done && code) getSelection()?.selectAllChildren(code);
-  button.textContent = done ? "Copied" : "Marked above";
+  button.textContent = done ? "Copied" : "Code selected: copy it";
   setTimeout(() => (button.textContent = "Copy the code"), COPIED_MS);
 }

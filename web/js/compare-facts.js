@@ -25,7 +25,7 @@ export function facts(title, names, lines, marked = false) {
         <tbody>${rows}</tbody>
       </table>
     </div>
-    <p class="empty" ?hidden=${alike < lines.length || !marked}>Nothing that is known of them differs.</p>
+    <p class="empty" ?hidden=${alike < lines.length || !marked}>All recorded fields are identical.</p>
     ${marked ? html`<label class="tick"><input type="checkbox"><span>Show ${plural(alike, "identical field")}</span></label>` : nothing}
   </section>`;
 }

@@ -109,9 +109,9 @@ export class Compare {
     const gone = told?.runs.filter((run) => run === null).length ?? 0;
     const warnings = [
       this.asked.length > MOST ? `At most ${MOST} runs can be compared: the first ${MOST} of ${count(this.asked.length)} are shown.` : "",
-      gone > 0 ? `${plural(gone, "run is", "runs are")} not there: deleted, or never reported here. The others are compared.` : "",
+      gone > 0 ? `${plural(gone, "run")} not found: deleted, or never reported to this server. The page compares the others.` : "",
     ];
-    const names = told?.runs.map((run) => run?.name ?? "gone") ?? [];
+    const names = told?.runs.map((run) => run?.name ?? "not found") ?? [];
     const tables = [facts("Results", names, told?.outcome ?? []), facts("Configuration", names, told?.made ?? [], true)];
     const none = html`<p class="empty">Add runs here, or select two to twenty in <a href="#/">the list</a> to compare them.</p>`;
     render(
@@ -129,7 +129,7 @@ export class Compare {
   #run(told, run, place) {
     const far = told.distances[place];
     const id = this.runs[place] ?? "";
-    const name = run?.name ?? "This run is not there";
+    const name = run?.name ?? "Run not found";
     const whose = run ? `${run.project} · ${run.owner}` : "";
     const baseline = run !== null && run.run_id === told.baseline;
     const words = baseline ? whose : (far?.words ?? whose);

@@ -19,6 +19,6 @@ export function downloadText(name, text, type) {
 /** Copy text, and show a toast. Return whether it worked. @type {(text: string, name?: string) => Promise<boolean>} */
 export async function copy(text, what = text) {
   const done = await navigator.clipboard?.writeText(text).then(() => true, () => false) ?? false;
-  toast(done ? `Copied ${what}` : `This browser does not let the page copy. Here it is: ${text}`);
+  toast(done ? `Copied ${what}` : `The browser blocked copying. Copy this text: ${text}`);
   return done;
 }

@@ -36,7 +36,7 @@ export class Drawer {
   constructor(charts, onView) {
     this.charts = charts;
     this.onView = onView;
-    this.element = h("section", { class: "part drawer", "aria-label": "One parameter", hidden: true, onkeydown: (event) => this.#key(event) });
+    this.element = h("section", { class: "part drawer", "aria-label": "Parameter details", hidden: true, onkeydown: (event) => this.#key(event) });
     this.#panels = ["parameter", "histogram"].map((name) => charts.panel(name).element);
     this.#draw();
     this.#onscreen = new Onscreen(this.element, () => void this.#fetch().catch(() => {}));
@@ -99,7 +99,7 @@ export class Drawer {
       html`
         <header>
           <h3 tabindex="-1">${dotted(this.#shown)}</h3>
-          <button type="button" ?hidden=${module === null} @click=${() => this.#searchModule()}>All of ${module}</button>
+          <button type="button" ?hidden=${module === null} @click=${() => this.#searchModule()}>Show all of ${module}</button>
           <button type="button" aria-label="Close this parameter" @click=${() => this.#choose(null)}>Close</button>
         </header>
         <p class="caption" role="status">${this.#read && words}</p>
@@ -119,7 +119,7 @@ export class Drawer {
       const go = () => this.onView(about(this.charts.view, step));
       return html`${place ? ", " : ""}<button type="button" class="opens" @click=${go}>${count(step)}</button>`;
     });
-    return [term("Culprit", STATISTICS.culprit.definition, STATISTICS.culprit.section), steps.length ? ` of ${many}, the newest at step ` : " of no skip.", buttons];
+    return [term("Culprit", STATISTICS.culprit.definition, STATISTICS.culprit.section), steps.length ? ` in ${many}, the newest at step ` : " in no skips.", buttons];
   }
 
   /** @param {string | null} parameter */

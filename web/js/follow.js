@@ -33,7 +33,7 @@ export function asked(view, end, pause) {
 /** @param {Pause} pause @param {End | null} end @param {number} now in ms since the epoch, like `since` */
 export function pauseWords(pause, end, now) {
   const more = Math.max(0, (end?.updates ?? 0) - pause.updates);
-  return `Paused ${duration((now - pause.since) / 1000)} ago; ${more === 0 ? "no step" : plural(more, "step")} since`;
+  return `Paused ${duration((now - pause.since) / 1000)} ago; ${more === 0 ? "no new steps" : plural(more, "new step")} since`;
 }
 
 /** @param {number} newest */

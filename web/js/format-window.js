@@ -24,7 +24,7 @@ export function lostAt({ overflow, normal, smallest, first, counts, elements }, 
 }
 
 export class FormatWindow {
-  #slider = new Slider("Loss scale of the window", () => this.#try(true));
+  #slider = new Slider("Loss scale to preview", () => this.#try(true));
   #at = h("dt");
   #lost = h("dd");
   #shares = LOSSES.map((each) => ({ ...each, share: h("dd") }));
@@ -43,7 +43,7 @@ export class FormatWindow {
     const shares = this.#shares.map(({ words, role, share }) => h("div", {}, h("dt", {}, swatch(role), words), share));
     this.element = h(
       "section",
-      { class: "part", "aria-label": "Lost at another loss scale", hidden: true },
+      { class: "part", "aria-label": "Elements lost at another loss scale", hidden: true },
       this.#slider.element,
       h("div", { class: "shares" }, h("dl", {}, h("div", {}, this.#at, this.#lost), ...shares), this.#reset),
       ...["skips", "scalars"].map((name) => captionOf(charts, name)),

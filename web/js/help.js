@@ -7,10 +7,10 @@ import { html, render } from "./lit-html.js";
 /** @import { TemplateResult } from "./lit-html.js" */
 
 const MOUSE = Object.entries({
-  "Point at a chart": "Read all charts at that step, in the row above each",
-  "Drag across a chart": "Zoom in on it, and on all others with it",
-  "Double-click a chart": "The whole run again",
-  "Click a number above the charts": "Copy it, with all its digits",
+  "Point at a chart": "Show the values at that step above every chart",
+  "Drag across a chart": "Zoom all charts to that range",
+  "Double-click a chart": "Show the whole run",
+  "Click a number above the charts": "Copy it with all digits",
 });
 
 /** A click outside closes it. */
@@ -34,7 +34,7 @@ function build() {
       <header><h2 id="help-title">Keys and gestures</h2><button type="button" class="quiet" aria-label="Close" @click=${toggle}>✕</button></header>
       ${groups}
       <section><h3>Mouse</h3><dl>${MOUSE.map(([what, does]) => row(what, does))}</dl></section>
-      <p class="caption">Each shortcut also has a button. The address holds the view, so a link restores it.</p>
+      <p class="caption">Each shortcut also has a button. The page's address includes the view, so a link to it opens the same view.</p>
     `,
     sheet,
   );

@@ -18,8 +18,8 @@ export const KEYS = [
   { keys: ["c"], command: "link", words: "Copy a link to this view", group: "Page" },
   { keys: ["/"], command: "search", words: "Search", group: "Page" },
   { keys: ["g"], command: "list", words: "All runs", group: "Page" },
-  { keys: ["t"], command: "theme", words: "Light or dark", group: "Page" },
-  { keys: ["?"], command: "help", words: "These keys", group: "Page" },
+  { keys: ["t"], command: "theme", words: "Switch between light and dark", group: "Page" },
+  { keys: ["?"], command: "help", words: "Show this help", group: "Page" },
 ];
 
 const COMMANDS = new Map(KEYS.flatMap(({ keys, command }) => keys.map((key) => [key, command])));

@@ -74,6 +74,6 @@ export class Actions {
 /** Say how many of the chosen runs the reader may not change. @type {(others: number, chosen: number) => string} */
 function othersWords(others, chosen) {
   if (others === 0) return "";
-  const which = chosen === 1 ? "It is" : others === chosen ? "They are" : `${others} of them ${others === 1 ? "is" : "are"}`;
-  return `${which} not yours to change: only the owner may, or an admin.`;
+  const which = chosen === 1 ? "this run" : others === chosen ? "these runs" : `${others} of these runs`;
+  return `You cannot change ${which}: only the owner or an admin can.`;
 }

@@ -64,7 +64,7 @@ export function columnChoice(onChange) {
   }
 
   draw();
-  const usual = html`<button type="button" class="quiet" @click=${() => choose(USUAL)}>Usual columns</button>`;
+  const usual = html`<button type="button" class="quiet" @click=${() => choose(USUAL)}>Default columns</button>`;
   render(popup("columns", "Columns", "Choose and order the columns", html`<div tabindex="-1">${list}${usual}</div>`), element);
   return element;
 }

@@ -24,7 +24,7 @@ export const COLUMNS = [
   {
     name: "Loss",
     number: true,
-    title: ({ loss }) => (loss ? `${loss.name}: newest and least` : "No loss is logged"),
+    title: ({ loss }) => (loss ? `${loss.name}: last and minimum` : "No loss logged"),
     cell: ({ loss }) => (loss ? measure(revived(loss.value, loss.kind)) + (loss.least === null ? "" : ` (min ${measure(loss.least)})`) : "–"),
   },
   { name: "Scale now", sort: "scale", number: true, cell: scaleOf },
@@ -48,7 +48,7 @@ export const COLUMNS = [
 
 /** @param {Row} row */
 function nameOf({ run, chosen }) {
-  const alarm = run.firing ? `${plural(run.firing, "alert fires", "alerts fire")}, and nobody has acknowledged that` : nothing;
+  const alarm = run.firing ? `${plural(run.firing, "firing alert")}, not acknowledged` : nothing;
   const tags = [...new Set(run.tags)].map((tag) => html`<span class="tag" dir="auto">${tag}</span>`);
   return html`<div class="named">
     <label class="tick"><input type="checkbox" value=${run.run_id} aria-label=${`Select ${run.name}`} .checked=${chosen}></label>
@@ -61,7 +61,7 @@ function nameOf({ run, chosen }) {
 /** @param {Row} row */
 function scaleOf({ run, scale }) {
   const held = revived(run.scale, run.scale_kind);
-  const [words, title] = run.disabled ? ["off", "This scaler is disabled: it scales nothing."] : [power(held), powerOfTwo(held)];
+  const [words, title] = run.disabled ? ["off", "This scaler is disabled: it does not scale the loss."] : [power(held), powerOfTwo(held)];
   return html`${sparkline(scale)}<span class="now" title=${title}>${words}</span>`;
 }
 

@@ -144,11 +144,11 @@ export class List {
         <h1>Runs</h1>
         ${this.#filters.element}
         ${this.#actions.element}
-        ${notices(this.#refused.map((why) => `A training process reports here and is refused: ${why} Its records wait there.`))}
+        ${notices(this.#refused.map((why) => `The server rejects the records of a training process: ${why} The process keeps them and retries.`))}
         ${this.#table.element}
         <div class="first" ?hidden=${!none || !bare}>${FIRST_RUN}</div>
         <div class="first" ?hidden=${!none || bare}>
-          <p>${narrow ? "No run matches." : "No run is archived."}</p>
+          <p>${narrow ? "No run matches." : "No archived runs."}</p>
           <button type="button" @click=${() => this.#filters.clear()}>Show all runs</button>
         </div>
       `,
@@ -187,8 +187,8 @@ export class List {
 }
 
 const FIRST_RUN = html`
-  <p>No run has reported here yet. Change one line of a training script, and start it:</p>
+  <p>No runs yet. Change one line of a training script, and start it:</p>
   <pre tabindex="0"><code>${LINES.join("\n")}</code></pre>
-  <p>Its run appears here with the first step. To see one at once, let ampmon train a small model:</p>
+  <p>The run appears here after its first step. To see one now, let ampmon train a small model:</p>
   <pre tabindex="0"><code>ampmon demo</code></pre>
 `;

@@ -149,8 +149,8 @@ function connectionWords({ state, why }) {
   if (state === "starting") return "";
   if (state === "live") return "Live";
   if (state === "signed out") return "Signed out";
-  if (state === "refused") return `The server refused: ${why}`;
-  return "Lost the server; retrying";
+  if (state === "refused") return `The server rejected the request: ${why}`;
+  return "Connection lost; retrying";
 }
 
 function look() {

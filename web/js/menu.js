@@ -10,7 +10,7 @@ import { html } from "./lit-html.js";
 const ITEMS = [
   ["png", "Save as PNG"],
   ["svg", "Save as SVG"],
-  ["csv", "Save its data (CSV)"],
+  ["csv", "Save data as CSV"],
   ["link", "Copy a link to this view"],
 ];
 

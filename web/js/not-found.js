@@ -5,8 +5,8 @@ import { h } from "./dom.js";
 /** @import { Page } from "../types/page.js" */
 
 const GONE =
-  "There is no such run here. It may have been deleted, or the end of its address is missing. " +
-  "A run that has just begun is shown as soon as its first steps arrive.";
+  "This server has no such run. It may have been deleted, or the address may be incomplete. " +
+  "A run that just started appears once its first steps arrive.";
 
 export function noSuchRun() {
   return [h("h1", {}, "No such run"), h("p", { class: "empty" }, GONE)];

@@ -100,9 +100,9 @@ export function healthWords(run) {
 export function budgetAdvice(run) {
   if (!run.over_budget || run.budget === null) return "";
   return (
-    `The monitor costs more than its budget of ${percent(run.budget)} of the training time, although it samples gradients as ` +
-    `rarely as allowed: at one step in ${count(run.sampling_interval ?? 0)}, and after each change of the scale. ` +
-    "Config(sample=) makes a sample cheaper on a CPU; Config(budget=) allows more."
+    `Monitoring exceeds its budget of ${percent(run.budget)} of training time, even at the lowest sampling rate: ` +
+    `one step in ${count(run.sampling_interval ?? 0)}, and after each change of the scale. ` +
+    "Lower Config(sample=) to make samples cheaper on a CPU, or raise Config(budget=)."
   );
 }
 
@@ -131,7 +131,7 @@ function cell({ key, name, value, exact, more }, run) {
   // No white space between the elements: they are in one line.
   return html`<div data-number=${key}>
     <dt>${term(name, NUMBERS[key].definition, NUMBERS[key].section)}</dt
-    ><dd><button type="button" title="Copy it, with all its digits" ?disabled=${run && number === null} @click=${again}>${run && value(run)}</button></dd
+    ><dd><button type="button" title="Copy it with all digits" ?disabled=${run && number === null} @click=${again}>${run && value(run)}</button></dd
     ><dd class="more">${run && more?.(run)}</dd>
   </div>`;
 }

@@ -216,7 +216,7 @@ export class Panel {
   /** An image of the chart with its title, its caption and the run's name, as a data: URL.
    * @type {(format: "png" | "svg", run: string) => Promise<string>} */
   async picture(format, run) {
-    if (!this.#figure) throw new Error("nothing is drawn");
+    if (!this.#figure) throw new Error("it has not loaded yet");
     const figure = framed(this.#figure, run, "role:background", this.width);
     return plot.picture(resolve(/** @type {Figure} */ (figure), theme.roles()), format);
   }

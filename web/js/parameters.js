@@ -48,7 +48,7 @@ export class Parameters extends Ledger {
       onSort: (order) => this.#sort(order),
       onRow: (row) => page.onView({ ...page.view(), parameter: row.name }),
     });
-    const search = searchField("search", "Find parameters: part of a name, or * and ?", "Find parameters", (found) => this.#find(found));
+    const search = searchField("search", "Find parameters by part of a name; * and ? are wildcards", "Find parameters", (found) => this.#find(found));
     super("parameters", "Parameters", table, () => this.#fetch(), { limit: PAGE, beside: search });
     this.run = run;
     this.page = page;
@@ -111,9 +111,9 @@ export class Parameters extends Ledger {
 /** @param {Sampled} sampled @param {Order} order */
 export function captionOf({ step, total, found, on_grid, overflowed, sampled, parameters }, { sort }) {
   const rest = total - overflowed > on_grid ? ` The others' gradients were computed in fp32${sort === "worst" ? "; they are listed last" : ""}.` : "";
-  const lost = overflowed ? ` Of ${plural(overflowed, "parameter")} every element is inf or NaN.` : "";
-  const part = sampled ? " A sample of each large one: ± is the standard error." : "";
-  const those = found < total ? ` ${count(found)} found.` : "";
+  const lost = overflowed ? ` In ${plural(overflowed, "parameter")}, every element is inf or NaN.` : "";
+  const part = sampled ? " Large parameters are sampled: ± is the standard error." : "";
+  const those = found < total ? ` The search matches ${count(found)}.` : "";
   const first = sort === "worst" ? ", the most subnormal first" : "";
   const nameless = parameters.some(({ name }) => NAMELESS.test(name)) ? " A parameter without a name shows its index: pass model= to GradScaler() or watch()." : "";
   return `At step ${count(step)}: ${count(on_grid)} of ${plural(total, "parameter")} representable in fp16${first}.${rest}${lost}${part}${those}${nameless}`;
@@ -134,5 +134,5 @@ function headroomOf(row) {
 function gridOf(row) {
   // If all elements are NaN or inf, the grid says nothing: inf is always on it, and NaN never.
   if (row.looked > 0 && row.inf + row.nan === row.looked) return "–";
-  return row.on_grid ? "yes" : `no: ${percent(row.on_grid_fraction)} of it`;
+  return row.on_grid ? "yes" : `no: ${percent(row.on_grid_fraction)}`;
 }

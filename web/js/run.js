@@ -67,7 +67,7 @@ export class Run {
     const policies = new Simulate(id, this.charts, onView);
     const others = (/** @type {string} */ tab) => chartsIn(tab).filter((name) => !this.charts.named(name)).map(chart);
     this.tabs = new Tabs(
-      "More of this run",
+      "Run details",
       [
         ["gradients", "Gradients by layer", [chart("parameters"), this.drawer.element, ...others("gradients"), this.parameters.element]],
         ["activations", "Activations", others("activations")],

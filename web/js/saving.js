@@ -53,7 +53,7 @@ export function unpacked(values) {
   // A callback for each character takes twenty times as long.
   for (let at = 0; at < letters.length; at += 1) bytes[at] = letters.charCodeAt(at);
   const Kind = ARRAYS[dtype];
-  if (Kind === undefined) throw new Error(`unknown type of numbers: ${dtype}`);
+  if (Kind === undefined) throw new Error(`unknown dtype: ${dtype}`);
   const numbers = Array.from(new Kind(bytes.buffer));
   const across = Number(shape?.split(",")[1] ?? 0);
   if (across === 0) return numbers;

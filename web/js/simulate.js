@@ -111,7 +111,7 @@ export class Simulate {
   }
 
   async #advise() {
-    this.#tell("Trying settings: a few seconds for a long run.", true);
+    this.#tell("Trying settings. This takes a few seconds for a long run.", true);
     try {
       const stream = this.charts.view.stream;
       const query = stream === null ? "" : `?stream=${encodeURIComponent(stream)}`;

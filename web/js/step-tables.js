@@ -16,7 +16,7 @@ import { Table } from "./table.js";
 
 const NAMED = 4;
 const ORIGINS = { input: "the model's input", forward: "forward", loss: "the loss", backward: "backward" };
-const LOSSES = { finite: "loss finite", overflowed: "loss finite, loss × scale not", not_finite: "loss not finite" };
+const LOSSES = { finite: "loss finite", overflowed: "loss finite, loss × scale overflowed", not_finite: "loss not finite" };
 const ORDERS = { learned: "in backward order (measured)", assumed: "in backward order (estimated)" };
 /** @type {Record<string, string>} */
 const CAUSES = { inf: "✕ inf", nan: "◆ NaN", "inf+nan": "✕ inf, ◆ NaN" };

@@ -24,14 +24,14 @@ const NAMED = { step: "step", time: "time", user: "logged step" };
 const ALONG = {
   step: "Optimizer steps, counted from 0",
   time: "Wall-clock time",
-  user: "The step that you gave to ampmon.log",
+  user: "The step you passed to ampmon.log",
 };
 
 // On a phone a drag scrolls the page.
 const HINT = matchMedia("(pointer: coarse), (max-width: 480px)").matches ? "" : "Drag across a chart to zoom, double-click for the whole run";
 
 export class Toolbar {
-  element = h("div", { class: "toolbar", role: "toolbar", "aria-label": "What the charts show" });
+  element = h("div", { class: "toolbar", role: "toolbar", "aria-label": "Chart controls" });
   /** How many of the newest updates are followed, or would be. */
   newest = FOLLOWED[0] ?? 0;
 
@@ -47,7 +47,7 @@ export class Toolbar {
     const { onCommand, onAxis, onFollow } = this.listener;
     this.newest = view.follow ?? this.newest;
     const newest = [...new Set([...FOLLOWED, this.newest])].map((each) => /** @type {const} */ ([String(each), count(each)]));
-    const label = "How many of the newest steps to follow";
+    const label = "Number of newest steps to follow";
     const numbers = select({ label, options: newest, chosen: String(this.newest), onChoose: (value) => onFollow(Number(value)) });
     mark(this.element, "data-paused", paused === null ? null : "");
     const axes = AXES.map((x) => {

@@ -4,14 +4,14 @@
 
 /** A run's numbers. `section` is the anchor on the page of measures. @satisfies {Record<string, Definition>} */
 export const NUMBERS = {
-  scale: { definition: "What the loss is multiplied by now, so that small gradients are not lost in fp16.", section: "at-every-update" },
+  scale: { definition: "The current factor on the loss. It keeps small gradients from being lost in fp16.", section: "at-every-update" },
   skipped: {
-    definition: "Steps in which any optimizer on any rank found an inf or a NaN and left the weights alone. A step counts once for all ranks.",
+    definition: "Steps in which an optimizer on any rank found inf or NaN and did not change its weights. A step counts once, not once per rank.",
     section: "at-every-update",
   },
   underflow: {
     definition:
-      "Shares of gradient elements at the newest sample: below 2⁻¹⁴, which fp16 holds with fewer bits, and exactly zero, flushed by fp16 or zero all along. fp16-representable parameters only.",
+      "Shares of gradient elements in the newest sample. Subnormal: below 2⁻¹⁴, where fp16 has fewer bits. Zero: flushed by fp16, or zero in any format. fp16-representable parameters only.",
     section: "the-classes",
   },
   headroom: {
@@ -19,7 +19,7 @@ export const NUMBERS = {
     section: "derived",
   },
   records: {
-    definition: "Records stored, of those that the training processes numbered. A hole in the numbers is a lost record.",
+    definition: "Records stored, out of those that the training processes numbered. A gap in the numbers is a lost record.",
     section: "about-ampmon-itself",
   },
   sampled: {
@@ -28,15 +28,15 @@ export const NUMBERS = {
     section: "when-sampled",
   },
   overhead: {
-    definition: "Share of training time that the monitor itself took on the training thread and on the device, as it measured.",
+    definition: "Share of training time that monitoring takes on the training thread and on the device, as the monitor measures it.",
     section: "about-ampmon-itself",
   },
-  newest: { definition: "When the newest step was made, by the training machine's clock.", section: "at-every-update" },
-  ranks: { definition: "Processes that trained together, and how often they were started.", section: "about-ampmon-itself" },
+  newest: { definition: "Time of the newest step, by the training machine's clock.", section: "at-every-update" },
+  ranks: { definition: "Processes that train together, and how many times they were started.", section: "about-ampmon-itself" },
 };
 
 export const STATUS = /** @type {const} */ ({
-  running: ["●", "Steps arrive."],
+  running: ["●", "The server is receiving steps."],
   finished: ["✓", "The training process ended normally."],
   crashed: ["✕", "The process exited unexpectedly."],
   silent: ["◌", "No step for longer than usual, and the process has not reported its end."],
@@ -50,22 +50,22 @@ export const SEVERITY = {
   healthy: ["✓", "healthy"],
 };
 
-export const LINES = ["import ampmon", "# in the place of torch.amp.GradScaler()", "scaler = ampmon.GradScaler()"];
+export const LINES = ["import ampmon", "# instead of torch.amp.GradScaler()", "scaler = ampmon.GradScaler()"];
 
 /** A parameter's numbers at a sampled update. @satisfies {Record<string, Definition>} */
 export const STATISTICS = {
-  parameter: { definition: "By its name in the model. Sorted by it, parameters stand in the model's order.", section: "when-sampled" },
+  parameter: { definition: "The parameter's name in the model. Sorting by this column uses the model's order.", section: "when-sampled" },
   subnormal: {
-    definition: "Share of its scaled gradient's elements from 2⁻²⁴ to 2⁻¹⁴: fp16 holds them with fewer bits the smaller they are.",
+    definition: "Share of its scaled gradient's elements from 2⁻²⁴ to 2⁻¹⁴: the smaller they are, the fewer bits fp16 has for them.",
     section: "the-classes",
   },
-  zero: { definition: "Share of its elements that are exactly zero: flushed by fp16, or zero all along.", section: "the-classes" },
+  zero: { definition: "Share of its elements that are exactly zero: flushed by fp16, or zero in any format.", section: "the-classes" },
   lost: { definition: "How many of its elements overflowed to inf, and how many are NaN.", section: "the-classes" },
   headroom: { definition: "Bits between its largest scaled element and 65 504, fp16's largest number.", section: "derived" },
-  norm: { definition: "The 2-norm of its unscaled gradient: it does not move with the loss scale.", section: "derived" },
+  norm: { definition: "The 2-norm of its unscaled gradient: it does not change with the loss scale.", section: "derived" },
   on_grid: {
-    definition: "Whether fp16 holds at least 99 % of its elements exactly. If not, they were computed in fp32, and small ones say nothing about fp16.",
+    definition: "Whether fp16 holds at least 99 % of its elements exactly. If not, its gradient was computed in fp32, so its small elements do not show underflow in fp16.",
     section: "on-the-grid-or-not",
   },
-  culprit: { definition: "How many optimizer steps were skipped with this parameter among those named as culprits.", section: "on-every-skip" },
+  culprit: { definition: "Number of skipped optimizer steps in which this parameter is named as a culprit: its gradient held inf or NaN.", section: "on-every-skip" },
 };

@@ -67,7 +67,9 @@ class Compiler:
 
     def __init__(self) -> None:
         if not interpreter.available():
-            raise RuntimeError("Python is embedded in a program: there is none to compile with")
+            raise RuntimeError(
+                "Python is embedded in another program, so no interpreter can run the compiler"
+            )
         self._errors = TemporaryFile()  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
             interpreter.command("ampmon.probe.gpu.compiler"),

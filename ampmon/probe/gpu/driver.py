@@ -71,7 +71,7 @@ class _Driver:
 
         def check(code: Any, *_: object) -> Any:
             if code:
-                why = "out of memory" if code == _OUT_OF_MEMORY else f"error {code} of the driver"
+                why = "out of memory" if code == _OUT_OF_MEMORY else f"driver error {code}"
                 raise DriverError(f"{name} failed: {why}")
             return code
 

@@ -128,7 +128,7 @@ class Cache:
         table = self._table(gradients, dtypes)
         unscale = inv_scale is not None
         if unscale and not table.distinct:
-            raise Unsupported("an element that is reached in two ways would be unscaled twice")
+            raise Unsupported("gradients share memory, so an element would be unscaled twice")
         ready()
         _launch("measure", table, gradients[0], into, found_inf, inv_scale, UNSCALE=unscale)
         return into

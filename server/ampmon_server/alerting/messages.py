@@ -80,7 +80,7 @@ def message(
         lines.append(f"First silent rank: {found.rank}")
     if found.first_step is not None and found.last_step is not None:
         lines.append(steps(found.first_step, found.last_step).capitalize())
-    lines.append(link(subject.run_id, found, public_url) or f"Its id: {subject.run_id}")
+    lines.append(link(subject.run_id, found, public_url) or f"Run id: {subject.run_id}")
     title = f"ampmon {heads[event]}: {plain(subject.name)}: {plain(found.title)}"
     return Message(title, "\n".join(lines), "success" if over else _KINDS[alert.severity])
 
@@ -114,7 +114,7 @@ def trial(target: str, public_url: str | None) -> Message:
     lines = [f"This is a test of the target {target}. Alerts of ampmon arrive here."]
     if public_url is not None:
         lines.append(f"{public_url}/")
-    return Message("ampmon: a test", "\n".join(lines), "info")
+    return Message("ampmon: test alert", "\n".join(lines), "info")
 
 
 def plain(words: str) -> str:

@@ -70,6 +70,6 @@ def _address(path: Path, given: str) -> str:
     parts = urlsplit(given)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
         raise BadAlerts(
-            f"{path}: public_url is where the page is, such as https://ampmon.example.org"
+            f"{path}: public_url must be the page's address, such as https://ampmon.example.org"
         )
     return given.rstrip("/")

@@ -110,16 +110,18 @@ def check(target: Target, *, allow_private: bool) -> None:
                 f"{target.scheme}:// is not encrypted: write {target.scheme}s://, or allow_private = true "
                 "for a receiver in your own network"
             )
-        raise BadTarget(f"it is none of {', '.join(f'{each}://' for each in sorted(allowed))}")
+        raise BadTarget(
+            f"its scheme is none of {', '.join(f'{each}://' for each in sorted(allowed))}"
+        )
     try:
         urlsplit(target.url)
     except ValueError:
-        raise BadTarget("it is no URL") from None
+        raise BadTarget("it is not a valid URL") from None
     for name, value in _options(target.url):
         if name.startswith(_READS):
-            raise BadTarget(f"its option {name[:32]!r} is not for a server")
+            raise BadTarget(f"its option {name[:32]!r} is not allowed on a server")
         if not allow_private and _weakens(name, value):
-            raise BadTarget(f"its option {name[:32]!r} would do without TLS, or trust anybody")
+            raise BadTarget(f"its option {name[:32]!r} would turn off TLS or its certificate check")
 
 
 def _options(url: str) -> Iterator[tuple[str, str]]:

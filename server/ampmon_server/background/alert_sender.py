@@ -93,7 +93,9 @@ class AlertSender:
             return None
         except Exception as error:  # any kind: an uncaught error would end this task unnoticed
             if not self._unread:
-                _log.warning("Alerts wait: their messages cannot be read", exc_info=error)
+                _log.warning(
+                    "Alerts are delayed: cannot read or update their messages", exc_info=error
+                )
             self._unread = True
             return None
         self._unread = False

@@ -191,5 +191,9 @@ class DiagnosisWorker:
 
     def _count(self, what: str, error: Exception) -> None:
         if not self.failed[what]:
-            _log.warning("Runs are not judged by %s: this is said once.", what, exc_info=error)
+            _log.warning(
+                "Checking runs for findings failed: %s. Further failures of this kind are only counted.",
+                what,
+                exc_info=error,
+            )
         self.failed[what] += 1

@@ -33,7 +33,9 @@ async def keep_pruned(settings: Settings, store: Store, writer: Writer) -> None:
         try:
             await _sweep(store, writer, keep)
         except Exception as error:  # any kind: an uncaught error would end this task unnoticed
-            _log.warning("Pruning goes on in an hour: %s", error, exc_info=_unforeseen(error))
+            _log.warning(
+                "Pruning failed and is retried in an hour: %s", error, exc_info=_unforeseen(error)
+            )
 
 
 async def _sweep(store: Store, writer: Writer, keep: Keep) -> None:

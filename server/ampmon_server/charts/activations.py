@@ -43,17 +43,19 @@ _CHARACTER_PIXELS = 6.6
 META = {
     "title": "Activations by module",
     "definitions": {
-        "activation gradient": "The gradient that comes back to what a module put out in fp16, still multiplied by the "
-        "loss scale. It is made in fp16, so it is flushed and overflows before the weights' gradients show it.",
-        "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
-        "zero": "Exactly zero, whether fp16 flushed it or it always was: behind a ReLU or a dropout, where a class has "
-        "no share in the loss.",
-        "headroom forward": "log2(65504 / the largest magnitude the module put out): bits left before it overflows. "
-        "The loss scale does not move it.",
-        "headroom back": "log2(65504 / the largest magnitude of the gradient that came back). "
-        "Each doubling of the loss scale takes one bit.",
-        "a click": "On a module finds its parameters, in the heatmap and in the table.",
-        "order": "Modules stand in the order in which the forward pass left them; backward goes the other way.",
+        "activation gradient": "The gradient of a module's fp16 output, still multiplied by the loss scale. It is "
+        "computed in fp16, so it underflows and overflows before the weights' gradients show "
+        "it.",
+        "subnormal": "From 2⁻²⁴ to below 2⁻¹⁴: the smaller the value, the fewer bits fp16 keeps.",
+        "zero": "Exactly zero, whether fp16 flushed it or it always was, for example behind a ReLU or a dropout, or "
+        "where a class does not affect the loss.",
+        "headroom forward": "log2(65504 / the largest magnitude of the module's output): bits left before it "
+        "overflows. The loss scale does not affect it.",
+        "headroom back": "log2(65504 / the largest magnitude of the output's gradient). Each doubling of the loss "
+        "scale costs one bit.",
+        "a click": "Click a module to find its parameters in the heatmap and in the table.",
+        "order": "Modules are listed in the order in which the forward pass finishes them; the backward pass runs in "
+        "reverse.",
     },
 }
 
@@ -65,7 +67,7 @@ def activations(source: Source, view: View) -> Figure:
     """Draw the elements of each module's gradients that are not normal, by class, and the headroom forward and back."""
     sample = source.modules
     if source.disabled:
-        return empty(META, "This scaler is disabled: there are no scaled gradients to look at.")
+        return empty(META, "This scaler is disabled: there are no scaled gradients to show.")
     if sample is None:
         return empty(META, nothing_here(view, "sampled activation", f"{_OFF}{_LINE}."))
     rows = _drawn(sample)
@@ -301,14 +303,14 @@ def _caption(sample: ModuleSample, rows: Ints) -> str:
         )
         modules = plural(int((sample.elements > 0).sum()), "module")
         parts.append(
-            f"Of the gradients that came back to {modules} in fp16, {percent(zero)} are zero and "
+            f"In the fp16 output gradients of {modules}, {percent(zero)} of the elements are zero and "
             f"{percent(subnormal)} subnormal{_worst(sample)}."
         )
     parts.append(_overflow(sample))
     if len(rows) < len(_there(sample)):
-        parts.append(f"The {ROWS_MAX} that lose most are drawn.")
+        parts.append(f"The {ROWS_MAX} modules that lose most are drawn.")
     if sample.left_out:
-        parts.append(f"{plural(len(sample.left_out), 'compiled module')} not looked into.")
+        parts.append(f"{plural(len(sample.left_out), 'compiled module')} not measured.")
     if looked < int(sample.elements.sum()):
         parts.append("The shares are those of a sample.")
     return " ".join(filter(None, parts))
@@ -320,7 +322,7 @@ def _worst(sample: ModuleSample) -> str:
     small = _share(classes.zero + classes.below_grid + classes.subnormal, classes)
     row = int(small.argmax())
     return (
-        f", most in {sample.names[row]} ({percent(float(small[row]))} of both)"
+        f", most in {sample.names[row]} ({percent(float(small[row]))} in total)"
         if small[row]
         else ""
     )
@@ -330,18 +332,18 @@ def _overflow(sample: ModuleSample) -> str:
     """Say where an overflow began, if there was one."""
     forward = np.flatnonzero(~np.isfinite(sample.forward))
     if len(forward):
-        return f"Overflowed in forward, first in {sample.names[forward[0]]}."
+        return f"Overflow in the forward pass, first in {sample.names[forward[0]]}."
     back = np.flatnonzero(sample.statistics.inf + sample.statistics.nan)
     if len(back):
-        return f"Overflowed in backward, first at {sample.names[back[-1]]}."
+        return f"Overflow in the backward pass, first at {sample.names[back[-1]]}."
     return ""
 
 
 def _nothing_in_fp16(sample: ModuleSample) -> str:
-    left_out = " What is compiled is not looked into." if sample.left_out else ""
+    left_out = " Compiled modules are not measured." if sample.left_out else ""
     return (
-        f"At step {count(sample.step)} no gradient came back in fp16 to any of {plural(len(sample), 'module')}: "
-        f"were they run under autocast to fp16?{left_out}"
+        f"At step {count(sample.step)}, none of {plural(len(sample), 'module')} had an output gradient in fp16: did "
+        f"they run under autocast to fp16?{left_out}"
     )
 
 

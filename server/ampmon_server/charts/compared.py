@@ -61,20 +61,21 @@ def _meta(title: str, definitions: Mapping[str, str]) -> dict[str, Any]:
 _SCALE = _meta(
     "Loss scale",
     {
-        "loss scale": "What the loss is multiplied by before backward. Drawn of each run's first scaler."
+        "loss scale": "The factor that multiplies the loss before the backward pass. Shown for the first scaler of "
+        "each run."
     },
 )
 _SKIPS = _meta(
     "Skipped steps",
     {
         "skipped": "A step in which any optimizer on any rank found an inf or a NaN in its gradients and left the "
-        "weights alone. A mark may stand for several; the counts beside the plot are of all in view."
+        "weights alone. A mark may stand for several; the counts beside the plot include all in view."
     },
 )
 _FATE = _meta(
     "Gradient lost in fp16",
     {
-        "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
+        "subnormal": "From 2⁻²⁴ to below 2⁻¹⁴: the smaller the value, the fewer bits fp16 keeps.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was.",
         "fp16-representable": GRID_DEFINITION,
     },

@@ -39,18 +39,18 @@ from ampmon_server.model.words import count, plural, two_to
 META = {
     "title": "Gradient magnitude distribution",
     "definitions": {
-        "unscaled gradient": "The gradient that training means: .grad divided by the loss scale it was made at, before "
-        "clipping. Its exponents do not move when the scale does.",
+        "unscaled gradient": "The true gradient: .grad divided by the loss scale at which it was computed, before "
+        "clipping. Its exponents do not change with the scale.",
         "exponent": "k, for elements of magnitude 2ᵏ up to 2ᵏ⁺¹, unscaled.",
-        "window": "What a number format can hold of it, at the scale in force: doubling the scale slides it down by "
-        "one exponent. What lies above is infinity, what lies below is zero.",
+        "window": "The magnitudes that a number format can hold at the current scale: doubling the scale moves the "
+        "window down by one exponent. Larger values become infinity, smaller ones zero.",
         "overflow": "Above its largest number, 65\u202f504 in fp16, a format has only infinity (E4M3 only NaN), and "
         "the step is skipped.",
-        "subnormal": "Below it, 2⁻¹⁴ in fp16, a format holds a number with fewer bits the smaller it is.",
+        "subnormal": "Below this limit, 2⁻¹⁴ in fp16, the smaller the number, the fewer bits a format keeps.",
         "smallest": "A format's smallest number, 2⁻²⁴ in fp16: half of it and less becomes zero.",
-        "lost": "Shares of all elements drawn here, if all of them had the slider's scale. Below range is below the "
-        "smallest number. Zero, inf and NaN have no exponent and are in no share: What if estimates how many of the "
-        "zeros another scale brings back.",
+        "lost": "Shares of all elements drawn here, as if all had the slider's scale. Below range means below the "
+        "smallest number. Zero, inf and NaN have no exponent and are not included: What if estimates how many "
+        "of the zeros another scale recovers.",
         "fp16-representable": GRID_DEFINITION,
     },
 }
@@ -74,7 +74,7 @@ def exponents(source: Source, view: View) -> Figure:
     levels = _levels(judged)
     held = np.isfinite(levels)
     if not held.any():
-        return empty(META, "At no sample here was the scale a positive number to divide by.")
+        return empty(META, "No sample here has a positive scale to divide by.")
     judged, levels = replace(judged, cells=judged.cells[held]), levels[held]
     columns = apart(judged.centres, Gaps.of(window))
     slide = FormatWindow.along(
@@ -212,7 +212,7 @@ def _ticks(bands: list[ExponentRows], low: float, high: float) -> dict[str, Any]
 def _choice(view: View) -> dict[str, Any]:
     return {
         "name": "format",
-        "label": "Whose window is drawn",
+        "label": "Number format of the window",
         "chosen": view.format,
         "options": [[name, f"window of {of.name}"] for name, of in FORMATS.items()],
     }
@@ -258,7 +258,8 @@ def _caption(judged: JudgedGradients, slide: FormatWindow) -> str:
     reach = f"At the newest scale {held.name} holds magnitudes from {two_to(bottom)} to below {two_to(top)}."
     merged = int(judged.of("samples").max())
     shared = (
-        f" Up to {count(merged)} samples share a column: the mean of their counts, and the most inf and NaN of any."
+        f" Up to {count(merged)} samples share a column: it shows the mean of their counts, and their largest counts "
+        "of inf and NaN."
         if merged > 1
         else ""
     )

@@ -18,9 +18,10 @@ from ampmon_server.model.words import percent
 
 
 DEFINITION = (
-    "Zeros that were numbers until fp16 made zeros of them, as a share of all elements. Nobody can see which they are: "
-    "it is estimated from how many zeros came and went with the scale, and from how the magnitudes go on below what "
-    "fp16 holds. Hatched between its bounds, and drawn only for the scale that it is of, the newest."
+    "Values that fp16 turned into zero, as a share of all elements. They look like any other zero, so the share is "
+    "estimated: from how many zeros appeared and disappeared with the scale, and from how the magnitudes continue "
+    "below the range of fp16. Hatched between the bounds of the estimate, and drawn only at the newest scale, to "
+    "which it applies."
 )
 
 _HATCH: Mapping[str, Any] = {
@@ -88,12 +89,12 @@ class Flushing:
 def caption(flushing: Flushing | None, gone: Flushed | None, judged: JudgedGradients) -> str:
     """Say what is known of the flushed share, in a sentence with a leading space."""
     if flushing is not None:
-        return f" Flushed by fp16, among the zeros: an estimated {flushing.words} of all elements."
+        return f" fp16 flushed some of the zeros: an estimated {flushing.words} of all elements."
     if judged.side == "off":
         return ""
     why = (
-        "no change of the scale has a sample on either side"
+        "no change of the scale has samples on both sides"
         if gone is None
-        else "they moved more than fp16 can explain, so the data changed with the scale"
+        else "their number changed more than fp16 can explain, so the data changed along with the scale"
     )
     return f" How many of the zeros fp16 flushed is not known: {why}."

@@ -34,7 +34,7 @@ META = {
         "magnitude": "A bar at 2ᵏ counts elements of the scaled gradient from 2ᵏ up to 2ᵏ⁺¹. Doubling the scale "
         "moves all of them one bar to the right.",
         "overflow": "Above its largest number, 65 504 in fp16, a format has only infinity (E4M3 only NaN).",
-        "subnormal": "Below it, 2⁻¹⁴ in fp16, a format holds a number with fewer bits the smaller it is.",
+        "subnormal": "Below this limit, 2⁻¹⁴ in fp16, the smaller the number, the fewer bits a format keeps.",
         "below range": "Below a format's smallest number, 2⁻²⁴ in fp16: half of it and less becomes zero.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was.",
     },
@@ -107,7 +107,7 @@ def _limits(into: FloatFormat) -> list[tuple[float, str]]:
 def _choice(view: View) -> dict[str, Any]:
     return {
         "name": "format",
-        "label": "The number format whose limits are drawn",
+        "label": "Number format of the limits",
         "chosen": view.format,
         "options": [[name, f"limits of {of.name}"] for name, of in FORMATS.items()],
     }

@@ -42,8 +42,9 @@ LONG = 8 * SMOOTH
 _META = {
     "title": "Logged value",
     "definitions": {
-        "value": "What ampmon.log was given. Where several fall into one column of pixels, its first, last, least and "
-        "greatest are drawn. Smoothed, it is the running median of the columns' means, over a faint line of them all.",
+        "value": "A value passed to ampmon.log. If several fall into one column of pixels, the first, last, smallest "
+        "and largest are drawn. When smoothed, the line is the running median of the columns' means, over a "
+        "faint line of all values.",
         "band": f"The running median of {SMOOTH} columns of the baseline, and two standard deviations of its noise on "
         "each side. A run leaves it where its own median stays outside for as many columns.",
     },
@@ -232,7 +233,7 @@ def _labels(
 def _choices(names: Sequence[str], name: str, view: View) -> list[dict[str, Any]]:
     which = {
         "name": "name",
-        "label": "The logged value",
+        "label": "Logged value",
         "chosen": name,
         "options": [[each, each] for each in names],
     }
@@ -249,7 +250,7 @@ def _choices(names: Sequence[str], name: str, view: View) -> list[dict[str, Any]
 
 
 def _caption(drawn: Sequence[_Line], view: View) -> str:
-    over = ", over what was logged" if any(line.beneath for line in drawn) else ""
+    over = ", over the logged values" if any(line.beneath for line in drawn) else ""
     smooth = (
         f"Each line is the running median of {view.smooth} columns{over}. " if view.smooth else ""
     )

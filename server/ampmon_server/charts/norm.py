@@ -35,8 +35,8 @@ META = {
     "definitions": {
         "gradient norm": "The square root of the sum of squares over all elements, divided by the loss scale: what "
         "clip_grad_norm_ measures after unscale_. Shards of a sharded model add up, replicas do not.",
-        "band": "The least and the greatest norm of a column of several samples. Of samples that are one cell only "
-        "the mean square is known, and the scales that they lie between.",
+        "band": "The smallest and the largest norm in a column of several samples. Of samples merged into one cell, "
+        "only the mean square and the range of scales are known.",
         "not finite": "A sample in which some element was inf or NaN: it has no norm, and the step was skipped.",
     },
 }
@@ -64,7 +64,7 @@ class Norms:
     @property
     def not_finite(self) -> str:
         """What to call the ``lost`` samples."""
-        return "not finite" if self.single else "not finite, or stored with one that is not"
+        return "not finite" if self.single else "not finite, or merged with one that is not"
 
 
 def norm(source: Source, view: View) -> Figure:
@@ -186,7 +186,7 @@ def _axis(norms: Norms) -> dict[str, Any]:
 def _caption(norms: Norms) -> str:
     samples, lost = int(norms.samples.sum()), int(norms.lost.sum())
     of = f"{plural(samples, 'sample')}"
-    gone = f" {count(lost)} of them {norms.not_finite}: crosses." if lost else ""
+    gone = f" {count(lost)} of them {norms.not_finite} (crosses)." if lost else ""
     if not np.isfinite(norms.middle).any():
         return f"{of}.{gone}"
     newest = norms.middle[np.isfinite(norms.middle)][-1]

@@ -54,12 +54,12 @@ CHOOSE = "No parameter is chosen: click on a row of the heatmap, or on a name in
 META = {
     "title": "Parameter over time",
     "definitions": {
-        "subnormal or below range": "Elements of the scaled gradient below 2⁻¹⁴ that are not zero: held with fewer "
-        "bits the smaller they are, or lost.",
+        "subnormal or below range": "Nonzero elements of the scaled gradient below 2⁻¹⁴: the smaller the value, the "
+        "fewer bits fp16 keeps, down to none.",
         "zero": "Elements that are exactly zero, whether fp16 flushed them or they always were.",
-        "largest magnitude": "Of the scaled gradient: what is left up to 65 504 is headroom. Where only some of "
-        "the elements were sampled, a lower bound.",
-        "norm": "The 2-norm of the unscaled gradient: it does not move with the loss scale.",
+        "largest magnitude": "Of the scaled gradient: the distance to 65 504 is the headroom. If only some of the "
+        "elements were sampled, it is a lower bound.",
+        "norm": "The 2-norm of the unscaled gradient: it does not change with the loss scale.",
     },
 }
 
@@ -245,7 +245,7 @@ def _caption(of: ParameterSource, columns: _Columns) -> str:
     if lost:
         parts.append(f"Overflowed in {plural(lost, 'column')}.")
     if most > 1:
-        words = "shares are those of all of them, magnitude and norm the largest of any"
+        words = "shares are of all of them, magnitude and norm are the largest"
         parts.append(f"Up to {count(most)} samples share a column: {words}.")
     if of.shard is not None:
         parts.append(f"Of the shard of rank {count(of.shard)}.")

@@ -106,8 +106,8 @@ def fields(statistic: str, parameters: int) -> tuple[str, ...]:
 META = {
     "title": "Gradients by parameter",
     "definitions": {
-        "subnormal or below range": "Elements of the scaled gradient below 2⁻¹⁴ that are not zero: held with fewer "
-        "bits the smaller they are, or lost.",
+        "subnormal or below range": "Nonzero elements of the scaled gradient below 2⁻¹⁴: the smaller the value, the "
+        "fewer bits fp16 keeps, down to none.",
         "zero": "Elements that are exactly zero, whether fp16 flushed them or they always were.",
         "headroom": "Bits between the largest element and fp16's largest number, 65 504.",
         "norm": "The 2-norm of the unscaled gradient.",
@@ -124,7 +124,7 @@ def parameters(source: Source, view: View) -> Figure:
     window, of = cut(source, view), source.parameters
     meta = {**META, "choices": [search_choice(of.search)]} if of is not None else META
     if of is not None and of.search and not of.names:
-        return empty(meta, f"No parameter is called like {of.search!r}. Search for part of a name.")
+        return empty(meta, f"No parameter matches {of.search!r}. Search for part of a name.")
     if of is None or not len(of.cells):
         return empty(meta, why_no_samples(window, source, view))
     statistic = STATISTICS[of.statistic]
@@ -168,7 +168,7 @@ def search_choice(search: str) -> dict[str, Any]:
     """Return the search field for parameters. The page shows a choice without options as a text field."""
     return {
         "name": "search",
-        "label": "Find parameters: part of a name, or * and ?",
+        "label": "Find parameters by part of a name; * and ? are wildcards",
         "chosen": search,
         "options": [],
     }
@@ -177,7 +177,7 @@ def search_choice(search: str) -> dict[str, Any]:
 def _statistic_choice(of: ParameterSource) -> dict[str, Any]:
     return {
         "name": "statistic",
-        "label": "What is drawn of each parameter",
+        "label": "Statistic",
         "chosen": of.statistic,
         "options": [[each, STATISTICS[each].word] for each in STATISTICS],
     }
@@ -189,7 +189,7 @@ def _level_choice(rows: ParameterRows) -> list[dict[str, Any]]:
     options = [
         [level, f"{LEVELS[level][0]} ({count(number)})"] for level, number in rows.offered.items()
     ]
-    return [{"name": "group", "label": "What a row is", "chosen": rows.level, "options": options}]
+    return [{"name": "group", "label": "Rows", "chosen": rows.level, "options": options}]
 
 
 def _kept(columns: Cells, rows: ParameterRows) -> Ints:
@@ -345,16 +345,16 @@ def _caption(of: ParameterSource, columns: Cells, rows: ParameterRows, left_out:
     together = f" {count(int(newest['n']))} together" if newest["n"] > 1 else ""
     parts = [f"{plural(samples, 'sampled step')}, {plural(len(rows.parameters), 'parameter')}."]
     if rows.merged:
-        parts.append(f"A row is the worst of a {rows.level}: {plural(len(rows), 'row')}.")
+        parts.append(f"Each row shows the worst of a {rows.level}: {plural(len(rows), 'row')}.")
     if lost is not None:
         parts.append(
             f"{percent(lost)} of the newest{together} are subnormal or below range"
             + (f", without {plural(off, 'parameter')} not representable in fp16." if off else ".")
         )
     if left_out:
-        parts.append(f"{plural(left_out, rows.level)} that lose less left out.")
+        parts.append(f"Not drawn, because they lose less: {plural(left_out, rows.level)}.")
     if most > 1:
-        parts.append(f"Up to {count(most)} samples share a column: the worst of them.")
+        parts.append(f"Up to {count(most)} samples share a column, which shows the worst.")
     if of.shard is not None:
         parts.append(f"Of the shard of rank {count(of.shard)}.")
     return " ".join(parts)

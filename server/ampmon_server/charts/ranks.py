@@ -34,9 +34,9 @@ META = {
     "definitions": {
         "rank": "One process of a training that runs on several devices. All must hold the same scale and skip the "
         "same steps, or their weights drift apart.",
-        "disagreement": "A step at which a rank's scale, or whether it skipped, is not that of the lowest rank that "
-        "has it.",
-        "no record": "Where a strip is broken the rank has no record of the step, though another has.",
+        "disagreement": "A step at which a rank's scale or skip differs from that of the lowest rank with a record of "
+        "the step.",
+        "no record": "A gap in a strip: the rank has no record of the step, but another rank has.",
     },
 }
 
@@ -47,11 +47,11 @@ def ranks(source: Source, view: View) -> Figure:
     if not len(window.updates):
         return empty(META, why_no_updates(source, view))
     if len(source.ranks) < 2:
-        return empty(META, "All of this run is of one rank.")
+        return empty(META, "This run has only one rank.")
     strips = [Strip(source, place, window) for place in range(len(source.ranks))]
     if not len(strips[0].every):
         gone = pruned(source.rows_from)
-        return empty(META, f"There is no step here at which ranks can be compared.{gone}")
+        return empty(META, f"No step here can be compared between ranks.{gone}")
     traces = [_presence(strips, view), _skips(strips, view), _disagreements(strips, view)]
     drawn = [trace for trace in traces if trace is not None]
     return figure(

@@ -54,8 +54,8 @@ _POINTS = {
 META = {
     "title": "Logged values",
     "definitions": {
-        "value": "What ampmon.log was given, as it was: nothing is smoothed or thinned. "
-        "Where several fall into one column of pixels, its first, last, least and greatest are drawn.",
+        "value": "A value passed to ampmon.log, without smoothing or thinning. If several fall into one column of "
+        "pixels, the first, last, smallest and largest are drawn.",
     },
 }
 
@@ -233,7 +233,7 @@ def _choices(source: Source, view: View) -> list[dict[str, Any]]:
     several = [["", f"{PANELS_MAX} of {count(len(source.logged))} names"]]
     which = {
         "name": "name",
-        "label": "Which of the logged values is drawn",
+        "label": "Logged values shown",
         "chosen": chosen,
         "options": [
             *(several if at_once > 1 else []),
@@ -246,14 +246,14 @@ def _choices(source: Source, view: View) -> list[dict[str, Any]]:
 def how_far(view: View) -> dict[str, Any]:
     """Return the choice between linear and log axes."""
     axes = [["linear", "linear axes"], ["log", "log axes"]]
-    return {"name": "y", "label": "The axes of values", "chosen": view.y, "options": axes}
+    return {"name": "y", "label": "Value axes", "chosen": view.y, "options": axes}
 
 
 def _caption(drawn: Mapping[str, Cells], logged: Sequence[str], view: View) -> str:
     said = []
     for name, cells in drawn.items():
         if not len(cells):
-            said.append(f"{name}: nothing here.")
+            said.append(f"{name}: no values in view.")
             continue
         cell = merge(cells, np.zeros(1, np.int64))
         lost = int(not_finite(cell)[0])
@@ -265,7 +265,7 @@ def _caption(drawn: Mapping[str, Cells], logged: Sequence[str], view: View) -> s
         odd = f"; {_lost(cell[0])}" if lost else ""
         said.append(f"{name}: {values}, {low:.4g} to {high:.4g}, on average {average:.4g}{odd}.")
         if view.y == "log" and low <= 0:
-            said.append("What is not above 0 is not on its log axis.")
+            said.append("Its log axis shows only values above 0.")
     left = len(logged) - len(drawn)
     if left > 0:
         said.append(f"{plural(left, 'name')} not drawn.")

@@ -82,14 +82,16 @@ MARKS = (
 META = {
     "title": "Loss scale",
     "definitions": {
-        "loss scale": "What the loss is multiplied by before backward, so that small gradients are not lost in fp16.",
+        "loss scale": "The factor that multiplies the loss before the backward pass, so that small gradients are not "
+        "lost in fp16.",
         "growth": "The scaler raises its scale after growth_interval steps in a row without an overflow; "
         "it refuses where the new scale would be infinite.",
         "back-off": "The scaler lowers its scale after a step whose gradients held an inf or a NaN.",
         "not restored": "A resumed run whose scaler began at its init_scale, since load_state_dict() was not "
         "called: it has to find the right scale again, by growing or by skipping.",
         "headroom": "How far the scale could rise before the largest gradient that was sampled would exceed "
-        "65\u202f504: the shaded band above the scale. An upper bound, for gradients of activations overflow first.",
+        "65\u202f504: the shaded band above the scale. An upper bound, because gradients of activations "
+        "overflow first.",
         "skipped": "A step in which a gradient held an inf or a NaN, and the weights were left alone: a mark below "
         "the plot in every column of pixels that holds one.",
         "dead": "At 2⁻¹²⁸ and below, 1/scale is not finite in fp32: every step overflows, "
@@ -293,7 +295,7 @@ def _caption(cell: Cells, window: Window) -> str:
     gap += f" There is no record of {plural(lost, 'step')} in between." if lost else ""
     most = int(window.updates["n"].max())
     if most > len(_POINTS):
-        gap += f" Of up to {count(most)} steps in a column the first, last, least and greatest are drawn."
+        gap += f" A column holds up to {count(most)} steps; their first, last, lowest and highest scale are drawn."
     after = power_of_two(float(cell["after_last"]))
     return (
         f"{after} after step {count(int(cell['last']))}. {', '.join(words)} in {steps(first, last)}.{gap}"

@@ -32,12 +32,13 @@ from ampmon_server.model.words import plural, power_of_two, steps
 META = {
     "title": "Simulator: loss scale under another policy",
     "definitions": {
-        "recorded": "The scale as it was, at so many places along the run. The chart of the loss scale has every move.",
-        "simulated": "What the policy would have made of the overflows that the run tells of: in the middle of 64 "
-        "replays that hold each step to what it did.",
-        "band": "Between the least and the most of the replays, those that draw what the run does not tell among them, "
-        "once at its best and once at its worst.",
-        "skips": "Steps that overflow and leave the weights alone. In brackets the least and the most.",
+        "recorded": "The scale as recorded, at a limited number of places along the run. The loss scale chart shows "
+        "every change.",
+        "simulated": "The scale that the policy would have had, given the recorded overflows: the median of 64 "
+        "replays in which each step does what it did in the run.",
+        "band": "From the lowest to the highest of all replays. Some of them draw at random what the run does not "
+        "show, once assuming the best and once the worst.",
+        "skips": "Steps that overflow and leave the weights alone. The lowest and the highest number are in brackets.",
     },
 }
 
@@ -140,7 +141,7 @@ def _stretch(found: ReplaySource) -> str:
     where = f"{plural(of.updates, 'step')} replayed, {steps(of.first, of.last)}"
     if found.whole:
         return f"{where}: the whole run."
-    return f"{where}: the newest, from the scale that was in force, without calibration."
+    return f"{where}: only the newest steps, from the scale at that point, without calibration."
 
 
 def _standing(found: ReplaySource) -> dict[str, str]:

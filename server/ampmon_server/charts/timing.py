@@ -33,9 +33,10 @@ META = {
     "title": "Time and memory",
     "definitions": {
         "time per step": "From one scaler.update() to the next, by the monotonic clock: data loading, evaluation and "
-        "checkpoints included. The line is the mean of a column of pixels, the band reaches to the longest.",
-        "peak memory": "The most memory that the device had allocated, as torch.cuda.max_memory_allocated() tells, "
-        "read when a gradient is sampled. There is none of a CPU.",
+        "checkpoints included. The line is the mean of a column of pixels, and the band reaches up "
+        "to the longest.",
+        "peak memory": "The most memory allocated on the device, from torch.cuda.max_memory_allocated(), read when a "
+        "gradient is sampled. Not available on a CPU.",
     },
 }
 
@@ -48,7 +49,7 @@ def timing(source: Source, view: View) -> Figure:
     cells = window.updates
     timed, measured = cells[_is_timed(cells)], cells[cells["memory_peak"] > 0]
     if not len(timed) and not len(measured):
-        return empty(META, "No time is known yet: the first step of a process has none before it.")
+        return empty(META, "No step time yet: it is measured from the second step of a process on.")
     both = len(measured) > 0
     traces = _times(timed, window, view) if len(timed) else []
     traces += _memory(measured, window, view) if both else []
@@ -161,14 +162,14 @@ def _caption(timed: Cells, measured: Cells) -> str:
     if len(timed):
         mean = float(timed["duration_ns"].sum() / timed["timed"].sum() / 1e9)
         longest = float(timed["duration_max_ns"].max()) / 1e9
-        said.append(f"{_seconds(mean)} a step on average, {_seconds(longest)} at the longest.")
+        said.append(f"{_seconds(mean)} per step on average, {_seconds(longest)} at most.")
         if len(timed) > 1 and (timed["n"] == 1).all():
             half, most = np.percentile(_mean(timed), (50, 95), method="inverted_cdf")
             said.append(f"Half took {_seconds(half)} or less, 95{SPACE}% {_seconds(most)} or less.")
     if len(measured):
         said.append(f"At most {_bytes(float(measured['memory_peak'].max()))} of device memory.")
     else:
-        said.append("No peak of memory is known: only CUDA devices tell it.")
+        said.append("Peak memory is unknown: only CUDA devices report it.")
     return " ".join(said)
 
 

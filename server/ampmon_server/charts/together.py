@@ -101,8 +101,8 @@ def left_out(runs: Sequence[Compared], drawn: Sequence[Compared], view: View, wh
     places = {run.place for run in drawn}
     gone = [run for run in runs if run.place not in places]
     own, others = ([run for run in gone if ownless(run, view) is own] for own in (True, False))
-    return without("for no step of their own was logged", own) + without(
-        f"for no {what} of theirs is in view", others
+    return without("because they logged no step", own) + without(
+        f"because they have no {what} in view", others
     )
 
 

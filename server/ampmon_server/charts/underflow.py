@@ -71,14 +71,15 @@ META = {
     "title": "Gradient lost in fp16",
     "definitions": {
         "normal": "Elements that fp16 holds with full precision: 2⁻¹⁴ and above.",
-        "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
-        "below range": "Not zero, but below 2⁻²⁴, fp16's smallest number: only a gradient made in fp32 can be.",
+        "subnormal": "From 2⁻²⁴ to below 2⁻¹⁴: the smaller the value, the fewer bits fp16 keeps.",
+        "below range": "Not zero, but below 2⁻²⁴, fp16's smallest number: possible only for gradients computed in "
+        "fp32.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was (dead units, unused rows of an embedding).",
         "flushed": FLUSHED,
         "inf or NaN": "Overflowed: one such element skips the step.",
-        "standard error": "± beside a share, and a band of 95 % around its line, where only some elements "
-        "were sampled: how far the share of all elements may be from it, by what differs between the runs of 16 "
-        "neighbours in the sample.",
+        "standard error": "If only some elements were sampled, a share has a ±, and its line a band of 95 %: they "
+        "show how far the share of all elements may be from it, estimated from the differences "
+        "between runs of 16 neighbours in the sample.",
         "fp16-representable": GRID_DEFINITION,
     },
 }
@@ -260,7 +261,11 @@ def _caption(drawn: list[ElementClass], judged: JudgedGradients) -> str:
         words += (
             f" Up to {count(most)} samples share a column: the extremes of their shares are drawn."
         )
-    return f"{words} A sample: ± is the standard error." if any(errors.values()) else words
+    return (
+        f"{words} Estimated from a sample: ± is the standard error."
+        if any(errors.values())
+        else words
+    )
 
 
 CHART = Chart(draw=underflow, order=40, reads="newest", choices=("rank",), sampled=True)

@@ -46,14 +46,15 @@ NAMES = {"fp16": "fp16", "bf16": "bf16", "e4m3": "fp8 E4M3", "e5m2": "fp8 E5M2"}
 META = {
     "title": "What if: another loss scale or format",
     "definitions": {
-        "flushed to zero": "Values so small that the format has only zero for them. Zeros that are so at any scale are "
-        "not counted, as far as the run tells them apart.",
-        "subnormal": "Held with fewer bits the smaller they are.",
+        "flushed to zero": "Values so small that the format turns them into zero. Values that are zero at any scale "
+        "are not counted, as far as the run can tell them apart.",
+        "subnormal": "The smaller the value, the fewer bits the format keeps.",
         "overflow": "Values beyond the format's largest number: one is enough to skip the step. Gradients of "
         "activations are larger than those of weights and overflow first, so the real limit lies lower.",
-        "band": "Between the least and the most that the histograms allow, widened by the error of such estimates "
-        "as it was measured: of 3136 pairs of scales 95 % lie within.",
-        "measured": "A dot: at today's scale nothing is estimated. The lines are of other scales, and pass it by.",
+        "band": "From the least to the most that the histograms allow, widened by the measured error of such "
+        "estimates: 95 % of 3136 pairs of scales lie within.",
+        "measured": "A dot marks today's scale, where nothing is estimated. The lines are estimates for other scales, "
+        "and may miss the dot.",
         "headroom": "Bits between the largest value seen and the format's largest number.",
         "limit": f"The largest power of two that leaves {HEADROOM:.0f} bit of headroom.",
         "recommended": "The scale that the run's recommendation sets.",
@@ -291,8 +292,8 @@ def _caption(asked: ScaleSource) -> str:
     whose = "all fp16-representable parameters" if asked.parameter is None else asked.parameter
     return (
         f"The newest gradient of {whose}, {steps(asked.first, asked.last)}, moved to other scales in "
-        f"{NAMES[asked.format]}. {_zeros(asked)}What was flushed or overflowed on its way, in gradients of "
-        "activations, is not seen here."
+        f"{NAMES[asked.format]}. {_zeros(asked)}Values flushed or overflowed earlier, in gradients of activations, "
+        "are not included."
     )
 
 
@@ -311,7 +312,7 @@ def _sentence(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
     words = _compared(asked, shares, at)
     if asked.parameter is None:
         return words
-    return f"{words} Of this parameter alone; the others may overflow."
+    return f"{words} This covers only this parameter; others may overflow."
 
 
 def _compared(asked: ScaleSource, shares: Curve, at: _Marks) -> str:

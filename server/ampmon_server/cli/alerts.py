@@ -26,13 +26,13 @@ _ALERTS = (
     ("run", "name"),
     ("found", "title"),
     ("since", "since"),
-    ("told", "told"),
+    ("notified", "told"),
     ("acknowledged by", "acknowledged_by"),
 )
 _TARGETS = (
     ("target", "name"),
     ("kind", "kind"),
-    ("least", "least"),
+    ("min severity", "least"),
     ("projects", "projects"),
     ("waiting", "waiting"),
     ("last sent", "sent"),
@@ -44,11 +44,11 @@ _NONE = {"acknowledged_by": "nobody", "trouble": "none"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    does, name = "send one message to each target, and say how that went", "test"
+    does, name = "send a test message to each target, and print the results", "test"
     test = commands.add_parser(name, help=does, description=does)
-    test.add_argument("target", nargs="?", metavar="TARGET", help="only to this one (all)")
+    test.add_argument("target", nargs="?", metavar="TARGET", help="send only to this target (all)")
     add_file(test, required=True)
-    add_command(commands, "list", "list the alerts that are open, and how the targets do")
+    add_command(commands, "list", "list the open alerts, and the state of the targets")
 
 
 def add_file(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
@@ -57,9 +57,9 @@ def add_file(parser: argparse.ArgumentParser, *, required: bool = False) -> None
         type=Path,
         required=required,
         metavar="FILE",
-        help="a TOML file: where alerts go",
+        help="a TOML file that lists the targets of alerts",
     )
-    parser.add_argument("--public-url", help="where readers find the page, for the links in alerts")
+    parser.add_argument("--public-url", help="public address of the page, for the links in alerts")
 
 
 def run(arguments: argparse.Namespace) -> int:

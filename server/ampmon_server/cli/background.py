@@ -43,8 +43,8 @@ def start() -> bool:
         return False
     if not all(map(find_spec, _NEEDED)):
         print(
-            f"ampmon run: no server runs on {options.dir}, and this environment has none: records wait there. "
-            f"{install('server')}, then ampmon serve",
+            f"ampmon run: no server runs on {options.dir}, and none is installed here: records wait in that directory. "
+            f"Run {install('server')}, then ampmon serve",
             file=sys.stderr,
         )
         return False

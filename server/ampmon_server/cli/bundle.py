@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (ClientError, OSError) as why:
         print(f"ampmon bundle: {reason(why)}", file=sys.stderr)
         return CANNOT
-    print(f"{file}: {size_of(file)}. Look into it before you send it.")
+    print(f"{file}: {size_of(file)}. Check its contents before you send it.")
     return 0
 
 

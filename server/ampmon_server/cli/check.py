@@ -19,7 +19,7 @@ from ampmon_server.cli.exits import CANNOT
 
 DESCRIPTION = (
     "Compare a model's gradients in fp16, fp32 and bf16 on one batch, before a run: where fp16 harms them, and which "
-    "loss scale or modules in fp32 cure it. It imports the script, so guard what trains with if __name__ == "
+    "loss scale or modules in fp32 cure it. It imports the script, so guard its training code with if __name__ == "
     '"__main__". It exits with 0, with 1 if you have to change something, or with 2 if it cannot check.'
 )
 

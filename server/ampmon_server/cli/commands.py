@@ -93,25 +93,23 @@ def parser() -> argparse.ArgumentParser:
     typed = argparse.ArgumentParser(prog="ampmon", description="Watch mixed-precision training.")
     typed.add_argument("--version", action="version", version=welcome.version())
     commands = typed.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser(
-        "run", help="run a training script, and watch it with nothing changed in it"
-    )
+    commands.add_parser("run", help="run an unchanged training script, and watch it")
     listing.add_arguments(commands.add_parser("runs", help="list runs"))
     showing.add_arguments(
         commands.add_parser("show", help="show a run: its numbers, and what to change")
     )
-    tailing.add_arguments(commands.add_parser("tail", help="follow a run as it goes on"))
+    tailing.add_arguments(commands.add_parser("tail", help="follow a run live"))
     changing.add_rename(commands.add_parser("rename", help="rename a run"))
     changing.add_tag(commands.add_parser("tag", help="add tags to a run, or remove some"))
-    changing.add_archive(commands.add_parser("archive", help="take runs off the list"))
+    changing.add_archive(
+        commands.add_parser("archive", help="archive runs: hide them from the list")
+    )
     changing.add_delete(commands.add_parser("delete", help="delete runs for good"))
     _add_serving(commands.add_parser("serve", help="start the server and its page"))
     token.add_arguments(commands.add_parser("token", help="manage access tokens"))
     alerts.add_arguments(commands.add_parser("alerts", help="send a test alert"))
     doctor.add_arguments(
-        commands.add_parser(
-            "doctor", help="say what is wrong with a run, or explain an error message"
-        )
+        commands.add_parser("doctor", help="diagnose a run, or explain an error message")
     )
     check.add_arguments(
         commands.add_parser("check", help="check a model for fp16 before you train it")
@@ -126,13 +124,17 @@ def parser() -> argparse.ArgumentParser:
         )
     )
     importing.add_arguments(
-        commands.add_parser("import", help="store exports, text logs and TensorBoard files as runs")
+        commands.add_parser(
+            "import", help="import exports, text logs and TensorBoard files as runs"
+        )
     )
     bundle.add_arguments(
         commands.add_parser("bundle", help="pack a run into one file for a bug report")
     )
-    sync.add_arguments(commands.add_parser("sync", help="send what lies in a data directory"))
-    db.add_arguments(commands.add_parser("db", help="look after the database"))
+    sync.add_arguments(
+        commands.add_parser("sync", help="send the unsent records of a data directory")
+    )
+    db.add_arguments(commands.add_parser("db", help="manage the database"))
     demo.add_arguments(commands.add_parser("demo", help="train a small model and watch it"))
     completing.add_arguments(
         commands.add_parser("completion", help="print a script that completes commands in a shell")
@@ -151,7 +153,7 @@ def _add_serving(serve: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--port", type=int, default=8267, help="port to listen on (%(default)s); 0 for any"
     )
-    serve.add_argument("--data-dir", type=Path, help="where data lies (AMPMON_DIR)")
+    serve.add_argument("--data-dir", type=Path, help="the server's data directory (AMPMON_DIR)")
     serve.add_argument("--database-url", help="SQLAlchemy URL of a database elsewhere")
     serve.add_argument(
         "--token-file", type=Path, help="file with a token that several servers share"
@@ -171,19 +173,19 @@ def _add_serving(serve: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--no-judging",
         action="store_true",
-        help="judge a run only when somebody asks, not as its records arrive",
+        help="check runs for findings only on request, not as records arrive",
     )
     serve.add_argument(
         "--stop-when-idle",
         type=float,
         metavar="MINUTES",
-        help="stop once no training and no page has asked for so long (never)",
+        help="stop after this long without a request from a training or a page (never)",
     )
     serve.add_argument(
         "--log-format",
         choices=("text", "json"),
         default="text",
-        help="lines of words, or of JSON (%(default)s)",
+        help="format of the log lines (%(default)s)",
     )
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
 

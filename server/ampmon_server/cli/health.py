@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--alive",
         action="store_true",
-        help="ask only whether it answers, not whether its database does",
+        help="check only that the server answers, not its database",
     )
 
 

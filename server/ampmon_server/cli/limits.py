@@ -14,14 +14,14 @@ def add_limits(serve: argparse.ArgumentParser) -> None:
         type=count,
         default=usual.requests_per_s,
         metavar="N",
-        help="how many requests one token may make of a server process (%(default)g)",
+        help="maximum requests per second of one token to a server process (%(default)g)",
     )
     serve.add_argument(
         "--streams-per-token",
         type=count,
         default=usual.streams_per_token_max,
         metavar="N",
-        help="how many pages may follow runs with one token; twice as many may altogether (%(default)d)",
+        help="maximum live pages of one token; twice as many over all tokens (%(default)d)",
     )
 
 

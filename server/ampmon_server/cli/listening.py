@@ -49,9 +49,7 @@ def _bracketed(host: str) -> str:
 
 def _listen(settings: Settings) -> socket.socket:
     if not 0 <= settings.port <= 65535:  # getaddrinfo would wrap it to another port
-        raise CannotListen(
-            f"--port {settings.port}: a port is at most 65535; 0 takes any that is free"
-        )
+        raise CannotListen(f"--port {settings.port}: a port is at most 65535; 0 picks a free one")
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
     except (OSError, OverflowError) as error:
@@ -73,6 +71,6 @@ def _listen(settings: Settings) -> socket.socket:
         listener.close()
         raise CannotListen(
             f"port {settings.port} of {settings.host} cannot be used ({error.strerror}): "
-            "stop what uses it, or name another --port (0 for any)"
+            "stop the program that uses it, or name another --port (0 for any)"
         ) from None
     return listener

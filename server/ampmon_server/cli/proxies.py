@@ -31,7 +31,7 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="SECONDS",
-        help="how long after a signal it still serves, and says at /readyz that it stops (%(default)g)",
+        help="time to keep serving after a stop signal, while /readyz reports the stop (%(default)g)",
     )
     serve.add_argument(
         "--tls-cert", type=Path, metavar="FILE", help="the server's own certificate, as PEM"
@@ -42,7 +42,7 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ADDRESS",
-        help="address or network of a proxy that ends TLS; other machines may not connect (repeatable)",
+        help="address or network of a proxy that terminates TLS; other machines may not connect (repeatable)",
     )
     _add_people(serve)
     serve.add_argument(
@@ -50,20 +50,20 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="another name that requests may be addressed to, as behind a proxy (repeatable)",
+        help="another host name to accept in requests, such as the proxy's (repeatable)",
     )
     serve.add_argument(
         "--base-path",
         default="",
         metavar="PATH",
-        help="path under which a proxy serves it, such as /user/me/ampmon",
+        help="path under which a proxy serves ampmon, such as /user/me/ampmon",
     )
     serve.add_argument(
         "--frame-ancestors",
         action="append",
         default=[],
         metavar="ORIGIN",
-        help="origin whose pages may show this one in a frame, such as https://hub.example (repeatable)",
+        help="origin whose pages may show ampmon in a frame, such as https://hub.example (repeatable)",
     )
     serve.add_argument(
         "--allow-origin",
@@ -107,7 +107,7 @@ def _network(given: str) -> str:
         network = None
     if network is None or network.prefixlen == 0:
         raise BadAddress(
-            f"--behind-proxy {given}: the proxy's address as 10.0.0.2, or its network as 10.0.0.0/28"
+            f"--behind-proxy {given}: write the proxy's address, such as 10.0.0.2, or its network, such as 10.0.0.0/28"
         )
     return str(network)
 
@@ -119,10 +119,10 @@ def user_header(given: str | None, proxies: Sequence[str]) -> str | None:
     if not proxies:
         raise BadAddress(
             f"--trust-user-header {given}: name the proxy that sends it with --behind-proxy, "
-            "127.0.0.1 where it is on this machine; of others it is not believed"
+            "127.0.0.1 if it runs on this machine; ampmon ignores the header from other senders"
         )
     if not _HEADER.fullmatch(given):
-        raise BadAddress(f"--trust-user-header {given}: a header such as X-Forwarded-User")
+        raise BadAddress(f"--trust-user-header {given}: write a header such as X-Forwarded-User")
     return given
 
 
@@ -132,7 +132,7 @@ def base_path(given: str) -> str:
     if parts == [""]:
         return ""
     if not all(_SEGMENT.fullmatch(part) for part in parts):
-        raise BadAddress(f"--base-path {given}: a path such as /user/me/ampmon")
+        raise BadAddress(f"--base-path {given}: write a path such as /user/me/ampmon")
     return "/" + "/".join(parts)
 
 
@@ -145,7 +145,9 @@ def origins(given: Sequence[str]) -> tuple[str, ...]:
     """The origins as a browser sends them. Raises BadAddress."""
     for each in given:
         if "*" in each or not _ORIGIN.fullmatch(each):
-            raise BadAddress(f"--allow-origin {each}: one origin, such as https://hub.example")
+            raise BadAddress(
+                f"--allow-origin {each}: write one origin, such as https://hub.example"
+            )
     return tuple(each.lower() for each in given)
 
 
@@ -154,6 +156,6 @@ def _ancestor(given: str) -> str:
         return f"'{_SELF}'"
     if not _ORIGIN.fullmatch(given.rstrip("/")):
         raise BadAddress(
-            f"--frame-ancestors {given}: an origin such as https://hub.example, or self"
+            f"--frame-ancestors {given}: write an origin such as https://hub.example, or self"
         )
     return given.rstrip("/")

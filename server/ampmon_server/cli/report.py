@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="where to (the run's name, here)"
+        "-o", "--output", type=Path, metavar="FILE", help="the file to write (the run's name, here)"
     )
-    parser.add_argument("--force", action="store_true", help="write over a file that is there")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     add_server(parser)
 
 
@@ -66,7 +66,7 @@ def refuse(file: Path, force: bool) -> None:
     """Raise FileExistsError if ``file`` exists and ``force`` is not set."""
     if file.exists() and not force:
         raise FileExistsError(
-            f"{file} is there already: name another with -o, or write over it with --force"
+            f"{file} already exists: name another file with -o, or overwrite it with --force"
         )
 
 

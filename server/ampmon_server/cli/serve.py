@@ -100,7 +100,7 @@ def _idle_seconds(arguments: argparse.Namespace) -> float | None:
     if arguments.stop_when_idle is None:
         return None
     if arguments.workers > 1 or not arguments.stop_when_idle > 0:
-        raise _CannotStart("--stop-when-idle: minutes above 0, for a server of one process")
+        raise _CannotStart("--stop-when-idle needs more than 0 minutes and a single server process")
     return float(arguments.stop_when_idle) * 60
 
 
@@ -111,7 +111,9 @@ def _alerts(arguments: argparse.Namespace) -> Alerts | None:
             raise _CannotStart("--public-url is for the links in alerts: name --alerts FILE too")
         return None
     if arguments.no_judging:
-        raise _CannotStart("--alerts sends what is found, and --no-judging finds nothing")
+        raise _CannotStart(
+            "--alerts sends findings, and --no-judging turns them off: pass only one of the two"
+        )
     return read(arguments.alerts.expanduser(), arguments.public_url)
 
 
@@ -144,10 +146,10 @@ _PROBLEMS = (
 
 def _check_workers(settings: Settings, workers: int) -> None:
     if workers < 1:
-        raise _CannotStart(f"--workers {workers}: at least 1")
+        raise _CannotStart(f"--workers {workers}: must be at least 1")
     if workers > 1 and settings.url.startswith("sqlite"):
         raise _CannotStart(
-            f"--workers {workers}: an SQLite file has one server process; several need PostgreSQL: "
+            f"--workers {workers}: SQLite allows one server process; several need PostgreSQL: "
             "--database-url postgresql+psycopg://user@host/ampmon"
         )
 
@@ -211,9 +213,9 @@ def _to_open(
 
 def _announce(place: str, link: str, invited: Invitation | None) -> None:
     if _on_a_terminal():
-        print(f"ampmon is at {link} (this link lets one browser in)", flush=True)
+        print(f"ampmon is at {link} (this link signs one browser in)", flush=True)
     else:  # others may read a log, so it gets no sign-in link
-        print(f"ampmon is at {place} (`ampmon token link` lets a browser in)", flush=True)
+        print(f"ampmon is at {place} (`ampmon token link` prints a sign-in link)", flush=True)
     if invited is not None:
         invited.open()
 

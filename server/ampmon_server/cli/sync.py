@@ -171,14 +171,14 @@ def _conclude(sync: Sync, outcomes: list[SpoolOutcome], ways: _Ways) -> int:
     left = [outcome for outcome in outcomes if outcome.problem is not None]
     if left:
         print(
-            f"ampmon sync: {len(left)} of {len(outcomes)} spools are not sent whole, {sync.left_bytes:,} bytes are "
+            f"ampmon sync: {len(left)} of {len(outcomes)} spools were not fully sent, {sync.left_bytes:,} bytes are "
             f"left: {_advice(left, ways)}",
             file=sys.stderr,
         )
         return LEFT
     if outcomes:
-        rest = "what was written meanwhile" if sync.left_bytes else "nothing"
-        print(f"{sync.records:,} records sent; {rest} is left")
+        rest = "records written meanwhile are" if sync.left_bytes else "nothing is"
+        print(f"{sync.records:,} records sent; {rest} left")
     else:
         print("nothing is left to send")
     return 0
@@ -187,10 +187,13 @@ def _conclude(sync: Sync, outcomes: list[SpoolOutcome], ways: _Ways) -> int:
 def _advice(left: list[SpoolOutcome], ways: _Ways) -> str:
     lacking = {outcome.url for outcome in left if outcome.problem in _LACKS_TOKEN}
     if not lacking:
-        return "call it again to go on"
+        return "run it again to continue"
     if lacking & ways.kept_from:
         at = min(lacking & ways.kept_from)
-        return f"your token goes to no server that only a spool names: if {at!r} is the right one, name it with --url"
+        return (
+            f"your token was not sent to {at!r}, because only a spool names that server: "
+            "if it is the right one, name it with --url"
+        )
     return "name the server's token with --token-file or AMPMON_TOKEN"
 
 

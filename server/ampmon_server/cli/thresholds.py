@@ -74,7 +74,7 @@ def _number(given: str, text: str, *, whole: bool = False) -> float:
         value = math.nan
     if not 0 <= value < math.inf:
         kind = "a whole number" if whole else "a number"
-        raise BadThreshold(f"--threshold {given}: {text!r} is not {kind} from 0 on")
+        raise BadThreshold(f"--threshold {given}: {text!r} is not {kind} of at least 0")
     return value
 
 

@@ -31,7 +31,7 @@ _LISTED = (
     ("owner", "owner"),
     ("scopes", "scopes"),
     ("projects", "projects"),
-    ("made", "made"),
+    ("created", "made"),
     ("expires", "expires"),
     ("last used", "last_used"),
     ("revoked", "revoked"),
@@ -43,23 +43,25 @@ Result = TypeVar("Result")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    link = add_command(commands, "link", "print a new one-time link")
-    link.add_argument(
-        "--public-url", help="where readers find the page (where the server is asked)"
-    )
-    new = add_command(commands, "new", "make a token for somebody, and print it, once")
-    new.add_argument("name", metavar="NAME", help="what it is called in the list")
+    link = add_command(commands, "link", "print a new one-time sign-in link")
+    link.add_argument("--public-url", help="public address of the page (the server's address)")
+    new = add_command(commands, "new", "create a token, and print it once")
+    new.add_argument("name", metavar="NAME", help="name of the token")
     new.add_argument(
         "--scope",
         action="append",
         help="scope: ingest, read or admin (repeatable; ingest and read)",
     )
-    new.add_argument("--project", action="append", help="project that it opens (repeatable; all)")
-    new.add_argument("--owner", help="owner of the runs that it starts (your login name)")
-    new.add_argument("--expires", help="when it ends: 12h, 90d, 4w (never)")
+    new.add_argument(
+        "--project", action="append", help="project that the token may access (repeatable; all)"
+    )
+    new.add_argument("--owner", help="owner of the runs started with the token (your login name)")
+    new.add_argument("--expires", help="when the token expires: 12h, 90d, 4w (never)")
     add_command(commands, "list", "list tokens (secrets hidden)")
     revoke = add_command(commands, "revoke", "revoke a token")
-    revoke.add_argument("name", metavar="ID_OR_NAME", help="as the list tells it")
+    revoke.add_argument(
+        "name", metavar="ID_OR_NAME", help="id or name, as `ampmon token list` shows it"
+    )
 
 
 def add_command(
@@ -80,7 +82,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"ampmon token: {problem}", file=sys.stderr)
         return 2
     if arguments.what == "new":
-        print("This is the one time that it is shown: the server keeps its hash.", file=sys.stderr)
+        print(
+            "Copy the token now, it is not shown again: the server keeps only its hash.",
+            file=sys.stderr,
+        )
     return 0
 
 
@@ -172,7 +177,7 @@ def _expiry(typed: str | None) -> int | None:
     parts = re.fullmatch(r"([1-9][0-9]{0,5})([hdw])", typed)
     if parts is None:
         raise ConfigurationError(
-            f"--expires {typed}: a number and h, d or w, such as 90d; or never"
+            f"--expires {typed}: write a number and h, d or w, such as 90d; or never"
         )
     return round((time.time() + int(parts[1]) * _SECONDS[parts[2]]) * 1e6)
 

@@ -23,7 +23,7 @@ THE_ONE_HERE = "the one that runs on the data directory, else AMPMON_URL"
 def add_server(parser: argparse.ArgumentParser, unless_named: str = WHERE_RUNS_REPORT) -> None:
     """Add the options that name the server. ``unless_named`` says in words which one is used without ``--url``."""
     parser.add_argument("--url", help=f"the server to ask ({unless_named})")
-    parser.add_argument("--data-dir", type=Path, help="where its data lies (AMPMON_DIR)")
+    parser.add_argument("--data-dir", type=Path, help="the server's data directory (AMPMON_DIR)")
     parser.add_argument(
         "--token-file", type=Path, help="file with a token (the data directory's, or AMPMON_TOKEN)"
     )

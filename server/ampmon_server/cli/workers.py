@@ -130,7 +130,7 @@ class Workers:
             new = self._start()
             if not self._until(new.serves, new.process.sentinel, START_SECONDS):
                 _end(self._running.pop(new.process.sentinel).process)
-                _log.error("ampmon serve: no worker comes up: those that are there go on")
+                _log.error("ampmon serve: the new worker does not start: the old ones keep serving")
                 return
             with suppress(OSError):  # the old worker has died meanwhile
                 old.line.send(None)

@@ -119,5 +119,5 @@ def read(body: bytes, kind: type[Answer]) -> Answer:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
         raise ClientError(
-            f"the server's answer is not one that this ampmon reads ({error}): upgrade the older of the two"
+            f"cannot read the server's answer ({error}): its version differs from this one; upgrade the older"
         ) from None

@@ -40,7 +40,7 @@ def _among(runs: list[Run], wanted: str) -> Run | None:
     if named:
         return named[0]
     if len(begun) > 1:
-        raise ClientError(f"{len(begun)} runs begin with {wanted}: {_listed(begun)}")
+        raise ClientError(f"{len(begun)} run ids begin with {wanted}: {_listed(begun)}")
     return begun[0] if begun else None
 
 
@@ -84,11 +84,11 @@ def _whole_id(wanted: str) -> UUID | None:
 def _near(wanted: str, runs: list[Run]) -> str:
     """The runs with a similar name or id, or else the newest, as the end of an error message."""
     if not runs:
-        return ", and none at all yet"
+        return "; there are no runs yet"
     words = {run.name: run for run in reversed(runs)} | {run.run_id: run for run in runs}
     alike = [words[word] for word in difflib.get_close_matches(wanted, words, _NEAR)]
     found = list({run.run_id: run for run in alike}.values())
-    return f"; near: {_listed(found)}" if found else f"; the newest: {_listed(runs)}"
+    return f"; similar: {_listed(found)}" if found else f"; the newest: {_listed(runs)}"
 
 
 def _listed(runs: list[Run]) -> str:

@@ -87,7 +87,9 @@ class ApiClient:
         try:
             yield answer
         except urllib3.exceptions.HTTPError as error:
-            raise ClientError(f"{self.url} broke off its answer ({type(error).__name__})") from None
+            raise ClientError(
+                f"{self.url} closed the connection before its answer was complete ({type(error).__name__})"
+            ) from None
         finally:
             answer.close()
 
@@ -149,7 +151,7 @@ class ApiClient:
             # Do not show the error's message: it may quote what was sent.
             if isinstance(error, urllib3.exceptions.SSLError):
                 raise ClientError(
-                    f"{self.url} shows no certificate that is trusted here: name its authority's in SSL_CERT_FILE"
+                    f"{self.url} has a certificate that is not trusted here: set SSL_CERT_FILE to its CA certificate"
                 ) from None
             raise ClientError(
                 f"{self.url} does not answer ({type(error).__name__}): start `ampmon serve`, or name its --url"

@@ -49,7 +49,7 @@ def alone(settings: Settings, *, announced: bool = False) -> Iterator[ApiClient]
             spools = SpoolImport(settings.data_directory, Path(folder), url, token)
             taken = import_spools(spools)
             print(
-                f"no server runs on {settings.data_directory}: read its database{taken}",
+                f"no server runs on {settings.data_directory}: reading its database{taken}",
                 file=sys.stderr,
             )
             server.catch_up = lambda: import_spools(spools)
@@ -95,7 +95,7 @@ def _served(service: Service) -> Iterator[str]:
         try:
             if not ready.wait(START_S):
                 raise ClientError(
-                    "the database was opened, and could not be served: start `ampmon serve`"
+                    "the temporary server for the database did not start: start `ampmon serve`"
                 )
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:

@@ -44,7 +44,7 @@ def sketch(figure: bytes, columns: int) -> Sketch:
     except KeyError:
         return Sketch()
     except (TypeError, ValueError, msgspec.DecodeError):
-        raise ClientError("the server's chart of the scale cannot be read here") from None
+        raise ClientError("cannot read the server's chart of the loss scale") from None
     if not np.isfinite(y).any():
         return Sketch()
     columns = int(min(columns, x[-1] - x[0] + 1))

@@ -109,5 +109,5 @@ def import_spools(spools: SpoolImport) -> str:
         left = spools.take()
     except (AmpmonError, OSError) as error:
         return f" (unsent records could not be read: {error})"
-    rest = f", {left} spools not whole" if left else ""
+    rest = f", {left} spools incomplete" if left else ""
     return f" and {spools.records:,} unsent records{rest}" if spools.records else rest

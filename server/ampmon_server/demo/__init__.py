@@ -24,16 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=_port,
         metavar="PORT",
-        help="where the page is served (default: 8267, or a free port where that is taken)",
+        help="port of the page (default: 8267, or a free port if that is in use)",
     )
     parser.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIR",
-        help="where runs are kept (default: AMPMON_DIR, or the user's data directory)",
+        help="directory for runs (default: AMPMON_DIR, or the user's data directory)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of weights and batches (default: 0)"
+        "--seed", type=int, default=0, metavar="N", help="seed of weights and batches (default: 0)"
     )
     parser.add_argument(
         "--growth-interval",
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="go on serving the page after the training, until Ctrl-C",
+        help="keep serving the page after the training, until Ctrl-C",
     )
 
 

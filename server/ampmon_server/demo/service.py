@@ -77,7 +77,7 @@ class DemoServer:
             printed.seek(0)
             said = printed.read().decode(errors="replace").strip()
         if not stopping():
-            raise ServiceError(said or "ampmon serve did not come up, and said nothing")
+            raise ServiceError(said or "ampmon serve did not start and printed nothing")
 
     def running(self) -> bool:
         """Whether the process that the demo started is alive."""

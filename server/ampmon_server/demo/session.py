@@ -30,7 +30,7 @@ from ampmon_server.model.words import two_to
 STEPS = {"cpu": 4000, "cuda": 20_000}
 DESCRIPTION = (
     "A small GPT learns Python from the source of the standard library, in fp16. It starts at scale 1, where much of "
-    "the gradient is subnormal: as the scale doubles, underflow melts away. Then something overflows: a step is "
+    "the gradient is subnormal: as the scale doubles, underflow disappears. Then something overflows: a step is "
     "skipped, the scale backs off, and the ceiling is found."
 )
 

@@ -53,8 +53,8 @@ class Story:
                 yield f"step {row.step}: overflow{where} at scale {power(row.scale)}, skipped."
             if self._skips == SKIPS_SHOWN:
                 yield (
-                    "The ceiling is known. From here on the scale is tried higher only now and then, as in a "
-                    "usual training: a step lost each time, and the rest at the best scale there is."
+                    "The ceiling is known. From now on the scale rises only occasionally, as in any training: each "
+                    "try costs one step, and all other steps run at the largest scale that works."
                 )
 
     def _climbed(self, scale: float, share: float) -> Iterator[str]:
@@ -64,18 +64,18 @@ class Story:
             yield f"scale {power(scale)}: {100 * share:.2g} % of gradient values are subnormal."
         if first:
             yield (
-                "Those lie below 2⁻¹⁴, where fp16 holds them with fewer and fewer bits, and below 2⁻²⁴ they are "
-                "zero. Scaling the loss lifts them: watch the share fall as the scale grows."
+                "These values are below 2⁻¹⁴, where fp16 has fewer and fewer bits. Below 2⁻²⁴ they become zero. "
+                "Scaling the loss enlarges them: watch the share fall as the scale grows."
             )
         if share < MELTED and not self._melted:
             self._melted = True
-            yield "Underflow has melted away. The scale goes on growing, until something overflows ..."
+            yield "Underflow is almost gone. The scale keeps growing until something overflows ..."
 
     def _first_skip(self, row: Row, culprit: str | None) -> Iterator[str]:
         where = f" First to overflow: {culprit}." if culprit else ""
         yield f"step {row.step}: first overflow, at scale {power(row.scale)}. The ceiling is found.{where}"
         yield (
-            f"The step was skipped, the weights are as before, and the scale backs off to {power(row.scale_after)}."
+            f"The step was skipped, the weights are unchanged, and the scale backs off to {power(row.scale_after)}."
         )
 
 

@@ -34,7 +34,9 @@ def load(device: str, library: Path | None = None) -> Text:
     library = library or Path(sysconfig.get_path("stdlib"))
     files = sorted(library.glob("*.py"))
     if not files:
-        raise FileNotFoundError(f"no Python source in {library}: this Python came without it")
+        raise FileNotFoundError(
+            f"no Python source in {library}: this Python was installed without it"
+        )
     source = b"\n".join(file.read_bytes() for file in files)
     return Text(_encode(source).to(device), len(files))
 

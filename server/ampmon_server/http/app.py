@@ -124,7 +124,7 @@ async def _bad_input(_: Request, error: Exception) -> Response:
 
 
 async def _busy(request: Request, error: Exception) -> Response:
-    detail = str(error) or "Too many are waiting to write."
+    detail = str(error) or "Too many requests are waiting to write."
     request.state.why = detail
     return problem(503, detail, headers={"Retry-After": RETRY_AFTER_S})
 
@@ -139,7 +139,7 @@ async def _invalid(_: Request, error: Exception) -> Response:
     first = error.errors()[0]
     place, name = first["loc"][:2]
     if place == "path":
-        return problem(404, f"There is nothing under that {name}.")
+        return problem(404, f"The path holds no valid {name}.")
     return problem(422, f"{name}: {first['msg']}", field=name)
 
 

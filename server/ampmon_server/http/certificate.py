@@ -59,13 +59,15 @@ class Certificate:
         if self._stamp() != self._loaded:
             try:
                 self._load()
-                _log.info("The certificate %s was read anew: it ends %s", self._cert, self._end)
+                _log.info("Reloaded the certificate %s: it expires %s", self._cert, self._end)
             except BadCertificate as problem:
-                _log.error("The certificate that was loaded before stays: %s", problem)
+                _log.error(
+                    "Cannot reload the certificate, so the previous one stays in use: %s", problem
+                )
         if self.ends_s - now_s < SOON_S and now_s - self._warned_s >= WARNED_EVERY_S:
             self._warned_s = now_s
             _log.warning(
-                "The certificate %s ends %s: put another in its place, it is read within an hour",
+                "The certificate %s expires %s: replace the file; the server reloads it within an hour",
                 self._cert,
                 self._end,
             )
@@ -100,11 +102,11 @@ class Certificate:
             certificate = _shown(trial, self._cert)
         except ssl.SSLCertVerificationError as error:
             raise BadCertificate(
-                f"--tls-cert {self._cert} would be refused by every client ({error.verify_message}): renew it"
+                f"--tls-cert {self._cert}: every client would reject it ({error.verify_message}); renew it"
             ) from None
         except ssl.SSLError as error:
             raise BadCertificate(
-                f"--tls-cert {self._cert} and --tls-key {self._key} are no certificate and its key, as PEM "
+                f"--tls-cert {self._cert} and --tls-key {self._key} are not a certificate and its key in PEM format "
                 f"({(error.reason or 'not PEM').lower().replace('_', ' ')})"
             ) from None
         self.context.load_cert_chain(self._cert, self._key)

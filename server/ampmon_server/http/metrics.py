@@ -72,27 +72,29 @@ class Metrics:
         self.registry = into = CollectorRegistry()
         self._requests = Counter(
             "ampmon_http_requests",
-            "Requests that were answered, by method, route and class of status.",
+            "Answered requests by method, route and status class.",
             ["method", "route", "status"],
             registry=into,
         )
         self._seconds = Histogram(
             "ampmon_http_request_duration_seconds",
-            "Time from a request to the beginning of its answer.",
+            "Time from the request to the start of the response.",
             ["method", "route"],
             buckets=_BUCKETS,
             registry=into,
         )
-        self._batches = Counter("ampmon_ingest_batches", "Batches taken.", registry=into)
+        self._batches = Counter("ampmon_ingest_batches", "Accepted batches.", registry=into)
         self._records = Counter(
-            "ampmon_ingest_records", "Records of batches taken, repeated ones too.", registry=into
+            "ampmon_ingest_records",
+            "Records of accepted batches, including repeated ones.",
+            registry=into,
         )
         self._bytes = Counter(
-            "ampmon_ingest_bytes", "Bytes of batches taken, as they were sent.", registry=into
+            "ampmon_ingest_bytes", "Bytes of accepted batches, as sent.", registry=into
         )
         self._refused = Counter(
             "ampmon_ingest_refused",
-            "Batches that were not taken, by why.",
+            "Rejected batches by reason.",
             ["reason"],
             registry=into,
         )
@@ -127,17 +129,17 @@ class _Standing(Collector):
     def collect(self) -> Iterator[Metric]:
         service = self._service()
         for name, documentation, value in (
-            ("event_streams", "Event streams that are open.", service.bus.listeners),
-            ("writers_waiting", "Who waits to write, or does.", service.writer.waiting),
+            ("event_streams", "Open event streams.", service.bus.listeners),
+            ("writers_waiting", "Writes that are running or waiting.", service.writer.waiting),
             (
                 "writers_waiting_bytes",
-                "Bytes of bodies that wait to be written, or arrive.",
+                "Bytes of request bodies that are arriving or waiting to be written.",
                 service.writer.waiting_bytes,
             ),
         ):
             yield GaugeMetricFamily(f"ampmon_{name}", documentation, value)
         limited = CounterMetricFamily(
-            "ampmon_limited", "Requests refused with 429, by limit.", labels=["limit"]
+            "ampmon_limited", "Requests rejected with 429, by limit.", labels=["limit"]
         )
         for limit, refused in service.limits.refused.items():
             limited.add_metric([limit], refused)
@@ -145,7 +147,7 @@ class _Standing(Collector):
         if service.certificate is not None:
             yield GaugeMetricFamily(
                 "ampmon_certificate_end_seconds",
-                "When the TLS certificate ends, since the epoch.",
+                "Expiry of the TLS certificate, in seconds since the epoch.",
                 service.certificate.ends_s,
             )
         yield from self._judging(service)
@@ -156,18 +158,18 @@ class _Standing(Collector):
     def _judging(self, service: Service) -> Iterator[Metric]:
         judge = service.judge
         for name, documentation, value in (
-            ("judgements", "Looks at runs to judge them.", judge.looks),
-            ("judgement_seconds", "Processor time that they took.", judge.seconds),
+            ("judgements", "Checks of runs for findings.", judge.looks),
+            ("judgement_seconds", "Processor time of these checks.", judge.seconds),
             (
                 "judgement_failures",
-                "Looks and rules that failed; the log says which.",
+                "Checks and rules that failed; the log says which.",
                 sum(list(judge.failed.values())),
             ),
         ):
             yield CounterMetricFamily(f"ampmon_{name}", documentation, value)
         yield GaugeMetricFamily(
             "ampmon_judgement_late_seconds",
-            "How long the run that waits longest for a look has been due.",
+            "How long the most overdue run has waited for its check.",
             judge.late_s,
         )
 
@@ -175,7 +177,7 @@ class _Standing(Collector):
         alert_sender = service.alert_sender
         attempts = CounterMetricFamily(
             "ampmon_alert_messages",
-            "Attempts to send a message of an alert, by how they went.",
+            "Attempts to send an alert message, by outcome.",
             labels=["outcome"],
         )
         attempts.add_metric(["sent"], alert_sender.sent)
@@ -185,27 +187,32 @@ class _Standing(Collector):
         with suppress(StoreError):  # `ampmon_ready`, below, reports it
             yield GaugeMetricFamily(
                 "ampmon_alerts_firing",
-                "Alerts that fire and nobody has acknowledged, of all runs.",
+                "Firing alerts of all runs that nobody has acknowledged.",
                 service.store.firing(),
             )
             late = sum(each.late for each in service.store.target_states().values())
             yield GaugeMetricFamily(
                 "ampmon_alert_messages_waiting",
-                "Messages of alerts that are overdue, or were tried in vain.",
+                "Alert messages that are overdue or failed to send.",
                 late,
             )
 
     def _forwarding(self, service: Service) -> Iterator[Metric]:
         for kind, name, documentation, value in (
-            (CounterMetricFamily, "points", "Points that were forwarded.", attrgetter("points")),
-            (CounterMetricFamily, "failures", "Attempts that failed.", attrgetter("failed")),
+            (CounterMetricFamily, "points", "Forwarded points.", attrgetter("points")),
+            (CounterMetricFamily, "failures", "Failed attempts.", attrgetter("failed")),
             (
                 GaugeMetricFamily,
                 "runs_waiting",
-                "Runs that the destination lacks something of, up to 64.",
+                "Runs that are not completely forwarded, up to 64.",
                 attrgetter("waiting"),
             ),
-            (GaugeMetricFamily, "up", "1 for a destination that can be used.", attrgetter("up")),
+            (
+                GaugeMetricFamily,
+                "up",
+                "1 if the destination is available, else 0.",
+                attrgetter("up"),
+            ),
         ):
             family = kind(f"ampmon_forward_{name}", documentation, labels=["destination"])
             for each in service.forwarders:
@@ -216,14 +223,14 @@ class _Standing(Collector):
     def _database(self, service: Service) -> Iterator[Metric]:
         begun = time.perf_counter()
         ready = GaugeMetricFamily(
-            "ampmon_ready", "1 for each part that can be used.", labels=["part"]
+            "ampmon_ready", "1 if the part is ready, else 0.", labels=["part"]
         )
         for part, why in readiness.look(service).parts.items():
             ready.add_metric([part], why is None)
         yield ready
         yield GaugeMetricFamily(
             "ampmon_ready_check_seconds",
-            "Time that finding that out took, the database's above all.",
+            "Time that the readiness check took, mostly in the database.",
             time.perf_counter() - begun,
         )
         size = service.store.file_bytes()

@@ -28,7 +28,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
             title=app.title,
             version=app.version,
             routes=app.routes,
-            description="Refusals are problem documents (RFC 9457). Nothing is shown without a token.",
+            description="Errors are problem documents (RFC 9457). Every request for data needs a token.",
         )
         needed = {
             (method, route.path): required_access(route)

@@ -19,10 +19,13 @@ PROBLEM = {
         "type": {"const": "about:blank"},
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "What was wrong, in words."},
-        "field": {"type": "string", "description": "The input at fault, where it is one."},
-        "scope": {"type": "string", "description": "Which scope would allow it."},
-        "header": {"type": "string", "description": "Which header of a stream has to be sent."},
+        "detail": {"type": "string", "description": "What failed, in one sentence."},
+        "field": {"type": "string", "description": "The invalid input, if there is one."},
+        "scope": {"type": "string", "description": "The scope that the request needs."},
+        "header": {
+            "type": "string",
+            "description": "The header to send: `attempt`, or the name of a stream.",
+        },
     },
 }
 """The JSON Schema of a problem document."""

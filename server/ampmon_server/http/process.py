@@ -190,7 +190,7 @@ class _Exhaustion:
         elif loop.time() >= self._quiet_until:
             self._quiet_until = loop.time() + EXHAUSTION_SECONDS
             _log.error(
-                "ampmon serve: new connections have to wait: %s. Raise the limit on open files (ulimit -n)",
+                "ampmon serve: cannot accept new connections: %s. Raise the limit on open files (ulimit -n)",
                 error.strerror,
             )
 
@@ -208,10 +208,10 @@ class _Bounded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
         if scope["type"] == "http" and _head_bytes(scope) > HEAD_BYTES_MAX:
-            detail = f"A request's line and headers are at most {HEAD_BYTES_MAX // 1024} KiB."
+            detail = f"The request line and headers exceed {HEAD_BYTES_MAX // 1024} KiB."
             app = problem(431, detail, headers={"Connection": "close"})
         elif scope["type"] == "http" and {name for name, _ in scope["headers"]} >= _ENDS:
-            detail = "A body has a Content-Length or a Transfer-Encoding, and not both."
+            detail = "A request must not have both Content-Length and Transfer-Encoding."
             app = problem(400, detail, headers={"Connection": "close"})
         await app(scope, receive, send)
 
@@ -248,14 +248,14 @@ def in_a_terminal() -> bool:
 
 def _stay(_: int, __: FrameType | None) -> None:
     _log.warning(
-        "ampmon serve: one process cannot replace itself: start it anew, or have several, --workers"
+        "ampmon serve: a single process cannot replace itself: restart it, or run several with --workers"
     )
 
 
 def _end_at_once(seconds: float) -> None:
     """End as `kill -9` would. The database rolls back what was not committed, and its sender sends it again."""
     _log.error(
-        "ampmon serve: it could not stop within %g s, and was ended: what was under way was not acknowledged",
+        "ampmon serve: it did not stop within %g s and was killed: unfinished requests were not acknowledged",
         seconds,
     )
     logging.shutdown()

@@ -36,7 +36,7 @@ def look(service: Service) -> Readiness:
             database = "The last batch could not be written: see the log."
     except Busy as error:
         _log.warning("Not ready: %s", error)  # only in the log: it may name host and user
-        database, schema = "The database does not answer.", "It is not known."
+        database, schema = "The database does not answer.", "Unknown: the database does not answer."
         # The outage explains a failed write, and every look checks for an outage.
         service.last_write.note(failed=False)
     except Unusable as error:
@@ -48,5 +48,5 @@ def _bus(service: Service) -> str | None:
     if service.leaving.is_set() or service.bus.closed:
         return "The server is stopping."
     if service.follower is not None and service.follower.trouble is not None:
-        return "Other server processes' news cannot be read."  # the log says why
+        return "Cannot read updates from the other server processes."  # the log says why
     return None

@@ -54,7 +54,7 @@ class RequestLogMiddleware:
             self._unlogged += 1
             return
         if self._unlogged:
-            _log.info("%d more requests were refused than were logged", self._unlogged)
+            _log.info("%d more rejected requests were not logged", self._unlogged)
             self._unlogged = 0
         level = logging.INFO if status < 500 else logging.WARNING
         why = scope.get("state", {}).get("why")  # the cause of a 503, for the operator

@@ -40,7 +40,9 @@ class RunMetrics(Collector):
         wanted = Wanted(status="running", projects=self.projects)
         listed = self.store.runs(wanted, limit=self.limit)
         yield GaugeMetricFamily(
-            "ampmon_runs_running", "Running runs, those included that are not shown.", listed.total
+            "ampmon_runs_running",
+            "Running runs, including those without values here.",
+            listed.total,
         )
         for name, documentation, field in _COUNTERS:
             counter = CounterMetricFamily(f"ampmon_run_{name}", documentation, labels=LABELS)

@@ -34,30 +34,32 @@ def _gaps(run: dict[str, Any]) -> Iterator[str]:
     lost, dropped, rivals = run["lost_records"], run["dropped"], run["rivals"]
     if lost > 0:
         yield (
-            f"{plural(lost, 'record')} of {count(run['records'] + lost)} missing: numbered by the training process, "
-            "never received. Charts and counts leave them out. What its machine still has on disk is sent when ampmon "
-            "next runs there." + (" Records dropped there are missing too." if dropped > 0 else "")
+            f"{plural(lost, 'record')} of {count(run['records'] + lost)} missing: the training process numbered them, "
+            "but they never arrived. Charts and counts leave them out. Records still on the disk of its machine are "
+            "sent when ampmon next runs there."
+            + (" Records dropped there are missing too." if dropped > 0 else "")
         )
     if dropped > 0:
         yield (
-            f"{plural(dropped, 'record')} dropped on the training machine: its disk was full, or what waited to be "
-            "sent had taken all the room that it may. Free some space there, set AMPMON_DIR to another disk, or allow "
-            "more by AMPMON_SPOOL_BYTES."
+            f"{plural(dropped, 'record')} dropped on the training machine: its disk was full, or unsent records had "
+            "reached their size limit. Free some space there, set AMPMON_DIR to another disk, or raise "
+            "AMPMON_SPOOL_BYTES."
         )
     if rivals > 0:
         yield (
-            f"{plural(rivals, 'process went', 'processes went')} on training as a rank of this run while a later "
-            "start of the same rank did too. Both are stored, and where both have a step the later start's is shown. "
-            "If they are two trainings, give each a run of its own: unset AMPMON_RUN_ID, or pass another run_id to "
-            "ampmon.init(). If the older one is left over, end it."
+            f"{plural(rivals, 'process went', 'processes went')} on training as a rank of this run after a later "
+            "start of the same rank. Both are stored; where both have a step, the later start's is shown. If they are "
+            "separate trainings, give each its own run: unset AMPMON_RUN_ID, or pass another run_id to ampmon.init(). "
+            "If the older process is left over, end it."
         )
 
 
 def _thinned(run: dict[str, Any]) -> Iterator[str]:
     if run["thinned"] > 0:
         yield (
-            f"Samples of {plural(run['thinned'], 'step')} left out on the training machine, to keep within the room "
-            "that its records may take there. Scale and skips are whole; figures of the gradients have fewer samples."
+            f"Samples of {plural(run['thinned'], 'step')} were dropped on the training machine, because unsent "
+            "records had nearly reached their size limit. Scale and skips are complete; gradient charts have fewer "
+            "samples."
         )
 
 
@@ -71,8 +73,8 @@ def _others(run: dict[str, Any]) -> Iterator[str]:
         yield f"Records pass through memory{why}; {lost} the last {count(run['loss_window_ms'])} ms."
     if run["errors"] > 0:
         yield (
-            f"The monitor itself failed {plural(run['errors'], 'time')}; training was not touched. The run's events "
-            "say where."
+            f"The monitor itself failed {plural(run['errors'], 'time')}; training was not affected. See the run's "
+            "events for details."
         )
     if run["disabled"]:
         yield (

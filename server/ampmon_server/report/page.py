@@ -38,7 +38,7 @@ _SHELL = """\
 <body>
 <main class="report run">
 {body}
-<footer>Made by ampmon {version}, {when}. This file loads nothing from anywhere.</footer>
+<footer>Made by ampmon {version}, {when}. This file loads nothing from the network.</footer>
 </main>
 <script type="application/json" id="roles">{roles}</script>
 <script type="application/json" id="figures">{figures}</script>

@@ -175,7 +175,7 @@ def _chart(chart: ReportChart) -> str:
         f"<dt>{escape(word)}</dt><dd>{escape(definition)}</dd>"
         for word, definition in meta["definitions"].items()
     )
-    words.append(f"<details><summary>What the words mean</summary><dl>{terms}</dl></details>")
+    words.append(f"<details><summary>Definitions</summary><dl>{terms}</dl></details>")
     title = f"<h2>{escape(named)}</h2>"
     return f"<section class='panel' data-figure='{chart.name}'>{title}{''.join(words)}</section>"
 
@@ -244,7 +244,10 @@ def _number(record: dict[str, Any], name: str) -> float | None:
 def _configuration(run: dict[str, Any]) -> str:
     identity = dict(run["identity"])
     config = identity.pop("config", {})
-    parts: Iterable[tuple[str, object]] = (("Configuration", config), ("Who reported", identity))
+    parts: Iterable[tuple[str, object]] = (
+        ("Configuration", config),
+        ("Reporting process", identity),
+    )
     return "".join(
         f"<section class='ledger'><h2>{title}</h2><pre><code>"
         f"{escape(json.dumps(what, indent=2, ensure_ascii=False))}</code></pre></section>"

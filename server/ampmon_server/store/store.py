@@ -105,7 +105,7 @@ class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
             found = migrations.schema(connection)
         if found.age != "current":
             raise Unusable(
-                f"The schema of the database is {found.revision} now: start this server anew."
+                f"The schema of the database changed to {found.revision}: restart this server."
             )
 
     def file_bytes(self) -> int | None:

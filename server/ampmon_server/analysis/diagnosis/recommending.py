@@ -14,15 +14,15 @@ from ampmon_server.model.severities import RANKS
 from ampmon_server.model.words import count
 
 
-REPLAYED = " Replayed with this setting, the newest {updates} steps: {sentence}"
+REPLAYED = " Result of a replay of the newest {updates} steps with this setting: {sentence}"
 REFUTED = (
-    "Alternative, because replayed with this setting the newest {updates} steps gain nothing: "
+    "Alternative, because a replay of the newest {updates} steps with this setting gains nothing: "
 )
 BEHIND = (
-    "Alternative, because the recommended fix is for a finding that {why}: apply that first, then see whether this is "
-    "still found."
+    "Alternative, because the recommended fix is for a finding that {why}: apply that first, then check whether this "
+    "finding remains."
 )
-WORSE, NEARER = "is more severe", "is nearer to the cause"
+WORSE, NEARER = "is more severe", "is closer to the cause"
 
 
 def recommend(findings: Sequence[Finding], scalers: Iterable[ScalerCase]) -> Iterator[Finding]:

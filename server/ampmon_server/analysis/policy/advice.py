@@ -85,7 +85,7 @@ def sentence(was: Simulation, would: Simulation) -> str:
     instead = f"{count(skips.low)} to {count(skips.high)} skips instead of {count(recorded)}{lost}."
     if skips.known:
         expected = round(skips.expected)
-        about = f"About {plural(expected, 'skip')}" if expected else "No skip, or few"
+        about = f"About {plural(expected, 'skip')}" if expected else "Few or no skips"
         band = f"({count(skips.low)} to {count(skips.high)})"
         return f"{about} {band} instead of {count(recorded)}{lost}."
     if skips.low <= recorded <= skips.high:

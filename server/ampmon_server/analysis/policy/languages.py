@@ -24,7 +24,7 @@ _SCALER = re.compile(
     re.MULTILINE,
 )
 _BFLOAT16 = 'with torch.autocast("cuda", dtype=torch.bfloat16):'
-_OWN_LOOP = re.compile(r"scaler\.(update|step|unscale_)\(|^# in a run that goes on|^state = scaler")
+_OWN_LOOP = re.compile(r"scaler\.(update|step|unscale_)\(|^# in a running job|^state = scaler")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class Recommended:
     def standing(self, *, same: bool) -> str:
         """Describe a choice relative to the recommendation: the ``same``, or an alternative and why."""
         if same:
-            return "Recommended: the code is with the findings."
+            return "Recommended: the findings show the code."
         if not self.code:
             return "Alternative: no finding recommends a change."
-        return "Alternative: the findings recommend another change, which cures what they found."
+        return "Alternative: the findings recommend another change, which fixes their cause."

@@ -136,7 +136,7 @@ class Hysteresis(Growing):
         if self._left > 1:
             self._left -= 1
         elif self._raises and self.scale == self._minimum:
-            self.ended = "it raises: an overflow at the least scale"
+            self.ended = "the scaler raises an error: an overflow at the minimum scale"
         else:
             self.scale = max(self.scale / 2.0, self._minimum)
 
@@ -171,7 +171,7 @@ class Fairseq(Growing):
             self.scale /= 2.0
             self._since = self._overflows = 0
             if self.scale <= self._minimum:
-                self.ended = "it raises: an overflow at the least scale"
+                self.ended = "the scaler raises an error: an overflow at the minimum scale"
 
 
 def _grown(scale: float, factor: float) -> float:

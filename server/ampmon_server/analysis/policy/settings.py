@@ -108,9 +108,11 @@ def changed(kind: Kind, base: ScalePolicy, **given: float | None) -> Setting:
 def _check(setting: Setting, name: str, value: float) -> None:
     if getattr(setting, name) is None:
         has = " and ".join(each for each in NAMES if getattr(setting, each) is not None)
-        raise ValueError(name, f"the policy {setting.kind!r} has none: it takes {has}")
+        raise ValueError(
+            name, f"the policy {setting.kind!r} does not have this setting: it has {has}"
+        )
     if not all(_HOLDS[how](value, bound) for how, bound in BOUNDS[name].items()):
-        raise ValueError(name, f"{_WORDS[name]}, not {value}")
+        raise ValueError(name, f"must be {_WORDS[name]}, not {value}")
 
 
 BOUNDS: Mapping[str, Mapping[str, float]] = {

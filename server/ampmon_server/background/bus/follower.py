@@ -130,7 +130,7 @@ class BusFollower:
                 self._bus.deliver(Advance(*change))
         except Exception as error:  # any kind: an uncaught error would end this thread unnoticed
             if self._trouble is None:
-                _log.warning("Pages learn late of other server processes' updates: %s", error)
+                _log.warning("Pages show updates from other server processes late: %s", error)
             self._trouble = str(error)
             return False
         self._trouble = None

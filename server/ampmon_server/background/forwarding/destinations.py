@@ -43,10 +43,12 @@ def opened(named: Sequence[str]) -> dict[str, ForwardDestination]:
         kind, _, place = each.partition(":")
         if kind not in _EXTRAS or not place:
             raise BadDestination(
-                f"--forward {kind}: write tensorboard:DIR, or mlflow:URI, as mlflow:http://127.0.0.1:5000"
+                f"--forward {kind}: write tensorboard:DIR or mlflow:URI, such as mlflow:http://127.0.0.1:5000"
             )
         if importlib.util.find_spec(kind) is None:
-            raise BadDestination(f"--forward {kind}: {kind} is missing: {install(_EXTRAS[kind])}")
+            raise BadDestination(
+                f"--forward {kind}: {kind} is not installed: {install(_EXTRAS[kind])}"
+            )
         kinds[kind] += 1
         label = kind if kinds[kind] == 1 else f"{kind}-{kinds[kind]}"
         found[label] = _destination(kind, place)

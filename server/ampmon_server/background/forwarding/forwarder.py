@@ -119,7 +119,7 @@ class Forwarder:
             _log.warning("Run %s is not forwarded to %s: %s", portion.run_id, self.label, error)
             return None
         if not self.up:
-            _log.warning("Forwarding to %s goes on", self.label)
+            _log.warning("Forwarding to %s works again", self.label)
         self.up = True
         return position
 
@@ -128,7 +128,7 @@ class Forwarder:
         if self.up:
             foreseen = isinstance(error, OSError)
             _log.warning(
-                "Forwarding to %s waits until it can be used again: %s",
+                "Forwarding to %s is paused until the destination works again: %s",
                 self.label,
                 " ".join(str(error).split()) or type(error).__name__,
                 exc_info=None if foreseen else error,

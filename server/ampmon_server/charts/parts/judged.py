@@ -143,7 +143,7 @@ def scope(judged: JudgedGradients) -> str:
 def why_no_samples(window: Window, source: Source, view: View) -> str:
     """Explain why no gradient is drawn, and what to do."""
     if source.disabled:
-        return "This scaler is disabled: there are no scaled gradients to look at."
+        return "This scaler is disabled: there are no scaled gradients to show."
     if view.x == "user" and source.user is None:
         return NO_USER_STEPS
     if len(window.gradients):
@@ -151,6 +151,6 @@ def why_no_samples(window: Window, source: Source, view: View) -> str:
     return nothing_here(
         view,
         "sampled gradient",
-        "No gradient sampled yet. One is at least every 128 steps, and after each change of the scale; "
-        "Config(every=1) samples every step. A stream of ampmon.stream has no gradients.",
+        "No gradient sampled yet. ampmon samples at least every 128 steps and after each change of the scale; "
+        "Config(every=1) samples every step. Streams of ampmon.stream have no gradients.",
     )

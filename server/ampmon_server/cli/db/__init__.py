@@ -12,32 +12,42 @@ from ampmon_server.settings import Settings
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    _add(commands, "upgrade", "bring the schema and what is rolled up to this version")
-    verify = _add(commands, "verify", "say what is wrong with what is stored, and what to do")
-    verify.add_argument("--run", type=UUID, metavar="ID", help="this run only")
+    _add(commands, "upgrade", "upgrade the schema and the aggregates to this version")
+    verify = _add(commands, "verify", "check the stored data, and say how to repair it")
+    verify.add_argument("--run", type=UUID, metavar="ID", help="check only this run")
     verify.add_argument(
         "--repair", action="store_true", help="rebuild cells and totals from the rows that are left"
     )
-    prune = _add(commands, "prune", "show what of old runs could go, or remove it")
+    prune = _add(commands, "prune", "show what can be removed from old runs, or remove it")
     add_keeping(prune)
-    prune.add_argument("--yes", action="store_true", help="remove it, and give the space back")
+    prune.add_argument("--yes", action="store_true", help="remove it, and free the space")
     prune.add_argument(
         "--rewrite", action="store_true", help="rewrite an SQLite file, while no server uses it"
     )
     prune.add_argument(
         "--at-once",
         action="store_true",
-        help="in half the time: do not rest for servers to write in between",
+        help="finish in half the time, without pauses in which servers can write",
     )
     backup = _add(commands, "backup", "copy an SQLite database to a file, also while servers write")
     backup.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help="where to (one named by the time, here)"
+        "file",
+        nargs="?",
+        type=Path,
+        metavar="FILE",
+        help="the file to write (named by the time, here)",
     )
-    backup.add_argument("--force", action="store_true", help="replace a file that is there")
-    restore = _add(commands, "restore", "put a copy of SQLite back, while no server uses it")
-    restore.add_argument("file", type=Path, metavar="FILE", help="what `ampmon db backup` made")
+    backup.add_argument("--force", action="store_true", help="overwrite an existing file")
+    restore = _add(
+        commands, "restore", "restore a copy of an SQLite database, while no server uses it"
+    )
+    restore.add_argument(
+        "file", type=Path, metavar="FILE", help="a file written by `ampmon db backup`"
+    )
     distribute = _add(commands, "distribute", "spread runs over the nodes of a Citus cluster")
-    distribute.add_argument("--dry-run", action="store_true", help="print the SQL, and run none")
+    distribute.add_argument(
+        "--dry-run", action="store_true", help="print the SQL without running it"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,7 +82,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 def add_database(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data-dir", type=Path, help="where data lies (AMPMON_DIR)")
+    parser.add_argument("--data-dir", type=Path, help="the server's data directory (AMPMON_DIR)")
     parser.add_argument(
         "--database-url", help="SQLAlchemy URL of a database elsewhere: postgresql+psycopg://..."
     )
@@ -85,7 +95,7 @@ def add_keeping(parser: argparse.ArgumentParser) -> None:
             f"--keep-{name}-days",
             type=float,
             metavar="DAYS",
-            help=f"how long after its last record a run keeps its {what} (for ever)",
+            help=f"days to keep a run's {what} after its last record (forever)",
         )
 
 

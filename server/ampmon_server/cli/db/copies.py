@@ -18,9 +18,9 @@ from ampmon_server.store.admin import copying
 
 
 _GO_ON = """\
-Runs that go on are taken up by themselves. Records that were acknowledged after the copy was made are on no trainer's
-disk any more: they are missing, and shown as a gap. Runs that were deleted since are there again, and so are
-tokens that were revoked since: see ampmon token list. Tokens that were made since are not known: make them anew."""
+Running trainings continue without help. Records acknowledged after the copy was made are missing, because trainers
+no longer have them; the page shows a gap. Runs deleted and tokens revoked since then are back: see ampmon token list.
+Tokens created since then are unknown: create them again."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,10 +38,10 @@ def _back_up(arguments: argparse.Namespace) -> None:
     database = _file_of(settings_of(arguments))
     target: Path = (arguments.file or Path(f"ampmon-{_now()}.db")).absolute()
     if target.exists() and not arguments.force:
-        raise Unusable(f"{target} is there already: name another file, or say --force")
+        raise Unusable(f"{target} already exists: name another file, or pass --force")
     with _progress_bar("copying") as on_progress:
         copying.back_up(database, target, on_progress)
-    print(f"{target}: {target.stat().st_size:,} bytes, whole and sound")
+    print(f"{target}: {target.stat().st_size:,} bytes, checked and intact")
 
 
 def _restore(arguments: argparse.Namespace) -> None:
@@ -49,8 +49,8 @@ def _restore(arguments: argparse.Namespace) -> None:
     aside = database.with_name(f"{database.name}.{_now()}")
     with _progress_bar("restoring") as on_progress:
         before = copying.restore(arguments.file.absolute(), database, aside, on_progress)
-    was = "" if before is None else f"; what was there before is {before}"
-    print(f"{database} is what the copy holds{was}")
+    was = "" if before is None else f"; the old database is {before}"
+    print(f"{database} is restored from the copy{was}")
     print(_GO_ON, file=sys.stderr)
 
 
@@ -58,8 +58,8 @@ def _file_of(settings: Settings) -> Path:
     file = copying.file_of(settings.url)
     if file is None:
         raise Unusable(
-            "PostgreSQL is copied by its own programs: pg_dump --format=custom --no-owner --file=ampmon.dump DATABASE, "
-            "and into an empty database pg_restore --no-owner --single-transaction --dbname=EMPTY ampmon.dump"
+            "copy PostgreSQL with its own programs: pg_dump --format=custom --no-owner --file=ampmon.dump DATABASE; "
+            "restore into an empty database: pg_restore --no-owner --single-transaction --dbname=EMPTY ampmon.dump"
         )
     return file
 

@@ -41,5 +41,9 @@ def _distribute(distribution: Distribution) -> None:
             done.add(step.table)
             bar.update(task, advance=1, description=step.table)
     over = f"by run over {', '.join(distribution.nodes)}"
-    before = f"{distribution.tables - len(done)} were already" if done else "all were already"
+    before = (
+        f"{distribution.tables - len(done)} of them were distributed already"
+        if done
+        else "all of them were distributed already"
+    )
     print(f"{distribution.database}: {distribution.tables} tables are distributed {over}; {before}")

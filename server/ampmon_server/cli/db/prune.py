@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     keep = Keep(arguments.keep_rows_days, arguments.keep_samples_days)
     days = [each for each in (keep.rows_days, keep.samples_days) if each is not None]
     if any(each < 0 for each in days):
-        return _refused("days are 0 or more")
+        return _refused("--keep-rows-days and --keep-samples-days must be at least 0")
     failures = Failures(_print_failure)
     refusals = []
     try:
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
                 if refusal is not None:
                     refusals.append(f"the file is not rewritten: {refusal}")
             else:
-                more = "Nothing is removed yet: add --yes"
+                more = "Nothing was removed yet: pass --yes to remove it"
                 print(more if sizes else "There is nothing to prune.")
     except (Busy, Unusable) as problem:
         refusals.append(str(problem))
@@ -137,11 +137,11 @@ def _give_back(pruning: Pruning, rest: float, before: int, *, rewrite: bool) -> 
     print(f"{before / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB now")
     if pruning.is_sqlite and not pruning.cuts:
         print(
-            "Free pages wait for what comes: to give them to the disk, stop ampmon serve and run "
-            "ampmon db prune --yes --rewrite once; after that they go by themselves"
+            "The file keeps its free pages for later data. To free them on disk, stop ampmon serve and run "
+            "ampmon db prune --yes --rewrite once; from then on, pruning frees them itself"
         )
     if not pruning.is_sqlite:
         print(
-            "Tables keep the space for what comes. VACUUM FULL gives it to the disk, and nobody can write meanwhile"
+            "The tables keep the space for later data. VACUUM FULL frees it on disk, but blocks all writes meanwhile"
         )
     return refusal

@@ -17,7 +17,7 @@ def run(settings: Settings) -> int:
         print(f"ampmon db upgrade: {problem}", file=sys.stderr)
         return CANNOT
     if before == after:
-        print(f"{database}: its schema is this version's ({after})")
+        print(f"{database}: the schema is up to date ({after})")
     else:
-        print(f"{database}: its schema is now {after} ({before or 'it was empty'} before)")
+        print(f"{database}: the schema is upgraded to {after} (before: {before or 'empty'})")
     return 0

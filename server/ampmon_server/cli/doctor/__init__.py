@@ -31,13 +31,13 @@ SENTENCE = 5
 READ_MAX = 2**20
 """Characters of standard input to search, counted from its end."""
 UNKNOWN = (
-    "no entry of the error index is like this message. Search docs/errors.md for its rarest words; "
+    "no entry of the error index matches this message. Search docs/errors.md for its rarest words; "
     "for a whole training log, use ampmon doctor --log FILE"
 )
 DESCRIPTION = (
     "Diagnose a run, or explain an error message. Text of five words or more is looked up in the index of error "
-    "messages first; shorter text names a run first. What is not found in one place is looked up in the other. "
-    "Explaining a message needs no server. It exits with 0, or with 2 when no message is like it."
+    "messages first, shorter text among the runs first; without a match, in the other place. Explaining a message "
+    "needs no server. It exits with 0, or with 2 if no entry matches the message."
 )
 REPLAYED = ("policy", "init_scale", "growth_factor", "backoff_factor", "growth_interval")
 
@@ -56,36 +56,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--log",
         type=Path,
         metavar="FILE",
-        help="diagnose the text log of a run that nobody watched",
+        help="diagnose the text log of a run that ampmon did not record",
     )
     parser.add_argument(
         "--log-of",
         choices=FRAMEWORKS,
-        help="the framework that wrote the log (the first whose lines are in it)",
+        help="the framework that wrote the log (the first whose lines it contains)",
     )
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.add_argument(
         "--fail-on",
         choices=get_args(Severity),
         default="warning",
-        help="the least severity whose exit code is not 0 (%(default)s)",
+        help="the lowest severity with an exit code other than 0 (%(default)s)",
     )
-    _add_replay(parser.add_argument_group("what the run would have been under another policy"))
+    _add_replay(parser.add_argument_group("replay the run under another policy"))
     add_server(parser)
 
 
 def _add_replay(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--simulate", action="store_true", help="replay the run's updates, and recommend"
+        "--simulate", action="store_true", help="replay the run's updates, and recommend settings"
     )
     group.add_argument(
         "--policy",
         choices=POLICIES,
         help="policy to replay (torch; other settings default to the run's)",
     )
-    group.add_argument("--init-scale", type=float, metavar="SCALE", help="begin there")
-    group.add_argument("--growth-factor", type=float, metavar="FACTOR", help="grow by it")
-    group.add_argument("--backoff-factor", type=float, metavar="FACTOR", help="fall by it")
+    group.add_argument("--init-scale", type=float, metavar="SCALE", help="initial scale")
+    group.add_argument(
+        "--growth-factor", type=float, metavar="FACTOR", help="factor by which the scale grows"
+    )
+    group.add_argument(
+        "--backoff-factor", type=float, metavar="FACTOR", help="factor by which the scale falls"
+    )
     group.add_argument(
         "--growth-interval", type=int, metavar="N", help="grow after N updates without a skip"
     )
@@ -134,7 +138,7 @@ def _diagnose(arguments: argparse.Namespace) -> int:
     from ampmon_server.client import choose
     from ampmon_server.client.answers import Diagnosed, Simulated, read
 
-    with waiting("asking"), _asked(arguments) as server:
+    with waiting("waiting for the server"), _asked(arguments) as server:
         asked = choose(server, arguments.run)
         body = server.get(f"/runs/{asked.run_id}/diagnosis")
         diagnosed = read(body, Diagnosed)
@@ -176,7 +180,7 @@ def _asked(arguments: argparse.Namespace) -> Iterator[ApiClient]:
     except (NoScale, TooLong) as why:
         raise ClientError(str(why)) from None
     print(
-        f"{arguments.log}: read as a log of {log.framework}, {len(log.marks):,} lines tell of the scale; "
+        f"{arguments.log}: read as a log of {log.framework}, {len(log.marks):,} lines report the scale; "
         "steps between them are estimates",
         file=sys.stderr,
     )

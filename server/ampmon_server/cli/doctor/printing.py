@@ -53,9 +53,7 @@ class Paper:
 
     def __init__(self, run: Run, page: str | None, log: Path | None = None) -> None:
         self._run = run
-        self._charts = (
-            f"after `ampmon import {log}`" if log else "of the page that `ampmon serve` shows"
-        )
+        self._charts = f"after `ampmon import {log}`" if log else "on the page of `ampmon serve`"
         self._page = page
         self._console = _console()
         # The terminal's own colours, which its user can read.

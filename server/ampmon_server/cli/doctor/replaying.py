@@ -22,9 +22,9 @@ def show(paper: Paper, simulated: Simulated, *, asked: bool) -> None:
     paper.blank()
     paper.write(Text(_heading(simulated), "bold"), 0)
     table = Table(box=SIMPLE, show_edge=False, pad_edge=False)
-    for name in ("", "skips", "subnormal", "scale, most of the time"):
+    for name in ("", "skips", "subnormal", "most frequent scales"):
         table.add_column(name)
-    table.add_row("as it was", *_cells(was))
+    table.add_row("as recorded", *_cells(was))
     if asked:
         row = simulated.simulated
         table.add_row(_difference(row.policy, was.policy), *_cells(row))

@@ -33,13 +33,13 @@ def add_tag(parser: argparse.ArgumentParser) -> None:
 
 def add_archive(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help=_RUN)
-    parser.add_argument("--undo", action="store_true", help="bring archived runs back")
+    parser.add_argument("--undo", action="store_true", help="restore archived runs")
     add_server(parser)
 
 
 def add_delete(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help=_RUN)
-    parser.add_argument("--yes", action="store_true", help="ask nothing")
+    parser.add_argument("--yes", action="store_true", help="delete without asking")
     add_server(parser)
 
 
@@ -92,7 +92,7 @@ def _archive(arguments: argparse.Namespace, server: ApiClient) -> None:
     chosen = [choose(server, each, archived_first=arguments.undo) for each in arguments.runs]
     for each in chosen:
         server.patch(f"/runs/{each.run_id}", {"archived": not arguments.undo})
-        print(f"{'brought back' if arguments.undo else 'archived'} {_named(each)}")
+        print(f"{'restored' if arguments.undo else 'archived'} {_named(each)}")
 
 
 def _delete(arguments: argparse.Namespace, server: ApiClient) -> None:
@@ -102,11 +102,9 @@ def _delete(arguments: argparse.Namespace, server: ApiClient) -> None:
     chosen = {each.run_id: each for each in (choose(server, name) for name in arguments.runs)}
     if not arguments.yes:
         if not sys.stdin.isatty():
-            raise ClientError(
-                f"pass --yes to delete {plural(len(chosen), 'run')} without a question"
-            )
+            raise ClientError(f"pass --yes to delete {plural(len(chosen), 'run')} without asking")
         for each in chosen.values():
-            running = " It still runs: what it goes on recording is not kept."
+            running = " It is still running: its further records will be discarded."
             print(
                 f"{_named(each)}: {plural(each.updates, 'update')}."
                 f"{running if each.status == 'running' else ''}"

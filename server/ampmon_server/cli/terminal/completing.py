@@ -11,7 +11,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS, help="the shell that is to read it")
+    parser.add_argument("shell", choices=SHELLS, help="the shell to complete commands in")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -34,9 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tag", help="only with this tag")
     parser.add_argument("--archived", action="store_true", help="list archived runs instead")
     parser.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="at most so many, to 1000 (%(default)s)"
+        "--limit",
+        type=int,
+        default=20,
+        metavar="N",
+        help="list at most N runs, up to 1000 (%(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="print the server's answer as it is")
+    parser.add_argument("--json", action="store_true", help="print the server's answer as JSON")
     add_server(parser)
 
 

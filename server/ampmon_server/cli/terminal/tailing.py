@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--follow",
         action="store_true",
-        help="print plain lines, for logs; so it does where the output is no terminal",
+        help="print plain lines, for logs (the default if the output is not a terminal)",
     )
     parser.add_argument(
         "--every",

@@ -76,7 +76,7 @@ def batches(stream: Any) -> Iterator[Any]:
     try:
         yield from pa.ipc.open_stream(stream)
     except pa.ArrowInvalid as error:
-        raise EOFError(f"the server's stream is not whole ({error})") from None
+        raise EOFError(f"the server's answer is incomplete ({error})") from None
 
 
 class _Bytes:

@@ -39,11 +39,11 @@ def tables_of(paths: Sequence[Path]) -> Files:
         names = set(next(iter(_rows(path)), {}))
         table = next((each for each in TABLES if names == set(COLUMNS[each])), None)
         if table is None and names:
-            raise NotAnExport(f"{path}: its columns are not those of an export")
+            raise NotAnExport(f"{path}: its columns do not match an ampmon export")
         if table is not None:
             found[table] = path
     if "updates" not in found:
-        raise NotAnExport("name the file of the updates too: the other rows belong to them")
+        raise NotAnExport("name the exported updates too: the other rows refer to them")
     return found
 
 

@@ -221,7 +221,7 @@ def read_log(path: Path, framework: str | None = None) -> Log:
             raise NoScale(f"{path}: the loss scale is always 1: a run in bf16 or fp32 needs none")
         return Log(name, rules._replace(**_settings(path)), marks)
     known = "DeepSpeed, Megatron-LM, fairseq, Apex, or a printed scaler.get_scale()"
-    raise NoScale(f"{path}: no line tells of a loss scale as {framework or known} would")
+    raise NoScale(f"{path}: no line reports a loss scale in the format of {framework or known}")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

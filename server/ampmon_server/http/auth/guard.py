@@ -90,7 +90,7 @@ class Guard:
             _log.exception("%(method)s %(route)s failed", fields, extra=fields)
             if send.started:
                 raise
-            answer = problem(500, "The server failed at this; its log says how.")
+            answer = problem(500, "Internal error: see the server's log.")
             await answer(scope, receive, send)
 
     def _in_turn(self, scope: Scope, send: Send) -> Send:
@@ -110,7 +110,7 @@ class Guard:
         if (refusal := self._proxies.heed(scope)) is not None:
             return refusal
         if _host_name(headers.get("host", "")) not in self._hosts:
-            detail = "This server does not answer under that name (Host header)."
+            detail = "This server does not accept that host name (Host header): allow it with --allow-host."
             return problem(421, detail, headers={"Connection": "close"})
         route = find_route(scope["app"].routes, scope) if is_plain(scope["path"]) else None
         if route is not None and self._is_public(route):
@@ -118,7 +118,8 @@ class Guard:
         try:
             return await self._unless_known(scope, headers, route)
         except Busy:
-            return problem(503, "Who asks cannot be looked up now.", headers={"Retry-After": "1"})
+            detail = "Cannot check the token or session: the database is unavailable. Retry."
+            return problem(503, detail, headers={"Retry-After": "1"})
         except TooManyAttempts as error:
             return problem(429, str(error), headers={"Retry-After": str(error.wait_s)})
 
@@ -150,7 +151,7 @@ class Guard:
             if foreign is not None:
                 return foreign
         if not is_plain(scope["path"]):
-            return problem(404, "No path of this server holds control characters.")
+            return problem(404, "The path contains control characters.")
         return None if route is None else _unless_allowed(caller, required_access(route))
 
 
@@ -172,7 +173,7 @@ def _unknown(headers: Headers) -> Response:
         return stranger.page(stranger.UNKNOWN)
     return problem(
         401,
-        "Send a token, such as that in the data directory's file `token`: Authorization: Bearer <token>",
+        "Send a token, such as the one in the data directory's file `token`: Authorization: Bearer <token>",
         headers={"WWW-Authenticate": 'Bearer realm="ampmon"'},
     )
 
@@ -192,4 +193,6 @@ def _unless_own(scope: Scope, headers: Headers) -> Response | None:
     schemes = ("https",) if scope["scheme"] == "https" else ("http", "https")
     if origin.lower() in {f"{scheme}://{host.lower()}" for scheme in schemes}:
         return None
-    return problem(403, "A change asked for by a browser needs this server's own Origin.")
+    return problem(
+        403, "A browser may change data only from this server's own page (Origin header)."
+    )

@@ -49,7 +49,7 @@ class Keys:
         if token_file is not None:
             return cls(_shared(token_file))
         if not _is_sound(token):
-            raise KeyProblem(f"{path} is damaged: delete it, a new one is made")
+            raise KeyProblem(f"{path} is damaged: delete it, and the server creates a new token")
         return cls(token)
 
     @property

@@ -38,7 +38,7 @@ class Limits:
                 del self._rates[next(iter(self._rates))]
             rate = self._rates[token_id] = Rate(self._per_s, self._per_s * BURST_S, self._clock)
         try:
-            rate.take(f"More than {self._per_s:g} requests a second came with this token.")
+            rate.take(f"This token sent more than {self._per_s:g} requests a second. Retry later.")
         except TooManyAttempts:
             self.refused["requests"] += 1
             raise

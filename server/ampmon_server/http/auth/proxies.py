@@ -66,7 +66,7 @@ class Proxies:
         if scope["scheme"] == "https":
             return None
         return problem(
-            403, "The proxy has to be asked over https, and to say so: X-Forwarded-Proto."
+            403, "Connect to the proxy over https. It must send X-Forwarded-Proto: https."
         )
 
     def _is_from_proxy(self, peer: str | None, headers: Headers) -> bool:

@@ -31,8 +31,8 @@ _SHELL = """\
       <h1>{title}</h1>
       <p>{words}</p>
       <pre><code>ampmon token link</code></pre>
-      <p>It prints an address that is good for ten minutes and lets one browser in, for thirty days. With a server
-      elsewhere, or on another data directory, <code>ampmon token link --help</code> says how to name it.</p>
+      <p>The link works once, within ten minutes, and signs one browser in for thirty days. For a server on another
+      machine or data directory, see <code>ampmon token link --help</code>.</p>
       <p>Then open this address again to return to this page.</p>
     </main>
   </body>
@@ -42,8 +42,8 @@ _SHELL = """\
 UNKNOWN = "Sign in to ampmon"
 EXPIRED = "This link was used or has expired"
 _WHAT_TO_DO = {
-    UNKNOWN: "The server does not know this browser. Make a sign-in link on the machine where the server runs:",
-    EXPIRED: "Each link lets one browser in, once, and only for a while. Make a new one where the server runs:",
+    UNKNOWN: "This browser is not signed in. Create a sign-in link on the machine where the server runs:",
+    EXPIRED: "Each link works once and expires. Create a new one on the machine where the server runs:",
 }
 
 

@@ -113,7 +113,7 @@ class Tokens:
             await asyncio.get_running_loop().run_in_executor(self._asking, self._look_at_all)
         _, token = self._known.get(token_id, (0.0, None))
         if token is None:
-            raise TooManyAttempts("Too many tokens were tried that are not known here.", wait_s)
+            raise TooManyAttempts("Too many requests with unknown tokens. Retry later.", wait_s)
         return token if token.is_good(self._now()) else None
 
     def _look_at_all(self) -> None:
@@ -144,7 +144,7 @@ class Tokens:
         try:
             self._store.mark_token_used(digest, now)
         except StoreError as error:  # no request should fail for it
-            _log.warning("It is not noted that token %s was used: %s", id_of(digest), error)
+            _log.warning("Cannot record the last use of token %s: %s", id_of(digest), error)
 
     def _now(self) -> int:
         return round(self._clock() * 1e6)

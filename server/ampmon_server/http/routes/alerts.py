@@ -165,9 +165,9 @@ async def make_mute(
     if isinstance(wanted, Response):
         return wanted
     if wanted.until is not None and wanted.until <= time.time() * 1e6:
-        return problem(422, "It would have ended already.", field="until")
+        return problem(422, "The end of the mute is in the past.", field="until")
     if wanted.run_id is not None and wanted.project is not None:
-        return problem(422, "A mute is of a run or of a project.", field="project")
+        return problem(422, "Send a run or a project, not both.", field="project")
     await _check_mutes(service, caller, wanted.run_id, wanted.project)
     mute = Mute.new(wanted.run_id, wanted.project, wanted.rule, wanted.until)
     who = _name_of(caller)
@@ -197,9 +197,11 @@ async def _check_mutes(
     if run_id is not None:
         await check_own(service, caller, run_id)
     elif not caller.may("admin"):
-        raise NotAllowed("More than a run is muted with the scope `admin`.", "admin")
+        raise NotAllowed("Muting more than one run needs a token with the scope `admin`.", "admin")
     elif caller.projects is not None and project not in caller.projects:
-        raise NotAllowed("This needs a token with the scope `admin` over its projects.", "admin")
+        raise NotAllowed(
+            "This needs a token with the scope `admin` over the projects to mute.", "admin"
+        )
 
 
 def standings_json(stand: RunAlerts) -> list[dict[str, Any]]:

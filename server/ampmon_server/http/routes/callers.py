@@ -57,7 +57,9 @@ async def check_own(service: Service, caller: Caller, run_id: UUID) -> None:
         return
     if not caller.may("read"):
         raise _missing(run_id)
-    raise NotAllowed("Only its owner may change a run, or a token with the scope `admin`.", "admin")
+    raise NotAllowed(
+        "Changing a run needs its owner's token, or one with the scope `admin`.", "admin"
+    )
 
 
 OF_OWN_RUN = Depends(_own)

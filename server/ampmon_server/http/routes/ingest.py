@@ -40,7 +40,7 @@ _ACK = {"content": {"application/json": {"schema": {"$ref": "#/components/schema
 _DESCRIBED = {
     "requestBody": {
         "required": True,
-        "description": "As msgpack, in which bytes are bytes, or as JSON, in which they are base64.",
+        "description": "A batch as msgpack (raw bytes) or as JSON (bytes in base64).",
         "content": {"application/msgpack": _BATCH, "application/json": _BATCH},
     }
 }
@@ -101,7 +101,7 @@ def _is_json(request: Request) -> bool:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and kind not in _MSGPACK:
         raise BodyRefused(
-            "type", "A batch is application/msgpack or application/json.", field="Content-Type"
+            "type", "Send a batch as application/msgpack or application/json.", field="Content-Type"
         )
     return kind == "application/json"
 
@@ -146,7 +146,11 @@ def unpacked(body: bytes, encoding: str, bytes_max: int) -> bytes:
         elif encoding == "identity":
             unpacked = body
         else:
-            raise BodyRefused("encoding", "A body is plain, gzip or zstd.", "Content-Encoding")
+            raise BodyRefused(
+                "encoding",
+                "Send the body uncompressed, or compressed with gzip or zstd.",
+                "Content-Encoding",
+            )
     except (zlib.error, zstandard.ZstdError) as error:
         raise BodyRefused("damaged", f"The body is not {encoding}: {error}") from None
     if len(unpacked) > bytes_max:
@@ -158,7 +162,7 @@ def _gunzip(body: bytes, bytes_max: int) -> bytes:
     decompressor = zlib.decompressobj(_GZIP)
     unpacked = decompressor.decompress(body, bytes_max + 1)
     if not decompressor.eof and len(unpacked) <= bytes_max:
-        raise zlib.error("it ends early")
+        raise zlib.error("it is truncated")
     return unpacked
 
 

@@ -25,7 +25,7 @@ HOME = "./"
 """The page, relative to this address, so that it works under a proxy's prefix."""
 _BODY_BYTES_MAX, _BODY_SECONDS_MAX = 4096, 10.0
 """Limits on a body without authentication: no more bytes and seconds than a key needs."""
-_HOW = "Make a new one with: ampmon token link"
+_HOW = "Create a new one with: ampmon token link"
 
 
 class _Attempt(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,7 +40,9 @@ class _Attempt(msgspec.Struct, forbid_unknown_fields=True):
 def make_link(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
     """Create a one-time link that signs a browser in as the caller. It expires after ten minutes."""
     if caller.signed_in_elsewhere:  # a cookie would outlast the sign-in at the proxy
-        raise NotAllowed("Who signs in at the proxy needs no link, and can make none.", "admin")
+        raise NotAllowed(
+            "Users who sign in at the proxy need no sign-in link and cannot create one.", "admin"
+        )
     # The host name that the caller used works from where the caller is. The guard has checked it.
     place = f"{request.url.scheme}://{request.headers['host']}{service.settings.base_path}"
     url = f"{place}{LOGIN_PATH}?code={service.logins.new(token_id=caller.token_id)}"
@@ -61,7 +63,10 @@ async def log_in(request: Request, service: ServiceDependency, code: str = "") -
 
 @router.post(
     LOGIN_PATH,
-    responses={204: {"description": "The cookie comes with it."}, **refusals(401, 429)},
+    responses={
+        204: {"description": "Signed in: the response sets the session cookie."},
+        **refusals(401, 429),
+    },
     openapi_extra=takes(_Attempt),
 )
 @requires("public")
@@ -74,7 +79,7 @@ async def sign_in(request: Request, service: ServiceDependency) -> Response:
         return problem(422, 'Send {"key": a one-time code or the token}.', field="body")
     caller = await service.callers.with_token(attempt.key) or await _redeemed(service, attempt.key)
     if caller is None:
-        return problem(401, f"This code was used, has expired or never was. {_HOW}")
+        return problem(401, f"This code was used, has expired or is unknown. {_HOW}")
     if attempt.memory:
         return json_answer({"session": service.keys.session(caller.token_id)})
     return _with_cookie(Response(status_code=204), request, service, caller)

@@ -29,7 +29,7 @@ async def prove(
     if not service.proofs.is_own(address, request.scope.get("server")):
         return problem(
             421,
-            "This server does not answer for that address: --allow-host names it.",
+            "This server does not serve that address: allow it with --allow-host.",
             field="address",
         )
     answer = json_answer({"proof": await service.proofs.prove(nonce, token, address)})

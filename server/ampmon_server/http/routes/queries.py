@@ -30,7 +30,7 @@ RowCursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}(-[0-9]{1,18}){3}$
 
 ScalarName = Annotated[
     str | None,
-    Query(max_length=256, pattern=NO_NUL, description="What it was called in `ampmon.log`."),
+    Query(max_length=256, pattern=NO_NUL, description="The value's name in `ampmon.log`."),
 ]
 
 ParameterName = Annotated[

@@ -31,7 +31,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     backoff_factor: Annotated[float | None, setting("backoff_factor")] = None,
     growth_interval: Annotated[int | None, setting("growth_interval")] = None,
     policy: Annotated[
-        Kind, Query(description="Whose policy; of torch's, what is not given is the run's.")
+        Kind,
+        Query(
+            description="The policy to replay. With `torch`, settings that are not given are the run's."
+        ),
     ] = "torch",
     stream: StreamNumber = None,
 ) -> Response:

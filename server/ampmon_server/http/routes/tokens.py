@@ -55,7 +55,7 @@ async def make_token(request: Request, service: ServiceDependency) -> Response:
     if isinstance(wanted, Response):
         return wanted
     if wanted.expires is not None and wanted.expires <= time.time() * 1e6:
-        return problem(422, "It would have expired already.", field="expires")
+        return problem(422, "The expiry is in the past.", field="expires")
     secret, token = await service.writer.run(
         lambda: service.tokens.new(
             wanted.name, wanted.owner, sorted(wanted.scopes), wanted.projects, wanted.expires

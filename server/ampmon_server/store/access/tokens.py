@@ -52,7 +52,7 @@ def keep(connection: Connection, token: Token) -> None:
     """Store a new token. Raises NameTaken if a valid token has the same name."""
     same = connection.execute(select(tokens).where(tokens.c.name == token.name))
     if any(_token(row).is_good(token.made) for row in same):
-        raise NameTaken(f"There is a token called {token.name!r}: revoke it, or take another name.")
+        raise NameTaken(f"A token named {token.name!r} exists: revoke it, or choose another name.")
     connection.execute(
         insert(tokens).values(
             **asdict(token)
@@ -86,7 +86,7 @@ def revoke(connection: Connection, named: str, now: int) -> list[Token]:
     rows = connection.execute(select(tokens).where(condition, tokens.c.revoked.is_(None)))
     found = [_token(row) for row in rows]
     if not found:
-        raise NotFound(f"There is no token {named!r} that could be revoked.")
+        raise NotFound(f"There is no token {named!r} to revoke.")
     digests = [each.digest for each in found]
     connection.execute(update(tokens).where(tokens.c.digest.in_(digests)).values(revoked=now))
     return found

@@ -35,7 +35,7 @@ def back_up(source: Path, target: Path, on_progress: OnProgress) -> None:
     Servers may write meanwhile. ``on_progress`` gets the number of pages done and of all pages. Raises Unusable.
     """
     if not source.exists():
-        raise Unusable(f"{source} is not there: name a --data-dir")
+        raise Unusable(f"{source} does not exist: name a --data-dir")
     with _beside(target) as draft:
         _copy(source, draft, on_progress)
         found = _unsound(draft)
@@ -51,11 +51,11 @@ def restore(copy: Path, target: Path, aside: Path, on_progress: OnProgress) -> P
     runs, or if the copy is damaged, from a newer version or not a database of ampmon.
     """
     if not copy.is_file():
-        raise Unusable(f"{copy} is not there")
+        raise Unusable(f"{copy} does not exist")
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise Unusable(f"{target.parent} cannot be made ({error.strerror})") from None
+        raise Unusable(f"{target.parent} cannot be created ({error.strerror})") from None
     with sqlite.lock(target.with_name(target.name + ".lock")), _beside(target) as draft:
         _copy(copy, draft, on_progress)
         found = _unsound(draft)
@@ -134,7 +134,7 @@ def _check(draft: Path, copy: Path) -> None:
             "run pip install --upgrade 'ampmon[server]'"
         )
     if schema.age not in {"older", "current"}:
-        raise Unusable(f"{copy} is no database of ampmon's")
+        raise Unusable(f"{copy} is not an ampmon database")
 
 
 def _set_aside(target: Path, aside: Path) -> Path | None:

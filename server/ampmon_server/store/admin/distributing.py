@@ -37,7 +37,7 @@ _PLACED = text(
 _NODES = text(
     "SELECT nodename::text, nodeport, shouldhaveshards FROM pg_dist_node WHERE isactive AND noderole::text = 'primary'"
 )
-_NOT_NEEDED = "Without it everything works, on one PostgreSQL"
+_NOT_NEEDED = "Citus is optional: ampmon also works on a single PostgreSQL server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +104,12 @@ def _check_extension(connection: Connection, name: str) -> None:
         found = text("SELECT 1 FROM pg_available_extensions WHERE name = 'citus'")
         if connection.scalar(found) is not None:
             raise Unusable(
-                f"{name} does not use Citus, which is installed: on each node set shared_preload_libraries = 'citus', "
-                f"start PostgreSQL anew, and run CREATE EXTENSION citus in the database. {_NOT_NEEDED}"
+                f"Citus is installed, but not enabled in {name}: on each node set shared_preload_libraries = 'citus', "
+                f"restart PostgreSQL, and run CREATE EXTENSION citus in the database. {_NOT_NEEDED}"
             )
         raise Unusable(
             f"{name} has no Citus: install it on each node (https://docs.citusdata.com), set "
-            "shared_preload_libraries = 'citus', start PostgreSQL anew, and run CREATE EXTENSION citus in the "
+            "shared_preload_libraries = 'citus', restart PostgreSQL, and run CREATE EXTENSION citus in the "
             f"database. {_NOT_NEEDED}"
         )
 
@@ -120,8 +120,8 @@ def _nodes(connection: Connection, name: str) -> tuple[str, ...]:
     holding = tuple(f"{node.nodename}:{node.nodeport}" for node in nodes if node.shouldhaveshards)
     if not holding:
         raise Unusable(
-            f"{name} has no worker node: run in it SELECT citus_set_coordinator_host('HOST', PORT) with its own "
-            "address, and SELECT citus_add_node('HOST', PORT) for each worker"
+            f"{name} has no worker node: in that database, run SELECT citus_set_coordinator_host('HOST', PORT) with "
+            "its own address, and SELECT citus_add_node('HOST', PORT) for each worker"
         )
     return holding
 
@@ -143,8 +143,8 @@ def _steps(connection: Connection) -> tuple[DistributionStep, ...]:
     for table in (*BY_RUN, *EVERYWHERE):
         if table in placed and not _as_wanted(table, placed):
             raise Unusable(
-                f"{table} is distributed otherwise: run SELECT undistribute_table('{table}', "
-                "cascade_via_foreign_keys => true), and this again"
+                f"{table} is distributed in another way: run SELECT undistribute_table('{table}', "
+                "cascade_via_foreign_keys => true), then run this command again"
             )
     left = [table for table in (*EVERYWHERE, *BY_RUN) if table not in placed]
     # A table can be emptied only after the tables that refer to it are placed.
@@ -181,5 +181,5 @@ def _failure(step: DistributionStep, error: DBAPIError, name: str) -> str:
     elif state == "42501":
         remedy = "run it as the owner of the tables, with the right to connect to every node"
     else:
-        remedy = "see that the coordinator reaches every worker, SELECT * FROM citus_check_cluster_node_health()"
+        remedy = "check that the coordinator reaches every worker: SELECT * FROM citus_check_cluster_node_health()"
     return f"{name}: nothing is distributed ({step.statement}: {reason}): {remedy}"

@@ -117,7 +117,7 @@ class PostgresNotices:
         who, words = threading.current_thread().name, " ".join(str(error).split())
         if self._troubles.get(who, _NOT_YET) == _NOT_YET:  # log each outage once
             _log.warning(
-                "No notices between server processes, pages learn a little later: %s", words
+                "Notices between server processes fail, so pages update a little later: %s", words
             )
         self._troubles[who] = words
 

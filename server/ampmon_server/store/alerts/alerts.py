@@ -142,7 +142,7 @@ def acknowledge(connection: Connection, run_id: UUID, rule: str, who: str) -> Ch
     stand = read(connection, run_id.bytes)
     kept = stand.get(rule)
     if kept is None or kept[0].state == "resolved":
-        raise NotFound(f"Nothing of the rule {rule} fires.")
+        raise NotFound(f"The rule {rule} has no open alert.")
     after = {**stand, rule: (replace(kept[0], acknowledged=now, acknowledged_by=who), kept[1])}
     _write(connection, run_id.bytes, stand, after)
     firing = _firing(each for each, _ in after.values())

@@ -67,7 +67,7 @@ def _parse(url: str) -> URL:
         return make_url(url)
     except (ArgumentError, ValueError):
         raise Unusable(
-            "--database-url: an SQLAlchemy URL, such as sqlite:////data/ampmon.db or "
+            "--database-url: write an SQLAlchemy URL, such as sqlite:////data/ampmon.db or "
             f"{postgresql.DRIVER}://user@host:5432/ampmon; in a password, write @ / : % as %40 %2F %3A %25"
         ) from None
 
@@ -149,7 +149,7 @@ def _busy_as_such(engine: Engine) -> Iterator[None]:
     except DBAPIError as error:
         orig = error.orig or error
         if of.is_conflict(orig):
-            raise Conflict("Other writers were in the way.") from error
+            raise Conflict("The write conflicted with other writers. Retry.") from error
         if isinstance(error, OperationalError) or of.is_unavailable(orig):
             raise Busy(f"The database cannot be used now: {_line(orig)}") from error
         if error.connection_invalidated:

@@ -82,8 +82,8 @@ def open_to_read(settings: Settings) -> Opened:
     if stands.age != "current":
         opened.close()
         raise Unusable(
-            f"{name} has another schema than this version's ({stands.revision or 'none'}): "
-            "run ampmon db upgrade, which says what to do"
+            f"{name} does not have this version's schema (found: {stands.revision or 'none'}): "
+            "run ampmon db upgrade, which upgrades it or says what to do"
         )
     return opened
 
@@ -165,19 +165,19 @@ def _check(connection: Connection, url: URL) -> None:
         )
     if stands.age == "foreign":
         raise Unusable(
-            f"{_named(url)} belongs to another program, which notes {stands.revision} as its own schema: "
+            f"{_named(url)} belongs to another program, whose schema is {stands.revision}: "
             f"name {_another(url)}"
         )
     if stands.age != "current":
         raise Unusable(
-            f"{_named(url)} has tables of ampmon's, and does not say of which version: "
+            f"{_named(url)} has ampmon tables, but its schema version is unclear: "
             f"{_restore(url)}, or name {_another(url)}"
         )
     found = migrations.differences(connection)
     if found:
         rest = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
         raise Unusable(
-            f"{_named(url)} is not as ampmon made it: {'; '.join(found[:SHOWN_MAX])}{rest}: "
+            f"{_named(url)} does not match ampmon's schema: {'; '.join(found[:SHOWN_MAX])}{rest}: "
             f"{_mend(connection, found, url)}, or name {_another(url)}"
         )
 
@@ -186,13 +186,13 @@ def _mend(connection: Connection, found: list[str], url: URL) -> str:
     """The commands that create missing indexes, or, if more is wrong, the advice to restore a copy."""
     commands = [migrations.command_for(connection, each) for each in found]
     if all(commands):
-        return "run in it " + " ".join(f"{each};" for each in commands)
+        return "in that database, run " + " ".join(f"{each};" for each in commands)
     return _restore(url)
 
 
 def _restore(url: URL) -> str:
     if _is_sqlite(url):
-        return f"stop what uses it and run ampmon db restore COPY --database-url sqlite:///{url.database}"
+        return f"stop the programs that use it, and run ampmon db restore COPY --database-url sqlite:///{url.database}"
     return "restore a copy into an empty database, ampmon db restore COPY --database-url ..."
 
 
@@ -214,14 +214,14 @@ def _exclusively(url: URL) -> IO[bytes]:
     shared = mounts.network_file_system(file)
     if shared is not None:
         raise Unusable(
-            f"{file} would lie on a network file system ({shared}), where SQLite's locks do not hold: put it on a disk "
+            f"{file} would be on a network file system ({shared}), where SQLite's locks do not work: put it on a disk "
             "of this machine with ampmon serve --database-url sqlite:////var/tmp/ampmon.db, or use PostgreSQL"
         )
     try:
         private.make(file.parent)
     except OSError as error:
         raise Unusable(
-            f"{file.parent} cannot be made ({error.strerror}): name another --data-dir"
+            f"{file.parent} cannot be created ({error.strerror}): name another --data-dir"
         ) from None
     held = sqlite.lock(file.with_name(file.name + ".lock"))
     try:

@@ -127,8 +127,8 @@ def check(connection: Connection, url: URL) -> None:
     encoding = connection.scalar(text("SHOW server_encoding"))
     if encoding != "UTF8":
         raise Unusable(
-            f"{place(url)} keeps text as {encoding}, and names may hold any character: "
-            f"make one with createdb -E UTF8 -T template0"
+            f"{place(url)} stores text as {encoding}, but names may contain any character: "
+            f"create a database with createdb -E UTF8 -T template0"
         )
 
 
@@ -168,15 +168,15 @@ def _remedy(error: DBAPIError, url: URL) -> str:
     said, state = str(error.orig), getattr(error.orig, "sqlstate", None) or ""
     user, database = url.username or "ampmon", url.database or "ampmon"
     if state == "42501" or "permission denied" in said:
-        return f'as its owner, run GRANT CREATE ON SCHEMA public TO "{user}" in it, and GRANT CONNECT ON DATABASE'
+        return f'as its owner, run there GRANT CREATE ON SCHEMA public TO "{user}", and GRANT CONNECT ON DATABASE'
     if "password" in said or "authentication" in said or "pg_hba.conf" in said:
         return "check the user, and the password in PGPASSWORD or ~/.pgpass"
     if f'role "{user}" does not exist' in said:
-        return f"make it with createuser {user}, or name another user in --database-url"
+        return f"create it with createuser {user}, or name another user in --database-url"
     if "does not exist" in said and "database" in said:
-        return f"make it with createdb {database}, or name another in --database-url"
+        return f"create it with createdb {database}, or name another in --database-url"
     if state[:2] in {"53", "57"}:
-        return "wait until it takes connections again, and see its max_connections"
+        return "wait until it accepts connections again, and check its max_connections"
     return "check host and port in --database-url, and that PostgreSQL runs there"
 
 

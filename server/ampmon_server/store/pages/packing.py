@@ -82,7 +82,7 @@ def decompress(data: bytes) -> bytes:
     try:
         return zstandard.ZstdDecompressor().decompress(data)
     except (zstandard.ZstdError, MemoryError) as error:  # a damaged header may claim any size
-        raise Damaged(f"what is packed is damaged: {error}") from error
+        raise Damaged(f"packed data is damaged: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,9 @@ class PackedStack:
     def __init__(self, data: bytes) -> None:
         version = data[:1]
         if version != VERSION:
-            raise Damaged(f"packed as version {version.hex()}: this is {VERSION.hex()}")
+            raise Damaged(
+                f"packed in version {version.hex()}, but this ampmon reads {VERSION.hex()}"
+            )
         self._block = _decoded(_block_decoder, data[1:])
         of = _decoded(_columns_decoder, decompress(self._block.columns))
         self.steps = np.frombuffer(of.steps, "<i8")
@@ -297,4 +299,4 @@ def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
     try:
         return decoder.decode(data)
     except msgspec.DecodeError as error:
-        raise Damaged(f"what is packed is no block: {error}") from error
+        raise Damaged(f"packed data is not a block: {error}") from error

@@ -69,7 +69,9 @@ def pack(rows: Rows) -> bytes:
 def unpack(data: bytes, dtype: np.dtype[Any]) -> Rows:
     """Unpack what `pack` returned. Raises Damaged."""
     if data[:1] != VERSION:
-        raise Damaged(f"a page of rows has version {data[:1].hex()}: this is {VERSION.hex()}")
+        raise Damaged(
+            f"a page of rows has version {data[:1].hex()}, but this ampmon reads {VERSION.hex()}"
+        )
     try:
         planes = np.frombuffer(decompress(data[1:]), np.uint8).reshape(dtype.itemsize // 8, 8, -1)
     except ValueError as error:
@@ -210,7 +212,7 @@ class PagedSeries:
         """Unpack a page. Raises Damaged, also if its steps do not match its number."""
         rows = unpack(data, self.dtype)
         if not len(rows) or {int(rows["step"][end]) >> PAGE_BITS for end in (0, -1)} != {number}:
-            raise Damaged("a page of rows holds other steps than its key says")
+            raise Damaged("the steps of a page of rows differ from its key")
         return rows
 
     def walk(

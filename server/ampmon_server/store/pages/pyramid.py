@@ -108,7 +108,7 @@ def _key_names(table: Table) -> list[str]:
 
 def _unversioned(page: bytes) -> bytes:
     if page[:1] != VERSION:
-        raise ValueError(f"version {page[:1].hex()}, this is {VERSION.hex()}")
+        raise ValueError(f"version {page[:1].hex()}, but this ampmon reads {VERSION.hex()}")
     return page[1:]
 
 

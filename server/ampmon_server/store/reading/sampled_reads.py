@@ -101,7 +101,7 @@ class SampledReads(Calls):
         """Return the modules of the newest activation sample at or before ``step``. Raises NotFound."""
         sample, _ = self.activations(run_id, stream=stream, stop=step + 1)
         if sample is None:
-            raise NotFound(f"No activation that was sampled at or before step {step} is held.")
+            raise NotFound(f"No activation sample at or before step {step} is stored.")
         return modules.rows_of(sample)
 
     def activations(

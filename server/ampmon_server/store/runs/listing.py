@@ -252,7 +252,7 @@ def _sorted_by(sort: Sort, now: int) -> ColumnElement[Any]:
 
 def _after(cursor: str, wanted: Wanted, offset: int) -> ColumnElement[bool]:
     if not wanted.is_newest_first or offset:
-        raise BadQuery("cursor", "it goes with the newest first, and with no offset")
+        raise BadQuery("cursor", "it needs the sort order newest first, and no offset")
     started, _, run_id = cursor.partition("-")
     key = (int(started), bytes.fromhex(run_id))
     return tuple_(runs.c.started, runs.c.run_id) < tuple_(*key)

@@ -159,7 +159,7 @@ class StreamSamples:
     def _cells(self, stack: packing.PackedStack, places: Ints) -> Cells:
         into = places[stack.parameters]
         if (into < 0).any():
-            raise Damaged(f"the names of stream {self.source.number}'s parameters are not held")
+            raise Damaged(f"the names of stream {self.source.number}'s parameters are missing")
         if self.part is not None:
             into = _positions(self.part.places, len(self.names))[into]
         kept = np.flatnonzero(into >= 0)

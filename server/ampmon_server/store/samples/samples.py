@@ -147,7 +147,7 @@ def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard
         ]
     if step < scaler.samples_from:
         raise NotFound(
-            f"Samples before step {scaler.samples_from} are pruned: figures show what is rolled up of them."
+            f"Samples before step {scaler.samples_from} were pruned: figures show their aggregates."
         )
     raise NotFound(f"No gradient was sampled at or before step {step}.")
 
@@ -184,6 +184,6 @@ def _shard(
         )
     ).first()
     if data is None or header is None:
-        raise NotFound(f"The sample at step {step} is not held any more.")
+        raise NotFound(f"The sample at step {step} is no longer stored.")
     sample = next(each for each in packing.block_from_bytes(data) if each.step == step)
     return Shard(source.rank, sample, unpack_parameters(header.parameters), header.sample)

@@ -115,7 +115,7 @@ def _classes(statistics: dict[str, Any]) -> Classes:
 
 def _unversioned(data: bytes) -> bytes:
     if data[:1] != VERSION:
-        raise Damaged(f"packed as version {data[:1].hex()}: this is {VERSION.hex()}")
+        raise Damaged(f"packed in version {data[:1].hex()}, but this ampmon reads {VERSION.hex()}")
     return data[1:]
 
 

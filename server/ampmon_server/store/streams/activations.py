@@ -46,7 +46,7 @@ class ModuleActivations:
                 raise ValueError(f"{name}: not {len(statistics)} 8-byte elements")
         elements = np.frombuffer(record.elements, "<i8")
         if (elements < statistics.looked).any() or (elements > wire.COUNT_MAX).any():
-            raise ValueError("elements: fewer than were looked at, or more than can be")
+            raise ValueError(f"elements: fewer than were sampled, or more than {wire.COUNT_MAX}")
         return cls(statistics, elements, np.frombuffer(record.forward, "<f8"), record.loss)
 
     def origin(self, loss: wire.LossState | None) -> tuple[Origin, int | None]:

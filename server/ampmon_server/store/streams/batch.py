@@ -80,9 +80,14 @@ def _checked(share: StreamBatch) -> StreamBatch:
                 _check_scalars(record, place)
             continue
         if not share.name:
-            raise BadBatch(f"records[{place}].stream", "an update belongs to a scaler, not to ''")
+            raise BadBatch(
+                f"records[{place}].stream",
+                "an update needs a scaler, but the stream's name is empty",
+            )
         if record.ordinal <= ordinal:
-            raise BadBatch(f"records[{place}].ordinal", f"{record.ordinal} after {ordinal}")
+            raise BadBatch(
+                f"records[{place}].ordinal", f"{record.ordinal} after {ordinal}: it must increase"
+            )
         ordinal = record.ordinal
         _check_times(record, place)
         if record.gradients is not None:
@@ -160,4 +165,4 @@ def _check_sums(statistics: Statistics, field: str) -> None:
     for name in ("looked", "histogram"):
         counted = float(getattr(statistics, name).sum(dtype=np.float64))
         if not math.isfinite(counted) or counted > wire.COUNT_MAX:
-            raise BadBatch(f"{field}.{name}", f"{counted:.3g} elements")
+            raise BadBatch(f"{field}.{name}", f"too many elements: {counted:.3g}")

@@ -317,6 +317,6 @@ def _is_shorter(place: int, header: wire.StreamHeader, held: Header) -> bool:
         growth.append(len(listed) - len(known))
         if known[:shared] != listed[:shared] or min(growth) < 0 < max(growth):
             raise BadBatch(
-                f"headers[{place}].{name}", "within an attempt the list only grows at its end"
+                f"headers[{place}].{name}", "within an attempt, entries may only be appended"
             )
     return min(growth) < 0

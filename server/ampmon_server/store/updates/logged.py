@@ -154,7 +154,7 @@ def _holder(connection: Connection, run_id: UUID, name: str, stream: int | None)
     for source in _sources(connection, run_id, stream):
         if scalars.has(connection, source.logged, name):
             return source.logged
-    raise NotFound(f"Run {run_id} has logged nothing under the name {name!r}.")
+    raise NotFound(f"Run {run_id} has no logged value {name!r}.")
 
 
 def _sources(connection: Connection, run_id: UUID, stream: int | None) -> list[_Source]:

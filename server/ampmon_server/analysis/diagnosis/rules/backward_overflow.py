@@ -14,11 +14,11 @@ from ampmon_server.model.words import count
 
 EXPLANATION = (
     "The loss was finite, and so were the gradients down to {module}, where they overflowed first. The loss scale has "
-    "to be small enough for that one module, which leaves less room at the small end for all others. Computed in "
-    "fp32 it no longer sets the scale."
+    "to be small enough for that one module, which leaves less room for the small gradients of all others. In fp32, "
+    "it no longer limits the scale."
 )
 FIX = (
-    "# Compute module {module} in fp32. If it still overflows first, see what its backward pass multiplies by:\n"
+    "# Compute module {module} in fp32. If it still overflows first, check what its backward pass multiplies by:\n"
     'with torch.autocast("cuda", enabled=False):  # in forward(), around module {module}\n'
     "    out = layer(x.float())"
 )
@@ -38,7 +38,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="backward_overflow",
         severity="notice",
-        title=f"{count(len(at_it))} of {count(len(found))} skips began backward, in module {module}",
+        title=f"{count(len(at_it))} of {count(len(found))} skips began in the backward pass, in module {module}",
         explanation=EXPLANATION.format(module=f"module {module}"),
         fix=FIX.format(module=module),
         scaler=scaler.name,

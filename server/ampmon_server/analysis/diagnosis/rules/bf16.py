@@ -18,18 +18,17 @@ from ampmon_server.model.words import percent, power_of_two
 
 
 SPAN = (
-    "A larger scale would overflow at the one end, and at this one {share} of the values are subnormal at the other: "
-    "the gradients span {binades} powers of two as far as they are seen, and fp16 holds 40, only 30 of them with all "
-    "significand bits. {bf16}"
+    "A larger scale would overflow, and at this scale {share} of the values are subnormal. The sampled gradients span "
+    "{binades} powers of two; fp16 spans 40, only 30 of them with all significand bits. {bf16}"
 )
 CEILING = (
-    "At this scale {share} of the values are subnormal, and at {ceiling} steps were skipped, though the parameters' "
-    "gradients that are sampled span no more than {binades} powers of two: what overflows there is larger than they "
-    "are, such as gradients on their way back through the activations, or those of other batches. {bf16}"
+    "At this scale {share} of the values are subnormal, and at {ceiling} steps were skipped. The sampled gradients of "
+    "the parameters span only {binades} powers of two, so larger values overflow at {ceiling}: activation gradients, "
+    "or gradients of other batches. {bf16}"
 )
 NORMAL = FP16.exponent_max - FP16.exponent_min_normal + 1
 """Powers of two that fp16 holds with all bits of the significand."""
-BF16 = "bf16 holds 261 and needs no scaler, with 8 bits of the significand (7 stored) instead of 11 (10 stored)."
+BF16 = "bf16 spans 261 and needs no scaler, but has 8 significand bits (7 stored) instead of 11 (10 stored)."
 FIX = (
     'with torch.autocast("cuda", dtype=torch.bfloat16):\n'
     "    loss = criterion(model(inputs), targets)\n"
@@ -50,7 +49,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="bf16",
         severity="notice",
-        title=f"bf16 is advisable: {title}",
+        title=f"Consider bf16: {title}",
         explanation=explanation,
         fix=FIX,
         scaler=scaler.name,

@@ -18,12 +18,12 @@ from ampmon_server.model.words import count, magnitude_of, power_of_two, steps
 
 
 EXPLANATION = (
-    "A skip halves the scale, or whatever backoff_factor says, so that the next batch fits: after an ordinary "
-    "overflow one or two are enough. Many in a row mean that it is not the scale that is too large: the loss or a "
-    "layer gives inf or NaN by itself, the weights hold NaN, or gradients are never cleared.{death}"
+    "A skip multiplies the scale by backoff_factor, usually 0.5, so that the next batch fits: after an ordinary "
+    "overflow one or two skips are enough. Many in a row mean that the scale is not the problem: the loss or a layer "
+    "produces inf or NaN at any scale, the weights hold NaN, or gradients are never cleared.{death}"
 )
 DEATH = " {left} more such skips and the scale is dead."
-LOSS = " Here the logged {name} was {ratio} times the one before, so it is these batches."
+LOSS = " Here the logged {name} was {ratio} times the one before, so these batches are the cause."
 FIX = (
     "# See which module is the first that is not finite:\n"
     "scaler = ampmon.GradScaler(model=model, monitor=ampmon.Config(activations=1))"

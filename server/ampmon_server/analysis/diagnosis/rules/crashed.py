@@ -11,16 +11,16 @@ from ampmon_server.model.words import count
 
 
 EXPLANATION = (
-    "The process exited unexpectedly. {how} Everything up to its last step is here; go on "
-    "from the newest checkpoint, with the scaler's state."
+    "The process exited unexpectedly. {how} Everything up to its last step is stored. Resume from the newest "
+    "checkpoint, with the scaler's state."
 )
-RAISED = "It ended by an exception, {type}: its own output says where."
+RAISED = "It raised {type}: see its own output for the traceback."
 KILLED = (
-    "No exception was seen: it was killed from outside, by the scheduler or for want of memory, or the machine went "
-    "down."
+    "No exception was recorded: the process was killed, for example by the scheduler or for lack of memory, or the "
+    "machine went down."
 )
 INTERRUPTED = frozenset({"KeyboardInterrupt"})
-FIX = "scaler.load_state_dict(checkpoint['scaler'])  # beside the model's and the optimizer's"
+FIX = "scaler.load_state_dict(checkpoint['scaler'])  # with the model's and the optimizer's"
 
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
@@ -32,7 +32,7 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
         (int(each.recent["last"][-1]) for each in case.scalers if len(each.recent)), default=None
     )
     after = f" after step {count(last)}" if last is not None else ""
-    why = f": {raised}" if raised else ": no word of why"
+    why = f": {raised}" if raised else ": no reason recorded"
     yield Finding(
         rule="crashed",
         severity="notice" if raised in INTERRUPTED else "critical",

@@ -18,9 +18,9 @@ from ampmon_server.model.words import count
 
 
 EXPLANATION = (
-    "Gradients are computed from the loss backwards; {parameter} is the first on that way to hold inf or NaN, while "
-    "those before it are finite. The overflow is in this layer or in the one that follows it in the forward pass. The "
-    "loss scale has to be small enough for it, which leaves less room at the small end for all others."
+    "Gradients are computed from the loss backwards; {parameter} is the first with inf or NaN, and all gradients "
+    "computed before it are finite. The overflow is in this layer or in the one that follows it in the forward pass. "
+    "The loss scale has to be small enough for it, which leaves less room for the small gradients of all others."
 )
 FIX = (
     'with torch.autocast("cuda", enabled=False):  # in forward(), around the layer of {parameter}\n'

@@ -33,7 +33,7 @@ NORM = " The gradient norm was {ratio} times the median before: {named} grew mos
 NORMS = " The gradient norm was {ratio} times the median before."
 RATE = " The logged {name} had risen from {before} to {after} there."
 LOWER = (
-    "# Go back to a checkpoint saved before step {first}, and to the learning rate of then:\n"
+    "# Go back to a checkpoint saved before step {first}, and to the learning rate used there:\n"
     "for group in optimizer.param_groups:  # before scaler.step(optimizer)\n"
     '    group["lr"] = min(group["lr"], {rate:.4g})'
 )

@@ -18,9 +18,9 @@ from ampmon_server.model.words import percent, plural
 
 
 EXPLANATION = (
-    "A value below 2⁻²⁵ is 0 in fp16, and then looks like any other zero. But zeros that always were stay zero when "
-    "the scale changes, and flushed ones do not: after {experiments} there were as many more or fewer of them. These "
-    "elements of the gradient do not train their weights at all."
+    "A value below 2⁻²⁵ becomes 0 in fp16, and then looks like any other zero. But when the scale changes, true zeros "
+    "stay zero and flushed values do not. This share is estimated from the number of zeros before and after "
+    "{experiments}. Flushed elements of the gradient do not train their weights at all."
 )
 
 
@@ -36,7 +36,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="flushed",
         severity=severity,
-        title=f"{percent(gone.low)} of the gradient values or more were flushed to zero (estimate "
+        title=f"At least {percent(gone.low)} of the gradient values were flushed to zero (estimate "
         f"{percent(gone.estimate)})",
         explanation=EXPLANATION.format(
             experiments=plural(gone.experiments, "change of the scale", "changes of the scale")

@@ -12,11 +12,11 @@ from ampmon_server.model.words import count, power_of_two
 
 
 EXPLANATION = (
-    "The checkpoint holds the model and the optimizer but not the scaler, or nobody loads it. So the search for the "
-    "scale begins anew: {costs}."
+    "The checkpoint does not hold the scaler's state, or the script does not load it. The search for the right scale "
+    "starts over: {costs}."
 )
-SKIPS = "every halving is a batch that trains nothing"
-UNDERFLOW = "until it has grown back, small gradients are lost to fp16 that were not before"
+SKIPS = "each halving wastes a batch"
+UNDERFLOW = "until the scale has grown back, fp16 loses small gradients that it held before"
 FIX = (
     'checkpoint["scaler"] = scaler.state_dict()  # when you save\n'
     'scaler.load_state_dict(checkpoint["scaler"])  # when you resume'

@@ -19,19 +19,19 @@ from ampmon_server.model.words import count, plural
 
 
 EXPLANATION = (
-    "On the way forward, {module} was the first whose output was not finite, although its input was finite. The loss "
-    "scale plays no part there. What fp16 cannot hold is a value above 65504, such as a square or a sum of "
-    "activations. Compute that module in fp32. If it is not finite there either, look for 0/0, a logarithm of 0, or "
-    "weights that are not finite."
+    "In the forward pass, {module} was the first whose output was not finite, although its input was. The loss scale "
+    "has no effect there. fp16 cannot hold values above 65504, such as a square or a sum of activations. Compute that "
+    "module in fp32. If its output is not finite in fp32 either, look for 0/0, a logarithm of 0, or weights that are "
+    "not finite."
 )
 FIX = (
     'with torch.autocast("cuda", enabled=False):  # in forward(), around {module}\n'
     "    out = layer(x.float())"
 )
 ENDLESS = (
-    "On the way forward, the output of {module} was the first that was not finite, and since step {step} every step is "
-    "skipped. A batch alone does not do that: the weights, or what every batch now holds, have left what fp16 can "
-    "hold, so fp32 in one module is no cure. The learning rate is the likely reason."
+    "In the forward pass, the output of {module} was the first that was not finite, and every step since step {step} "
+    "was skipped. A single batch cannot cause that: the weights, or the data of every batch, have left the range of "
+    "fp16, so fp32 in one module does not help. The likely cause is the learning rate."
 )
 SOME = "a module"
 
@@ -52,7 +52,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="forward_overflow",
         severity="critical" if often else "warning",
-        title=f"{plural(len(found), 'skip')} began forward{where}: changing the loss scale won't help",
+        title=f"{plural(len(found), 'skip')} began in the forward pass{where}: changing the loss scale won't help",
         explanation=ENDLESS.format(module=named, step=count(end))
         if end
         else EXPLANATION.format(module=named),

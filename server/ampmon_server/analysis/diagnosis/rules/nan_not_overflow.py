@@ -18,28 +18,28 @@ from ampmon_server.model.words import plural, steps
 
 
 UNKNOWN = (
-    "A scale that is too large gives inf first. Here the gradients held NaN and no inf, at a scale at which other "
-    "batches went through: the NaN comes from the data, from the forward pass (0/0, log of 0, a softmax over nothing) "
-    "or from weights that are NaN already."
+    "A scale that is too large produces inf first. Here the gradients held NaN but no inf, at a scale that worked for "
+    "other batches: the NaN comes from the data, from the forward pass (0/0, log of 0, a softmax over nothing) or "
+    "from weights that are NaN already."
 )
 NOT_FINITE = (
     "The loss was inf or NaN before it was scaled: that comes from the data, from the forward pass (an overflow in "
-    "fp16, 0/0, log of 0, a softmax over nothing) or from weights that are NaN already. Where the scaler knows the "
-    "model, the next such step tells in which module it begins."
+    "fp16, 0/0, log of 0, a softmax over nothing) or from weights that are NaN already. If you pass model= to the "
+    "scaler, the next such step shows in which module it begins."
 )
 INPUT = (
-    "The loss was inf or NaN before it was scaled, and so was what the model was given: the data hold it, or what is "
-    "computed of them before the model."
+    "The loss was inf or NaN before it was scaled, and so was the model's input. Check the data, and what is computed "
+    "from them before the model."
 )
 LOSS = (
-    "The loss was inf or NaN before it was scaled, and what each module put out was finite: it began in the loss "
-    "itself, as in a logarithm of 0, a division by 0 or a sum of too much in fp16."
+    "The loss was inf or NaN before it was scaled, although the output of each module was finite: it began in the "
+    "loss itself, for example with a logarithm of 0, a division by 0 or a sum too large for fp16."
 )
 BACKWARD = (
-    "The loss was finite, and the gradients were NaN at a scale of 1 or less, which makes none larger: it began in the "
-    "backward pass, as with the square root of 0 or a branch of `torch.where` that is not taken."
+    "The loss was finite, but the gradients were NaN at a scale of 1 or less, which enlarges no gradient: it began in "
+    "the backward pass, for example with the square root of 0 or an unused branch of `torch.where`."
 )
-HALVES = " The scaler takes it for an overflow and halves its scale, which cannot help.{logged}"
+HALVES = " The scaler treats it as an overflow and halves its scale, which cannot help.{logged}"
 LOGGED = " The logged {name} was NaN or infinite {times}."
 DATA = "assert torch.isfinite(inputs).all(), batch_index  # which batch is it?"
 _LOOK = "# See which module is the first that is not finite:\nscaler = ampmon.GradScaler(model=model{more})"
@@ -99,7 +99,7 @@ def _cause(scaler: ScalerCase, found: Sequence[Streak]) -> tuple[str, str, str]:
     lost = [each for each in inside if each.loss == LOST]
     if 2 * len(lost) <= len(inside):
         if any(each.loss for each in inside):
-            return "for NaN that began backward", BACKWARD, SAMPLE
+            return "due to NaN from the backward pass", BACKWARD, SAMPLE
         return "due to NaN", UNKNOWN, f"{DATA}\n{SAMPLE}"
     origins = Counter(each.origin for each in lost if each.origin in _SEEN)
     seen = origins.most_common(1)[0][0] if origins else ""
@@ -108,7 +108,7 @@ def _cause(scaler: ScalerCase, found: Sequence[Streak]) -> tuple[str, str, str]:
 
 _SEEN = {
     "input": ("because the model's input was not finite", INPUT, DATA),
-    "loss": ("because the loss of finite outputs was not finite", LOSS, FP32),
+    "loss": ("because the loss was not finite although the outputs were", LOSS, FP32),
 }
 
 

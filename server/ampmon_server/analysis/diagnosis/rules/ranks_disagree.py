@@ -16,23 +16,23 @@ from ampmon_server.model.words import count, plural
 
 
 EXPLANATION = (
-    "All ranks must skip the same steps and hold the same scale: a rank that steps where another does not has other "
-    "weights from then on. {why}"
+    "All ranks must skip the same steps and hold the same scale: if one rank steps and another does not, their "
+    "weights differ from then on. {why}"
 )
 SHARDED = (
-    "Gradients are sharded, so only the rank that holds an overflow sees it, unless the scaler asks the others; or "
-    "each rank makes or restores a scaler of its own."
+    "Gradients are sharded, so only the rank with an overflow sees it, unless the scaler asks the others. Or each "
+    "rank creates or restores its own scaler."
 )
 REPLICATED = (
-    "Each rank holds the whole model, so all see the same overflow if gradients are averaged before the check: they "
-    "are not, or each rank makes or restores a scaler of its own."
+    "Each rank holds the whole model, so all ranks see the same overflow if gradients are averaged before the check. "
+    "Here they are not averaged, or each rank creates or restores its own scaler."
 )
 FIX = (
     "from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler\n"
     "scaler = ampmon.watch(ShardedGradScaler(), model=model)  # asks all ranks before it skips; not with fused=True"
 )
 AVERAGED = (
-    "# Make it once, and call it in place of the bare model, the last backward pass of a step not under no_sync():\n"
+    "# Wrap the model once, and call the wrapper. Run the last backward pass of a step outside no_sync():\n"
     "model = torch.nn.parallel.DistributedDataParallel(model)"
 )
 

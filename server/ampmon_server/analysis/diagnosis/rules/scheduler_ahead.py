@@ -13,8 +13,8 @@ from ampmon_server.model.words import percent, plural
 
 
 EXPLANATION = (
-    "When a step is skipped the weights stay as they were, but the learning rate was changed all the same. The "
-    "schedule runs ahead of the training: a warm-up is shorter, and the decay comes earlier, than was written."
+    "A skipped step leaves the weights unchanged, but the scheduler changed the learning rate anyway. The schedule "
+    "runs ahead of the training: warm-up is shorter, and decay starts earlier, than configured."
 )
 FIX = (
     "scale = scaler.get_scale()\n"

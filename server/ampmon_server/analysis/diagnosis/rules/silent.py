@@ -11,9 +11,9 @@ from ampmon_server.model.words import count
 
 
 EXPLANATION = (
-    "Its process neither finished nor was seen to die. It may hang, as in a collective that one rank never enters, "
-    "its machine may be gone, or the way to this server is cut; in the last case nothing is lost and the records come "
-    "later."
+    "The process has not finished, and no crash was recorded. It may hang, for example in a collective that one rank "
+    "never enters; its machine may be down; or it may have lost the connection to this server. In the last case "
+    "nothing is lost, and the records arrive later."
 )
 FIX = (
     "pip install py-spy && py-spy dump --pid PID  # where does it hang?\n"

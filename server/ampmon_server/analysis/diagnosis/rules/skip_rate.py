@@ -30,27 +30,25 @@ STEADY = (
     "overflow at a scale that fits the others (newest: steps {steps}). Clipping gradients does not prevent them: they "
     "overflow before they can be clipped. Once the scale is small enough, such a batch reaches the weights."
 )
-PERIOD = " They are {period} steps apart, or a multiple: look at what the data loader does every {period} batches."
-HEAVY = " At {heavy} of them the logged {name} was {ratio} times the usual one."
-ORDINARY = " The logged {name} was ordinary at each of them."
+PERIOD = " They are {period} steps apart, or a multiple: check what the data loader does every {period} batches."
+HEAVY = " At {heavy} of them the logged {name} was {ratio} times its usual value."
+ORDINARY = " The logged {name} was normal at each of them."
 EVERYWHERE = " Every parameter overflowed in {everywhere} of {known}: no single layer is the cause."
 FIRST = " {first} was the first to overflow in {times} of {known}."
-CALM = (
-    " The gradient norm of the steps around them was the usual one: the training itself was calm."
-)
-UNSTEADY = " The gradient norm of the steps around them was {ratio} times the median: see what changed there."
+CALM = " The gradient norm of the steps around them was normal: the training itself was stable."
+UNSTEADY = " The gradient norm of the steps around them was {ratio} times the median: check what changed there."
 LESS_OFTEN = (
     "scaler = ampmon.GradScaler(growth_interval={growth_interval})  # try a larger scale less often"
 )
 LIMIT = (
-    "# Look at these batches. If they are correct, let none weigh more than the others, before backward():\n"
+    "# Inspect these batches. If they are correct, limit their weight before backward():\n"
     "size = loss.detach().abs()\n"
     "usual = size if usual is None else usual  # None before the loop\n"
     "usual = usual.lerp(torch.where(size <= {most} * usual, size, 1.2 * usual), 0.05)\n"
     "loss = loss * torch.where(size > {most} * usual, usual / size, 1.0)"
 )
 SMALLER = (
-    "# Look at these batches. If they are correct, use a scale that fits them, and clip their gradients:\n"
+    "# Inspect these batches. If they are correct, use a scale that fits them, and clip their gradients:\n"
     "scaler = ampmon.GradScaler(init_scale={scale}, growth_interval={growth_interval})\n"
     "scaler.unscale_(optimizer)  # before scaler.step(optimizer)\n"
     "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
@@ -173,7 +171,7 @@ def _after_growth(skips: _Skips) -> _Told:
     longer = 2 * interval if interval >= GROWTH_INTERVAL else GROWTH_INTERVAL
     grown = _some(skips.grown, skips.window)
     return _Told(
-        f"{grown} soon after a growth of the scale",
+        f"{grown} soon after the scale had grown",
         GROWN.format(grown=grown),
         LESS_OFTEN.format(growth_interval=longer),
     )

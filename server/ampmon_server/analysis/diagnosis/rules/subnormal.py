@@ -18,11 +18,10 @@ from ampmon_server.model.words import in_code, percent, power_of_two
 
 
 EXPLANATION = (
-    "Below 2⁻¹⁴ fp16 numbers have fewer and fewer bits of the significand, and below 2⁻²⁴ they are 0. The "
-    "subnormal ones are the sign of it, for most of what is lost is lost on the way back, before it can be counted. "
-    "{cost}"
+    "Below 2⁻¹⁴, fp16 numbers have fewer and fewer significand bits, and below 2⁻²⁴ they are 0. Subnormal values are "
+    "only a sign of the loss: most of it happens earlier in the backward pass, where it cannot be counted. {cost}"
 )
-COSTS = "Estimated relative gradient error: {low} to {high}. Rounding to fp16 alone makes 0.06 %."
+COSTS = "Estimated relative gradient error: {low} to {high}. Rounding to fp16 alone causes 0.06 %."
 HARMLESS = "The estimated gradient error is no larger than that of rounding to fp16."
 HIGHER = (
     "scaler = ampmon.GradScaler(init_scale={init_scale})  # {share} would be subnormal\n"
@@ -44,7 +43,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     severity = thresholds.subnormal.severity(seen.low) if seen else None
     if seen is None or severity is None or is_climbing(scaler, seen, thresholds):
         return
-    by_hand = ", which update() is given" if is_set_by_hand(scaler.recent) else ""
+    by_hand = ", passed to update()" if is_set_by_hand(scaler.recent) else ""
     yield Finding(
         rule="subnormal",
         severity=severity,

@@ -18,8 +18,8 @@ from ampmon_server.model.words import percent, plural
 
 
 EXPLANATION = (
-    "Most values of these gradients are below 2⁻¹⁴, where fp16 has only some of its significant bits, while those of "
-    "the other parameters are large enough. The scale is one for all of them, so it cannot help this one alone: the "
+    "Most values of these gradients are below 2⁻¹⁴, where fp16 has only some of its significand bits, while those of "
+    "the other parameters are large enough. All parameters share one scale, so it cannot help this one alone: the "
     "layer learns from rounded gradients, or from zeros."
 )
 FIX = (

@@ -11,12 +11,12 @@ from ampmon_server.model.words import plural
 
 
 EXPLANATION = (
-    "Training was not touched by it, but skips among the lost records are not counted, and a chart has a gap where "
-    "they were. Records are lost where the disk of the data directory is full, slow or gone, where a job is killed "
-    "while it has them in memory, or where two processes write as the same rank."
+    "Training was not affected, but skips among the lost records are not counted, and charts have gaps there. Records "
+    "are lost if the disk of the data directory is full, slow or missing, if a job is killed while it has records in "
+    "memory, or if two processes write as the same rank."
 )
-FIX = "export AMPMON_DIR=/local/disk/ampmon  # a local disk with room, not one that machines share"
-RIVALS_FIX = "unset AMPMON_RUN_ID  # or give each job one of its own"
+FIX = "export AMPMON_DIR=/local/disk/ampmon  # a local disk with free space, not a network file system"
+RIVALS_FIX = "unset AMPMON_RUN_ID  # or give each job its own"
 
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:

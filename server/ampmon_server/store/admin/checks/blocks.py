@@ -41,7 +41,7 @@ def check(connection: Connection, run_id: bytes, where: str) -> Iterator[Defect]
                 yield Defect(place, str(error), RESTORE)
                 continue
             if not _lies(row, steps):
-                yield Defect(place, "its key says other steps than it holds", RESTORE)
+                yield Defect(place, "its steps differ from its key", RESTORE)
             elif row.first_step <= before.get(key, -1):
                 yield Defect(place, "it overlaps the block before it", RESTORE)
             before[key] = max(before.get(key, -1), row.last_step)
@@ -92,7 +92,7 @@ def _paired(
         alone = alone[alone >= first] if len(one) and len(other) else alone
         if len(alone):
             place = f"{where}, stream {stream}, attempt {attempt}, step {alone[0]}"
-            what = f"{len(alone)} samples are in gradient_blocks or in gradient_totals only"
+            what = f"{len(alone)} samples are in only one of gradient_blocks and gradient_totals"
             yield Defect(place, what, RESTORE)
 
 

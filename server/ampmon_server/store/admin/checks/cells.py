@@ -74,7 +74,7 @@ class PageComparison:
                 remedy = RESTORE if kind == "lost" else REPAIR
                 yield Defect(place, f"{pages} cannot be read", remedy)
             elif sum(held) == sum(found):
-                yield Defect(place, f"{pages} say other than what is under them", REPAIR)
+                yield Defect(place, f"{pages} with values that differ from the data below", REPAIR)
             else:
                 counts = "counts" if len(lasts) == 1 else "count"
                 what = f"{pages} {counts} {sum(held)} rows where there are {sum(found)}"

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, Table, select, tuple_
 
 
-REPAIR = "ampmon db verify --repair makes it anew from the rows"
-RESTORE = "nothing here can make it anew: restore a copy of the database"
+REPAIR = "ampmon db verify --repair rebuilds it from the rows"
+RESTORE = "it cannot be rebuilt: restore a copy of the database"
 
 
 class Defect(NamedTuple):

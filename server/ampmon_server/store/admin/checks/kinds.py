@@ -47,7 +47,7 @@ def _parameters(connection: Connection, run_id: bytes) -> Iterator[tuple[str, Wi
             if source.sampled:
                 samples = parameter_rollups.stream_samples(connection, run_id, source)
                 if not samples.names:
-                    raise Damaged(f"the names of stream {source.number}'s parameters are not held")
+                    raise Damaged(f"the names of stream {source.number}'s parameters are missing")
                 yield f"parameters of stream {source.number}", samples.series
 
 

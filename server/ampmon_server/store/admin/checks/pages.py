@@ -99,7 +99,7 @@ def read(connection: Connection, run_id: bytes, where: str, *, mending: bool = F
             expected = _expected(paged, rows)
             wrong = [name for name, value in expected.items() if getattr(row, name) != value]
             if wrong:
-                what = f"{', '.join(wrong)} beside it say other than its rows"
+                what = f"its summary ({', '.join(wrong)}) differs from its rows"
                 held.findings.append(Defect(_place(paged, row, where), what, REPAIR))
                 if mending:
                     _mend(connection, paged, row, expected)

@@ -86,7 +86,7 @@ def _rows(
         if rows > recorded or (rows < recorded and complete):
             yield Defect(
                 f"{where}, stream {place[0]}, attempt {place[1]}",
-                f"its ledger has {recorded} records, and {rows} are held",
+                f"its ledger lists {recorded} records, but {rows} are stored",
                 RESTORE,
             )
 
@@ -118,7 +118,7 @@ def _steps(
         if place[0] not in unknown and stated.get(place) != rows.get(place):
             yield Defect(
                 f"{where}, stream {place[0]}, attempt {place[1]}",
-                f"its ledger says steps {stated.get(place)} where its updates have {rows.get(place)}",
+                f"its ledger has steps {stated.get(place)}, but its updates have {rows.get(place)}",
                 RESTORE,
             )
 
@@ -143,12 +143,12 @@ def totals(connection: Connection, run: Row[Any], rows: HeldPages, where: str) -
     """Yield totals of a run that differ from its ledger and cells, and of its streams that differ from their rows."""
     for name, (held, expected) in expected_totals(connection, run).items():
         if held != expected:
-            what = f"says {held} {name} where its parts have {expected}"
+            what = f"its stored total of {name} is {held}, but its parts have {expected}"
             yield Defect(where, what, REPAIR)
     for stream, stated, counted in stream_counts(connection, run.run_id, rows):
         if stated != counted:
             place = f"{where}, stream {stream}"
-            what = f"says {(*stated,)} updates, samples, first and last step where its rows say {(*counted,)}"
+            what = f"its updates, samples, first and last step are {(*stated,)}, but its rows have {(*counted,)}"
             yield Defect(place, what, REPAIR)
 
 

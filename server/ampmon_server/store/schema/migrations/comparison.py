@@ -37,9 +37,9 @@ def differences(connection: Connection) -> list[str]:
         found += _compared(table, "index", _indexes(indexes[place]), _wanted_indexes(table))
         of_key = tuple(keys[place]["constrained_columns"])
         if of_key != tuple(column.name for column in table.primary_key):
-            found.append(f"the primary key of {table.name} is another")
+            found.append(f"the primary key of {table.name} differs")
         if sorted(map(_foreign, foreign[place])) != sorted(_wanted_foreign(table)):
-            found.append(f"the foreign keys of {table.name} are others")
+            found.append(f"the foreign keys of {table.name} differ")
     return found
 
 
@@ -47,11 +47,13 @@ def _compared(table: Table, what: str, has: Part, wanted: Part) -> list[str]:
     of = f"of {table.name}"
     missing = [_missing(what, name, table) for name in wanted if name not in has]
     other = [
-        f"{what} {name} {of} is another"
+        f"{what} {name} {of} differs"
         for name in wanted
         if has.get(name, wanted[name]) != wanted[name]
     ]
-    beside = [f"{what} {name} {of} is not of this version" for name in has if name not in wanted]
+    beside = [
+        f"{what} {name} {of} does not belong to this version" for name in has if name not in wanted
+    ]
     return missing + other + (beside if what == "column" else [])
 
 

@@ -14,9 +14,9 @@ from ampmon_server.model.words import count, in_code, plural, power_of_two
 
 
 EXPLANATION = (
-    "A scaler begins with a scale that is likely too large, and halves it at every overflow until the gradients fit. "
-    "Those skips are no fault, but they are batches that trained nothing, and again whenever the job starts without "
-    "the scaler's state."
+    "A scaler starts with a scale that is probably too large, and halves it at every overflow until the gradients "
+    "fit. Those skips are normal, but each wastes a batch, and they repeat whenever the job starts without the "
+    "scaler's state."
 )
 FIX = "scaler = ampmon.GradScaler(init_scale={init_scale})"
 

@@ -19,12 +19,11 @@ from ampmon_server.model.words import plural, power_of_two
 
 EXPLANATION = (
     "Each skip makes the scale smaller. Here it has shrunk so far that {left} more would leave 1/scale infinite in "
-    "fp32; from then on every finite gradient becomes inf or NaN while it is unscaled, and is written into the "
-    "weights without a further skip. No sound training needs such a scale: what overflows is not cured by lowering "
-    "it."
+    "fp32; from then on, unscaling turns every finite gradient into inf or NaN, which is written into the weights "
+    "without another skip. No healthy training needs such a scale, and lowering it does not cure this overflow."
 )
 FIX = (
-    "# Save nothing over your last good checkpoint. See which module overflows first:\n"
+    "# Do not overwrite your last good checkpoint. See which module overflows first:\n"
     "scaler = ampmon.GradScaler(model=model, monitor=ampmon.Config(activations=1))"
 )
 

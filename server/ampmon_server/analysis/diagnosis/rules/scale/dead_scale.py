@@ -25,12 +25,12 @@ from ampmon_server.model.words import count, in_code, power_of_two
 
 
 EXPLANATION = (
-    "At 2⁻¹²⁸ and below, 1/scale is not finite in fp32. The next batch whose gradients are finite is divided by such "
-    "a scale: its gradients become inf or NaN, no check sees it, and the optimizer writes them into the weights. A "
-    "scale gets there by some 144 skips in a row, so look also at why every step was skipped."
+    "At 2⁻¹²⁸ and below, 1/scale is not finite in fp32. When the scaler unscales the next finite gradients, they "
+    "become inf or NaN, no check catches that, and the optimizer writes them into the weights. It takes about 144 "
+    "skips in a row to get there, so also find out why every step was skipped."
 )
 FIX = (
-    "# Go on from a checkpoint saved before step {step}, with a scale that is alive:\n"
+    "# Go on from a checkpoint saved before step {step}, with a usable scale:\n"
     "scaler = ampmon.GradScaler(init_scale={init_scale})"
 )
 NOT_ONE = 65536.0
@@ -49,9 +49,9 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         return
     first, last = min(steps), max(steps)
     title = (
-        f"The scale is dead since step {count(first)} ({power_of_two(scale)}): {_harm(scaler, first)}"
+        f"The scale has been dead since step {count(first)} ({power_of_two(scale)}): {_harm(scaler, first)}"
         if now
-        else f"The scale was dead from step {count(first)} to {count(last)}: weights may be destroyed since"
+        else f"The scale was dead from step {count(first)} to {count(last)}: weights may have been destroyed"
     )
     alive = scaler.policy.init_scale
     yield Finding(

@@ -17,8 +17,8 @@ from ampmon_server.model.words import plural, power_of_two
 
 EXPLANATION = (
     "The scale multiplies the loss so that small gradients stay above what fp16 flushes to zero. Below 1 it does the "
-    "opposite. It got there because gradients overflow even so: the loss is a large sum instead of a mean, a layer's "
-    "gradient is far larger than all others, or inf and NaN come from somewhere that no scale reaches."
+    "opposite. It fell this far because gradients overflow even then: the loss is a large sum instead of a mean, a "
+    "layer's gradient is far larger than all others, or inf and NaN come from a place that the scale does not affect."
 )
 FIX = f"# If the loss is a sum over the batch, take its mean. If gradients are large by nature, use bf16:\n{bf16.FIX}"
 

@@ -19,9 +19,9 @@ from ampmon_server.model.words import count, percent
 
 
 EXPLANATION = (
-    "The scaler grows its scale after growth_interval steps, meets an overflow, falls back, and tries again: that "
-    "is how it works, and every try costs a batch. With a growth_interval of {interval} it tries so often that it "
-    "shows: with torch's 2000 it would be one step in 2000."
+    "The scaler grows its scale after growth_interval steps, overflows, backs off and tries again. That is by design, "
+    "but every try wastes a batch. With growth_interval={interval} it tries too often: with torch's default of 2000 "
+    "it would waste one step in 2000."
 )
 FIX = "scaler = ampmon.GradScaler(growth_interval=2000)"
 TRIES = 3

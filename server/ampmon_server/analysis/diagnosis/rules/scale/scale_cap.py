@@ -13,8 +13,8 @@ from ampmon_server.model.words import plural, power_of_two
 
 
 EXPLANATION = (
-    "The scale has grown as far as it can without ever meeting an overflow. That is what gradients that are zero do: "
-    "a loss that has become 0, parameters that do not take part in it, or a graph that was cut by detach()."
+    "The scale has grown as far as it can without a single overflow. The usual reason is that the gradients are zero: "
+    "the loss has become 0, it does not depend on the parameters, or detach() cut the graph."
 )
 FIX = (
     "# Is there anything to train?\n"

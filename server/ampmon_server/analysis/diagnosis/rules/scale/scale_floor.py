@@ -13,17 +13,17 @@ from ampmon_server.model.words import count, in_code, power_of_two
 
 
 EXPLANATION = (
-    "After an overflow the scale should fall, so that the next batch fits. Here it stays where it is{why}, and "
-    "batches that overflow at it go on being skipped: each of them was computed for nothing."
+    "After an overflow the scale should fall, so that the next batch fits. Here it does not fall{why}, so batches "
+    "that overflow at this scale are skipped, and their computation is wasted."
 )
 LEAST = (
     "The scale is at its minimum, and batches overflow even there, where the loss is not scaled: no loss scale helps. "
     "Look for inf or NaN in the loss and the data, and for a learning rate that is too high."
 )
-BY_HAND = ", since update() is given a fixed scale"
-FLOOR = ", on a floor of its own"
+BY_HAND = ", because a fixed scale is passed to update()"
+FLOOR = ", because this scaler has a minimum"
 FIX = (
-    "scaler = ampmon.GradScaler(init_scale={init_scale})  # torch's own moves by itself\n"
+    "scaler = ampmon.GradScaler(init_scale={init_scale})  # torch's own adjusts itself\n"
     "scaler.update()  # without new_scale"
 )
 HELD = 3

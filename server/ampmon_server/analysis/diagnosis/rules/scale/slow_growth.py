@@ -25,7 +25,10 @@ EXPLANATION = (
     "all. A scale {times} times as large would cure that and still fit, but {tries}. {cost}"
 )
 TRIES = "the scaler tries a larger one only after every growth_interval = {interval} steps without a skip"
-PAST = "torch tries a larger one only where its growth tracker comes to growth_interval = {interval}, and that is past"
+PAST = (
+    "torch tries a larger one only when its growth tracker equals growth_interval = {interval}, and the tracker is "
+    "past that"
+)
 RESTART = (
     "state = scaler.state_dict()\n"
     'scaler.load_state_dict({{**state, "growth_interval": {growth_interval}, "_growth_tracker": 0}})'
@@ -33,7 +36,7 @@ RESTART = (
 """Sets another interval in a running job. With a growth tracker past the interval, torch would never grow again."""
 FIX = (
     "scaler = ampmon.GradScaler(init_scale={init_scale}, growth_interval={growth_interval})\n"
-    f"# in a run that goes on, once, between two iterations:\n{RESTART}"
+    f"# in a running job, once, between two iterations:\n{RESTART}"
 )
 NEVER = 10**8
 """An interval of this many updates is meant to be endless."""
@@ -78,11 +81,7 @@ def faster(interval: int, bits: int, patience: int) -> int:
 
 def _title(scaler: ScalerCase, seen: MeasuredUnderflow, bits: int) -> str:
     takes = updates_to_grow(scaler, bits)
-    when = (
-        "it never grows"
-        if takes >= NEVER
-        else f"it will be there in {count(int(takes))} steps at the earliest"
-    )
+    when = "never grows" if takes >= NEVER else f"needs at least {count(int(takes))} steps to grow"
     return (
         f"{percent(seen.share)} of the gradient values are subnormal: the scale is {power_of_two(seen.scale)}, "
         f"{plural(bits, 'doubling')} too small, and {when}"

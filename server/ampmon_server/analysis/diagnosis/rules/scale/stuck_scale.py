@@ -18,21 +18,21 @@ from ampmon_server.model.words import count, power_of_two
 
 
 EXPLANATION = (
-    "After growth_interval steps without a skip the scale doubles, or grows by growth_factor. Here it did not, "
-    "though nothing was skipped: something sets its growth tracker back, as making the scaler anew, loading its state "
-    "over and over, or giving update() a new_scale does. Small gradients are flushed to zero for longer than they "
-    "need be."
+    "After growth_interval steps without a skip the scale doubles, or grows by growth_factor. Here it did not, though "
+    "nothing was skipped: something resets its growth tracker. Creating the scaler again, loading its state "
+    "repeatedly, or passing new_scale to update() does that. Small gradients are flushed to zero for longer than "
+    "necessary."
 )
 FIX = (
-    "# Make it once, before the loop, and restore its state once, when you resume. Let update() alone move the scale:\n"
+    "# Make it once, before the loop, and restore its state once, when you resume. Let only update() set the scale:\n"
     'scaler = ampmon.GradScaler()\nscaler.load_state_dict(checkpoint["scaler"])\n'
     "scaler.update()  # without new_scale"
 )
 
 PAST = (
-    "torch grows the scale when its growth tracker, which counts steps without a skip, comes to growth_interval. "
-    "Here the tracker was past it already when set_growth_interval() made it shorter: now only a skip, which sets the "
-    "tracker back, lets it grow again. Small gradients are flushed to zero for longer than they need be."
+    "torch grows the scale when its growth tracker, which counts steps without a skip, reaches growth_interval. Here "
+    "the tracker was already past it when set_growth_interval() shortened it: now only a skip, which resets the "
+    "tracker, lets it grow again. Small gradients are flushed to zero for longer than necessary."
 )
 
 
@@ -60,7 +60,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="stuck_scale",
         severity="warning",
-        title=f"The scale stands at {power_of_two(scale)} for {count(quiet)} steps without a skip: {why}",
+        title=f"The scale has stayed at {power_of_two(scale)} for {count(quiet)} steps without a skip: {why}",
         explanation=PAST if past else EXPLANATION,
         fix=RESTART.format(growth_interval=interval) if past else FIX,
         scaler=scaler.name,
