@@ -113,7 +113,7 @@ def test_a_full_disk_is_warned_of_once_and_told_when_it_is_over(
             put(recorder)
         current_run.finish(DEADLINE_S)
 
-    with pytest.warns(AmpmonWarning, match=r"No space left.*Make room there") as warned:
+    with pytest.warns(AmpmonWarning, match=r"No space left.*Free space there") as warned:
         train()
     assert len(warned) == 1
     (recorded,) = recordings(data_directory)

@@ -32,7 +32,7 @@ def test_the_first_fix_is_recommended_and_the_others_are_second():
     none, first, as_bad, milder = recommend(given_, [])
     assert (none.second, first.second) == ("", "")
     assert as_bad.second.startswith(
-        "Alternative, because the recommended fix is for a finding that is nearer"
+        "Alternative, because the recommended fix is for a finding that is closer"
     )
     assert milder.second.startswith(
         "Alternative, because the recommended fix is for a finding that is more severe"

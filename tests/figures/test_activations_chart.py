@@ -87,7 +87,7 @@ def test_the_caption_weighs_modules_by_their_elements() -> None:
         elements=np.array([9900, 100]),
     )
     caption = activations(made.source(through=sample), View())["layout"]["meta"]["caption"]
-    assert "0.5\u202f% are zero and 99\u202f% subnormal" in caption
+    assert "0.5\u202f% of the elements are zero and 99\u202f% subnormal" in caption
 
 
 def test_what_is_compiled_is_said_to_be_left_out() -> None:

@@ -125,7 +125,7 @@ def test_a_scale_that_is_no_number_has_no_unscaled_gradient() -> None:
         at = made.gradients([0, 1], made.totals(hist, [0, 0]), scales=scales)
         figure = exponents(made.source(made.updates(scales), at), View())
         if drawn is None:
-            assert "positive number" in figure["layout"]["meta"]["empty"]
+            assert "positive scale" in figure["layout"]["meta"]["empty"]
         else:
             assert made.read(_map(figure, "2<sup>")["customdata"]).tolist() == drawn
 

@@ -93,4 +93,4 @@ def test_only_the_newest_of_a_long_run_is_replayed_and_said() -> None:
     source = made.source(made.updates([1024.0] * 40))
     part = replace(source, replayed=made.replayed(np.arange(20, 40), whole=False))
     caption = simulated(part, View())["layout"]["meta"]["caption"]
-    assert caption.startswith("20 steps replayed, steps 20 – 39: the newest")
+    assert caption.startswith("20 steps replayed, steps 20 – 39: only the newest")

@@ -126,7 +126,7 @@ def test_a_stranger_is_told_nothing(tmp_path: Path, who: str) -> None:
 def test_it_is_said_who_has_to_do_what(tmp_path: Path) -> None:
     """An older server, an unknown token and a forwarded port each give a message that says what to do."""
     with stranger(STRANGERS["an older server"]) as (url, _):
-        assert all("has to be upgraded" in each for each in ask_all(url, tmp_path))
+        assert all("upgrade it" in each for each in ask_all(url, tmp_path))
     with RecordingServer(token="another") as server:
         assert all("does not know the token" in each for each in ask_all(server.url, tmp_path))
         assert server.requests == []

@@ -155,7 +155,7 @@ def test_a_stranger_heard_of_lately_is_sent_and_kept(
     attempt = left_behind(tmp_path, server.url, process=STRANGER)
     done = ampmon("sync", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "it stays for now" in done.stdout
+    assert "kept for now" in done.stdout
     assert seqs(server.store.records(attempt.id)) == [0, 1, 2]
     assert server.store.ended(attempt.id) is None
     assert spools(tmp_path) == [attempt.spool.path]

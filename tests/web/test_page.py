@@ -328,7 +328,7 @@ def test_a_run_that_comes_after_its_reader_is_shown(reader: Reader) -> None:
     reader.ignore_page_errors("404")
     run_id = uuid4()
     reader.open(f"#/runs/{run_id}")
-    reader.wait("the words", lambda: "as soon as its first steps arrive" in reader.text("main"))
+    reader.wait("the words", lambda: "once its first steps arrive" in reader.text("main"))
     PostedRun(reader.server, "late", run_id=run_id)
     reader.wait("the run", lambda: reader.text("h1") == "late")
 
