@@ -310,7 +310,7 @@ def test_a_run_that_mlflow_does_not_take_keeps_no_other_waiting(
 @pytest.mark.parametrize(
     ("named", "told"),
     [
-        (["neptune:x"], "--forward neptune: write tensorboard:DIR, or mlflow:URI"),
+        (["neptune:x"], "--forward neptune: write tensorboard:DIR or mlflow:URI"),
         (["tensorboard:"], "--forward tensorboard: write tensorboard:DIR"),
         (["tensorboard:a", "tensorboard:./a"], "the same destination is named twice"),
     ],

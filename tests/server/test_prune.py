@@ -180,7 +180,7 @@ def test_a_window_where_rows_are_gone_shows_whole_cells(store: Store, trainer: T
         caption = FIGURES[name](source, View(1000, 1100))["layout"]["meta"]["caption"]
         assert "steps are stored in groups of 16" in caption
     assert store.parameters(trainer.run_id).step == 4950
-    with pytest.raises(NotFound, match="Samples before step 4096 are pruned"):
+    with pytest.raises(NotFound, match="Samples before step 4096 were pruned"):
         store.parameters(trainer.run_id, step=1000)
 
 

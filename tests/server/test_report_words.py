@@ -134,7 +134,7 @@ def test_a_report_says_what_is_to_be_known_before_it_is_trusted(tmp_path: Path) 
         [(trainer, [*trainer.updates(3), memory, trainer.event("thinned", count=3)])],
     )
     notices = re.findall("<li>(.*?)</li>", _body(told))
-    assert notices[0].startswith("Samples of 3 steps left out")
+    assert notices[0].startswith("Samples of 3 steps were dropped")
     assert "because &lt;b&gt;full&lt;/b&gt;; a killed process may lose the last" in notices[1]
     assert len(notices) == 2
 
