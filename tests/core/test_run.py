@@ -194,7 +194,9 @@ def test_names_beyond_those_that_are_kept_are_left_out(
         for step in range(4):
             ampmon.log({"loss": float(step), f"batch {step}": 1.0})
 
-    with pytest.warns(ampmon.AmpmonWarning, match="'batch 2' is not recorded: the run already has 3 names") as warned:
+    with pytest.warns(
+        ampmon.AmpmonWarning, match="'batch 2' is not recorded: the run already has 3 names"
+    ) as warned:
         made_anew_with_each_step()
     ampmon.log({"batch 1": torch.ones(()), "batch 5": torch.ones(())})
     ampmon.log({"batch 6": 1.0})

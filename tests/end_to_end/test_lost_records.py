@@ -33,7 +33,7 @@ def test_a_spool_removed_in_mid_run_is_a_gap(server: Server, data_directory: Pat
         pass
     wait_for(lambda: stored(server, run) == 20)
     shutil.rmtree(data_directory / "spool")
-    with pytest.warns(ampmon.AmpmonWarning, match="somebody removed") as warned:
+    with pytest.warns(ampmon.AmpmonWarning, match="were deleted") as warned:
         wait_for(lambda: train() and warned and stored(server, run) > 20)
     ampmon.finish(DEADLINE_S)
     wait_for(lambda: server.get(f"/runs/{run}")["status"] == "finished")

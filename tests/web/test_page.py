@@ -257,7 +257,7 @@ def test_missing_data_is_said(reader: Reader) -> None:
     notices = reader.wait(
         "notices", lambda: len(reader.texts(".notices li")) == 3 and reader.texts(".notices li")
     )
-    assert "Samples of 120 steps left out" in notices[0]
+    assert "Samples of 120 steps were dropped" in notices[0]
     assert "pass through memory, because /home is on a network mount (nfs4); a killed" in notices[1]
     assert "may lose the last 250 ms." in notices[1]
     assert "failed 1 time" in notices[2]
