@@ -111,9 +111,7 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_arguments(
         commands.add_parser("doctor", help="diagnose a run, or explain an error message")
     )
-    check.add_arguments(
-        commands.add_parser("check", help="check a model for fp16 before you train it")
-    )
+    check.add_arguments(commands.add_parser("check", help="check a model before training in fp16"))
     health.add_arguments(commands.add_parser("health", help="check a server's health (exit code)"))
     report.add_arguments(
         commands.add_parser("report", help="write a run as one file that opens offline")
