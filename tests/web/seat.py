@@ -60,6 +60,7 @@ class Seat:
             reader.open(NOWHERE)
             self._clean = self._state(reader)
             reader.rise()
+        self._page.bring_to_front()  # the browser draws no frames of a page in the background
         return Reader(self._page, self.server)
 
     def leave(self, reader: Reader) -> list[str]:
