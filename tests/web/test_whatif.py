@@ -39,6 +39,8 @@ def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
     tried = two_to(today - 3)
     reader.wait("the sentence", lambda: reader.text(".sentence").startswith(f"At {tried}: "))
     assert "Today, at 2¹⁶: " in reader.text(".sentence")
+    readout = "[data-figure=whatif] .readout"
+    reader.wait("the shares there", lambda: tried in reader.text(readout))
     assert reader.text(f"{PART} .code .caption") == "Alternative: no finding recommends a change."
     assert reader.text(f"{PART} code").startswith(
         f'scaler = torch.amp.GradScaler("cpu", init_scale=2.0**{today - 3})'

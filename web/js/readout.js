@@ -164,7 +164,8 @@ export class Readout {
     const marked = fixedrange ? null : within(this.#marked);
     this.#place("--cross", pointed, low, high);
     this.#place("--mark", marked, low, high);
-    const found = pointed ?? marked;
+    const chosen = fixedrange ? within(this.#figure.layout.meta.slider?.value) : null;
+    const found = pointed ?? marked ?? chosen;
     // Whole numbers have nothing to read between them.
     const x = found !== null && /d\}/.test(unifiedhovertitle?.text ?? "") ? Math.round(found) : found;
     const spot = x === null ? null : { x, up: this.#pointed?.up ?? null, near: ((high - low) * MARK_PIXELS) / this.plot.clientWidth };
