@@ -1,7 +1,7 @@
 """The host's time for an update under `ampmon run`, as a ratio to that with `ampmon.GradScaler` in the script.
 
 Scalers with default settings take turns, update by update, each with its own optimizer and gradients. A second
-`ampmon.GradScaler` takes turns with them: its ratio is the noise. Each round creates all of them anew, because their
+`ampmon.GradScaler` takes turns with them: its ratio is the noise. Each round creates all of them again, because their
 place in memory matters more than the difference measured here. The interval is that of the rounds' medians. If it
 contains 1, there is no measurable difference. Records go to a spool and are not sent.
 """

@@ -143,7 +143,7 @@ class FeedGradients:
         )
 
     def taken(self) -> Iteration:
-        """Return what was gathered since the last update, and start anew."""
+        """Return what was gathered since the last update, and clear it."""
         iteration, self._iteration = self._iteration, Iteration()
         return iteration
 

@@ -158,7 +158,7 @@ LINTS: dict[str, Lint] = {
     ),
     "scaler_made_anew": Lint(
         "warning",
-        "{optimizer} is stepped by a third new scaler",
+        "A third new scaler steps {optimizer}",
         "Each new scaler loses the scale and the growth tracker of the last one: it starts again at the initial "
         "scale, and skips steps again. If it lasts for fewer updates than `growth_interval`, its scale never grows.",
         "scaler = ampmon.GradScaler(device)  # once, before the first epoch",

@@ -51,7 +51,7 @@ def power_of_two(scale: float) -> str:
         return _trim(f"{scale:.6f}")
     fraction, exponent = math.frexp(scale)
     exact = fraction == 0.5
-    power = two_to(exponent - 1 if exact else round(math.log2(scale), 2))
+    power = two_to(exponent - 1 if exact else round(math.log2(scale), 2) + 0.0)  # -0.0 becomes 0.0
     if not 1e-3 <= scale < 2**53:
         return power
     digits = count(int(scale)) if scale == int(scale) else _decimals(scale)
