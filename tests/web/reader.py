@@ -152,8 +152,10 @@ class Reader:
         return self.page.locator(f"[data-figure={name}]")
 
     def caption(self, name: str) -> str:
-        """A chart's caption. In the stack it begins with the (i)."""
-        said = self.figure(name).locator(".caption").text_content() or ""
+        """A chart's caption. In the stack it begins with the (i). Scrolls to the chart: one off screen is not drawn."""
+        chart = self.figure(name)
+        chart.scroll_into_view_if_needed()
+        said = chart.locator(".caption").text_content() or ""
         return said.replace("\u202f", " ")
 
     def tab(self, name: str) -> None:
@@ -162,9 +164,16 @@ class Reader:
         expect(self.page.locator(f"#in-{name}")).to_be_visible()
 
     def plot(self, name: str, js: str) -> Any:
-        """The value of ``js`` with a chart's element as ``plot``; None before the chart is drawn."""
-        found = f"document.querySelector('[data-figure={name}] .plot.js-plotly-plot')"
-        return self.ask(f"(plot => plot && ({js}))({found})")
+        """The value of ``js`` with a chart's element as ``plot``. Before the chart is drawn: None, and scrolls to it."""
+        return self.page.evaluate(
+            f"""name => {{
+                const chart = document.querySelector(`[data-figure=${{name}}]`);
+                const plot = chart?.querySelector(".plot.js-plotly-plot");
+                if (!plot) chart?.scrollIntoView({{ block: "nearest" }});
+                return plot && ({js});
+            }}""",
+            name,
+        )
 
     def points(self, name: str = "scale") -> int:
         """The number of points of a chart's first line other than the headroom; 0 before it is drawn."""
