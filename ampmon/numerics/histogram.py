@@ -15,11 +15,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ampmon.numerics import packed
 from ampmon.numerics.formats import FP16, FloatFormat
 from ampmon.wire import Gradients
 
 
-BINS = 64
+BINS = packed.BINS
 EXPONENT_MIN = -40
 """Exponent of bin 0."""
 
@@ -36,8 +37,6 @@ SMALL = len(SMALL_CLASSES)
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
-
-_FIELDS = ("looked", "zeros", "on_grid", "inf", "nan")
 
 
 def bin_of(exponent: int) -> int:
@@ -108,7 +107,7 @@ class Statistics:
     def nothing(cls, parameters: Sequence[int]) -> Statistics:
         """Return statistics of no elements, with a row for each of ``parameters``."""
         n = len(parameters)
-        zeros = {name: np.zeros(n, np.int64) for name in _FIELDS}
+        zeros = {name: np.zeros(n, np.int64) for name in packed.COUNTS}
         return cls(
             parameters=np.array(parameters, np.int32),
             **zeros,
@@ -131,7 +130,7 @@ class Statistics:
         place = np.argsort(np.argsort(first))[row]
         added = cls.nothing(found[np.argsort(first)].tolist())
         with np.errstate(over="ignore", invalid="ignore"):  # squares may be infinite or NaN
-            for name in (*_FIELDS, "sum_squares", "histogram", "run_squares"):
+            for name in (*packed.COUNTS, "sum_squares", "histogram", "run_squares"):
                 np.add.at(getattr(added, name), place, getattr(joined, name))
             np.maximum.at(added.amax, place, joined.amax)
         # If one part's runs are unknown, as when it was looked at in full, those of the sum are unknown too.
@@ -183,7 +182,7 @@ class Statistics:
     def to_wire(self) -> Gradients:
         return Gradients(
             parameters=self.parameters.astype("<i4").tobytes(),
-            **{name: getattr(self, name).astype("<i8").tobytes() for name in _FIELDS},
+            **{name: getattr(self, name).astype("<i8").tobytes() for name in packed.COUNTS},
             amax=self.amax.astype("<f8").tobytes(),
             sum_squares=self.sum_squares.astype("<f8").tobytes(),
             histogram=self.histogram.astype("<i8").tobytes(),
@@ -197,7 +196,7 @@ class Statistics:
         n = len(parameters)
         statistics = cls(
             parameters=parameters,
-            **{name: _array(name, getattr(wire, name), "<i8", n) for name in _FIELDS},
+            **{name: _array(name, getattr(wire, name), "<i8", n) for name in packed.COUNTS},
             amax=_array("amax", wire.amax, "<f8", n),
             sum_squares=_array("sum_squares", wire.sum_squares, "<f8", n),
             histogram=_array("histogram", wire.histogram, "<i8", n * BINS).reshape(n, BINS),
@@ -222,7 +221,7 @@ class Statistics:
             parameters=_array("parameters", wires[0].parameters, "<i4", n),
             **{
                 name: _arrays(name, [getattr(wire, name) for wire in wires], "<i8", (n,))
-                for name in _FIELDS
+                for name in packed.COUNTS
             },
             amax=_arrays("amax", [wire.amax for wire in wires], "<f8", (n,)),
             sum_squares=_arrays("sum_squares", [wire.sum_squares for wire in wires], "<f8", (n,)),
@@ -242,7 +241,7 @@ class Statistics:
         """Raise ValueError, naming the field, for impossible counts."""
         if (self.parameters < 0).any() or len(np.unique(self.parameters)) != len(self.parameters):
             raise ValueError("gradients.parameters: indices must be distinct and not negative")
-        for name in (*_FIELDS, "histogram"):
+        for name in (*packed.COUNTS, "histogram"):
             if (getattr(self, name) < 0).any():
                 raise ValueError(f"gradients.{name}: a count cannot be negative")
         classes = self.classes()

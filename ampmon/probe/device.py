@@ -49,7 +49,7 @@ class DeviceProbe:
     ) -> torch.Tensor:
         """Return statistics of n gradients of one device and dtype, packed as by `eager.launch`.
 
-        They are int64 [n, 71] on that device. Here and in `unscale`, ``ready`` is called once a kernel is prepared,
+        They are int64 [n, WIDTH] on that device. Here and in `unscale`, ``ready`` is called once a kernel is prepared,
         before it is enqueued. Raises `NotReady`.
         """
         if self.fuses(gradients[0].device):
@@ -71,7 +71,7 @@ class DeviceProbe:
         """Unscale n fp32 or fp16 gradients of one device in place and measure their scaled values.
 
         The gradients end as torch leaves them, except NaN payloads. ``found_inf`` and ``inv_scale`` are fp32 with one
-        element, on that device. Returns the statistics on the device, packed as int64 [n, 71]. Returns None, with the
+        element, on that device. Returns the statistics there, packed as int64 [n, WIDTH]. Returns None, with the
         gradients untouched, if the kernels fail.
         """
         try:

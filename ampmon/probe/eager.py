@@ -14,12 +14,10 @@ import numpy.typing as npt
 import torch
 
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, Statistics, no_runs
+from ampmon.numerics.packed import AMAX, COUNTS, HISTOGRAM, SUM_SQUARES
 from ampmon.probe.ring import upload
 from ampmon.probe.sampling import flatten
 
-
-_COUNTS = 5  # looked, zeros, on_grid, inf, nan
-_AMAX, _SUM_SQUARES = _COUNTS, _COUNTS + 1
 
 _BLOCK = 1 << 22
 """Elements measured together, of one tensor or of many. Bounds the temporaries, about 20 bytes an element."""
@@ -28,7 +26,7 @@ _CHUNK = 256
 
 
 def launch(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return statistics of every element of n gradients of one device and dtype, packed as int64 [n, 71] there.
+    """Return statistics of every element of n gradients of one device and dtype, packed as int64 [n, WIDTH] there.
 
     Only enqueues work, about 30 operators for each 4 M elements. Reads no value, so it does not wait. `unpack` reads
     the packed tensor once it is on the host. Sums of squares are fp64. On a device without fp64 they come from fp32
@@ -159,7 +157,7 @@ def _bits(values: torch.Tensor) -> torch.Tensor:
 
 
 def unpack(packed: torch.Tensor, indices: Sequence[int]) -> Statistics:
-    """Return the statistics that `launch` packed, from a host copy of its int64 [n, 71]."""
+    """Return the statistics that `launch` packed, from a host copy of its int64 [n, WIDTH]."""
     counts = packed.numpy().copy()
     return _statistics(counts, counts.view(np.float64), indices)
 
@@ -172,16 +170,11 @@ def _with_exponent(block: torch.Tensor) -> torch.Tensor:
 def _statistics(
     counts: npt.NDArray[np.int64], values: npt.NDArray[np.float64], indices: Sequence[int]
 ) -> Statistics:
-    looked, zeros, on_grid, inf, nan = counts[:, :_COUNTS].T
     return Statistics(
         parameters=np.asarray(indices, np.int32),
-        looked=looked,
-        zeros=zeros,
-        on_grid=on_grid,
-        inf=inf,
-        nan=nan,
-        amax=values[:, _AMAX],
-        sum_squares=values[:, _SUM_SQUARES],
-        histogram=counts[:, -BINS:],
+        **dict(zip(COUNTS, counts[:, :AMAX].T, strict=True)),
+        amax=values[:, AMAX],
+        sum_squares=values[:, SUM_SQUARES],
+        histogram=counts[:, HISTOGRAM:],
         run_squares=no_runs(len(counts)),
     )

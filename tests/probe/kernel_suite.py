@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN
+from ampmon.numerics.packed import WIDTH
 from ampmon.probe import eager
 from ampmon.probe.gpu import kernels
 from ampmon.probe.gpu.table import CHUNK_MAX, Tables, Unsupported, extents
@@ -260,7 +261,7 @@ def test_offsets_beyond_32_bits(tmp_path: Path) -> None:
 
     table = Tables().of([flat])
     chunks = table.chunks[: 4 * table.grid].view(-1, 4)[-3:].contiguous()
-    into = torch.zeros(1, 71, dtype=torch.int64, device=DEVICE)
+    into = torch.zeros(1, WIDTH, dtype=torch.int64, device=DEVICE)
     last = table._replace(chunks=chunks, grid=len(chunks))
     kernels._launch("measure", last, flat, into, None, None, UNSCALE=False)
     check(into, [flat[int(chunks[0, 1]) :]])

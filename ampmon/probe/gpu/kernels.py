@@ -14,6 +14,7 @@ from importlib.util import find_spec
 
 import torch
 
+from ampmon.numerics.packed import WIDTH
 from ampmon.probe.gpu import loading
 from ampmon.probe.gpu.compiler import Kernel
 from ampmon.probe.gpu.table import Table, Tables, Unsupported
@@ -24,8 +25,6 @@ from ampmon.system import signals
 
 UNSCALED = frozenset({torch.float32, torch.float16})
 """Dtypes that a kernel unscales exactly as torch does. fp16 only occurs if the scaler allows it (fused optimizers)."""
-_WIDTH = 71
-"""Columns that `eager.launch` packs."""
 
 
 class KernelError(Exception):
@@ -77,7 +76,7 @@ class Cache:
     def statistics(
         self, gradients: Sequence[torch.Tensor], ready: Callable[[], None] = nothing
     ) -> torch.Tensor:
-        """Return statistics of every element, packed as by `eager.launch`: int64 [n, 71], on the device.
+        """Return statistics of every element, packed as by `eager.launch`: int64 [n, WIDTH], on the device.
 
         Gradients are fp32, fp16, bf16 or fp64 in any layout. ``ready`` is called when all is prepared, before the work
         on gradients is enqueued. Counts and amax are exact. The sum of squares adds the elements' fp64 squares. The
@@ -95,8 +94,8 @@ class Cache:
     ) -> torch.Tensor:
         """Multiply fp32 or fp16 gradients by ``inv_scale`` in place, and return statistics of their scaled values.
 
-        Those are int64 [n, 71]. Sets ``found_inf`` to 1 if any element is not finite, and otherwise leaves it. Both are
-        fp32 with one element, read on the device. Gradients and found_inf end bit for bit as torch's own operator
+        Those are int64 [n, WIDTH]. Sets ``found_inf`` to 1 if any element is not finite, and otherwise leaves it. Both
+        are fp32 with one element, read on the device. Gradients and found_inf end bit for bit as torch's own operator
         leaves them, except NaN payloads: a NaN stays NaN, with any bits.
         """
         _prepare(gradients)
@@ -124,7 +123,7 @@ class Cache:
         ready: Callable[[], None],
     ) -> torch.Tensor:
         device = gradients[0].device
-        into = torch.zeros((len(gradients), _WIDTH), dtype=torch.int64, device=device)
+        into = torch.zeros((len(gradients), WIDTH), dtype=torch.int64, device=device)
         table = self._table(gradients, dtypes)
         unscale = inv_scale is not None
         if unscale and not table.distinct:

@@ -23,6 +23,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from ampmon.numerics import packed
+
 
 REGISTERS = 128
 """The most registers of a thread. fp32 needs no more; index arithmetic across gaps does."""
@@ -33,11 +35,10 @@ ELEMENTS = {
     "float16": tl.float16,
     "bfloat16": tl.bfloat16,
 }
-WIDTH = tl.constexpr(71)
-"""Columns of a packed row: looked, zeros, on_grid, inf, nan; amax and sum of squares as bits of fp64; 64 bins."""
-_AMAX = tl.constexpr(5)
-_SQUARES = tl.constexpr(6)
-_BINS = tl.constexpr(7)
+WIDTH = tl.constexpr(packed.WIDTH)
+_AMAX = tl.constexpr(packed.AMAX)
+_SQUARES = tl.constexpr(packed.SUM_SQUARES)
+_BINS = tl.constexpr(packed.HISTOGRAM)
 _SMALLEST = tl.constexpr(2.0**-40)
 _LARGEST = tl.constexpr(2.0**23)
 """The lower bounds of the first and the last bin."""
@@ -205,7 +206,7 @@ def measure(
     GAPS: tl.constexpr,
     UNSCALE: tl.constexpr,
 ):
-    """Add a chunk's statistics to its row of ``into``, int64 [n, 71]. With UNSCALE, also unscale the chunk in place."""
+    """Add a chunk's statistics to its row of ``into``, int64 [n, WIDTH]. With UNSCALE, unscale the chunk in place."""
     ITEM: tl.constexpr = 8 if DTYPE == tl.float64 else (4 if DTYPE == tl.float32 else 2)
     ROWS: tl.constexpr = (8 if ITEM == 4 else 4) // (2 if GAPS or (UNSCALE and ITEM == 2) else 1)
     COLUMNS: tl.constexpr = THREADS * (16 // ITEM)
