@@ -164,7 +164,7 @@ class Reader:
         expect(self.page.locator(f"#in-{name}")).to_be_visible()
 
     def plot(self, name: str, js: str) -> Any:
-        """The value of ``js`` with a chart's element as ``plot``. Before the chart is drawn: None, and scrolls to it."""
+        """The value of ``js`` with a chart's element as ``plot``. Scrolls to a chart that is not drawn: None."""
         return self.page.evaluate(
             f"""name => {{
                 const chart = document.querySelector(`[data-figure=${{name}}]`);
