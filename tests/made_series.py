@@ -17,7 +17,7 @@ from ampmon_server.analysis.policy import Path, Simulation
 from ampmon_server.analysis.policy.settings import TORCH
 from ampmon_server.analysis.policy.simulate import Skips
 from ampmon_server.analysis.whatif import flushed_in
-from ampmon_server.charts import STATISTICS, ParameterSource, ReplaySource, Source, View
+from ampmon_server.charts import ParameterSource, ReplaySource, Source, View
 from ampmon_server.charts.parts.rows import LEVELS
 from ampmon_server.model.aggregates import scalars as logged_cells
 from ampmon_server.model.aggregates.gradients import empty as no_gradients
@@ -25,6 +25,7 @@ from ampmon_server.model.aggregates.gradients import of_series
 from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.aggregates.parameters import SUBNORMAL_BINS, layout, of_samples
 from ampmon_server.model.aggregates.updates import LAYOUT, ROWS, empty, of_rows
+from ampmon_server.model.parameter_statistics import STATISTICS
 from ampmon_server.model.series import (
     EVENTS,
     GradientSeries,
@@ -438,6 +439,7 @@ def parameters(
     """Cells of one from m samples of n parameters, [m, n]. Elements not in ``histogram`` are zero."""
     statistics = {
         "looked": looked,
+        "elements": looked,
         "zeros": looked - histogram.sum(-1),
         "on_grid": looked,
         "amax": amax,

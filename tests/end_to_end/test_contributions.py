@@ -44,11 +44,11 @@ def interpreter(tmp_path: Path) -> Path:
     return programs / "python"
 
 
-def test_a_new_chart_and_a_new_finding_are_served(
+def test_a_new_chart_finding_and_statistic_are_served(
     interpreter: Path, new_server: Callable[..., Server], new_reader: Callable[[Server], Reader]
 ) -> None:
-    """A chart of one file is drawn in its tab, and the finding of a new rule is on the page and in the answer."""
-    assert [len(diff.splitlines()) <= LINES_MAX for diff in DIFFS] == [True, True]
+    """A new chart is drawn in its tab, and a new finding and a new statistic are on the page and in the answers."""
+    assert [len(diff.splitlines()) <= LINES_MAX for diff in DIFFS] == [True, True, True]
     server = new_server(python=interpreter)
     runs = [PostedRun(server)]
     runs += [PostedRun(server, run_id=runs[0].run_id) for _ in range(2)]
@@ -61,6 +61,10 @@ def test_a_new_chart_and_a_new_finding_are_served(
     wait_for(lambda: "restarted" in rules())
     (line,) = server.get(f"{runs[0].path}/figures/overhead")["data"]
     assert line["name"] == "overhead"
+    row = server.get(f"{runs[0].path}/parameters?sort=rms")["parameters"][0]
+    assert row["statistics"] == {"rms": pytest.approx(row["norm"] / row["numel"] ** 0.5)}
+    (heatmap,) = server.get(f"{runs[0].path}/figures/parameters?statistic=rms")["data"]
+    assert "root mean square" in heatmap["hovertemplate"]
 
     reader = new_reader(server)
     reader.show(runs[0], "?tab=system")
@@ -68,3 +72,6 @@ def test_a_new_chart_and_a_new_finding_are_served(
     reader.wait("the finding", lambda: "was started 3 times" in reader.ask(words))
     reader.figure("overhead").scroll_into_view_if_needed()
     reader.wait("the chart", lambda: reader.page.locator(CHART).count() == 1)
+    reader.tab("gradients")
+    cells = "[data-ledger=parameters] tbody [data-name='RMS, unscaled']"
+    reader.wait("the statistic", lambda: any(reader.texts(cells)))

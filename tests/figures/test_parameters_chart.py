@@ -10,9 +10,10 @@ from hypothesis import given
 
 import made_series as made
 from ampmon.numerics.histogram import BINS
-from ampmon_server.charts import STATISTICS, ParameterSource, Source, View
+from ampmon_server.charts import ParameterSource, Source, View
 from ampmon_server.charts.parameters import CELLS_MAX, FAR, parameters
 from ampmon_server.charts.parts.rows import ROWS_MAX
+from ampmon_server.model.parameter_statistics import STATISTICS
 
 
 def _drawn(of: ParameterSource, view: View | None = None) -> dict:  # type: ignore[type-arg]
@@ -208,7 +209,7 @@ def test_the_colours_of_a_chart_do_not_move_with_each_sample(
     statistic: str, before: float, after: float
 ) -> None:
     """A value slightly larger than all before does not change the colour range."""
-    field = STATISTICS[statistic].field
+    field = STATISTICS[statistic].stored
     axes = []
     for value in (before, after):
         of = _of(np.array([[1]]), statistic=statistic)
@@ -229,7 +230,7 @@ def test_nothing_and_an_overflow_do_not_blind_the_colours(
 ) -> None:
     """Zeros and infinities do not affect the colour range. They take its end colours, and the hover names them."""
     of = _of(np.ones((1, 4), np.int64), statistic=statistic)
-    of.cells[STATISTICS[statistic].field] = [0.01, 0.0, 5.0, np.inf]
+    of.cells[STATISTICS[statistic].stored] = [0.01, 0.0, 5.0, np.inf]
     figure = _drawn(of)
     (heatmap,), axis = figure["data"], figure["layout"]["coloraxis"]
     assert (axis["cmin"], axis["cmax"]) == ends

@@ -32,6 +32,7 @@ from ampmon_server.store.pages.pyramid import BITS, LEVELS
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples import gradient_rollups, parameter_rollups
 from ampmon_server.store.samples.gradient_rollups import GRADIENTS
+from ampmon_server.store.samples.parameter_pages import ParameterPart
 from ampmon_server.store.samples.samples import read_series
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.streams.scalers import Scaler, StreamSource
@@ -222,7 +223,7 @@ def hold_parameters(
     if source.sampled:
         same(merge(found, start), merge(wanted, start))
         places = range(len(of.names))[::-2]
-        part = parameter_rollups.ParameterPart(places, ("looked", "on_grid_min", "norm"))
+        part = ParameterPart(places, ("looked", "on_grid_min", "norm"))
         some = parameter_rollups.read(*asked, lambda _: part)
         same(some.cells, taken(found, places, part.fields))
         assert some.names == tuple(of.names[place] for place in places)

@@ -83,6 +83,19 @@ def test_the_heatmap_and_the_fate_tell_the_same_share(store: Store) -> None:
     assert " 0\u202f% of the newest are subnormal" in searched
 
 
+def test_heatmap_and_table_tell_the_same_norm(store: Store) -> None:
+    """The norms in the heatmap, of single and of rolled-up samples, are those of all elements, as in the table."""
+    trainer = Trainer()
+    header = msgspec.structs.replace(trainer.stream, sample=80)
+    records = [trainer.update(gradients=statistics(2).to_wire()) for _ in range(60)]
+    store.ingest(trainer.batch(records, headers=(trainer.attempt, header)))
+    table = [row.norm for row in store.parameters(trainer.run_id).parameters]
+    for stop, columns in ((3, 9), (60, 2)):
+        cells = store.parameter_series(trainer.run_id, stop=stop, columns=columns).cells
+        assert len(cells)
+        assert cells["norm"] == pytest.approx(np.tile(table, (len(cells), 1)))
+
+
 def test_what_was_seen_whole_has_no_error() -> None:
     """Shares of fully measured and of sparse gradients are exact, and so are their intervals."""
     stack = Stack.of([Sample(0, 0, 1.0, statistics(2))])

@@ -1,3 +1,3 @@
-// What lit-html asks of a document while it is loaded; nothing is drawn where there is none.
+// What the page asks of a document while it is loaded; nothing is drawn where there is none.
 
-globalThis.document = { createTreeWalker: () => null };
+globalThis.document = { createTreeWalker: () => null, getElementById: () => null };

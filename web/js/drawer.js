@@ -7,7 +7,7 @@ import { html, render } from "./lit-html.js";
 import { Onscreen } from "./onscreen.js";
 import { MEASURED, shapeWords } from "./parameters.js";
 import { about } from "./range.js";
-import { STATISTICS } from "./words.js";
+import { PARAMETERS } from "./words.js";
 
 /** @import { Charts } from "./charts.js" */
 /** @import { Column } from "./table.js" */
@@ -119,7 +119,7 @@ export class Drawer {
       const go = () => this.onView(about(this.charts.view, step));
       return html`${place ? ", " : ""}<button type="button" class="opens" @click=${go}>${count(step)}</button>`;
     });
-    return [term("Culprit", STATISTICS.culprit.definition, STATISTICS.culprit.section), steps.length ? ` in ${many}, the newest at step ` : " in no skips.", buttons];
+    return [term("Culprit", PARAMETERS.culprit.definition, PARAMETERS.culprit.section), steps.length ? ` in ${many}, the newest at step ` : " in no skips.", buttons];
   }
 
   /** @param {string | null} parameter */

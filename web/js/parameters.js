@@ -3,12 +3,13 @@
 import { chosen } from "./address.js";
 import { get } from "./api.js";
 import { pathOf } from "./changing.js";
+import { STATISTICS } from "./declared.js";
 import { dotted } from "./dom.js";
 import { bits, count, measure, percent, plural, revived, within } from "./format.js";
 import { Ledger } from "./ledger.js";
 import { offerSearch, searchField } from "./search.js";
 import { Table } from "./table.js";
-import { STATISTICS } from "./words.js";
+import { PARAMETERS } from "./words.js";
 
 /** @import { Column, Order } from "./table.js" */
 /** @import { Page } from "./step-tables.js" */
@@ -18,19 +19,28 @@ const PAGE = 20;
 /** The trainer's name for a parameter if it has no model: "parameter 4 [64 × 3]". */
 const NAMELESS = /^parameter \d+ \[/;
 
+/** What a cell says of a statistic, if that is more than its value. @type {Record<string, (row: ParameterRow) => string>} */
+const CELLS = {
+  subnormal: (row) => within(row.subnormal_fraction, row.subnormal_fraction_error),
+  zero: (row) => within(row.zero_fraction, row.zero_fraction_error),
+  headroom: headroomOf,
+  norm: (row) => measure(revived(row.norm, row.norm_kind)),
+  on_grid: gridOf,
+};
+const UNITS = { share: percent, magnitude: measure, headroom: bits };
+
 /** The columns of measured values. @type {Column<ParameterRow>[]} */
 export const MEASURED = [
-  { name: "Subnormal", sort: "subnormal", number: true, cell: (row) => within(row.subnormal_fraction, row.subnormal_fraction_error), ...STATISTICS.subnormal },
-  { name: "Zero", sort: "zero", number: true, cell: (row) => within(row.zero_fraction, row.zero_fraction_error), ...STATISTICS.zero },
-  { name: "inf, NaN", sort: "lost", number: true, cell: ({ inf, nan }) => (inf + nan ? `${count(inf)}, ${count(nan)}` : "0"), ...STATISTICS.lost },
-  { name: "Headroom", sort: "headroom", number: true, cell: headroomOf, ...STATISTICS.headroom },
-  { name: "Norm, unscaled", sort: "norm", number: true, cell: (row) => measure(revived(row.norm, row.norm_kind)), ...STATISTICS.norm },
-  { name: "fp16-representable", sort: "on_grid", number: true, cell: gridOf, ...STATISTICS.on_grid },
+  ...Object.entries(STATISTICS).map(([name, { title, unit, definition, section }]) => {
+    const cell = CELLS[name] ?? ((row) => UNITS[unit](revived(row.statistics[name] ?? null, row.statistics_kinds[name] ?? null)));
+    return { name: title, sort: name, number: true, cell, definition, section };
+  }),
+  { name: "inf, NaN", sort: "lost", number: true, cell: ({ inf, nan }) => (inf + nan ? `${count(inf)}, ${count(nan)}` : "0"), ...PARAMETERS.lost },
 ];
 
 /** @type {Column<ParameterRow>[]} */
 const COLUMNS = [
-  { name: "Parameter", sort: "model", opens: true, cell: (row) => dotted(row.name), ...STATISTICS.parameter },
+  { name: "Parameter", sort: "model", opens: true, cell: (row) => dotted(row.name), ...PARAMETERS.parameter },
   { name: "Shape", tight: true, cell: (row) => shapeWords(row) },
   ...MEASURED,
 ];

@@ -52,20 +52,9 @@ export const SEVERITY = {
 
 export const LINES = ["import ampmon", "# instead of torch.amp.GradScaler()", "scaler = ampmon.GradScaler()"];
 
-/** A parameter's numbers at a sampled update. @satisfies {Record<string, Definition>} */
-export const STATISTICS = {
+/** What the tables say of a parameter beside its statistics. @satisfies {Record<string, Definition>} */
+export const PARAMETERS = {
   parameter: { definition: "The parameter's name in the model. Sorting by this column uses the model's order.", section: "when-sampled" },
-  subnormal: {
-    definition: "Share of its scaled gradient's elements from 2⁻²⁴ to 2⁻¹⁴: the smaller they are, the fewer bits fp16 has for them.",
-    section: "the-classes",
-  },
-  zero: { definition: "Share of its elements that are exactly zero: flushed by fp16, or zero in any format.", section: "the-classes" },
   lost: { definition: "How many of its elements overflowed to inf, and how many are NaN.", section: "the-classes" },
-  headroom: { definition: "Bits between its largest scaled element and 65 504, fp16's largest number.", section: "derived" },
-  norm: { definition: "The 2-norm of its unscaled gradient: it does not change with the loss scale.", section: "derived" },
-  on_grid: {
-    definition: "Whether fp16 holds at least 99 % of its elements exactly. If not, its gradient was computed in fp32, so its small elements do not show underflow in fp16.",
-    section: "on-the-grid-or-not",
-  },
   culprit: { definition: "Number of skipped optimizer steps in which this parameter is named as a culprit: its gradient held inf or NaN.", section: "on-every-skip" },
 };

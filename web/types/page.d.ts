@@ -203,6 +203,9 @@ export interface ParameterRow {
   headroom_bits_kind: Kind;
   norm: number | null;
   norm_kind: Kind;
+  /** The statistics without a field here, and the kinds of those that are infinite. */
+  statistics: Record<string, number | null>;
+  statistics_kinds: Record<string, Kind>;
 }
 
 /** A logged name on one stream. */

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 
-from ampmon_server.charts.parameters import STATISTICS
 from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.layout import Figure
 from ampmon_server.charts.parts.roles import resolve
@@ -52,7 +51,6 @@ __all__ = [
     "OWN_AXIS",
     "PANELS_MAX",
     "RUN_FIGURES",
-    "STATISTICS",
     "Chart",
     "Figure",
     "ParameterSource",

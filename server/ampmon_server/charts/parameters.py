@@ -6,12 +6,10 @@ It shows where in the network gradients are lost, and since when. A column shows
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import ON_GRID_SHARE
 from ampmon.numerics.sampling_error import elements_of
 from ampmon_server.charts.parts.chart import Chart
@@ -33,8 +31,8 @@ from ampmon_server.charts.parts.sampled import in_window, merged, wide
 from ampmon_server.charts.parts.source import ParameterSource, Source, View, Window, XAxis, cut
 from ampmon_server.charts.parts.typed import typed
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.aggregates.parameters import LEAST
 from ampmon_server.model.names import block_of
+from ampmon_server.model.parameter_statistics import STATISTICS, Statistic, Unit
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, percent, plural
 
@@ -60,59 +58,34 @@ web/js/saving.js has the same number, to leave such cells out of a saved chart.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Statistic:
-    """What the heatmap draws: its names, and the ``field`` of cells that holds the worst of their samples.
-
-    ``short`` is the label beside the colours. ``ends`` are the words for -inf and inf of a logarithm.
-    """
-
-    field: str
-    word: str
-    short: str
-    hover: str
-    share: bool
-    ends: tuple[str, str] = ("", "")
-
-    def said(self, value: float) -> str:
-        """Return the hover text of a value, empty for NaN."""
-        if np.isfinite(value):
-            return self.hover.replace("%{z", "{0").format(value)
-        return "" if np.isnan(value) else self.ends[value > 0]
-
-    @property
-    def less(self) -> bool:
-        """Whether lower values are worse."""
-        return self.field in {"amax", "on_grid_min"}
-
-
-STATISTICS: Mapping[str, Statistic] = {
-    "subnormal": Statistic(
-        "subnormal_max", "subnormal or below range", "subnormal", "%{z:.3~%}", True
-    ),
-    "zero": Statistic("zero_max", "zero", "zero", "%{z:.3~%}", True),
-    "headroom": Statistic("amax", "headroom", "bits", "%{z:.1f} bits", False, ("−∞", "∞")),
-    "norm": Statistic("norm", "norm", "log10", "10^%{z:.2f}", False, ("0", "∞")),
-    "on_grid": Statistic("on_grid_min", "fp16-representable", "on grid", "%{z:.3~%}", True),
+_HOVER: Mapping[Unit, str] = {
+    "share": "%{z:.3~%}",
+    "magnitude": "10^%{z:.2f}",
+    "headroom": "%{z:.1f} bits",
 }
+_ENDS: Mapping[Unit, tuple[str, str]] = {"magnitude": ("0", "∞"), "headroom": ("−∞", "∞")}
+"""The words for -inf and inf of a logarithm."""
+
+
+def _said(value: float, unit: Unit) -> str:
+    """Return the hover text of a value, empty for NaN."""
+    if np.isfinite(value):
+        return _HOVER[unit].replace("%{z", "{0").format(value)
+    return "" if np.isnan(value) else _ENDS[unit][value > 0]
 
 
 def fields(statistic: str, parameters: int) -> tuple[str, ...]:
     """Return the fields of cells that the chart draws, has in its caption, or needs to choose rows."""
     left_out = ("zero_max", "subnormal_max") if parameters > ROWS_MAX else ()
-    return ("looked", "subnormal", "on_grid", STATISTICS[statistic].field, *left_out)
+    return ("looked", "subnormal", "on_grid", STATISTICS[statistic].stored, *left_out)
 
 
 META = {
     "title": "Gradients by parameter",
     "definitions": {
+        **{each.word: each.definition for each in STATISTICS.values()},
         "subnormal or below range": "Nonzero elements of the scaled gradient below 2⁻¹⁴: the smaller the value, the "
         "fewer bits fp16 keeps, down to none.",
-        "zero": "Elements that are exactly zero, whether fp16 flushed them or they always were.",
-        "headroom": "Bits between the largest element and fp16's largest number, 65 504.",
-        "norm": "The 2-norm of the unscaled gradient.",
-        "fp16-representable": "Elements that are exactly representable in fp16. If fewer than 99 % are, they "
-        "were computed in fp32.",
         "a column": "Shows the worst of its samples: the largest share or norm, the least headroom or "
         "fp16-representable share.",
     },
@@ -136,9 +109,8 @@ def parameters(source: Source, view: View) -> Figure:
     columns, x = merged(cells, at, len(of.names), window, wanted)
     kept = _kept(columns, rows)
     left_out, rows = len(rows) - len(kept), rows.only(kept)
-    z = _values(
-        rows.worst(wide(columns, statistic.field), least=statistic.field in LEAST), of.statistic
-    ).T
+    worst = rows.worst(wide(columns, statistic.stored), least=statistic.least)
+    z = statistic.drawn(worst).T
     height = int(np.clip(len(rows) * ROW_PIXELS, HEIGHT_MIN, HEIGHT_MAX))
     labels = list(map(escaped, rows.names))
     return figure(
@@ -201,16 +173,6 @@ def _kept(columns: Cells, rows: ParameterRows) -> Ints:
     return np.sort(np.argsort(-most, kind="stable")[:ROWS_MAX])
 
 
-def _values(values: Floats, name: str) -> Floats:
-    """Return what is drawn of a field, [columns, rows]; NaN where nothing was sampled. A logarithm may be infinite."""
-    with np.errstate(divide="ignore"):
-        if name == "headroom":
-            return np.asarray(np.log2(FP16.max) - np.log2(values), np.float64)
-        if name == "norm":
-            return np.asarray(np.log10(values), np.float64)
-    return values
-
-
 def _heatmap(
     z: Floats,
     labels: Sequence[str],
@@ -228,9 +190,11 @@ def _heatmap(
         x = np.array([x[0] - half, x[0] + half])
     of = f"<br>the worst of up to {plural(samples, 'sample')}" if samples > 1 else ""
     cell_text: Trace = {}
-    hover = statistic.hover
+    hover = _HOVER[statistic.unit]
     if np.isinf(z).any():  # other values need no text of their own
-        cell_text = {"text": [[statistic.said(value) for value in row] for row in z.tolist()]}
+        cell_text = {
+            "text": [[_said(value, statistic.unit) for value in row] for row in z.tolist()]
+        }
         hover = "%{text}"
     return {
         "type": "heatmap",
@@ -291,6 +255,7 @@ def _short(name: str) -> str:
 
 def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
     """The colour axis, reversed if less is worse."""
+    is_share, lower = statistic.unit == "share", statistic.lower_is_worse
     low, high = _limits(z[np.isfinite(z)], statistic)
     bar = {
         "orientation": "h",
@@ -306,13 +271,13 @@ def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
         "ticklen": 2,
         "nticks": 4,
         "tickangle": 0,
-        "tickformat": ".3~%" if statistic.share else ".3~g",
-        "title": {"text": f"{statistic.short} ", "side": "right", "font": {"size": 12}},
+        "tickformat": ".3~%" if is_share else ".3~g",
+        "title": {"text": f"{statistic.label} ", "side": "right", "font": {"size": 12}},
     }
     return {
         # A share of 0 has the background's colour; otherwise a map of zeros would look full.
-        "colorscale": "role:shares" if statistic.share and not statistic.less else "role:counts",
-        "reversescale": statistic.less,
+        "colorscale": "role:shares" if is_share and not lower else "role:counts",
+        "reversescale": lower,
         "cmin": low,
         "cmax": high,
         "colorbar": bar,
@@ -321,16 +286,18 @@ def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
 
 def _limits(z: Floats, statistic: Statistic) -> tuple[float, float]:
     """Return round limits around all of ``z``. As ``z`` grows, they stay or move far enough to be noticed."""
-    if statistic.less and not statistic.share:
+    if statistic.unit == "headroom":
         z = np.clip(z, *BITS)
     low, high = (float(z.min()), float(z.max())) if len(z) else (0.0, 1.0)
-    if not statistic.share:
-        step = 8.0 if statistic.less else 1.0
+    if statistic.unit != "share":
+        step = 8.0 if statistic.unit == "headroom" else 1.0
         first = step * np.floor(low / step)
         return float(first), float(max(step * np.ceil(high / step), first + step))
-    if statistic.less:
-        return 1.0 - _round_share(1.0 - low), 1.0
-    return 0.0, _round_share(high)
+    return (
+        (1.0 - _round_share(1.0 - low), 1.0)
+        if statistic.lower_is_worse
+        else (0.0, _round_share(high))
+    )
 
 
 def _round_share(share: float) -> float:

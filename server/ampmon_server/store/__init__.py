@@ -31,9 +31,10 @@ from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.reading.alarms import RunAlerts
 from ampmon_server.store.runs.listing import Groups, ListedRuns, Sort, Wanted
 from ampmon_server.store.runs.runs import Belonging, Edit, Status, Summary
-from ampmon_server.store.samples.parameter_rollups import ParameterPart, ParameterSeries
+from ampmon_server.store.samples.parameter_pages import ParameterPart
+from ampmon_server.store.samples.parameter_rollups import ParameterSeries
+from ampmon_server.store.samples.parameters import SORTS as PARAMETER_SORTS
 from ampmon_server.store.samples.parameters import ParameterQuery as ParameterPage
-from ampmon_server.store.samples.parameters import Sort as ParameterSort
 from ampmon_server.store.store import ScalerSeries, Store
 from ampmon_server.store.streams.changes import Change
 from ampmon_server.store.updates.identity import Identity
@@ -41,6 +42,7 @@ from ampmon_server.store.updates.identity import Identity
 
 __all__ = [
     "ANYONE",
+    "PARAMETER_SORTS",
     "BadBatch",
     "BadQuery",
     "Behind",
@@ -67,7 +69,6 @@ __all__ = [
     "ParameterPage",
     "ParameterPart",
     "ParameterSeries",
-    "ParameterSort",
     "Piece",
     "Point",
     "Portion",

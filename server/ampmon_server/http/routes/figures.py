@@ -14,7 +14,15 @@ from ampmon_server.charts import FIGURES, View
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.http.routes.callers import OF_RUN
-from ampmon_server.http.routes.queries import NO_NUL, Number, ParameterName, StreamNumber, setting
+from ampmon_server.http.routes.queries import (
+    NO_NUL,
+    Number,
+    OneOf,
+    ParameterName,
+    StreamNumber,
+    setting,
+)
+from ampmon_server.model.parameter_statistics import STATISTICS
 from ampmon_server.queries.drawing import ChartRequest, draw
 from ampmon_server.store import BadQuery
 
@@ -71,7 +79,7 @@ async def _asked(
 
 async def _of_parameters(
     asked: Annotated[ChartRequest, Depends(_asked)],
-    statistic: Literal["subnormal", "zero", "headroom", "norm", "on_grid"] = "subnormal",
+    statistic: Annotated[str, OneOf(STATISTICS)] = "subnormal",
     parameter: ParameterName = None,
     search: Annotated[str, Query(max_length=256, pattern=NO_NUL)] = "",
     group: Literal["parameter", "module", "block"] | None = None,

@@ -12,6 +12,7 @@ from ampmon_server.charts import CHARTS
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import problem
 from ampmon_server.http.routes.answers import content_answer, file_answer
+from ampmon_server.model.parameter_statistics import STATISTICS
 from ampmon_server.pages import assets, documentation
 from ampmon_server.store import NotFound
 
@@ -24,14 +25,14 @@ _IMMUTABLE = "private, max-age=31536000, immutable"
 @router.get("/")
 @requires("page")
 def index(request: Request) -> Response:
-    """Serve the page, with what charts declare about themselves.
+    """Serve the page, with what charts and statistics declare about themselves.
 
     Its modules and style sheets have versioned addresses, so browsers cache them forever.
     """
     version, shell = assets.page_version(), (assets.web_directory() / "index.html").read_text()
     for kind in ("css", "js"):
         shell = shell.replace(f'"{kind}/', f'"{kind}/{version}/')
-    shell = shell.replace("{charts}", _declared())
+    shell = shell.replace("{declared}", _declared())
     return content_answer(shell.encode(), "text/html", request)
 
 
@@ -41,7 +42,11 @@ def _declared() -> str:
         name: {"tab": chart.tab, "choices": chart.choices, "sampled": chart.sampled}
         for name, chart in CHARTS.items()
     }
-    return orjson.dumps(charts).decode()
+    statistics = {
+        name: {key: getattr(each, key) for key in ("title", "definition", "section", "unit")}
+        for name, each in STATISTICS.items()
+    }
+    return orjson.dumps({"charts": charts, "statistics": statistics}).decode()
 
 
 @router.get("/css/{version}/{name}")

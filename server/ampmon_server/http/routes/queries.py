@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import Query
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, GetCoreSchemaHandler
 
 from ampmon.wire import COUNT_MAX
 from ampmon_server.analysis.policy import BOUNDS
@@ -37,6 +39,16 @@ ParameterName = Annotated[
     str | None,
     Query(max_length=1024, pattern=NO_NUL, description="A parameter by its name in the model."),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Accepts only these names, as `Literal` does for names that are known to the type checker."""
+
+    names: Collection[str]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return handler(Literal[tuple(self.names)])
 
 
 def setting(name: str, alias: str | None = None) -> Any:

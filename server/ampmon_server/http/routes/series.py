@@ -16,6 +16,7 @@ from ampmon_server.http.routes.queries import (
     NO_NUL,
     Limit,
     Number,
+    OneOf,
     ParameterName,
     RowCursor,
     ScalarName,
@@ -23,7 +24,7 @@ from ampmon_server.http.routes.queries import (
 )
 from ampmon_server.model.case import Skip
 from ampmon_server.queries import merged_skips
-from ampmon_server.store import ParameterPage, ParameterSort
+from ampmon_server.store import PARAMETER_SORTS, ParameterPage
 from ampmon_server.store.engine.paging import Paged
 
 
@@ -128,7 +129,7 @@ def list_events(
 async def _parameter_page(
     search: Annotated[str, Query(max_length=256, pattern=NO_NUL)] = "",
     name: ParameterName = None,
-    sort: ParameterSort = "model",
+    sort: Annotated[str, OneOf(PARAMETER_SORTS)] = "model",
     backwards: bool = False,
     first: Annotated[int, Query(ge=0, le=COUNT_MAX)] = 0,
     limit: Annotated[int | None, Query(ge=1, le=1000)] = None,

@@ -6,30 +6,30 @@ looked at in one sample, and NaN if there were none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ampmon.numerics.formats import FP16
-from ampmon.numerics.histogram import bin_of, gradient_norm
+from ampmon.numerics.histogram import bin_of
 from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Kind, Layout
+from ampmon_server.model.parameter_statistics import STATISTICS, Columns
 from ampmon_server.model.series import Floats, Ints
 
 
 COUNTS = ("looked", "zeros", "subnormal", "on_grid")
-LEAST = ("on_grid_min",)
-GREATEST = ("zero_max", "subnormal_max", "amax", "norm")
-"""`norm` is of the unscaled gradient of one sample. An `amax` or `norm` of NaN counts as infinite."""
+LEAST = tuple(each.stored for each in STATISTICS.values() if each.least)
+GREATEST = tuple(each.stored for each in STATISTICS.values() if not each.least)
+"""Fields with the worst sample of a statistic."""
 FIELDS = (*COUNTS, *LEAST, *GREATEST)
 """All per-parameter fields."""
 
+_STORED = {each.stored: each for each in STATISTICS.values()}
+
 SUBNORMAL_BINS = bin_of(FP16.exponent_min_normal)
 """Number of first histogram bins that count as `subnormal`: they are below fp16's least normal number."""
-
-Statistic: TypeAlias = Callable[[str], np.ndarray]
-"""Returns a statistic [m, n] by name: a field of `ampmon.numerics.histogram.Statistics`, or `subnormal`."""
 
 
 @lru_cache
@@ -53,38 +53,42 @@ def fields_of(cells: Cells) -> tuple[str, ...]:
     return tuple(name for name in FIELDS if name in (cells.dtype.names or ()))
 
 
+@lru_cache
+def dtype_of(names: tuple[str, ...], parameters: int) -> np.dtype[Any]:
+    """Return the type of cells with fields of these names, in their order. Unknown ones are of each parameter."""
+    one = ("first", "last", "n", "time_min", "time_max")
+    whole = (*one, *COUNTS)
+    return np.dtype(
+        [
+            (name, INT if name in whole else FLOAT, () if name in one else (parameters,))
+            for name in names
+        ]
+    )
+
+
 def empty() -> Cells:
     """Return an empty array of cells for zero parameters."""
     return np.zeros(0, layout(0).dtype)
 
 
 def of_samples(
-    steps: Ints, times: Ints, scales: Floats, statistic: Statistic, places: Ints, of: Layout
+    steps: Ints, times: Ints, scales: Floats, columns: Columns, places: Ints, of: Layout
 ) -> Cells:
-    """Return a cell for each of m samples of n parameters, at ``places`` [n] among those of the layout ``of``."""
+    """Return a cell for each of m samples of n parameters, at ``places`` [n] among those of the layout ``of``.
+
+    ``columns`` are [m, n].
+    """
     cells = np.zeros(len(steps), of.dtype)
     cells["n"] = 1
     cells["first"] = cells["last"] = steps
     cells["time_min"] = cells["time_max"] = times
-    looked = statistic("looked")
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        for name in FIELDS:
-            if name in COUNTS and name in of.add:
-                _wide(cells, name)[:, places] = statistic(name)
-            elif name in of.least or name in of.greatest:
-                _wide(cells, name)[...] = np.nan
-                value = _of_sample(name, statistic, scales[:, None])
-                _wide(cells, name)[:, places] = np.where(looked > 0, value, np.nan)
+    for name in FIELDS:
+        if name in COUNTS and name in of.add:
+            _wide(cells, name)[:, places] = columns(name)
+        elif name in of.least or name in of.greatest:
+            _wide(cells, name)[...] = np.nan
+            _wide(cells, name)[:, places] = _STORED[name].values(columns, scales[:, None])
     return cells
-
-
-def _of_sample(name: str, statistic: Statistic, scales: Floats) -> Floats:
-    if name == "amax":
-        return _known(statistic("amax"))
-    if name == "norm":
-        return _known(gradient_norm(statistic("sum_squares"), scales))
-    counted = {"on_grid_min": "on_grid", "zero_max": "zeros", "subnormal_max": "subnormal"}[name]
-    return np.asarray(statistic(counted) / statistic("looked"), np.float64)
 
 
 def taken(cells: Cells, places: Sequence[int] | Ints, fields: tuple[str, ...] = FIELDS) -> Cells:
@@ -104,19 +108,19 @@ def _wide(cells: Cells, name: str) -> np.ndarray:
     return values if values.ndim > 1 else values[:, None]
 
 
-def _known(values: Floats) -> Floats:
-    return np.where(np.isnan(values), np.inf, values)
-
-
-def grown(cells: Cells, parameters: int, to: int) -> Cells:
-    """Widen cells of ``parameters`` parameters ``to`` more, with no data for the new ones."""
-    if parameters == to or not len(cells):
-        return cells if parameters == to else np.zeros(0, layout(to).dtype)
-    more = np.zeros(len(cells), layout(to).dtype)
+def grown(cells: Cells, to: int) -> Cells:
+    """Widen cells to ``to`` parameters and all `FIELDS`. What the cells lack is unknown."""
+    dtype = layout(to).dtype
+    if cells.dtype == dtype:
+        return cells
+    held = fields_of(cells)
+    more = np.zeros(len(cells), dtype)
     for name in more.dtype.names or ():
-        if name in FIELDS:
-            _wide(more, name)[...] = 0 if name in COUNTS else np.nan
-            _wide(more, name)[:, :parameters] = _wide(cells, name)
-        else:
+        if name not in FIELDS:
             more[name] = cells[name]
+            continue
+        _wide(more, name)[...] = 0 if name in COUNTS else np.nan
+        if name in held:
+            known = _wide(cells, name)
+            _wide(more, name)[:, : known.shape[1]] = known
     return more

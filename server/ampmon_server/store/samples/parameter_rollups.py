@@ -6,26 +6,28 @@ place among all that the stream ever had. The list is stored with the cells, as 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 from sqlalchemy import Connection, bindparam, delete, func, select
 
+from ampmon.numerics.sampling_error import elements_of
 from ampmon_server.model.aggregates import parameters as of_parameters
 from ampmon_server.model.aggregates.merging import Cells, Layout, joined
+from ampmon_server.model.parameter_statistics import Columns
 from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages import packing, sparse
-from ampmon_server.store.pages.pyramid import BITS, VERSION, Pyramid
+from ampmon_server.store.pages.pyramid import BITS
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples.gradient_rollups import Change
+from ampmon_server.store.samples.parameter_pages import ParameterPart, ParameterPyramid
 from ampmon_server.store.samples.samples import reading
 from ampmon_server.store.schema.tables import gradient_blocks, headers, parameter_rollups
 from ampmon_server.store.streams.roster import Roster
@@ -33,6 +35,8 @@ from ampmon_server.store.streams.scalers import Scaler, StreamSource, current
 from ampmon_server.store.streams.streams import (
     IngestStream,
     newest_header,
+    numel,
+    packed_header,
     parameters_of,
     unpack_parameters,
 )
@@ -54,48 +58,8 @@ _NAMES = select(parameter_rollups.c.data).where(
 """Selects the page with the names of a stream's parameters."""
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterPart:
-    """The part of each cell to read: the parameters at ``places``, in that order, and some of the fields."""
-
-    places: Sequence[int]
-    fields: tuple[str, ...] = of_parameters.FIELDS
-
-
 PartOf: TypeAlias = Callable[[Sequence[str]], ParameterPart]
 """Chooses the part to read, given the names of all parameters."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParameterPyramid(Pyramid):
-    """Cells of ``parameters`` parameters. Each page stores its own number, because older pages may have fewer.
-
-    With a ``part``, only that part is read, and nothing can be written.
-    """
-
-    parameters: int = 0
-    part: ParameterPart | None = None
-
-    def pack(self, cells: Cells) -> bytes:
-        planes = cells.view(np.uint8).reshape(-1, 8).T
-        return VERSION + struct.pack("<I", self.parameters) + packing.compress(planes.tobytes())
-
-    def unpack(self, pages: Iterable[bytes]) -> Cells:
-        parts = [self._unpacked(page) for page in pages]
-        return joined(parts) if parts else np.zeros(0, self.dtype)
-
-    def _unpacked(self, page: bytes) -> Cells:
-        try:
-            version, (had,) = page[:1], struct.unpack("<I", page[1:5])
-            if version != VERSION:
-                raise Damaged(f"a page of {self.table.name} is of version {version.hex()}")
-            planes = np.frombuffer(packing.decompress(page[5:]), np.uint8).reshape(8, -1)
-            cells = np.frombuffer(planes.T.tobytes(), of_parameters.layout(had).dtype)
-        except (struct.error, Damaged, ValueError) as error:
-            raise Damaged(f"a page of {self.table.name} is damaged: {error}") from error
-        cells = of_parameters.grown(cells, had, self.parameters)
-        part = self.part
-        return cells if part is None else of_parameters.taken(cells, part.places, part.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +103,9 @@ class StreamSamples:
         asked = {"of": self.run_id, "number": self.source.number, "first": first}
         asked["stop"] = min(last, INTEGER_MAX) + 1
         blocks = fetch(self.connection, reading(gradient_blocks, self.source.overlaid), asked)
-        places = {attempt: self._places(attempt) for attempt in {row[1] for row in blocks}}
+        listed = {attempt: self._listed(attempt) for attempt in {row[1] for row in blocks}}
         parts = [
-            self._cells(packing.PackedStack(data), places[attempt]) for data, attempt in blocks
+            self._cells(packing.PackedStack(data), listed[attempt]) for data, attempt in blocks
         ]
         if not parts:
             return np.zeros(0, self.pyramid.dtype)
@@ -156,23 +120,54 @@ class StreamSamples:
         # Usually all cells are wanted. They are large, so avoid a copy.
         return cells if np.array_equal(order, np.arange(len(cells))) else cells[order]
 
-    def _cells(self, stack: packing.PackedStack, places: Ints) -> Cells:
-        into = places[stack.parameters]
+    def _cells(self, stack: packing.PackedStack, listed: _Listed) -> Cells:
+        into = listed.places[stack.parameters]
         if (into < 0).any():
             raise Damaged(f"the names of stream {self.source.number}'s parameters are missing")
         if self.part is not None:
             into = _positions(self.part.places, len(self.names))[into]
         kept = np.flatnonzero(into >= 0)
-        statistic = cache(lambda name: stack.column(name)[:, kept])
+        columns = _columns(stack, kept, listed)
         return of_parameters.of_samples(
-            stack.steps, stack.times, stack.scales, statistic, into[kept], self._layout
+            stack.steps, stack.times, stack.scales, columns, into[kept], self._layout
         )
 
-    def _places(self, attempt: int) -> Ints:
-        """The place among all names of each parameter in an attempt's header; -1 if it was never sampled."""
+    def _listed(self, attempt: int) -> _Listed:
+        held = packed_header(self.connection, self.run_id, self.source.number, attempt)
+        if held is None:
+            return _Listed(np.zeros(0, np.int64), np.zeros(0, np.int64), None)
+        parameters, sample = held
         place = {name: index for index, name in enumerate(self.names)}
-        parameters = parameters_of(self.connection, self.run_id, self.source.number, attempt)
-        return np.array([place.get(each.name, -1) for each in parameters], np.int64)
+        places = [place.get(each.name, -1) for each in unpack_parameters(parameters)]
+        return _Listed(np.array(places, np.int64), numel(parameters), sample)
+
+
+class _Listed(NamedTuple):
+    """The p parameters in an attempt's header: the place of each among all names, -1 if it was never sampled.
+
+    ``numel`` [p] are their numbers of elements, of which ``sample`` are looked at in larger ones, or None for all.
+    """
+
+    places: Ints
+    numel: Ints
+    sample: int | None
+
+
+def _columns(stack: packing.PackedStack, kept: Ints, listed: _Listed) -> Columns:
+    """The columns of the parameters ``kept``, by index in the stack."""
+
+    @cache
+    def column(name: str) -> Any:
+        if name == "elements":
+            numel = listed.numel[stack.parameters[kept]]
+            return elements_of(column("looked"), numel, listed.sample)
+        values = stack.column(name)[:, kept]
+        if name == "sum_squares" and listed.sample is not None:
+            with np.errstate(invalid="ignore", over="ignore"):  # squares may be infinite or NaN
+                return values * (column("elements") / np.maximum(column("looked"), 1))
+        return values
+
+    return column
 
 
 def _positions(places: Sequence[int], parameters: int) -> Ints:

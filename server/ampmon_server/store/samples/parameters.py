@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ampmon import wire
 from ampmon.numerics import histogram, sampling_error
 from ampmon.numerics.histogram import ON_GRID_SHARE, SMALL_CLASSES, Floats, Ints, Statistics
 from ampmon.numerics.sampling_error import elements_of
 from ampmon_server.model.names import matching_indices
+from ampmon_server.model.parameter_statistics import STATISTICS
 from ampmon_server.model.series import Flags, ParameterSample
 from ampmon_server.store.engine.numbers import KINDS, split
 from ampmon_server.store.samples.samples import Shard
 
 
-Sort: TypeAlias = Literal[
-    "model", "worst", "subnormal", "zero", "lost", "headroom", "norm", "on_grid"
-]
-"""The sort order: the order of the model, or a statistic, worst first.
+SORTS = ("model", "worst", "lost", *STATISTICS)
+"""The sort orders: the order of the model, or the number of inf and NaN or a statistic, worst first.
 
 `worst` is `subnormal`, but parameters off fp16's grid come last: their small elements say nothing about fp16.
 """
+
+_OF_ROWS = frozenset({"subnormal", "zero", "headroom", "norm", "on_grid"})
+"""Statistics that have fields of their own in `ParameterRow`."""
 
 _FRACTIONS = tuple(f"{name}_fraction" for name in SMALL_CLASSES)
 
@@ -35,7 +38,7 @@ class ParameterQuery:
 
     search: str = ""
     name: str | None = None
-    sort: Sort = "model"
+    sort: str = "model"
     backwards: bool = False
     first: int = 0
     limit: int | None = None
@@ -51,19 +54,14 @@ ALL = ParameterQuery()
 class ParameterNumbers:
     """Numbers of n parameters, [n] each, with shards added up, in the order of the first shard that has each.
 
-    ``rows`` maps, for each shard, the place of a parameter to its row in the shard.
+    ``rows`` maps, for each shard, the place of a parameter to its row in the shard. ``columns`` are those of
+    `ampmon_server.model.parameter_statistics.Columns`.
     """
 
     names: tuple[str, ...]
     rows: Sequence[Mapping[int, int]]
-    elements: Ints
-    looked: Ints
-    zeros: Ints
-    subnormal: Ints
-    grid: Ints
-    lost: Ints
-    amax: Floats
-    sum_squares: Floats
+    columns: Mapping[str, npt.NDArray[Any]]
+    scale: Floats
 
     def __len__(self) -> int:
         return len(self.names)
@@ -71,31 +69,35 @@ class ParameterNumbers:
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> ParameterNumbers:
         place: dict[str, int] = {}
-        at, counts, magnitudes = [], [], []
+        at: list[Ints] = []
         for shard in shards:
-            one = shard.sample.statistics
-            parameters = [shard.parameters[index] for index in one.parameters.tolist()]
-            at.append(
-                np.array([place.setdefault(each.name, len(place)) for each in parameters], np.int64)
-            )
-            numel = np.array([each.numel for each in parameters], np.int64)
-            of, classes = elements_of(one.looked, numel, shard.looked_at), one.classes()
-            below = classes.subnormal + classes.below_grid
-            counts.append(
-                np.stack([of, one.looked, one.zeros, below, one.on_grid, one.inf + one.nan])
-            )
-            with np.errstate(invalid="ignore", over="ignore"):
-                magnitudes.append((one.amax, one.sum_squares * (of / np.maximum(one.looked, 1))))
-        added = np.zeros((6, len(place)), np.int64)
-        amax, squares = np.zeros(len(place)), np.zeros(len(place))
+            indices = shard.sample.statistics.parameters.tolist()
+            names = [shard.parameters[index].name for index in indices]
+            at.append(np.array([place.setdefault(name, len(place)) for name in names], np.int64))
+        parts = [_columns(shard) for shard in shards]
+        added = {name: np.zeros(len(place), part.dtype) for name, part in parts[0].items()}
         with np.errstate(invalid="ignore", over="ignore"):
-            for where, numbers, (largest, part) in zip(at, counts, magnitudes, strict=True):
-                added[:, where] += numbers
-                amax[where] = np.maximum(amax[where], largest)
-                squares[where] += part
+            for where, part in zip(at, parts, strict=True):
+                for name, values in part.items():
+                    add = np.maximum if name == "amax" else np.add
+                    added[name][where] = add(added[name][where], values)
         rows = [{int(each): row for row, each in enumerate(where)} for where in at]
-        elements, looked, zeros, small, grid, lost = added
-        return cls(tuple(place), rows, elements, looked, zeros, small, grid, lost, amax, squares)
+        return cls(tuple(place), rows, added, np.array(shards[0].sample.scale))
+
+    def values(self, statistic: str) -> Floats:
+        return STATISTICS[statistic].values(self.columns.__getitem__, self.scale)
+
+    @property
+    def elements(self) -> Ints:
+        return self.columns["elements"]
+
+    @property
+    def looked(self) -> Ints:
+        return self.columns["looked"]
+
+    @property
+    def lost(self) -> Ints:
+        return np.asarray(self.columns["inf"] + self.columns["nan"])
 
     @property
     def overflowed(self) -> Flags:
@@ -104,7 +106,7 @@ class ParameterNumbers:
 
     @property
     def on_grid(self) -> Flags:
-        return np.asarray(self.grid >= ON_GRID_SHARE * self.looked)
+        return np.asarray(self.columns["on_grid"] >= ON_GRID_SHARE * self.looked)
 
     def matching_indices(self, page: ParameterQuery) -> list[int]:
         """The places of the parameters that a query selects, in its order, before paging."""
@@ -116,21 +118,33 @@ class ParameterNumbers:
         places: list[int] = found[::-1].tolist() if page.backwards else found.tolist()
         return places
 
-    def _keys(self, sort: Sort) -> list[Floats]:
+    def _keys(self, sort: str) -> list[Floats]:
         """Keys for `np.lexsort`, the primary key last. The least value comes first, unknown ones (NaN) last."""
-        looked = np.where(self.looked > 0, self.looked, np.nan)
-        small = -self.subnormal / looked
         if sort == "worst":
-            return [small, (~self.on_grid).astype(np.float64)]
-        keys: Mapping[Sort, Floats] = {
-            "subnormal": small,
-            "zero": -self.zeros / looked,
-            "lost": -self.lost.astype(np.float64),
-            "headroom": -np.where(np.isnan(self.amax), np.inf, self.amax),
-            "norm": -np.where(np.isnan(self.sum_squares), np.inf, self.sum_squares),
-            "on_grid": self.grid / looked,
-        }
-        return [keys[sort]]
+            return [-self.values("subnormal"), (~self.on_grid).astype(np.float64)]
+        if sort == "lost":
+            return [-self.lost.astype(np.float64)]
+        values = self.values(sort)
+        return [values if STATISTICS[sort].least else -values]
+
+
+def _columns(shard: Shard) -> dict[str, npt.NDArray[Any]]:
+    one = shard.sample.statistics
+    numel = np.array([shard.parameters[each].numel for each in one.parameters.tolist()], np.int64)
+    elements, classes = elements_of(one.looked, numel, shard.looked_at), one.classes()
+    with np.errstate(invalid="ignore", over="ignore"):  # squares may be infinite or NaN
+        squares = one.sum_squares * (elements / np.maximum(one.looked, 1))
+    return {
+        "elements": elements,
+        "looked": one.looked,
+        "zeros": one.zeros,
+        "subnormal": classes.subnormal + classes.below_grid,
+        "on_grid": one.on_grid,
+        "inf": one.inf,
+        "nan": one.nan,
+        "amax": one.amax,
+        "sum_squares": squares,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +154,8 @@ class ParameterRow:
     Fractions are of all elements, each with its standard error, 0 if all were looked at. If ``sampled``, fractions and
     the norm are estimates, amax is a lower bound and headroom an upper bound. A non-finite amax or norm is null, and
     its kind is in the field beside it. Fractions and headroom are null if nothing was looked at. ``shape`` is that of
-    the local shard if gradients are sharded.
+    the local shard if gradients are sharded. ``statistics`` has those without a field here, by name, and
+    ``statistics_kinds`` the kinds of those that are infinite.
     """
 
     name: str
@@ -169,6 +184,8 @@ class ParameterRow:
     headroom_bits_kind: str | None
     norm: float | None
     norm_kind: str | None
+    statistics: dict[str, float | None]
+    statistics_kinds: dict[str, str | None]
     histogram: list[int]
 
 
@@ -200,6 +217,11 @@ def rows_of(shards: Sequence[Shard], page: ParameterQuery = ALL) -> SampledUpdat
     found = every.matching_indices(page)
     first = shards[0].sample
     scale, kind = split(first.scale)
+    more = {
+        name: each.reported(every.values(name))
+        for name, each in STATISTICS.items()
+        if name not in _OF_ROWS
+    }
     return SampledUpdate(
         first.step,
         first.time,
@@ -211,7 +233,14 @@ def rows_of(shards: Sequence[Shard], page: ParameterQuery = ALL) -> SampledUpdat
         int((every.on_grid & ~every.overflowed).sum()),
         int(every.overflowed.sum()),
         bool((every.looked < every.elements).any()),
-        [_row(_parts(shards, every, place), first.scale) for place in page.cut(found)],
+        [
+            _row(
+                _parts(shards, every, place),
+                first.scale,
+                {name: float(values[place]) for name, values in more.items()},
+            )
+            for place in page.cut(found)
+        ],
     )
 
 
@@ -247,7 +276,8 @@ class _Part(NamedTuple):
     elements: int
 
 
-def _row(parts: Sequence[_Part], scale: float) -> ParameterRow:
+def _row(parts: Sequence[_Part], scale: float, more: Mapping[str, float]) -> ParameterRow:
+    """``more`` are the statistics without a field of their own."""
     parameter, one, _ = parts[0]
     if len(parts) > 1:
         one = _added(parts)
@@ -281,6 +311,10 @@ def _row(parts: Sequence[_Part], scale: float) -> ParameterRow:
         headroom_bits_kind=KINDS[bits_kind] if looked else None,
         norm=norm,
         norm_kind=KINDS[norm_kind],
+        statistics={name: split(value)[0] for name, value in more.items()},
+        statistics_kinds={
+            name: KINDS[split(value)[1]] for name, value in more.items() if np.isinf(value)
+        },
         histogram=one.histogram[0].tolist(),
     )
 

@@ -43,20 +43,27 @@ def numel(parameters: bytes) -> Ints:
     )
 
 
-_PARAMETERS = select(headers.c.parameters).where(
+_HEADER = select(headers.c.parameters, headers.c.sample).where(
     headers.c.run_id == bindparam("of"),
     headers.c.stream == bindparam("stream"),
     headers.c.attempt == bindparam("attempt"),
 )
 
 
+def packed_header(
+    connection: Connection, run_id: bytes, stream: int, attempt: int
+) -> tuple[bytes, int | None] | None:
+    """The packed parameters in an attempt's header, and its ``sample``; None if no header is stored."""
+    held = fetch(connection, _HEADER, {"of": run_id, "stream": stream, "attempt": attempt})
+    return (held[0][0], held[0][1]) if held else None
+
+
 def parameters_of(
     connection: Connection, run_id: bytes, stream: int, attempt: int
 ) -> tuple[wire.Parameter, ...]:
     """The parameters in an attempt's header; empty if no header is stored."""
-    of = {"of": run_id, "stream": stream, "attempt": attempt}
-    held = fetch(connection, _PARAMETERS, of)
-    return unpack_parameters(held[0][0]) if held else ()
+    held = packed_header(connection, run_id, stream, attempt)
+    return unpack_parameters(held[0]) if held else ()
 
 
 def newest_header(run_id: bytes, stream: int, *columns: ColumnElement[Any]) -> Select[Any]:
