@@ -3,26 +3,26 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { standing, troubles, wordOf } from "../../web/js/alerts.js";
+import { stateWords, failuresOf, wordOf } from "../../web/js/alerts.js";
 
 const now = Date.now() * 1000;
 const alert = { rule: "silent", state: "firing", severity: "warning", title: "", since: now, fired: now, resolved: null, acknowledged: null, acknowledged_by: null, mute: null, deliveries: [] };
 const sent = (target) => ({ target, sent: now, due: null, trouble: null });
 
 test("who was told is named, and that nobody was is said", () => {
-  assert.match(standing({ ...alert, deliveries: [sent("phone"), sent("mail"), sent("chat")] }), /^firing since .*, sent to phone, mail and chat\.$/);
-  assert.match(standing(alert), /not sent yet\.$/);
-  assert.match(standing({ ...alert, mute: { until: null } }), /^firing since [^,]*, muted\.$/);
-  assert.match(standing({ ...alert, acknowledged: now, acknowledged_by: "ada" }), /acknowledged by ada\.$/);
-  assert.match(standing({ ...alert, state: "pending" }), /^pending since .*, sent if it lasts\.$/);
-  assert.match(standing({ ...alert, state: "resolved", resolved: now }), /^resolved at .*, fired at /);
+  assert.match(stateWords({ ...alert, deliveries: [sent("phone"), sent("mail"), sent("chat")] }), /^firing since .*, sent to phone, mail and chat\.$/);
+  assert.match(stateWords(alert), /not sent yet\.$/);
+  assert.match(stateWords({ ...alert, mute: { until: null } }), /^firing since [^,]*, muted\.$/);
+  assert.match(stateWords({ ...alert, acknowledged: now, acknowledged_by: "ada" }), /acknowledged by ada\.$/);
+  assert.match(stateWords({ ...alert, state: "pending" }), /^pending since .*, sent if it lasts\.$/);
+  assert.match(stateWords({ ...alert, state: "resolved", resolved: now }), /^resolved at .*, fired at /);
 });
 
 test("who was not told is named, with why and what comes of it", () => {
   const failing = { target: "phone", sent: null, due: now, trouble: "it could not be reached" };
-  assert.match(troubles([sent("mail"), failing])[0], /^Not delivered to phone: it could not be reached; next attempt: /);
-  assert.match(troubles([{ ...failing, due: null }])[0], /; next attempt: none \(gave up\)\.$/);
-  assert.deepEqual(troubles([sent("mail")]), []);
+  assert.match(failuresOf([sent("mail"), failing])[0], /^Not delivered to phone: it could not be reached; next attempt: /);
+  assert.match(failuresOf([{ ...failing, due: null }])[0], /; next attempt: none \(gave up\)\.$/);
+  assert.deepEqual(failuresOf([sent("mail")]), []);
 });
 
 test("a closed finding says in a word how its alert does", () => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { reader } from "../../web/js/events.js";
-import { keyIn } from "../../web/js/session.js";
+import { loginKey } from "../../web/js/session.js";
 
 test("events are read however the stream is cut", () => {
   const stream = ': nothing new\n\nevent: advance\ndata: {"run": "a"}\n\ndata: one\r\ndata:two\r\n\r\nevent: empty\n\nevent: adv';
@@ -23,6 +23,6 @@ test("a code is found in whatever a reader pastes", () => {
     "ampmon is at https://hub.example/me/login?code=a-code_1 (this link signs one browser in)",
     "https://hub.example/#/runs/7?x=time&code=a-code_1",
   ]) {
-    assert.equal(keyIn(given), "a-code_1");
+    assert.equal(loginKey(given), "a-code_1");
   }
 });

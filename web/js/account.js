@@ -38,14 +38,14 @@ export class AccountMenu {
     me = /** @type {Me} */ (await get("/me"));
     this.#button.hidden = false;
     say(this.#button, ([...(me.owner ?? "")][0] ?? "•").toUpperCase());
-    mark(this.#button, "title", title(me));
-    mark(this.#button, "aria-label", title(me));
+    mark(this.#button, "title", menuTitle(me));
+    mark(this.#button, "aria-label", menuTitle(me));
   }
 
   #show() {
     if (me === null) return;
     const close = () => sheet.close();
-    const leave = me.signed_in_elsewhere ? null : h("button", { type: "button", onclick: () => void out() }, "Sign out");
+    const leave = me.signed_in_elsewhere ? null : h("button", { type: "button", onclick: () => void endSession() }, "Sign out");
     const sheet = h(
       "dialog",
       { class: "sheet who", "aria-labelledby": "who-title", onclose: () => sheet.remove() },
@@ -61,7 +61,7 @@ export class AccountMenu {
   }
 }
 
-async function out() {
+async function endSession() {
   try {
     await signOut();
     location.reload();
@@ -71,6 +71,6 @@ async function out() {
 }
 
 /** @param {Me} of */
-function title({ owner }) {
+function menuTitle({ owner }) {
   return owner === null ? "Signed in with the server's own token" : `Signed in as ${owner}`;
 }

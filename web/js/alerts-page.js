@@ -9,9 +9,9 @@ import { count } from "./format.js";
 import { Ledger } from "./ledger.js";
 import { html, render } from "./lit-html.js";
 import { paced } from "./pace.js";
-import { at } from "./root.js";
+import { urlOf } from "./root.js";
 import { Table } from "./table.js";
-import { tried } from "./toast.js";
+import { succeeded } from "./toast.js";
 import { mayChange } from "./account.js";
 
 /** @import { Address, ListedMute, Message, OpenAlert } from "../types/page.js" */
@@ -76,7 +76,7 @@ export class AlertsPage {
 
   /** @type {(state: OpenAlert["state"], limit: number, none: string) => Promise<Read<OpenAlert>>} */
   async #open(state, limit, none) {
-    return told(this.#alerts.filter((alert) => alert.state === state), limit, none);
+    return rowsShown(this.#alerts.filter((alert) => alert.state === state), limit, none);
   }
 
   /** @returns {Column<OpenAlert>[]} */
@@ -91,7 +91,7 @@ export class AlertsPage {
 
   /** @param {ListedMute} mute */
   #unmute({ mute_id, owner }) {
-    const lift = () => void tried(() => send("DELETE", `/mutes/${encodeURIComponent(mute_id)}`)).then(() => this.#now());
+    const lift = () => void succeeded(() => send("DELETE", `/mutes/${encodeURIComponent(mute_id)}`)).then(() => this.#now());
     return mayChange({ owner }) ? html`<button type="button" @click=${lift}>Unmute</button>` : "";
   }
 }
@@ -105,17 +105,17 @@ function ledger(title, columns, key, read) {
 /** @type {(sent: boolean, limit: number, none: string) => Promise<Read<Message>>} */
 async function messages(sent, limit, none) {
   const { messages, total } = /** @type {{messages: Message[], total: number}} */ (await get(`/alerts/messages?sent=${sent}&limit=${limit}`));
-  return told(messages, limit, none, total);
+  return rowsShown(messages, limit, none, total);
 }
 
 /** @type {(limit: number) => Promise<Read<ListedMute>>} */
 async function mutes(limit) {
   const { mutes } = /** @type {{mutes: ListedMute[]}} */ (await get("/mutes"));
-  return told(mutes.filter(({ until }) => until === null || until > Date.now() * 1000), limit, "Nothing is muted.");
+  return rowsShown(mutes.filter(({ until }) => until === null || until > Date.now() * 1000), limit, "Nothing is muted.");
 }
 
 /** @template Row @param {Row[]} all @param {number} limit @param {string} none shown if there are no rows */
-function told(all, limit, none, total = all.length) {
+function rowsShown(all, limit, none, total = all.length) {
   const rows = all.slice(0, limit);
   const whole = rows.length === total;
   const words = whole ? count(total) : `${count(rows.length)} of ${count(total)}`;
@@ -178,17 +178,17 @@ function muted({ run_id, name, project }) {
 }
 
 /** @param {string} text */
-function pre(text) {
+function preformatted(text) {
   return html`<pre tabindex="0"><code>${text}</code></pre>`;
 }
 
 const SETUP = html`
   <p class="description">This server sends no alerts. It can send a message to a phone, a chat or a mailbox when a run diverges, hangs or dies.</p>
   <p>1. Install Apprise beside the server:</p>
-  ${pre("pip install 'ampmon[server,alerts]'")}
+  ${preformatted("pip install 'ampmon[server,alerts]'")}
   <p>2. Write a file alerts.toml with your destinations, for example a topic of the app ntfy:</p>
-  ${pre(CONFIGURATION)}
+  ${preformatted(CONFIGURATION)}
   <p>3. Protect the file, send a test alert, and restart the server:</p>
-  ${pre("chmod 600 alerts.toml\nampmon alerts test --alerts alerts.toml\nampmon serve --alerts alerts.toml")}
-  <p><a href=${at("docs/alerts.html")}>Learn more about alerts</a></p>
+  ${preformatted("chmod 600 alerts.toml\nampmon alerts test --alerts alerts.toml\nampmon serve --alerts alerts.toml")}
+  <p><a href=${urlOf("docs/alerts.html")}>Learn more about alerts</a></p>
 `;

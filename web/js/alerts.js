@@ -2,7 +2,7 @@
 
 import { send } from "./api.js";
 import { html } from "./lit-html.js";
-import { tried } from "./toast.js";
+import { succeeded } from "./toast.js";
 
 /** @import { Told } from "./lit-html.js" */
 /** @import { Alert, Delivery } from "../types/page.js" */
@@ -22,8 +22,8 @@ const MUTES = [
 export function alertLine(run, alert, onChange, { title = "", may = true } = {}) {
   if (alert === null) return "";
   const open = may && alert.state !== "resolved";
-  const trouble = troubles(alert.deliveries).join(" ");
-  const act = (/** @type {Parameters<typeof send>} */ ...call) => void tried(() => send(...call)).then(onChange);
+  const trouble = failuresOf(alert.deliveries).join(" ");
+  const act = (/** @type {Parameters<typeof send>} */ ...call) => void succeeded(() => send(...call)).then(onChange);
   const acknowledge = () => act("POST", `/runs/${encodeURIComponent(run)}/alerts/${encodeURIComponent(alert.rule)}/acknowledge`);
   const mute = (/** @type {Told} */ { target }) => {
     const us = MUTES[Number(target.value)]?.[1] ?? null;
@@ -33,7 +33,7 @@ export function alertLine(run, alert, onChange, { title = "", may = true } = {})
   const lift = () => act("DELETE", `/mutes/${encodeURIComponent(alert.mute?.mute_id ?? "")}`);
   // Only a mute of this run is lifted here. The alerts page lists wider ones.
   return html`<div class="alert" data-state=${alert.state}>
-    <p class="standing">${title ? `${title}: ${standing(alert)}` : sentence(standing(alert))}</p>
+    <p class="standing">${title ? `${title}: ${stateWords(alert)}` : sentence(stateWords(alert))}</p>
     <p class="why" ?hidden=${!trouble}>${trouble}</p>
     <p class="deeds">
       <button type="button" ?hidden=${!open || alert.acknowledged !== null} @click=${acknowledge}>Acknowledge</button>
@@ -47,8 +47,8 @@ export function alertLine(run, alert, onChange, { title = "", may = true } = {})
 }
 
 /** An alert's state as the end of a sentence: "firing since 12:03, sent to phone and mail". @param {Alert} alert */
-export function standing(alert) {
-  const parts = [begun(alert)];
+export function stateWords(alert) {
+  const parts = [sinceWords(alert)];
   const told = alert.deliveries.filter(({ sent }) => sent !== null).map(({ target }) => target);
   if (told.length > 0) parts.push(`sent to ${LISTED.format(told)}`);
   else if (alert.state === "firing" && !alert.mute) parts.push("not sent yet");
@@ -58,14 +58,14 @@ export function standing(alert) {
 }
 
 /** @param {Alert} alert */
-function begun({ state, since, fired, resolved }) {
+function sinceWords({ state, since, fired, resolved }) {
   if (state === "pending") return `pending since ${hour(since)}, sent if it lasts`;
   if (state === "firing") return `firing since ${hour(fired ?? since)}`;
   return `resolved at ${hour(resolved ?? since)}, fired at ${hour(fired ?? since)}`;
 }
 
 /** One sentence for each failed delivery. @param {Delivery[]} deliveries */
-export function troubles(deliveries) {
+export function failuresOf(deliveries) {
   return deliveries.filter(({ trouble }) => trouble !== null).map(
     ({ target, trouble, due }) => `Not delivered to ${target}: ${trouble}; next attempt: ${attempt(due)}.`,
   );

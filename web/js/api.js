@@ -1,7 +1,7 @@
 // Calls to the server: addresses, an ETag cache, and errors.
 
-import { at } from "./root.js";
-import { credentials, refuse } from "./session.js";
+import { urlOf } from "./root.js";
+import { credentials, reportUnauthorized } from "./session.js";
 
 /** @import { Problem } from "../types/page.js" */
 
@@ -59,12 +59,12 @@ export async function send(method, path, body) {
  * @param {string} path @param {RequestInit & {headers?: Record<string, string>}} options */
 export async function call(path, { headers = {}, signal = AbortSignal.timeout(WAIT_MS), ...options }) {
   const request = { ...options, signal, headers: { ...headers, ...credentials() }, cache: /** @type {const} */ ("no-store") };
-  const response = await fetch(at(`api/v1${path}`), request).catch((error) => {
+  const response = await fetch(urlOf(`api/v1${path}`), request).catch((error) => {
     throw new Unreachable(String(error));
   });
   if (response.ok || response.status === 304) return response;
   if (response.status !== 401) throw new Refused(await problem(response));
-  refuse();
+  reportUnauthorized();
   throw new SignedOut("not signed in");
 }
 

@@ -4,7 +4,7 @@ import { send } from "./api.js";
 import { h } from "./dom.js";
 import { plural } from "./format.js";
 import { html, render } from "./lit-html.js";
-import { tried } from "./toast.js";
+import { succeeded } from "./toast.js";
 import { mayChange } from "./account.js";
 
 /** @import { TemplateResult } from "./lit-html.js" */
@@ -16,7 +16,7 @@ const NAMED_MAX = 8;
 
 /** @type {(run: Summary, onChange: () => void) => TemplateResult} */
 export function runActions(run, onChange) {
-  const act = async (/** @type {Work} */ work) => (await tried(() => work(run))) && onChange();
+  const act = async (/** @type {Work} */ work) => (await succeeded(() => work(run))) && onChange();
   return html`<p class="own" ?hidden=${!mayChange(run)}>
     <button type="button" class="quiet" @click=${() => edit(run, act)}>Edit…</button>
     <button type="button" class="quiet" @click=${() => void act(archiving(!run.archived))}>${run.archived ? "Unarchive" : "Archive"}</button>

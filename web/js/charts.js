@@ -52,7 +52,7 @@ export class Charts {
   #pause = null;
   #toolbar = new Toolbar({
     onCommand: (command) => this.act(command),
-    onAxis: (x) => this.#turn(x),
+    onAxis: (x) => this.#setAxis(x),
     onFollow: (newest) => this.#follow(newest),
   });
 
@@ -76,7 +76,7 @@ export class Charts {
   }
 
   /** Follow the pointer in `element`, and draw no chart during a drag there. @param {HTMLElement} element */
-  within(element) {
+  trackPointer(element) {
     crosshair.install(element, (place) => this.#point(place));
     element.addEventListener("pointerdown", this.#hold);
   }
@@ -84,7 +84,7 @@ export class Charts {
   /** Read every chart that shares the x axis at the pointer's x. @param {Place | null} place */
   #point(place) {
     const pointed = this.#panels.find(({ element }) => element === place?.panel);
-    const x = place && pointed ? pointed.at(place.across) : null;
+    const x = place && pointed ? pointed.xAt(place.across) : null;
     for (const panel of this.#panels) {
       if (panel === pointed) panel.point(x, place?.up ?? null);
       else panel.point(pointed?.range && panel.range ? x : null, null);
@@ -117,12 +117,12 @@ export class Charts {
 
   /** @param {Panel} panel @param {Point} point */
   #click(panel, point) {
-    const view = panel.opens(point, this.view);
+    const view = panel.viewAt(point, this.view);
     if (view) this.listener.onView(view);
   }
 
   /** @param {string} name */
-  named(name) {
+  panelOf(name) {
     return this.#panels.find((panel) => panel.name === name);
   }
 
@@ -140,18 +140,18 @@ export class Charts {
     this.view = view;
     for (const panel of this.#panels) panel.mark(this.#marked);
     this.#describe();
-    this.#again();
+    this.#reload();
   }
 
   /** Say whether there are logged values, and logged steps for an axis. @type {(any: boolean, own: boolean) => void} */
   offerLogged(any, own) {
     this.#own = own;
-    this.named("scalars")?.foresee(!any);
+    this.panelOf("scalars")?.expectAbsent(!any);
     this.#describe();
   }
 
   /** Take the run's summary. Called every second: the time since a pause is shown. @param {Summary} run */
-  know(run) {
+  setSummary(run) {
     const end = endOf(run);
     // A summary may be older than the live events.
     const heard = run.version < this.#version ? this.#end : null;
@@ -163,7 +163,7 @@ export class Charts {
   }
 
   /** Take a live event, which comes before the summary. @type {(version: number, step: number | null) => void} */
-  hear(version, step) {
+  takeEvent(version, step) {
     this.#version = Math.max(this.#version, version);
     const more = this.#end && step !== null ? Math.max(0, step - this.#end.step) : 0;
     if (this.#end) this.#end = { ...this.#end, step: this.#end.step + more, updates: this.#end.updates + more };
@@ -178,13 +178,13 @@ export class Charts {
     else if (command === "link") void copy(location.href, "a link to this view");
     else if (!this.#follows) return false;
     else if (command === "follow") this.#follow(this.view.follow === null ? this.#toolbar.newest : null);
-    else if (command === "pause") this.#hush();
+    else if (command === "pause") this.#togglePause();
     else return false;
     return true;
   }
 
   /** Discard the answers under way, and request the charts on the screen again. */
-  #again() {
+  #reload() {
     this.#generation += 1;
     for (const [panel, ask] of this.#asks) if (panel.visible) ask.now();
   }
@@ -215,11 +215,11 @@ export class Charts {
     if (current && panel.shows(address)) return;
     // While following, the address changes with every update, so the view identifies the request.
     const of = this.view.follow === null ? address : String(figureQuery(this.view, panel.choices));
-    if (panel.rests(of)) return;
+    if (panel.justAnswered(of)) return;
     try {
       await panel.refresh(address, of, version, wanted);
     } catch (error) {
-      if (error instanceof Refused && panel.onRefused(error)) return panel.rest(of);
+      if (error instanceof Refused && panel.onRefused(error)) return panel.noteAnswer(of);
       if (error instanceof Refused) return panel.fail(`The server could not draw this chart: ${error.message}`);
       this.listener.onTrouble();
       if (panel.blank && !(error instanceof SignedOut)) panel.fail("The server did not answer.");
@@ -273,7 +273,7 @@ export class Charts {
   }
 
   /** @param {View["x"]} x */
-  #turn(x) {
+  #setAxis(x) {
     if (x !== this.view.x) this.listener.onView({ ...this.view, x, start: null, stop: null, follow: null, at: null });
   }
 
@@ -289,10 +289,10 @@ export class Charts {
     this.listener.onView({ ...view, x: newest === null ? view.x : "step", start: null, stop: null, follow: newest, at: null });
   }
 
-  #hush() {
+  #togglePause() {
     this.#pause = this.#pause === null && this.#end !== null ? { ...this.#end, since: Date.now() } : null;
     this.#describe();
-    this.#again();
+    this.#reload();
   }
 
   #describe() {

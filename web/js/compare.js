@@ -48,7 +48,7 @@ export class Compare {
       { onView: (next) => listener.onView(this.asked, next), onTrouble: listener.onTrouble },
       { charts: CHARTS, at: (name) => `/compare/figures/${name}?${this.among}&` },
     );
-    this.charts.within(this.charts.element);
+    this.charts.trackPointer(this.charts.element);
     this.title = this.runs.length > 1 ? `Compare ${plural(this.runs.length, "run")}` : "Compare runs";
     this.#add = new AddRun(this.asked, { onAdd: (run) => listener.onView([...this.asked, run], this.charts.view), onTrouble: listener.onTrouble }).element;
     this.#draw();

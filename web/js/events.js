@@ -13,32 +13,32 @@ const SILENCE_MS = 40_000;
  * @param {string} path
  * @param {{onOpen: () => void, onEvents: (events: ServerEvent[]) => void, onEnd: (why: Refused | SignedOut | null) => void}} listener */
 export function listen(path, { onOpen, onEvents, onEnd }) {
-  const line = new AbortController();
-  let hungUp = false;
-  let silence = setTimeout(() => line.abort(), OPEN_MS);
+  const controller = new AbortController();
+  let closed = false;
+  let silence = setTimeout(() => controller.abort(), OPEN_MS);
 
-  async function hear() {
-    const response = await call(path, { signal: line.signal });
+  async function read() {
+    const response = await call(path, { signal: controller.signal });
     onOpen();
-    const read = reader();
+    const parse = reader();
     const parts = response.body?.pipeThrough(new TextDecoderStream()).getReader();
     for (let part = await parts?.read(); part && !part.done; part = await parts?.read()) {
       clearTimeout(silence);
-      silence = setTimeout(() => line.abort(), SILENCE_MS);
-      const events = read(part.value);
-      if (events.length && !hungUp) onEvents(events);
+      silence = setTimeout(() => controller.abort(), SILENCE_MS);
+      const events = parse(part.value);
+      if (events.length && !closed) onEvents(events);
     }
   }
 
-  hear()
+  read()
     .then(() => null, (error) => (error instanceof Refused || error instanceof SignedOut ? error : null))
     .then((why) => {
       clearTimeout(silence);
-      if (!hungUp) onEnd(why);
+      if (!closed) onEnd(why);
     });
   return () => {
-    hungUp = true;
-    line.abort();
+    closed = true;
+    controller.abort();
   };
 }
 

@@ -8,8 +8,8 @@ import { codeBlock, copyButton } from "./code.js";
 import { dotted, h, keyed, mark, withCode } from "./dom.js";
 import { plural, steps } from "./format.js";
 import { html, nothing, render } from "./lit-html.js";
-import { at } from "./root.js";
-import { tried } from "./toast.js";
+import { urlOf } from "./root.js";
+import { succeeded } from "./toast.js";
 
 /** @import { Alert, Detail, Diagnosis, Finding, Range, Summary } from "../types/page.js" */
 
@@ -54,7 +54,7 @@ export class Findings {
   }
 
   /** Show the run's alerts, and its verdict until the findings arrive. @type {(run: Detail, may: boolean) => void} */
-  heed(run, may) {
+  setRun(run, may) {
     this.#alerts = run.alerts ?? [];
     this.#told = run.severity === null || run.severity === "notice" ? null : run;
     this.#may = may;
@@ -109,7 +109,7 @@ export class Findings {
       <p class="ways">
         ${copyButton(fix)}
         ${range && html`<button type="button" @click=${() => this.onSteps(finding, range)}>Show ${steps(range.start, range.stop - 1)}</button>`}
-        <a href=${at(`findings/${encodeURIComponent(rule)}`)}>Learn more</a>
+        <a href=${urlOf(`findings/${encodeURIComponent(rule)}`)}>Learn more</a>
         ${this.#measuring(rule)}
       </p>
     `;
@@ -123,7 +123,7 @@ export class Findings {
     if (asked !== null) return html`<span class="caption">Measurement requested at ${hour(asked)}. The trainer measures at most once an hour.</span>`;
     if (!this.#may) return nothing;
     const ask = async () => {
-      if (!(await tried(() => send("POST", `${this.path}/measurement`)))) return;
+      if (!(await succeeded(() => send("POST", `${this.path}/measurement`)))) return;
       this.#newest = { ...newest, measurement: { asked: Date.now() * 1000, rules } };
       this.#draw();
     };

@@ -24,11 +24,11 @@ export function lostAt({ overflow, normal, smallest, first, counts, elements }, 
 }
 
 export class FormatWindow {
-  #slider = new Slider("Loss scale to preview", () => this.#try(true));
+  #slider = new Slider("Loss scale to preview", () => this.#preview(true));
   #at = h("dt");
   #lost = h("dd");
   #shares = LOSSES.map((each) => ({ ...each, share: h("dd") }));
-  #reset = h("button", { type: "button", onclick: () => this.#try(false) }, "Show recorded scale");
+  #reset = h("button", { type: "button", onclick: () => this.#preview(false) }, "Show recorded scale");
   #overlay = h("div", { class: "window", hidden: true }, h("div", {}, ...LOSSES.map(({ words }) => h("i", { "data-words": words }))));
   /** @type {Window | null} */
   #window = null;
@@ -37,8 +37,8 @@ export class FormatWindow {
 
   /** @param {Charts} charts must have the chart "exponents" already */
   constructor(charts) {
-    const panel = charts.named("exponents");
-    panel?.cover(this.#overlay);
+    const panel = charts.panelOf("exponents");
+    panel?.overlay(this.#overlay);
     if (panel) panel.onDrawn = (meta, layout) => this.#show(meta, layout);
     const shares = this.#shares.map(({ words, role, share }) => h("div", {}, h("dt", {}, swatch(role), words), share));
     this.element = h(
@@ -68,7 +68,7 @@ export class FormatWindow {
   }
 
   /** @param {boolean} tried false shows the format's range at the recorded scales */
-  #try(tried) {
+  #preview(tried) {
     this.#overlay.hidden = !tried;
     if (!tried) this.#slider.show(this.#recorded);
     this.#count();
@@ -93,7 +93,7 @@ export class FormatWindow {
 /** The first sentence of a chart's caption. @param {Charts} charts @param {string} name */
 function captionOf(charts, name) {
   const words = h("p", { class: "caption" });
-  const panel = charts.named(name);
+  const panel = charts.panelOf(name);
   if (panel) panel.onDrawn = ({ caption = "" }) => say(words, /** @type {string} */ (caption.split(/(?<=\.) /)[0]));
   return words;
 }

@@ -18,13 +18,13 @@ export class Leader {
 
   /** Lead as soon as no other tab does. */
   join() {
-    if (this.#candidacy === null) this.#stand({});
+    if (this.#candidacy === null) this.#requestLock({});
   }
 
   /** Lead now, in place of a tab that has fallen silent. */
   seize() {
     this.leave();
-    this.#stand({ steal: true });
+    this.#requestLock({ steal: true });
   }
 
   /** Stop leading, or waiting to lead. */
@@ -36,7 +36,7 @@ export class Leader {
   }
 
   /** @param {{steal?: boolean}} how */
-  #stand(how) {
+  #requestLock(how) {
     const candidacy = new AbortController();
     this.#candidacy = candidacy;
     if (!("locks" in navigator)) return this.#lead();

@@ -40,7 +40,7 @@ export class Actions {
     const others = runs.filter((run) => !mayChange(run)).length;
     const archived = runs.every((run) => run.archived);
     const act = (/** @type {Work} */ work) => void this.#each(work);
-    const why = trouble ?? [runs.length > MOST ? `At most ${MOST} can be compared.` : "", othersWords(others, runs.length)].filter(Boolean).join(" ");
+    const why = trouble ?? [runs.length > MOST ? `At most ${MOST} can be compared.` : "", refusalWords(others, runs.length)].filter(Boolean).join(" ");
     this.element.hidden = runs.length === 0;
     render(
       html`
@@ -72,7 +72,7 @@ export class Actions {
 }
 
 /** Say how many of the chosen runs the reader may not change. @type {(others: number, chosen: number) => string} */
-function othersWords(others, chosen) {
+function refusalWords(others, chosen) {
   if (others === 0) return "";
   const which = chosen === 1 ? "this run" : others === chosen ? "these runs" : `${others} of these runs`;
   return `You cannot change ${which}: only the owner or an admin can.`;

@@ -12,10 +12,10 @@ const KEY = "ampmon.columns";
 const USUAL = COLUMNS.filter(({ rare }) => !rare).map(({ name }) => name);
 
 /** Unknown columns are dropped. "Run" always stays: it has the link and the checkbox. */
-let names = [...new Set(["Run", ...kept()])].filter(columnOf);
+let names = [...new Set(["Run", ...storedColumns()])].filter(columnOf);
 
 /** @returns {string[]} */
-function kept() {
+function storedColumns() {
   try {
     const kept = /** @type {unknown} */ (JSON.parse(remembered(KEY) ?? "null"));
     return Array.isArray(kept) ? kept : USUAL;

@@ -91,7 +91,7 @@ export class Filters {
     const chosen = this.given[name] ?? (name === "sort" ? "started" : "");
     // Keep the chosen option even if no run has it any more.
     const known = options.some(([value]) => value === chosen) ? options : [...options, [chosen, chosen]];
-    const onChoose = (/** @type {string} */ value) => this.#give({ [name]: value, ...(name === "sort" ? { order: usualOrder(value) } : {}) });
+    const onChoose = (/** @type {string} */ value) => this.#give({ [name]: value, ...(name === "sort" ? { order: defaultOrder(value) } : {}) });
     return select({ name, label, options: /** @type {[string, string][]} */ (known), chosen, hidden, onChoose });
   }
 
@@ -103,7 +103,7 @@ export class Filters {
 }
 
 /** @param {string} sort */
-function usualOrder(sort) {
+function defaultOrder(sort) {
   return COLUMNS.find((column) => column.sort === sort)?.first ?? "";
 }
 

@@ -94,12 +94,12 @@ export class List {
       // Two pages fetched at different times may have the same run.
       const drawn = run && !seen.has(run.run_id) ? run : null;
       seen.add(run?.run_id);
-      rows.push(drawn && { run: drawn, scale: this.#scales.of(drawn.run_id), loss: this.#losses.of(drawn.run_id), chosen: this.#actions.chosen.has(drawn.run_id) });
+      rows.push(drawn && { run: drawn, scale: this.#scales.dataOf(drawn.run_id), loss: this.#losses.dataOf(drawn.run_id), chosen: this.#actions.chosen.has(drawn.run_id) });
     }
     this.#table.draw(this.#total, first, rows);
     const drawn = rows.flatMap((row) => (row ? [row.run] : []));
-    this.#scales.want(drawn);
-    if (shownColumns().some(({ name }) => name === "Loss")) this.#losses.want(drawn);
+    this.#scales.setRuns(drawn);
+    if (shownColumns().some(({ name }) => name === "Loss")) this.#losses.setRuns(drawn);
   }
 
   /** @param {Address} address */

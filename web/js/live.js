@@ -4,7 +4,7 @@
 import { SignedOut } from "./api.js";
 import { listen } from "./events.js";
 import { Leader } from "./leader.js";
-import { at } from "./root.js";
+import { urlOf } from "./root.js";
 
 /** @import { Refused } from "./api.js" */
 /** @import { ServerEvent } from "./events.js" */
@@ -12,7 +12,7 @@ import { at } from "./root.js";
 /** `Word` is a message between tabs.
  * @typedef {{run: string, version: number, step?: number | null}} Advance
  * @typedef {{state: "starting" | "live" | "lost" | "refused" | "signed out", since: number, why: string}} Connection
- * @typedef {{kind: "wants", tab: string, runs: string[] | null} | {kind: "ask"} | {kind: "suspect"}
+ * @typedef {{kind: "wants", tab: string, runs: string[] | null} | {kind: "ask"} | {kind: "check"}
  * | {kind: "news", advances: Advance[]} | {kind: "beat", connection: Connection}} Word */
 
 const RETRY_MS = [500, 1000, 2000, 3000];
@@ -35,19 +35,19 @@ export class Live {
   #wants = new Map();
   /** The query of the stream; null while there is none. @type {string | null} */
   #asked = null;
-  #hangUp = () => {};
+  #closeStream = () => {};
   #failures = 0;
-  #heard = 0;
+  #lastMessage = 0;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #timer;
   #channel = channel();
-  #leader = new Leader(at("live"), { onLead: () => this.#lead(), onLost: () => this.#lost() });
+  #leader = new Leader(urlOf("live"), { onLead: () => this.#lead(), onLost: () => this.#lost() });
 
   /** @param {{onAdvance: (advances: Advance[]) => void, onConnection: (connection: Connection) => void}} listener */
   constructor({ onAdvance, onConnection }) {
     this.onAdvance = onAdvance;
     this.onConnection = onConnection;
-    this.#channel.onmessage = ({ data }) => this.#hear(data);
+    this.#channel.onmessage = ({ data }) => this.#onMessage(data);
     setInterval(() => this.#beat(), BEAT_MS);
   }
 
@@ -59,7 +59,7 @@ export class Live {
 
   /** Take no part while hidden: a browser has six connections to a server, for all its tabs together. */
   pause() {
-    this.#say({ kind: "wants", tab: this.#tab, runs: null });
+    this.#send({ kind: "wants", tab: this.#tab, runs: null });
     this.#stop();
     this.#leader.leave();
   }
@@ -67,21 +67,21 @@ export class Live {
   /** Take part again, after `pause` or after the machine or the network may have been away. */
   resume() {
     if (this.#runs === null) return;
-    this.#heard = Date.now();
-    this.#say({ kind: "wants", tab: this.#tab, runs: this.#runs });
+    this.#lastMessage = Date.now();
+    this.#send({ kind: "wants", tab: this.#tab, runs: this.#runs });
     if (this.#leader.leads) this.#gather();
     else this.#leader.join();
   }
 
   /** Test the stream by opening it again, after a failed call, or if the machine or the network was away. */
-  suspect() {
-    if (!this.#leader.leads) this.#say({ kind: "suspect" });
+  checkStream() {
+    if (!this.#leader.leads) this.#send({ kind: "check" });
     else if (this.connection.state === "live") this.#open();
   }
 
   #lead() {
     this.#wants.clear();
-    this.#say({ kind: "ask" });
+    this.#send({ kind: "ask" });
     this.#open();
   }
 
@@ -92,20 +92,20 @@ export class Live {
   }
 
   #beat() {
-    if (this.#leader.leads) this.#say({ kind: "beat", connection: this.connection });
+    if (this.#leader.leads) this.#send({ kind: "beat", connection: this.connection });
     else if (this.#runs !== null && !document.hidden && this.connection.state !== "signed out") {
-      if (Date.now() - this.#heard > SILENT_MS) this.#leader.seize();
+      if (Date.now() - this.#lastMessage > SILENT_MS) this.#leader.seize();
     }
   }
 
   /** @param {Word} word */
-  #hear(word) {
-    if (word.kind === "beat" || word.kind === "news") this.#heard = Date.now();
+  #onMessage(word) {
+    if (word.kind === "beat" || word.kind === "news") this.#lastMessage = Date.now();
     if (document.hidden) return;
-    if (word.kind === "news") this.#tell(word.advances);
+    if (word.kind === "news") this.#notify(word.advances);
     else if (word.kind === "beat" && !this.#leader.leads) this.#set(word.connection);
-    else if (word.kind === "ask") this.#say({ kind: "wants", tab: this.#tab, runs: this.#runs });
-    else if (word.kind === "suspect" && this.#leader.leads) this.suspect();
+    else if (word.kind === "ask") this.#send({ kind: "wants", tab: this.#tab, runs: this.#runs });
+    else if (word.kind === "check" && this.#leader.leads) this.checkStream();
     else if (word.kind === "wants") this.#note(word);
   }
 
@@ -135,16 +135,16 @@ export class Live {
   #open() {
     this.#stop();
     this.#asked = this.#query;
-    this.#hangUp = listen(`/live${this.#asked}`, {
-      onOpen: () => this.#become("live"),
-      onEvents: (events) => this.#spread(events),
+    this.#closeStream = listen(`/live${this.#asked}`, {
+      onOpen: () => this.#setState("live"),
+      onEvents: (events) => this.#publish(events),
       onEnd: (why) => this.#ended(why),
     });
   }
 
   #stop() {
     clearTimeout(this.#timer);
-    this.#hangUp();
+    this.#closeStream();
     this.#asked = null;
   }
 
@@ -152,34 +152,34 @@ export class Live {
   #ended(why) {
     this.#asked = null;
     if (why === null) {
-      this.#become("lost");
+      this.#setState("lost");
       const wait = RETRY_MS[Math.min(this.#failures, RETRY_MS.length - 1)];
       this.#failures += 1;
       this.#timer = setTimeout(() => this.#open(), wait);
       return;
     }
     // The server may accept another tab.
-    this.#become(why instanceof SignedOut ? "signed out" : "refused", why.message);
+    this.#setState(why instanceof SignedOut ? "signed out" : "refused", why.message);
     this.#leader.leave();
     this.#timer = setTimeout(() => this.resume(), REFUSED_MS);
   }
 
   /** @param {ServerEvent[]} events */
-  #spread(events) {
+  #publish(events) {
     const advances = events.filter(({ name }) => name === "advance").map(({ data }) => /** @type {Advance} */ (JSON.parse(data)));
     if (advances.length === 0) return;
-    this.#say({ kind: "news", advances });
-    this.#tell(advances);
+    this.#send({ kind: "news", advances });
+    this.#notify(advances);
   }
 
   /** @param {Advance[]} advances */
-  #tell(advances) {
+  #notify(advances) {
     const runs = this.#runs;
     if (runs && (runs.length === 0 || advances.some(({ run }) => runs.includes(run)))) this.onAdvance(advances);
   }
 
   /** @param {Connection["state"]} state @param {string} why */
-  #become(state, why = "") {
+  #setState(state, why = "") {
     if (state === "live") this.#failures = 0;
     this.#set({ state, why, since: state === this.connection.state ? this.connection.since : Date.now() });
     this.#beat();
@@ -193,7 +193,7 @@ export class Live {
   }
 
   /** @param {Word} word */
-  #say(word) {
+  #send(word) {
     this.#channel.postMessage(word);
   }
 }
@@ -201,6 +201,6 @@ export class Live {
 /** The channel to the other tabs. It does nothing if the browser lacks channels or locks. */
 function channel() {
   return "BroadcastChannel" in window && "locks" in navigator
-    ? new BroadcastChannel(at("live"))
+    ? new BroadcastChannel(urlOf("live"))
     : { onmessage: null, postMessage() {} };
 }

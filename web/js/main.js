@@ -14,7 +14,7 @@ import { paced } from "./pace.js";
 import { noPage, noSuchRun } from "./not-found.js";
 import * as plot from "./plot.js";
 import { Run } from "./run.js";
-import { comeIn } from "./session.js";
+import { signInFromAddress } from "./session.js";
 import { SignIn } from "./signin.js";
 import * as theme from "./theme.js";
 import * as tips from "./tips.js";
@@ -42,16 +42,16 @@ const age = byId("age");
 
 /** @type {Page | null} */
 let page = null;
-let awake = Date.now();
+let lastTick = Date.now();
 
 const refresh = paced(update, REFRESH_MS);
-const live = new Live({ onAdvance: hear, onConnection: showConnection });
+const live = new Live({ onAdvance: takeEvents, onConnection: showConnection });
 const signIn = new SignIn(connection, look);
 const who = new AccountMenu(/** @type {HTMLButtonElement} */ (byId("who")));
 
 /** @param {Advance[]} advances */
-function hear(advances) {
-  if (!document.hidden) page?.hear?.(advances);
+function takeEvents(advances) {
+  if (!document.hidden) page?.takeEvents?.(advances);
   refresh();
 }
 
@@ -66,7 +66,7 @@ async function update() {
     document.title = `${shortened(shown.title, 60)} · ampmon`;
     sayConnection(live.connection);
   } catch (error) {
-    if (!(error instanceof Refused)) live.suspect();
+    if (!(error instanceof Refused)) live.checkStream();
     else if (shown === page) showFailure(error);
   }
 }
@@ -89,8 +89,8 @@ function open(address) {
   const whileShown = (/** @type {() => void} */ work) => {
     if (page === opened) work();
   };
-  const onTrouble = () => live.suspect();
-  if (address.page === "run" || address.page === "compare") warm();
+  const onTrouble = () => live.checkStream();
+  if (address.page === "run" || address.page === "compare") preload();
   if (address.page === "run") {
     const onView = (/** @type {View} */ view) => whileShown(() => go(format({ ...address, view })));
     const onGone = () => whileShown(() => content.replaceChildren(...noSuchRun()));
@@ -117,7 +117,7 @@ function go(hash, typed = false) {
 }
 
 /** Load the chart library early. If that fails, each chart says so. */
-function warm() {
+function preload() {
   plot.load().catch(() => {});
 }
 
@@ -133,7 +133,7 @@ function showConnection(now) {
   sayConnection(now);
   if (now.state !== "live") return;
   signIn.done();
-  who.refresh().then(refresh, () => live.suspect());
+  who.refresh().then(refresh, () => live.checkStream());
 }
 
 /** @param {Connection} now */
@@ -160,15 +160,15 @@ function look() {
 }
 
 /** Check the connection after the machine or its network was away. */
-function wake() {
+function reconnect() {
   if (document.hidden) return;
   look();
-  live.suspect();
+  live.checkStream();
 }
 
 function everySecond() {
-  if (Date.now() - awake > SLEPT_MS) wake();
-  awake = Date.now();
+  if (Date.now() - lastTick > SLEPT_MS) reconnect();
+  lastTick = Date.now();
   if (live.connection.state !== "live") sayConnection(live.connection);
   if (!document.hidden) page?.tick?.();
 }
@@ -180,7 +180,7 @@ function skip(event) {
 }
 
 /** @param {KeyboardEvent} event */
-function press(event) {
+function onKey(event) {
   const target = event.target instanceof Element ? event.target : null;
   const command = document.querySelector("dialog[open]") ? null : commandOf(event, target);
   if (command !== null && act(command)) event.preventDefault();
@@ -223,18 +223,18 @@ async function start() {
   toasts.install();
   byId("theme").addEventListener("click", theme.toggle);
   byId("help").addEventListener("click", help.toggle);
-  document.addEventListener("keydown", press);
+  document.addEventListener("keydown", onKey);
   document.querySelector(".skip-link")?.addEventListener("click", skip);
-  await Promise.all([theme.load(recolour), comeIn()]);
+  await Promise.all([theme.load(recolour), signInFromAddress()]);
   window.addEventListener("hashchange", route);
   document.addEventListener("visibilitychange", look);
   window.addEventListener("pagehide", () => live.pause());
   window.addEventListener("pageshow", look);
-  window.addEventListener("online", wake);
-  awake = Date.now();
+  window.addEventListener("online", reconnect);
+  lastTick = Date.now();
   setInterval(everySecond, 1000);
   setInterval(refresh, POLL_MS);
-  setTimeout(warm, WARM_MS);
+  setTimeout(preload, WARM_MS);
   route();
 }
 

@@ -77,7 +77,7 @@ export class Panel {
   }
 
   /** Take no room if `absent`, unless the figure says otherwise. @param {boolean} absent */
-  foresee(absent) {
+  expectAbsent(absent) {
     this.#absent = absent;
     if (this.#meta === undefined) this.#write();
   }
@@ -105,7 +105,7 @@ export class Panel {
   async refresh(address, of, version, wanted) {
     const figure = /** @type {Figure} */ (await get(address));
     if (!wanted()) return;
-    this.rest(of);
+    this.noteAnswer(of);
     this.#address = address;
     this.version = version;
     if (figure === this.#figure && this.#drawn) return;
@@ -124,12 +124,12 @@ export class Panel {
   }
 
   /** Whether the same request was just answered. @param {string} of */
-  rests(of) {
+  justAnswered(of) {
     return of === this.#rested.of && performance.now() < this.#rested.until && this.#drawn;
   }
 
   /** Note that a request was answered or refused. @param {string} of */
-  rest(of) {
+  noteAnswer(of) {
     this.#rested = { of, until: performance.now() + this.restMs };
   }
 
@@ -170,7 +170,7 @@ export class Panel {
   }
 
   /** The x at a share of the plot's width, in Plotly's units; null without a range of x. @param {number} share */
-  at(share) {
+  xAt(share) {
     const { range } = /** @type {{range?: [number, number]}} */ (this.#figure?.layout.xaxis ?? {});
     return range ? range[0] + share * (range[1] - range[0]) : null;
   }
@@ -204,7 +204,7 @@ export class Panel {
   }
 
   /** The view that a click on a point opens, or null. @type {(point: Point, view: View) => View | null} */
-  opens(point, view) {
+  viewAt(point, view) {
     return opened(this.#figure, point, view);
   }
 
@@ -222,7 +222,7 @@ export class Panel {
   }
 
   /** Lay an element over the plot. @param {HTMLElement} element */
-  cover(element) {
+  overlay(element) {
     this.#plot.append(element);
   }
 

@@ -1,6 +1,6 @@
 // Draws figures. The only module that uses Plotly, whose script is loaded when first needed.
 
-import { at } from "./root.js";
+import { urlOf } from "./root.js";
 
 /** @import { Figure, Point } from "../types/page.js" */
 
@@ -37,7 +37,7 @@ const quiet = new WeakSet();
 export function load() {
   loading ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
-    script.src = at("vendor/plotly.min.js");
+    script.src = urlOf("vendor/plotly.min.js");
     script.addEventListener("load", () => (window.Plotly ? resolve(window.Plotly) : reject(new Error("no Plotly"))));
     script.addEventListener("error", () => {
       loading = undefined;
@@ -53,12 +53,12 @@ export function load() {
  * @type {(element: HTMLElement, figure: () => Figure) => Promise<void>} */
 export function draw(element, figure) {
   wishes.set(element, {});
-  return inTurn(async (Plotly) => {
+  return queued(async (Plotly) => {
     // For a closed chart, Plotly's listener on the window would never be removed.
     if (!element.isConnected) return;
     const { data, layout } = figure();
     const before = isDrawn(element);
-    await quietly(element, () => Plotly.react(element, data, /** @type {object} */ (layout), CONFIG));
+    await withoutEvents(element, () => Plotly.react(element, data, /** @type {object} */ (layout), CONFIG));
     if (!before) new ResizeObserver(() => fit(element, Plotly)).observe(element);
   });
 }
@@ -67,7 +67,7 @@ export function draw(element, figure) {
  * @type {(element: HTMLElement, Plotly: Library) => void} */
 function fit(element, Plotly) {
   const wide = element.querySelector(".main-svg")?.clientWidth;
-  if (wide && element.clientWidth && wide !== element.clientWidth) void quietly(element, async () => Plotly.Plots.resize(element));
+  if (wide && element.clientWidth && wide !== element.clientWidth) void withoutEvents(element, async () => Plotly.Plots.resize(element));
 }
 
 /** Show another x range, unless its figure comes soon: moving a chart costs as much as drawing it.
@@ -77,17 +77,17 @@ export async function show(element, range) {
   wishes.set(element, wish);
   await new Promise((resolve) => setTimeout(resolve, SOON_MS));
   if (wishes.get(element) !== wish) return;
-  await inTurn(async (Plotly) => {
+  await queued(async (Plotly) => {
     if (!element.isConnected || !isDrawn(element) || wishes.get(element) !== wish) return;
     // Plotly's types lack paths into the layout.
     const change = /** @type {object} */ ({ "xaxis.range": range });
-    await quietly(element, () => Plotly.relayout(element, change));
+    await withoutEvents(element, () => Plotly.relayout(element, change));
   });
 }
 
 /** Run work in turn, each in its own task, so that the first chart is visible before the last is drawn.
  * @param {(Plotly: Library) => Promise<void>} work */
-function inTurn(work) {
+function queued(work) {
   const mine = turn.then(load).then(async (Plotly) => {
     await new Promise((resolve) => setTimeout(resolve));
     await work(Plotly);
@@ -129,7 +129,7 @@ function isDrawn(element) {
 }
 
 /** @param {HTMLElement} element @param {() => Promise<unknown>} work */
-async function quietly(element, work) {
+async function withoutEvents(element, work) {
   quiet.add(element);
   try {
     await work();

@@ -171,7 +171,7 @@ export class Readout {
     const spot = x === null ? null : { x, up: this.#pointed?.up ?? null, near: ((high - low) * MARK_PIXELS) / this.plot.clientWidth };
     const read = readAt(this.#figure, spot);
     const where = x === null ? "" : placeWords(this.#figure, x);
-    const told = read.map(({ words, colour }) => h("span", {}, colour && swatch(colour), bare(words, where)));
+    const told = read.map(({ words, colour }) => h("span", {}, colour && swatch(colour), withoutPlace(words, where)));
     this.element.replaceChildren(...(where ? [h("b", {}, where)] : []), ...told);
     this.element.title = [...this.element.children].map(({ textContent }) => textContent).join(" ");
   }
@@ -184,7 +184,7 @@ export class Readout {
 }
 
 /** Words without the place, which is shown once before all of them. @param {string} words @param {string} where */
-function bare(words, where) {
+function withoutPlace(words, where) {
   if (where === "") return words;
   if (words.endsWith(`, ${where}`)) return words.slice(0, -where.length - 2);
   return words.startsWith(`${where}: `) || words.startsWith(`${where}, `) ? words.slice(where.length + 2) : words;

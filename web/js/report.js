@@ -9,12 +9,12 @@ const CONFIG = { displayModeBar: false, showSendToCloud: false, plotlyServerURL:
 const dark = matchMedia("(prefers-color-scheme: dark)");
 // As in report.css.
 const phone = matchMedia("screen and (max-width: 720px)");
-const themes = /** @type {{light: Roles, dark: Roles}} */ (held("roles"));
-const wide = /** @type {Record<string, Figure>} */ (held("figures"));
-const narrow = /** @type {Record<string, Figure>} */ (held("figures-narrow"));
+const themes = /** @type {{light: Roles, dark: Roles}} */ (jsonIn("roles"));
+const wide = /** @type {Record<string, Figure>} */ (jsonIn("figures"));
+const narrow = /** @type {Record<string, Figure>} */ (jsonIn("figures-narrow"));
 
 /** @param {string} id of an element that holds JSON */
-function held(id) {
+function jsonIn(id) {
   return JSON.parse(document.getElementById(id)?.textContent ?? "null");
 }
 

@@ -9,15 +9,15 @@ const COLOURS = /color(scale)?$/;
 
 /** A copy of `figure` with colours in place of roles. @param {Figure} figure @param {Roles} roles */
 export function resolve(figure, roles) {
-  return /** @type {Figure} */ (walk(figure, roles, ""));
+  return /** @type {Figure} */ (resolved(figure, roles, ""));
 }
 
 /** @type {(part: unknown, roles: Roles, key: string) => unknown} */
-function walk(part, roles, key) {
+function resolved(part, roles, key) {
   if (typeof part === "string") return COLOURS.test(key) && part.startsWith(PREFIX) ? colour(part.slice(PREFIX.length), roles) : part;
-  if (Array.isArray(part)) return part.map((item) => walk(item, roles, key));
+  if (Array.isArray(part)) return part.map((item) => resolved(item, roles, key));
   if (typeof part !== "object" || part === null) return part;
-  return Object.fromEntries(Object.entries(part).map(([key, value]) => [key, walk(value, roles, key)]));
+  return Object.fromEntries(Object.entries(part).map(([key, value]) => [key, resolved(value, roles, key)]));
 }
 
 /** @param {string} role @param {Roles} roles */

@@ -3,6 +3,6 @@
 const ROOT = new URL("../..", import.meta.url);
 
 /** The URL of a path on the server. @param {string} path without a leading slash */
-export function at(path) {
+export function urlOf(path) {
   return new URL(path, ROOT).href;
 }

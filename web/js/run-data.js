@@ -28,13 +28,13 @@ export class RunDataCache {
   }
 
   /** Set the runs that are on the screen. @param {Summary[]} runs */
-  want(runs) {
+  setRuns(runs) {
     this.#wanted = runs;
     if (this.#stale().length) this.#ask();
   }
 
   /** @param {string} run @returns {Told | null} */
-  of(run) {
+  dataOf(run) {
     return this.#held.get(run)?.told ?? null;
   }
 

@@ -58,14 +58,14 @@ export class Run {
     this.events = eventLedger(id, page);
     this.parameters = new Parameters(id, page);
     this.nearest = new SkipFinder(this.path);
-    this.findings = new Findings(id, (finding, range) => this.#lookAt(finding, range), () => void this.#again());
+    this.findings = new Findings(id, (finding, range) => this.#showFinding(finding, range), () => void this.#again());
     const chart = (/** @type {string} */ name) => this.charts.panel(name).element;
     this.rankCharts = chart("ranks");
     const [whatif, simulated, exponents] = [chart("whatif"), chart("simulated"), chart("exponents")];
     this.drawer = new Drawer(this.charts, onView);
     this.scales = new WhatIf(this.charts, onView);
     const policies = new Simulate(id, this.charts, onView);
-    const others = (/** @type {string} */ tab) => chartsIn(tab).filter((name) => !this.charts.named(name)).map(chart);
+    const others = (/** @type {string} */ tab) => chartsIn(tab).filter((name) => !this.charts.panelOf(name)).map(chart);
     this.tabs = new Tabs(
       "Run details",
       [
@@ -79,8 +79,8 @@ export class Run {
       (name) => this.#open(name),
     );
     this.below = h("div", {}, exponents, new FormatWindow(this.charts).element, this.tabs.element);
-    this.charts.within(this.element);
-    this.#turn(view);
+    this.charts.trackPointer(this.element);
+    this.#showTab(view);
     this.#draw();
   }
 
@@ -104,7 +104,7 @@ export class Run {
   }
 
   /** Show the view's tab, and refresh its table. @param {View} view */
-  #turn(view) {
+  #showTab(view) {
     const before = this.tabs.shown;
     this.tabs.show(view.choices["tab"] ?? "");
     if (this.#run && this.tabs.shown !== before) this.readTables();
@@ -125,7 +125,7 @@ export class Run {
     await logged;
     const run = /** @type {Detail} */ (summary);
     this.#run = run;
-    this.findings.heed(run, mayChange(run));
+    this.findings.setRun(run, mayChange(run));
     this.tick();
     this.charts.refresh();
     this.readDrawer();
@@ -140,15 +140,15 @@ export class Run {
   }
 
   /** Request charts of new updates at once, except before the first summary. @param {Advance[]} advances */
-  hear(advances) {
+  takeEvents(advances) {
     if (this.#run === null) return;
-    for (const { run, version, step } of advances) if (run === this.id) this.charts.hear(version, step ?? null);
+    for (const { run, version, step } of advances) if (run === this.id) this.charts.takeEvent(version, step ?? null);
   }
 
   tick() {
     if (!this.#run) return;
     this.#draw();
-    this.charts.know(this.#run);
+    this.charts.setSummary(this.#run);
     // A single rank has nothing to be compared with.
     this.rankCharts.hidden = this.#run.ranks < 2;
   }
@@ -221,7 +221,7 @@ export class Run {
     const before = this.charts.view;
     this.charts.look(view);
     this.drawer.look(view);
-    this.#turn(view);
+    this.#showTab(view);
     this.readDrawer();
     for (const table of [this.skips, this.events, this.parameters]) table.point();
     if (view.stream !== before.stream || view.choices["search"] !== before.choices["search"]) this.readTables();
@@ -265,7 +265,7 @@ export class Run {
   }
 
   /** Show a finding's steps and scaler in the charts. @type {(finding: Finding, range: Range) => void} */
-  #lookAt({ scaler }, range) {
+  #showFinding({ scaler }, range) {
     const { view } = this.charts;
     const streams = this.#run?.streams ?? [];
     const several = streams.some((stream) => stream.scaler !== streams[0]?.scaler);

@@ -37,7 +37,7 @@ export function framed({ data, layout }, run, ground, width) {
   const margin = /** @type {{t?: number}} */ (layout.margin ?? {});
   const caption = lines(layout.meta.caption ?? "", Math.floor((width - 32) / LETTER_PIXELS));
   const head = HEAD_PIXELS + LINE_PIXELS * caption.length;
-  const words = [`<b>${inert(layout.meta.title)}</b>${run && ` · ${inert(run)}`}`, ...caption.map((line) => `<span style="font-size:12px">${inert(line)}</span>`)];
+  const words = [`<b>${escapeMarkup(layout.meta.title)}</b>${run && ` · ${escapeMarkup(run)}`}`, ...caption.map((line) => `<span style="font-size:12px">${escapeMarkup(line)}</span>`)];
   const title = { text: words.join("<br>"), x: 0, xref: "container", xanchor: "left", y: 1, yref: "container", yanchor: "top", pad: { l: 16, t: 18 }, font: { size: 14, color: "role:ink" } };
   const height = Number(layout.height) + head;
   return { data, layout: { ...layout, title, width, height, paper_bgcolor: ground, margin: { ...margin, t: (margin.t ?? 0) + head } } };
@@ -103,6 +103,6 @@ function lines(words, most) {
 }
 
 /** Escape text for Plotly, which understands some HTML. @param {string} words */
-function inert(words) {
+function escapeMarkup(words) {
   return words.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }

@@ -34,7 +34,7 @@ export class Simulate {
     this.charts = charts;
     this.onView = onView;
     this.element = h("section", { class: "part simulate", "aria-label": "A policy to try", hidden: true });
-    const panel = charts.named("simulated");
+    const panel = charts.panelOf("simulated");
     if (!panel) return;
     panel.restMs = REST_MS;
     panel.onDrawn = (meta) => this.#show(meta);

@@ -109,7 +109,7 @@ function culpritsOf({ culprit_parameters, culprits, culprit_order }, open) {
   const rest = total - Math.min(NAMED, culprits.length);
   const named = culprits.slice(0, NAMED).map((culprit) => {
     const go = () => open(culprit.parameter);
-    return html`<li><button type="button" class="opens" title="Open this parameter" @click=${go}>${dotted(culprit.parameter)}</button> ${amounts(culprit)}</li>`;
+    return html`<li><button type="button" class="opens" title="Open this parameter" @click=${go}>${dotted(culprit.parameter)}</button> ${countsOf(culprit)}</li>`;
   });
   return html`<ol class="culprits">
     ${named}
@@ -119,7 +119,7 @@ function culpritsOf({ culprit_parameters, culprits, culprit_order }, open) {
 }
 
 /** @param {Culprit} culprit */
-function amounts({ inf, nan }) {
+function countsOf({ inf, nan }) {
   if (inf === null && nan === null) return "not counted";
   return [inf && `${count(inf)} inf`, nan && `${count(nan)} NaN`].filter(Boolean).join(", ");
 }

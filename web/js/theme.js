@@ -1,7 +1,7 @@
 // The theme: the system's unless the reader chose one, and its colours from roles.json.
 
 import { remember, remembered } from "./remembering.js";
-import { at } from "./root.js";
+import { urlOf } from "./root.js";
 
 /** @import { Roles } from "../types/page.js" */
 
@@ -16,7 +16,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 
 /** Load and apply the colours, and follow system changes. @param {() => void} onChange called after each change */
 export async function load(onChange) {
-  const response = await fetch(at("roles.json"));
+  const response = await fetch(urlOf("roles.json"));
   if (!response.ok) throw new Error(`roles.json: status ${response.status}`);
   themes = await response.json();
   tell = onChange;

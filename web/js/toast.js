@@ -25,7 +25,7 @@ export function toast(words) {
 }
 
 /** Do the work, or show that it failed. Return whether it succeeded. @param {() => Promise<unknown>} work */
-export async function tried(work) {
+export async function succeeded(work) {
   try {
     await work();
     return true;

@@ -25,7 +25,7 @@ export class WhatIf {
     this.element = h("section", { class: "part whatif", "aria-label": "A scale to try", hidden: true });
     // Charts are not drawn during a drag, but this drag must move its chart.
     this.element.addEventListener("pointerdown", (event) => event.stopPropagation());
-    const panel = charts.named("whatif");
+    const panel = charts.panelOf("whatif");
     if (panel) panel.onDrawn = (meta) => this.#show(meta);
   }
 

@@ -38,7 +38,7 @@ export interface Page {
   /** Fetches changes. Rejects if the server does not answer. */
   refresh(): Promise<void>;
   /** Handles advances of any run from the live stream. */
-  hear?(advances: Advance[]): void;
+  takeEvents?(advances: Advance[]): void;
   /** Called each second, to update ages. */
   tick?(): void;
   /** Shows another address of the same page. Returns false if it belongs to another page. */
