@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,13 @@ from ampmon_server.store.pages.pyramid import Pyramid
 
 VERSION = b"\x02"
 """The first byte of every page."""
+
+_VERSION_1 = b"\x01"
+_FIELDS_1 = (
+    *("first", "last", "n", "looked", "zeros", "subnormal", "on_grid"),
+    *("time_min", "on_grid_min", "time_max", "zero_max", "subnormal_max", "amax", "norm"),
+)
+"""What pages of version 1 have. They do not name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,16 @@ class _PackedPage(msgspec.Struct, array_like=True):
 _page_decoder = msgspec.msgpack.Decoder(_PackedPage)
 
 
+def _page_of(data: bytes) -> _PackedPage:
+    version = data[:1]
+    if version == _VERSION_1:
+        (parameters,) = struct.unpack("<I", data[1:5])
+        return _PackedPage(parameters, _FIELDS_1, packing.decompress(data[5:]))
+    if version != VERSION:
+        raise Damaged(f"it is of version {version.hex()}, but this ampmon reads {VERSION.hex()}")
+    return _page_decoder.decode(packing.decompress(data[1:]))
+
+
 @dataclass(frozen=True, slots=True)
 class ParameterPyramid(Pyramid):
     """Cells of ``parameters`` parameters. Each page names what it has: older ones may have fewer parameters or fields.
@@ -49,9 +67,9 @@ class ParameterPyramid(Pyramid):
     part: ParameterPart | None = None
 
     def pack(self, cells: Cells) -> bytes:
-        planes = packing.compress(cells.view(np.uint8).reshape(-1, 8).T.tobytes())
+        planes = cells.view(np.uint8).reshape(-1, 8).T.tobytes()
         page = _PackedPage(self.parameters, cells.dtype.names or (), planes)
-        return VERSION + msgspec.msgpack.encode(page)
+        return VERSION + packing.compress(msgspec.msgpack.encode(page))
 
     def unpack(self, pages: Iterable[bytes]) -> Cells:
         parts = [self._unpacked(page) for page in pages]
@@ -59,15 +77,11 @@ class ParameterPyramid(Pyramid):
 
     def _unpacked(self, data: bytes) -> Cells:
         try:
-            if data[:1] != VERSION:
-                raise Damaged(f"a page of {self.table.name} is of version {data[:1].hex()}")
-            page = _page_decoder.decode(data[1:])
-            planes = np.frombuffer(packing.decompress(page.planes), np.uint8).reshape(8, -1)
-            cells = np.frombuffer(
-                planes.T.tobytes(), of_parameters.dtype_of(page.fields, page.parameters)
-            )
-        except (msgspec.DecodeError, Damaged, ValueError) as error:
+            page = _page_of(data)
+            planes = np.frombuffer(page.planes, np.uint8).reshape(8, -1)
+            dtype = of_parameters.dtype_of(page.fields, page.parameters)
+            cells = of_parameters.grown(np.frombuffer(planes.T.tobytes(), dtype), self.parameters)
+        except (struct.error, msgspec.DecodeError, Damaged, ValueError) as error:
             raise Damaged(f"a page of {self.table.name} is damaged: {error}") from error
-        cells = of_parameters.grown(cells, self.parameters)
         part = self.part
         return cells if part is None else of_parameters.taken(cells, part.places, part.fields)

@@ -1,0 +1,113 @@
+"""Pages of rolled-up parameters that an earlier ampmon wrote, or one with fewer statistics."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+import numpy as np
+import pytest
+
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.parameters import FIELDS, layout, taken
+from ampmon_server.store.engine.errors import Damaged
+from ampmon_server.store.pages.packing import compress
+from ampmon_server.store.samples.parameter_pages import VERSION, ParameterPyramid
+from ampmon_server.store.schema.tables import parameter_rollups
+
+
+EARLIER = (
+    *("first", "last", "n", "looked", "zeros", "subnormal", "on_grid"),
+    *("time_min", "on_grid_min", "time_max", "zero_max", "subnormal_max", "amax", "norm"),
+)
+"""The fields of a page of version 1, in their order."""
+
+
+def pyramid(parameters: int) -> ParameterPyramid:
+    of = layout(parameters)
+    return ParameterPyramid(parameter_rollups, of.dtype, of.merge, 4, parameters=parameters)
+
+
+def some_cells(parameters: int) -> Cells:
+    """Nine cells whose fields all differ."""
+    words = pyramid(parameters).dtype.itemsize // 8
+    numbers = np.arange(9 * words, dtype=np.float64)
+    cells = np.zeros(9, pyramid(parameters).dtype)
+    for place, name in enumerate(cells.dtype.names or ()):
+        cells[name] = (numbers[place : place + cells[name].size] + place).reshape(cells[name].shape)
+    return cells
+
+
+def same(found: Cells, wanted: Cells) -> None:
+    assert found.dtype == wanted.dtype
+    for name in wanted.dtype.names or ():
+        np.testing.assert_array_equal(found[name], wanted[name], name)
+
+
+@pytest.mark.parametrize("parameters", [1, 3])
+def test_a_page_that_does_not_name_its_fields_is_read(parameters: int) -> None:
+    """A page of version 1 is read like one of today, by the fields that there were."""
+    cells = some_cells(parameters)
+    ordered = [(name, cells.dtype[name]) for name in EARLIER]
+    earlier = np.zeros(len(cells), np.dtype(ordered))
+    for name in EARLIER:
+        earlier[name] = cells[name]
+    planes = compress(earlier.view(np.uint8).reshape(-1, 8).T.tobytes())
+    of = pyramid(parameters)
+    same(of.unpack([b"\x01" + struct.pack("<I", parameters) + planes]), cells)
+    same(of.unpack([of.pack(cells)]), cells)
+
+
+@pytest.mark.parametrize("parameters", [1, 3])
+def test_what_a_page_lacks_is_unknown(parameters: int) -> None:
+    """A statistic and a parameter that a page lacks are unknown in its cells; the others are as they were."""
+    cells = some_cells(parameters)
+    fields = tuple(name for name in FIELDS if name not in {"norm", "zeros"})
+    fewer = taken(cells, range(parameters), fields)
+    found = pyramid(parameters + 1).unpack([pyramid(parameters).pack(fewer)])
+    same(taken(found, range(parameters), fields), fewer)
+    assert np.isnan(found["norm"]).all()
+    assert not found["zeros"].any()
+    assert np.isnan(found["amax"][:, -1]).all()
+
+
+def _page(parameters: int, fields: tuple[str, ...], planes: bytes) -> bytes:
+    return VERSION + compress(msgspec.msgpack.encode((parameters, fields, planes)))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"",
+        b"\x01",
+        b"\x01\x03\x00\x00\x00rubbish",
+        b"\x09" + _page(3, EARLIER, b"")[1:],
+        VERSION + b"rubbish",
+        VERSION + compress(b"rubbish"),
+        _page(3, EARLIER, bytes(8)),
+        _page(3, EARLIER, bytes(7)),
+        _page(-3, EARLIER, bytes(8)),
+        _page(2**62, EARLIER, bytes(8)),
+        _page(3, ("first", "first"), bytes(8)),
+        _page(3, ("looked",), bytes(24)),
+    ],
+)
+def test_a_damaged_page_is_told(page: bytes) -> None:
+    """Bytes that are no page raise Damaged, whatever they claim."""
+    with pytest.raises(Damaged, match="a page of parameter_rollups is damaged"):
+        pyramid(3).unpack([page])
+
+
+def test_a_flipped_bit_makes_no_wrong_number() -> None:
+    """A page with any one bit flipped raises Damaged, unless its cells are still right."""
+    cells = some_cells(3)
+    page = pyramid(3).pack(cells)
+    damaged = 0
+    for place in range(len(page)):
+        flipped = bytearray(page)
+        flipped[place] ^= 1 << place % 8
+        try:
+            same(pyramid(3).unpack([bytes(flipped)]), cells)
+        except Damaged:
+            damaged += 1
+    assert damaged > len(page) / 2
