@@ -1,4 +1,4 @@
-"""The packed row of a gradient's statistics, int64 [WIDTH], as every implementation writes it.
+"""The packed row of a gradient's statistics, int64 [WIDTH], as `eager` and the kernels write it.
 
 Imports nothing, because the process that compiles kernels needs it too.
 """

@@ -32,7 +32,7 @@ from ampmon_server.store.pages.pyramid import BITS, LEVELS
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples import gradient_rollups, parameter_rollups
 from ampmon_server.store.samples.gradient_rollups import GRADIENTS
-from ampmon_server.store.samples.parameter_pages import ParameterPart
+from ampmon_server.store.samples.parameter_packing import ParameterPart
 from ampmon_server.store.samples.samples import read_series
 from ampmon_server.store.streams import scalers
 from ampmon_server.store.streams.scalers import Scaler, StreamSource

@@ -16,14 +16,14 @@ from ampmon import wire
 from ampmon.numerics.histogram import BINS, Statistics, no_runs
 from ampmon_server.charts import View
 from ampmon_server.queries.drawing import ChartRequest, draw
-from ampmon_server.store import Store
+from ampmon_server.store import PARAMETER_SORTS, Store
 from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples.parameters import ParameterQuery, rows_of
 from ampmon_server.store.samples.samples import Shard
 from batches import PARAMETERS, Trainer
 
 
-SORTS = ("subnormal", "zero", "lost", "headroom", "norm", "on_grid")
+SORTS = [sort for sort in PARAMETER_SORTS if sort not in {"model", "worst"}]
 
 
 def _shard(*parameters: Sequence[int], rank: int = 0) -> Shard:

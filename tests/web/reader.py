@@ -164,7 +164,7 @@ class Reader:
         expect(self.page.locator(f"#in-{name}")).to_be_visible()
 
     def plot(self, name: str, js: str) -> Any:
-        """The value of ``js`` with a chart's element as ``plot``. Scrolls to a chart that is not drawn: None."""
+        """The value of ``js`` with a chart's element as ``plot``. None before the chart is drawn: scrolls to it."""
         return self.page.evaluate(
             f"""name => {{
                 const chart = document.querySelector(`[data-figure=${{name}}]`);

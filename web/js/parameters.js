@@ -9,7 +9,7 @@ import { bits, count, measure, percent, plural, revived, within } from "./format
 import { Ledger } from "./ledger.js";
 import { offerSearch, searchField } from "./search.js";
 import { Table } from "./table.js";
-import { PARAMETERS } from "./words.js";
+import { CELL_DEFINITIONS, PARAMETERS } from "./words.js";
 
 /** @import { Column, Order } from "./table.js" */
 /** @import { Page } from "./step-tables.js" */
@@ -30,13 +30,11 @@ const CELLS = {
 const UNITS = { share: percent, magnitude: measure, headroom: bits };
 
 /** The columns of measured values. @type {Column<ParameterRow>[]} */
-export const MEASURED = [
-  ...Object.entries(STATISTICS).map(([name, { title, unit, definition, section }]) => {
-    const cell = CELLS[name] ?? ((row) => UNITS[unit](revived(row.statistics[name] ?? null, row.statistics_kinds[name] ?? null)));
-    return { name: title, sort: name, number: true, cell, definition, section };
-  }),
-  { name: "inf, NaN", sort: "lost", number: true, cell: ({ inf, nan }) => (inf + nan ? `${count(inf)}, ${count(nan)}` : "0"), ...PARAMETERS.lost },
-];
+export const MEASURED = Object.entries(STATISTICS).map(([name, { title, unit, definition, section }]) => {
+  const cell = CELLS[name] ?? ((row) => UNITS[unit](revived(row.statistics[name] ?? null, row.statistics_kinds[name] ?? null)));
+  return { name: title, sort: name, number: true, cell, definition: CELL_DEFINITIONS[name] ?? definition, section };
+});
+MEASURED.splice(2, 0, { name: "inf, NaN", sort: "lost", number: true, cell: ({ inf, nan }) => (inf + nan ? `${count(inf)}, ${count(nan)}` : "0"), ...PARAMETERS.lost });
 
 /** @type {Column<ParameterRow>[]} */
 const COLUMNS = [

@@ -58,3 +58,9 @@ export const PARAMETERS = {
   lost: { definition: "How many of its elements overflowed to inf, and how many are NaN.", section: "the-classes" },
   culprit: { definition: "Number of skipped optimizer steps in which this parameter is named as a culprit: its gradient held inf or NaN.", section: "on-every-skip" },
 };
+
+/** What a table says of a statistic whose cells differ from its values. @type {Record<string, string>} */
+export const CELL_DEFINITIONS = {
+  subnormal: "Share of its scaled gradient's elements from 2⁻²⁴ to 2⁻¹⁴: the smaller they are, the fewer bits fp16 has for them.",
+  on_grid: "Whether fp16 holds at least 99 % of its elements exactly. If not, its gradient was computed in fp32, so its small elements do not show underflow in fp16.",
+};

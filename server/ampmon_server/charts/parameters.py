@@ -63,8 +63,12 @@ _HOVER: Mapping[Unit, str] = {
     "magnitude": "10^%{z:.2f}",
     "headroom": "%{z:.1f} bits",
 }
-_ENDS: Mapping[Unit, tuple[str, str]] = {"magnitude": ("0", "∞"), "headroom": ("−∞", "∞")}
-"""The words for -inf and inf of a logarithm."""
+_ENDS: Mapping[Unit, tuple[str, str]] = {
+    "share": ("−∞", "∞"),
+    "magnitude": ("0", "∞"),
+    "headroom": ("−∞", "∞"),
+}
+"""The words for -inf and inf."""
 
 
 def _said(value: float, unit: Unit) -> str:
@@ -84,8 +88,6 @@ META = {
     "title": "Gradients by parameter",
     "definitions": {
         **{each.word: each.definition for each in STATISTICS.values()},
-        "subnormal or below range": "Nonzero elements of the scaled gradient below 2⁻¹⁴: the smaller the value, the "
-        "fewer bits fp16 keeps, down to none.",
         "a column": "Shows the worst of its samples: the largest share or norm, the least headroom or "
         "fp16-representable share.",
     },

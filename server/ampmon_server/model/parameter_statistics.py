@@ -14,7 +14,7 @@ from ampmon.numerics.histogram import gradient_norm
 from ampmon_server.model.series import Floats
 
 
-Columns: TypeAlias = Callable[[str], npt.NDArray[Any]]
+ColumnOf: TypeAlias = Callable[[str], npt.NDArray[Any]]
 """Returns a column of numbers by name, [..., n] for n parameters.
 
 `looked`, `zeros`, `subnormal`, `on_grid`, `inf` and `nan` count the elements looked at. `amax` is the largest magnitude
@@ -31,7 +31,7 @@ _SHORT: Mapping[Unit, str] = {"share": "share", "magnitude": "log10", "headroom"
 class Statistic:
     """A number of a parameter's gradient in one sample.
 
-    ``of`` computes it from columns and the loss scale. A headroom is computed as the magnitude that has it. Rolled-up
+    ``of`` computes it from columns and the loss scale; for a headroom, the magnitude that it follows from. Rolled-up
     samples keep the worst in the field ``stored``: the greatest, or with ``least`` the least.
 
     ``title`` heads the column of the table, ``word`` names it in sentences, and ``short`` is the label beside colours.
@@ -43,7 +43,7 @@ class Statistic:
     definition: str
     section: str
     unit: Unit
-    of: Callable[[Columns, Floats], Floats]
+    of: Callable[[ColumnOf, Floats], Floats]
     stored: str
     least: bool = False
     short: str = ""
@@ -55,13 +55,16 @@ class Statistic:
     @property
     def lower_is_worse(self) -> bool:
         """Whether lower values are worse as they are drawn."""
-        return self.least or self.unit == "headroom"
+        return self.least != (self.unit == "headroom")
 
-    def values(self, columns: Columns, scale: Floats) -> Floats:
-        """Compute it for all parameters: infinite where it is unknown, and NaN where no element was looked at."""
+    def values(self, columns: ColumnOf, scale: Floats) -> Floats:
+        """Compute it for all parameters. NaN where it is unknown, but an unknown magnitude counts as infinite."""
+        looked = columns("looked") > 0
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             found = self.of(columns, scale)
-        return np.where(columns("looked") > 0, np.where(np.isnan(found), np.inf, found), np.nan)
+        if self.unit != "share" and not self.least:  # elements that are NaN make it so
+            found = np.where(np.isnan(found), np.inf, found)
+        return np.where(looked, found, np.nan)
 
     def reported(self, values: Floats) -> Floats:
         """Convert values to what people read: a headroom to bits below fp16's maximum."""
@@ -76,7 +79,7 @@ class Statistic:
             return np.log10(values) if self.unit == "magnitude" else self.reported(values)
 
 
-def _share(counted: str) -> Callable[[Columns, Floats], Floats]:
+def _share(counted: str) -> Callable[[ColumnOf, Floats], Floats]:
     return lambda columns, scale: columns(counted) / columns("looked")
 
 
@@ -85,8 +88,8 @@ STATISTICS: Mapping[str, Statistic] = {
         title="Subnormal",
         word="subnormal or below range",
         short="subnormal",
-        definition="Share of the scaled gradient's elements from 2⁻²⁴ to 2⁻¹⁴: the smaller they are, the fewer "
-        "bits fp16 has for them.",
+        definition="Nonzero elements of the scaled gradient below 2⁻¹⁴: the smaller the value, the fewer bits fp16 "
+        "keeps, down to none.",
         section="the-classes",
         unit="share",
         of=_share("subnormal"),

@@ -31,7 +31,7 @@ from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.reading.alarms import RunAlerts
 from ampmon_server.store.runs.listing import Groups, ListedRuns, Sort, Wanted
 from ampmon_server.store.runs.runs import Belonging, Edit, Status, Summary
-from ampmon_server.store.samples.parameter_pages import ParameterPart
+from ampmon_server.store.samples.parameter_packing import ParameterPart
 from ampmon_server.store.samples.parameter_rollups import ParameterSeries
 from ampmon_server.store.samples.parameters import SORTS as PARAMETER_SORTS
 from ampmon_server.store.samples.parameters import ParameterQuery as ParameterPage

@@ -15,7 +15,7 @@ import numpy as np
 from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import bin_of
 from ampmon_server.model.aggregates.merging import FLOAT, INT, Cells, Kind, Layout
-from ampmon_server.model.parameter_statistics import STATISTICS, Columns
+from ampmon_server.model.parameter_statistics import STATISTICS, ColumnOf
 from ampmon_server.model.series import Floats, Ints
 
 
@@ -55,7 +55,10 @@ def fields_of(cells: Cells) -> tuple[str, ...]:
 
 @lru_cache
 def dtype_of(names: tuple[str, ...], parameters: int) -> np.dtype[Any]:
-    """Return the type of cells with fields of these names, in their order. Unknown ones are of each parameter."""
+    """Return the type of cells with fields of these names, in their order.
+
+    A field that is not known has a number for each parameter.
+    """
     one = ("first", "last", "n", "time_min", "time_max")
     whole = (*one, *COUNTS)
     return np.dtype(
@@ -72,7 +75,7 @@ def empty() -> Cells:
 
 
 def of_samples(
-    steps: Ints, times: Ints, scales: Floats, columns: Columns, places: Ints, of: Layout
+    steps: Ints, times: Ints, scales: Floats, columns: ColumnOf, places: Ints, of: Layout
 ) -> Cells:
     """Return a cell for each of m samples of n parameters, at ``places`` [n] among those of the layout ``of``.
 

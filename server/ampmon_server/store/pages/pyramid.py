@@ -41,7 +41,7 @@ THIN = range(1, 3)
 """Levels whose pages may stand for hardly more rows than they have cells, and then are not worth storing."""
 
 VERSION = b"\x01"
-"""The first byte of every packed page. A migration must repack the pages of older versions."""
+"""The first byte of every packed page but those of parameters. A migration must repack the pages of older versions."""
 
 Key: TypeAlias = tuple[Any, ...]
 """Values of the table's key columns before `level`: run_id, stream, and a name where the table has one."""
@@ -57,8 +57,8 @@ Complete: TypeAlias = Callable[[Cells, int, Range], Cells]
 class Pyramid:
     """Cells of one kind in one table. ``merge`` combines the cells from each start to the next into one.
 
-    Pages store cells with ``dtype``, so changing it needs a migration. A page of a level in `THIN` is stored only if
-    its cells stand for at least ``rows_per_cell`` rows each on average.
+    Pages store cells with ``dtype``. If they do not name their fields, changing it needs a migration. A page of a level
+    in `THIN` is stored only if its cells stand for at least ``rows_per_cell`` rows each on average.
     """
 
     table: Table

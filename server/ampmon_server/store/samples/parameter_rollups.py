@@ -18,7 +18,7 @@ from sqlalchemy import Connection, bindparam, delete, func, select
 from ampmon.numerics.sampling_error import elements_of
 from ampmon_server.model.aggregates import parameters as of_parameters
 from ampmon_server.model.aggregates.merging import Cells, Layout, joined
-from ampmon_server.model.parameter_statistics import Columns
+from ampmon_server.model.parameter_statistics import ColumnOf
 from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged
@@ -27,7 +27,7 @@ from ampmon_server.store.pages import packing, sparse
 from ampmon_server.store.pages.pyramid import BITS
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples.gradient_rollups import Change
-from ampmon_server.store.samples.parameter_pages import ParameterPart, ParameterPyramid
+from ampmon_server.store.samples.parameter_packing import ParameterPart, ParameterPyramid
 from ampmon_server.store.samples.samples import reading
 from ampmon_server.store.schema.tables import gradient_blocks, headers, parameter_rollups
 from ampmon_server.store.streams.roster import Roster
@@ -153,7 +153,7 @@ class _Listed(NamedTuple):
     sample: int | None
 
 
-def _columns(stack: packing.PackedStack, kept: Ints, listed: _Listed) -> Columns:
+def _columns(stack: packing.PackedStack, kept: Ints, listed: _Listed) -> ColumnOf:
     """The columns of the parameters ``kept``, by index in the stack."""
 
     @cache

@@ -55,7 +55,7 @@ class ParameterNumbers:
     """Numbers of n parameters, [n] each, with shards added up, in the order of the first shard that has each.
 
     ``rows`` maps, for each shard, the place of a parameter to its row in the shard. ``columns`` are those of
-    `ampmon_server.model.parameter_statistics.Columns`.
+    `ampmon_server.model.parameter_statistics.ColumnOf`.
     """
 
     names: tuple[str, ...]

@@ -12,7 +12,7 @@ from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.parameters import FIELDS, layout, taken
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages.packing import compress
-from ampmon_server.store.samples.parameter_pages import VERSION, ParameterPyramid
+from ampmon_server.store.samples.parameter_packing import VERSION, ParameterPyramid
 from ampmon_server.store.schema.tables import parameter_rollups
 
 
