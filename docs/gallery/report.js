@@ -1,45 +1,33 @@
-// Puts a theme's colours in the place of the roles that figures name. Pure; charts/parts/roles.py does the same.
+// Replaces the colour roles in figures by a theme's colours. Pure; charts/parts/roles.py does the same.
 
 /** @import { Figure, Roles } from "../types/page.js" */
 
 const PREFIX = "role:";
 
-// Only under a key that ends so stands a role: elsewhere in a figure stand names, which may begin like one.
+// Roles are only under keys that end like this. Names elsewhere may also begin with "role:".
 const COLOURS = /color(scale)?$/;
 
-/**
- * A copy of `figure` with its roles' colours.
- * @param {Figure} figure
- * @param {Roles} roles
- */
+/** A copy of `figure` with colours in place of roles. @param {Figure} figure @param {Roles} roles */
 function resolve(figure, roles) {
-  return /** @type {Figure} */ (walk(figure, roles, ""));
+  return /** @type {Figure} */ (resolved(figure, roles, ""));
 }
 
-/**
- * @param {unknown} part
- * @param {Roles} roles
- * @param {string} key under which it stands
- * @returns {unknown}
- */
-function walk(part, roles, key) {
+/** @type {(part: unknown, roles: Roles, key: string) => unknown} */
+function resolved(part, roles, key) {
   if (typeof part === "string") return COLOURS.test(key) && part.startsWith(PREFIX) ? colour(part.slice(PREFIX.length), roles) : part;
-  if (Array.isArray(part)) return part.map((item) => walk(item, roles, key));
+  if (Array.isArray(part)) return part.map((item) => resolved(item, roles, key));
   if (typeof part !== "object" || part === null) return part;
-  return Object.fromEntries(Object.entries(part).map(([key, value]) => [key, walk(value, roles, key)]));
+  return Object.fromEntries(Object.entries(part).map(([key, value]) => [key, resolved(value, roles, key)]));
 }
 
-/**
- * @param {string} role
- * @param {Roles} roles
- */
+/** @param {string} role @param {Roles} roles */
 function colour(role, roles) {
   const found = roles[role];
   if (found === undefined) throw new Error(`unknown role: ${role}`);
   return found;
 }
 
-// Draws the figures of a report, which holds all of this as one file and loads nothing: in the reader's theme, and light on paper.
+// Draws the figures of a report, which is a single file and loads nothing: in the reader's theme, and light on paper.
 
 
 /** @import { Figure, Roles } from "../types/page.js" */
@@ -49,19 +37,16 @@ const CONFIG = { displayModeBar: false, showSendToCloud: false, plotlyServerURL:
 const dark = matchMedia("(prefers-color-scheme: dark)");
 // As in report.css.
 const phone = matchMedia("screen and (max-width: 720px)");
-const themes = /** @type {{light: Roles, dark: Roles}} */ (held("roles"));
-const wide = /** @type {Record<string, Figure>} */ (held("figures"));
-const narrow = /** @type {Record<string, Figure>} */ (held("figures-narrow"));
+const themes = /** @type {{light: Roles, dark: Roles}} */ (jsonIn("roles"));
+const wide = /** @type {Record<string, Figure>} */ (jsonIn("figures"));
+const narrow = /** @type {Record<string, Figure>} */ (jsonIn("figures-narrow"));
 
-/** @param {string} id of the element that holds it as JSON */
-function held(id) {
+/** @param {string} id of an element that holds JSON */
+function jsonIn(id) {
   return JSON.parse(document.getElementById(id)?.textContent ?? "null");
 }
 
-/**
- * @param {Roles} roles
- * @param {Record<string, Figure>} figures
- */
+/** @param {Roles} roles @param {Record<string, Figure>} figures */
 function draw(roles, figures) {
   for (const [name, figure] of Object.entries(figures)) {
     const place = document.querySelector(`[data-figure="${name}"] .plot`);
@@ -69,12 +54,8 @@ function draw(roles, figures) {
   }
 }
 
-/**
- * Draws a figure, or says in its place why not: one that fails must not take the others along.
- * @param {HTMLElement} place
- * @param {Roles} roles
- * @param {Figure} figure
- */
+/** Draw a figure, or show its error in its place, so that the others are still drawn.
+ * @type {(place: HTMLElement, roles: Roles, figure: Figure) => Promise<void>} */
 async function drawIn(place, roles, figure) {
   try {
     const { data, layout } = resolve(figure, roles);
