@@ -92,7 +92,7 @@ def _page(parameters: int, fields: tuple[str, ...], planes: bytes) -> bytes:
         _page(3, ("looked",), bytes(24)),
     ],
 )
-def test_a_damaged_page_is_told(page: bytes) -> None:
+def test_a_damaged_page_is_an_error(page: bytes) -> None:
     """Bytes that are no page raise Damaged, whatever they claim."""
     with pytest.raises(Damaged, match="a page of parameter_rollups is damaged"):
         pyramid(3).unpack([page])

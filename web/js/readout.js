@@ -171,8 +171,8 @@ export class Readout {
     const spot = x === null ? null : { x, up: this.#pointed?.up ?? null, near: ((high - low) * MARK_PIXELS) / this.plot.clientWidth };
     const read = readAt(this.#figure, spot);
     const where = x === null ? "" : placeWords(this.#figure, x);
-    const told = read.map(({ words, colour }) => h("span", {}, colour && swatch(colour), withoutPlace(words, where)));
-    this.element.replaceChildren(...(where ? [h("b", {}, where)] : []), ...told);
+    const texts = read.map(({ words, colour }) => h("span", {}, colour && swatch(colour), withoutPlace(words, where)));
+    this.element.replaceChildren(...(where ? [h("b", {}, where)] : []), ...texts);
     this.element.title = [...this.element.children].map(({ textContent }) => textContent).join(" ");
   }
 

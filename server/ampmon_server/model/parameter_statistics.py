@@ -9,8 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.numerics.formats import FP16
-from ampmon.numerics.histogram import gradient_norm
+from ampmon.numerics.histogram import gradient_norm, headroom_bits
 from ampmon_server.model.series import Floats
 
 
@@ -68,10 +67,7 @@ class Statistic:
 
     def reported(self, values: Floats) -> Floats:
         """Convert values to what people read: a headroom to bits below fp16's maximum."""
-        if self.unit != "headroom":
-            return values
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log2(FP16.max) - np.log2(values), np.float64)
+        return headroom_bits(values) if self.unit == "headroom" else values
 
     def drawn(self, values: Floats) -> Floats:
         """Convert values to what the heatmap draws. A logarithm may be infinite."""

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from ampmon.numerics import packed
 from ampmon.numerics.histogram import BINS, SMALL, Statistics
 from ampmon_server.model.aggregates.parameters import SUBNORMAL_BINS
 from ampmon_server.store.engine.errors import Damaged
@@ -25,7 +26,7 @@ from ampmon_server.store.engine.errors import Damaged
 
 T = TypeVar("T")
 
-_COUNTS = ("looked", "zeros", "on_grid", "inf", "nan", "histogram", "run_squares")
+_COUNTS = (*packed.COUNTS, "histogram", "run_squares")
 _FLOATS = ("amax", "sum_squares")
 _WIDE = {"histogram": (BINS,), "run_squares": (SMALL,)}
 
