@@ -42,6 +42,11 @@ def elements_of(looked: Ints, numel: Ints, sample: int | None, samples: int = 1)
     return np.asarray(np.where(dense, np.maximum(looked, whole * numel), looked), np.int64)
 
 
+def sampling_weight(looked: Ints, elements: Ints) -> Floats:
+    """Return how many elements each one that was looked at represents, [..., n]."""
+    return np.asarray(elements / np.maximum(looked, 1), np.float64)
+
+
 def grain(looked: Ints, numel: Ints) -> Floats:
     """Return (1 - f) / m for m runs, a fraction f of a tensor's: the variance of their mean over that between runs.
 

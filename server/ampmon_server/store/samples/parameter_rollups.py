@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from sqlalchemy import Connection, bindparam, delete, func, select
 
-from ampmon.numerics.sampling_error import elements_of
+from ampmon.numerics.sampling_error import elements_of, sampling_weight
 from ampmon_server.model.aggregates import parameters as of_parameters
 from ampmon_server.model.aggregates.merging import Cells, Layout, joined
 from ampmon_server.model.parameter_statistics import ColumnOf
@@ -164,7 +164,7 @@ def _columns(stack: packing.PackedStack, kept: Ints, listed: _Listed) -> ColumnO
         values = stack.column(name)[:, kept]
         if name == "sum_squares" and listed.sample is not None:
             with np.errstate(invalid="ignore", over="ignore"):  # squares may be infinite or NaN
-                return values * (column("elements") / np.maximum(column("looked"), 1))
+                return values * sampling_weight(column("looked"), column("elements"))
         return values
 
     return column

@@ -133,7 +133,7 @@ def _columns(shard: Shard) -> dict[str, npt.NDArray[Any]]:
     numel = np.array([shard.parameters[each].numel for each in one.parameters.tolist()], np.int64)
     elements, classes = elements_of(one.looked, numel, shard.looked_at), one.classes()
     with np.errstate(invalid="ignore", over="ignore"):  # squares may be infinite or NaN
-        squares = one.sum_squares * (elements / np.maximum(one.looked, 1))
+        squares = one.sum_squares * sampling_error.sampling_weight(one.looked, elements)
     return {
         "elements": elements,
         "looked": one.looked,
@@ -217,6 +217,7 @@ def rows_of(shards: Sequence[Shard], page: ParameterQuery = ALL) -> SampledUpdat
     found = every.matching_indices(page)
     first = shards[0].sample
     scale, kind = split(first.scale)
+    norms = histogram.gradient_norm(every.columns["sum_squares"], every.scale)
     more = {
         name: each.reported(every.values(name))
         for name, each in STATISTICS.items()
@@ -236,7 +237,7 @@ def rows_of(shards: Sequence[Shard], page: ParameterQuery = ALL) -> SampledUpdat
         [
             _row(
                 _parts(shards, every, place),
-                first.scale,
+                float(norms[place]),
                 {name: float(values[place]) for name, values in more.items()},
             )
             for place in page.cut(found)
@@ -276,7 +277,7 @@ class _Part(NamedTuple):
     elements: int
 
 
-def _row(parts: Sequence[_Part], scale: float, more: Mapping[str, float]) -> ParameterRow:
+def _row(parts: Sequence[_Part], norm: float, more: Mapping[str, float]) -> ParameterRow:
     """``more`` are the statistics without a field of their own."""
     parameter, one, _ = parts[0]
     if len(parts) > 1:
@@ -285,10 +286,7 @@ def _row(parts: Sequence[_Part], scale: float, more: Mapping[str, float]) -> Par
     looked = int(one.looked[0])
     amax, amax_kind = split(float(one.amax[0]))
     bits, bits_kind = split(float(histogram.headroom_bits(one.amax)[0]))
-    with np.errstate(invalid="ignore", over="ignore"):  # squares may be infinite or NaN
-        norm, norm_kind = split(
-            float(histogram.gradient_norm(_sum_squares(parts), np.array([scale]))[0])
-        )
+    finite_norm, norm_kind = split(norm)
     return ParameterRow(
         name=parameter.name,
         shape=parameter.shape,
@@ -309,7 +307,7 @@ def _row(parts: Sequence[_Part], scale: float, more: Mapping[str, float]) -> Par
         amax_kind=KINDS[amax_kind],
         headroom_bits=bits if looked else None,
         headroom_bits_kind=KINDS[bits_kind] if looked else None,
-        norm=norm,
+        norm=finite_norm,
         norm_kind=KINDS[norm_kind],
         statistics={name: split(value)[0] for name, value in more.items()},
         statistics_kinds={
@@ -317,15 +315,6 @@ def _row(parts: Sequence[_Part], scale: float, more: Mapping[str, float]) -> Par
         },
         histogram=one.histogram[0].tolist(),
     )
-
-
-def _sum_squares(parts: Sequence[_Part]) -> Floats:
-    """The sum of squares of all elements, [1], estimated from those looked at."""
-    estimated = [
-        part.statistics.sum_squares * (part.elements / np.maximum(part.statistics.looked, 1))
-        for part in parts
-    ]
-    return np.asarray(np.sum(estimated, axis=0))
 
 
 def _fractions(parts: Sequence[_Part]) -> dict[str, float | None]:

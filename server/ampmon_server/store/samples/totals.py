@@ -81,7 +81,7 @@ def _fill(
     cells["amax"] = np.where(chosen, statistics["amax"], 0.0).max(1, initial=0.0)
     weight: Ints | Floats = chosen.astype(np.int64)
     if (elements > looked).any():
-        weight = np.where(chosen, elements / np.maximum(looked, 1), 0.0)
+        weight = np.where(chosen, sampling_error.sampling_weight(looked, elements), 0.0)
         _fill_errors(cells, statistics, elements, chosen)
     for name in ("zeros", "inf", "nan"):
         cells[name] = np.rint((statistics[name] * weight).sum(1))
