@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks import (
+    device_cost,
     gpu_kernels,
     host_cost,
     ingest,
@@ -52,6 +53,9 @@ BENCHMARKS = {
     "host_cost": Benchmark(
         "Time added on the host to an update that is not sampled, spool write included, sender busy",
         host_cost,
+    ),
+    "device_cost": Benchmark(
+        "Time added on the host to an update, on an emulated device and with DTensors", device_cost
     ),
     "sample_cost": Benchmark(
         "One sample of 124 million fp32 gradients in 148 tensors, in multiples of the stock unscale_",
@@ -106,7 +110,14 @@ GROUPS = {
         "What the probe costs, beside others",
         "make bench-probe",
         "-probe",
-        ("peers_gradients", "host_cost", "peers_host_cost", "whole_step", "gpu_kernels"),
+        (
+            "peers_gradients",
+            "host_cost",
+            "device_cost",
+            "peers_host_cost",
+            "whole_step",
+            "gpu_kernels",
+        ),
     ),
     "store": Group(
         "What the store costs, beside others",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,11 @@ def iteration(
     parameters = [torch.zeros(ELEMENTS, device=device, requires_grad=True) for _ in range(tensors)]
     for parameter in parameters:
         parameter.grad = torch.ones(ELEMENTS, device=device)
-    optimizer = torch.optim.SGD(parameters, lr=0.0, fused=fused)
+    return steps(make, torch.optim.SGD(parameters, lr=0.0, fused=fused), device)
+
+
+def steps(make: Scaler, optimizer: torch.optim.Optimizer, device: str) -> Callable[[], None]:
+    """The scaler calls of one training iteration with an optimizer."""
     scaler = make(device, init_scale=1.0, growth_interval=2**31 - 1)
     loss = torch.zeros((), device=device)
 
@@ -70,6 +74,18 @@ def compare(
     iterations = {
         name: iteration(make, tensors, device, fused=fused) for name, make in SCALERS.items()
     }
+    idle = torch.cuda.synchronize if device == "cuda" else None
+    return alternate(iterations, pairs, swept=swept, idle=idle)
+
+
+def alternate(
+    iterations: Mapping[str, Callable[[], None]],
+    pairs: int,
+    *,
+    swept: bool = False,
+    idle: Callable[[], None] | None = None,
+) -> dict[str, list[float]]:
+    """Host microseconds of each iteration. ``idle`` is called before each, to wait for a device."""
     sweep = np.zeros(SWEEP_BYTES // 8)
     times: dict[str, list[float]] = {name: [] for name in iterations}
     turns = list(iterations.items())
@@ -80,8 +96,8 @@ def compare(
         for name, iterate in turns:
             if swept and turn >= warm_up:
                 sweep += 1.0
-            if device == "cuda":
-                torch.cuda.synchronize()
+            if idle is not None:
+                idle()
             started = time.perf_counter_ns()
             iterate()
             if turn >= warm_up:
