@@ -78,13 +78,14 @@ class Measurer:
         """Objects in use when a graph's capture began, kept alive until it ends."""
 
     def gradients(self, optimizer: torch.optim.Optimizer) -> list[Gradient]:
-        """The gradients of an optimizer's parameters that are in the header."""
+        """The gradients of an optimizer's parameters that are in the header. One that is listed twice counts once."""
         place = self._registry.index
-        return [
-            (index, gradient)
+        found = {
+            index: gradient
             for parameter, gradient in local_gradients(optimizer)
             if (index := place(parameter)) is not None
-        ]
+        }
+        return list(found.items())
 
     def fp16(self, optimizer: torch.optim.Optimizer) -> list[str]:
         """Names of the parameters with fp16 gradients, which torch refuses to unscale."""

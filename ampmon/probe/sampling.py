@@ -16,6 +16,10 @@ _BITS = {
 }
 
 
+_NEARLY = 1 / 32
+"""A tensor with at most this share of runs more than wanted is looked at whole."""
+
+
 def flatten(tensor: torch.Tensor) -> torch.Tensor:
     """Return all elements in one dimension, in memory order where that avoids a copy: statistics ignore the order."""
     if tensor.is_contiguous():
@@ -44,12 +48,13 @@ def sample_runs(
 
     Runs are drawn at random without replacement. All runs are equally likely, and so are all pairs of runs. So the
     spread between drawn runs shows the error of their mean, however the gradient is structured. If the last run would
-    be short, it begins earlier, so that all have the same length. Runs are in no order.
+    be short, it begins earlier, so that all have the same length. Runs are in no order. A tensor with hardly more runs
+    is returned whole: the overlap of its last two runs would be a larger error than the one that the spread shows.
     """
     flat = flatten(tensor)
     wanted = max(-(-elements // RUN), 1)
     whole, rest = divmod(flat.numel(), RUN)
-    if whole + bool(rest) <= wanted:
+    if whole + bool(rest) <= wanted * (1 + _NEARLY):
         return flat
     drawn = generator.choice(whole + bool(rest), wanted, replace=False, shuffle=False)
     # As integers, because numpy has no bfloat16. `take` is the cheapest way, and cheaper unordered than sorted.

@@ -31,6 +31,13 @@ def test_a_small_tensor_is_seen_whole() -> None:
         assert torch.equal(sample_runs(gradient, elements, np.random.default_rng(0)), gradient)
 
 
+@pytest.mark.parametrize("more", [1, 8, 500])
+def test_a_tensor_hardly_larger_than_the_sample_is_seen_whole(more: int) -> None:
+    """A tensor with a few elements more than requested is seen whole, so that its shares are exact."""
+    gradient = torch.arange(float(SAMPLE + more))
+    assert torch.equal(sample_runs(gradient, SAMPLE, np.random.default_rng(0)), gradient)
+
+
 @given(
     rows=st.integers(1, 400),
     columns=st.integers(1, 400),

@@ -146,6 +146,23 @@ def test_a_tied_parameter_is_one_parameter(data_directory: Path) -> None:
     assert by_name(recording(data_directory), 0) == {"embedding.weight": 15}
 
 
+@pytest.mark.filterwarnings("ignore:.*duplicate parameters")
+def test_a_parameter_listed_twice_is_measured_once(data_directory: Path) -> None:
+    """A parameter that one optimizer lists twice, as of tied layers, has one row: a server would refuse two."""
+    tied, other = with_gradients(torch.ones(4), torch.ones(2))
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=EXACT)
+    step(scaler, SGD([tied, other, tied], lr=0.1))
+    tied.grad = torch.full((4,), torch.inf)
+    step(scaler, SGD([tied, other, tied], lr=0.1))
+    recorded = recording(data_directory)
+    for update in (0, 1):
+        statistics = recorded.statistics(update)
+        statistics.check()
+        assert statistics.looked.tolist() == [4, 2]
+    (skipped,) = recorded.updates[1].optimizers
+    assert [culprit.parameter for culprit in skipped.culprits] == [0]
+
+
 def test_a_shared_parameter_is_measured_once(data_directory: Path) -> None:
     """A parameter in two optimizers has one row, and both their steps are in the record."""
     parameters = with_gradients(torch.ones(4))
