@@ -1,15 +1,17 @@
 """Measures the gradient that each backward pass brings to a parameter, because fp16 held that and not the sum.
 
-A hook on the parameter sees the gradient before it is added to ``.grad``, and before DDP averages over ranks. Hooks
-exist only in iterations that are due for a sample. Nothing here keeps a gradient alive, changes one, or waits for a
-device.
+A hook on the parameter sees the gradient before it is added to ``.grad``, and before DDP averages over ranks. A second
+one tells that it was added: `torch.autograd.grad` only returns it. Hooks exist only in iterations that are due for a
+sample. Nothing here keeps a gradient alive, changes one, or waits for a device.
 """
 
 from __future__ import annotations
 
+import itertools
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -40,8 +42,8 @@ _ROOM = 1 << 17
 class Arrived:
     """Statistics of the gradients that passes brought to parameters, on the host or on their way there."""
 
-    passes: dict[int, int]
-    """The number of measured passes, by the parameter's place in the header."""
+    places: dict[int, int]
+    """The parameter's place in the header, by the number of the arrival. Other arrivals are not in ``.grad``."""
     statistics: list[Statistics]
     packed: list[tuple[list[int], Readback]]
     spans: list[TimedSpan]
@@ -53,31 +55,52 @@ class Arrived:
 
     def result(self) -> Statistics:
         """Return the average over measured passes, a row for each parameter. Waits for values not yet on the host."""
-        fetched = [eager.unpack(copy.result(), places) for places, copy in self.packed]
-        added = Statistics.added([*self.statistics, *fetched])
-        return added.divided(np.array([self.passes[each] for each in added.parameters.tolist()]))
+        fetched = [eager.unpack(copy.result(), numbers) for numbers, copy in self.packed]
+        added = Statistics.added([self._of_grad(each) for each in (*self.statistics, *fetched)])
+        passes = Counter(self.places.values())
+        return added.divided(np.array([passes[each] for each in added.parameters.tolist()]))
+
+    def _of_grad(self, statistics: Statistics) -> Statistics:
+        """The rows of the arrivals that ``.grad`` holds, by the parameters' places."""
+        numbers = statistics.parameters.tolist()
+        rows = np.array([row for row, each in enumerate(numbers) if each in self.places], np.int64)
+        places = np.array([self.places[numbers[row]] for row in rows], np.int64)
+        return statistics.select(rows).renumbered(places)
 
 
 @dataclass(slots=True)
 class _ElementTray:
     """Elements of one dtype that wait to be measured on one stream of a device.
 
-    For each tensor, ``parts`` has the elements to measure, ``places`` its place in the header, and ``numels`` its size.
+    For each arrival, ``parts`` has the elements to measure, ``numbers`` its number, and ``numels`` the tensor's size.
     """
 
     parts: list[torch.Tensor] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
     numels: list[int] = field(default_factory=list)
     held: int = 0
     packed: list[torch.Tensor] = field(default_factory=list)
     packed_of: list[int] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Sum:
+    """What a parameter's ``.grad`` is the sum of."""
+
+    grad: weakref.ref[torch.Tensor] | None = None
+    """The sum itself. If ``.grad`` is another tensor later, training has discarded this one."""
+    passes: int = 0
+    measured: list[int] = field(default_factory=list)
+    """The numbers of the arrivals that were measured."""
+
+
 class PassMeasurer:
     """Hooks the parameters during an iteration and measures the gradients that its backward passes bring to them.
 
-    ``living`` yields the existing parameters with their places in the header. A pass that builds a graph of itself is
-    left out: `torch.autograd.grad` returns the gradients of such a pass and adds them to no ``.grad``.
+    ``living`` yields the existing parameters with their places in the header. Only passes count whose gradients the
+    optimizer's step finds in ``.grad``. So those of `torch.autograd.grad` are left out, and those that training
+    discards, as a GAN's loop does: its generator's loss reaches the discriminator too. A pass that builds a graph of
+    itself is left out too.
     """
 
     def __init__(
@@ -96,7 +119,7 @@ class PassMeasurer:
         self._random = np.random.default_rng()
         self._probes: dict[torch.device, DeviceProbe] = {}
         """One for each device, because each has its own thread in a backward pass."""
-        self._handles: dict[int, Any] = {}
+        self._handles: dict[int, list[Any]] = {}
         """Hook handles by the parameter's id."""
         weakref.finalize(self, _remove, self._handles)
         self._once: frozenset[int] = frozenset()
@@ -109,8 +132,11 @@ class PassMeasurer:
         self.watching = False
         """Whether the current iteration's passes are measured."""
         self._every, self._offset = 1, 0
-        self._counts: dict[int, int] = {}
-        self._passes: dict[int, int] = {}
+        self._sums: dict[int, _Sum] = {}
+        """By the parameter's place in the header."""
+        self._under_way: dict[int, int | None] = {}
+        """By place, an arrival that is not in ``.grad`` yet: its number, or None if it was not measured."""
+        self._numbers = itertools.count()
         self._trays: dict[tuple[torch.device, torch.dtype, Any], _ElementTray] = {}
         self._statistics: list[Statistics] = []
         self._spans: list[TimedSpan] = []
@@ -130,18 +156,21 @@ class PassMeasurer:
         try:
             for place, parameter in living:
                 if _is_hookable(parameter):
-                    hook = _ArrivalHook(
-                        self, place, counts_only=place in self._once and not reduced
-                    )
-                    self._handles[id(parameter)] = parameter.register_hook(hook)
+                    self._hook(place, parameter, counts_only=place in self._once and not reduced)
         except Exception as error:
             self._give_up(error)
         self._account.spend(started)
 
+    def _hook(self, place: int, parameter: Any, *, counts_only: bool) -> None:
+        arrival = _ArrivalHook(self, place, counts_only=counts_only)
+        handles = self._handles[id(parameter)] = [parameter.register_hook(arrival)]
+        added = AddedHook(self, place)
+        handles.append(parameter.register_post_accumulate_grad_hook(added))
+
     def close(self, parameters: Iterable[torch.Tensor]) -> None:
         """Unhook parameters whose gradients are complete."""
         for parameter in parameters:
-            if (handle := self._handles.pop(id(parameter), None)) is not None:
+            for handle in self._handles.pop(id(parameter), ()):
                 handle.remove()
                 _forget_hooks(parameter)
 
@@ -155,9 +184,9 @@ class PassMeasurer:
     def end(self) -> Arrived | None:
         """Unhook all parameters and return what was gathered, or None if nothing was."""
         if self.watching:
-            self._once = frozenset(place for place, count in self._counts.items() if count == 1)
+            self._once = frozenset(place for place, each in self._sums.items() if each.passes == 1)
         try:
-            return self._gathered() if self.watching and self._passes else None
+            return self._gathered() if self.watching else None
         except Exception as error:
             self._give_up(error)
             return None
@@ -169,6 +198,7 @@ class PassMeasurer:
         self._report("measuring what a backward pass brings", error)
 
     def _gathered(self) -> Arrived | None:
+        places = {number: place for place, each in self._sums.items() for number in each.measured}
         packed = []
         for (_, _, stream), tray in self._trays.items():
             # On the stream that makes the values, so that this runs after that work.
@@ -176,9 +206,9 @@ class PassMeasurer:
                 self._measure_together(tray)
                 if tray.packed:
                     packed.append((tray.packed_of, Readback(torch.cat(tray.packed))))
-        if not self.watching:
+        if not (self.watching and places):
             return None
-        return Arrived(self._passes, self._statistics, packed, self._spans)
+        return Arrived(places, self._statistics, packed, self._spans)
 
     # -- called by backward passes ------------------------------------------------------------------
 
@@ -188,58 +218,83 @@ class PassMeasurer:
             return
         started = self._account.clock()
         try:
-            count = self._counts[place] = self._counts.get(place, 0) + 1
-            measured = self._passes.get(place, 0)
-            if measured <= PASSES and self._is_due(count, measured, counts_only=counts_only):
-                self._look(place, gradient)
+            so_far = self._sums.get(place) or _Sum()
+            count, measured = so_far.passes + 1, len(so_far.measured)
+            due = measured <= PASSES and self._is_due(count, measured, counts_only=counts_only)
+            self._under_way[place] = self._look(gradient) if due else None
         except Exception as error:
             self._give_up(error)
         finally:
             self._account.spend(started)
+
+    def added(self, place: int, grad: torch.Tensor | None) -> None:
+        """Handle the sum ``grad``, to which the gradient that arrived last was added."""
+        if not self.watching or grad is None:
+            return
+        started = self._account.clock()
+        try:
+            self._add(place, grad)
+        except Exception as error:
+            self._give_up(error)
+        finally:
+            self._account.spend(started)
+
+    def _add(self, place: int, grad: torch.Tensor) -> None:
+        so_far = self._sums.get(place)
+        if so_far is None or so_far.grad is None or so_far.grad() is not grad:
+            # A pass that builds a graph of itself replaces the sum by a new one that includes it.
+            kept = so_far if so_far is not None and torch.is_grad_enabled() else _Sum()
+            so_far = self._sums[place] = replace(kept, grad=weakref.ref(grad))
+        if place in self._under_way:
+            so_far.passes += 1
+            if (number := self._under_way.pop(place)) is not None:
+                so_far.measured.append(number)
 
     def _is_due(self, count: int, measured: int, *, counts_only: bool) -> bool:
         if not measured:
             return count > counts_only
         return (count + self._offset) % self._every == 0
 
-    def _look(self, place: int, gradient: torch.Tensor) -> None:
+    def _look(self, gradient: torch.Tensor) -> int | None:
+        """Measure a gradient, or set it aside for that. Return the arrival's number, or None if it cannot be."""
         if is_functorch_wrapped_tensor(gradient) or capturing() or torch._C._is_tracing():
-            return
+            return None
         if gradient.layout is not torch.strided:  # a sparse sum keeps each pass's values
-            return
+            return None
         elements = local_elements(gradient)
         numel, device = elements.numel(), elements.device
         if elements.dtype not in MEASURED or not numel or elements.is_meta:
-            return
+            return None
+        number = next(self._numbers)
         stream = current_stream(device) if is_asynchronous(device) else None
         tray = self._trays.setdefault((device, elements.dtype, stream), _ElementTray())
         sample = "all" if self._probe(device).takes(device) else self._sample
         part = host.draw(elements, sample, self._random)
         looked = part.numel()
         if looked >= _ALONE:
-            self._measure(tray, [part], [place], [numel])
+            self._measure(tray, [part], [number], [numel])
         else:
             # A part with all elements is the gradient itself, which training overwrites.
             tray.parts.append(part if looked < numel else part.clone())
-            tray.places.append(place)
+            tray.numbers.append(number)
             tray.numels.append(numel)
             tray.held += looked
             if tray.held >= _ROOM:
                 self._measure_together(tray)
-        self._passes[place] = self._passes.get(place, 0) + 1
+        return number
 
     def _measure_together(self, tray: _ElementTray) -> None:
         if tray.parts:
-            self._measure(tray, tray.parts, tray.places, tray.numels)
-            tray.parts, tray.places, tray.numels, tray.held = [], [], [], 0
+            self._measure(tray, tray.parts, tray.numbers, tray.numels)
+            tray.parts, tray.numbers, tray.numels, tray.held = [], [], [], 0
 
     def _measure(
-        self, tray: _ElementTray, parts: list[torch.Tensor], places: list[int], numels: list[int]
+        self, tray: _ElementTray, parts: list[torch.Tensor], numbers: list[int], numels: list[int]
     ) -> None:
         device = parts[0].device
         probe = self._probe(device)
         if not probe.takes(device):
-            self._statistics.append(host.measure_drawn(parts, numels, places))
+            self._statistics.append(host.measure_drawn(parts, numels, numbers))
             return
         span = self._timer.begin((device,))
         try:
@@ -247,7 +302,7 @@ class PassMeasurer:
         except NotReady:
             self._clear()  # discard the iteration, because a part of it is missing
             return
-        tray.packed_of += places
+        tray.packed_of += numbers
         self._timer.end(span, self._spans)
 
     def _probe(self, device: torch.device) -> DeviceProbe:
@@ -264,25 +319,44 @@ def _is_hookable(parameter: torch.Tensor) -> bool:
 
 
 def _forget_hooks(parameter: Any) -> None:
-    """Remove an empty list of hooks, which torch would call in each later pass."""
-    if parameter._backward_hooks is not None and not parameter._backward_hooks:
-        parameter._backward_hooks = None
+    """Remove empty lists of hooks, which torch would call in each later pass."""
+    for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+        hooks = getattr(parameter, name)
+        if hooks is not None and not hooks:
+            setattr(parameter, name, None)
 
 
-def _remove(handles: dict[int, Any]) -> None:
+def _remove(handles: dict[int, list[Any]]) -> None:
     while handles:
-        handles.popitem()[1].remove()
+        for handle in handles.popitem()[1]:
+            handle.remove()
 
 
-class _ArrivalHook:
-    """A hook that keeps neither the parameter nor `PassMeasurer` alive. Pickling leaves it out without a warning."""
+class _ParameterHook:
+    """Keeps neither the parameter nor `PassMeasurer` alive. Pickling leaves it out without a warning."""
 
-    __slots__ = ("_arrivals", "_counts_only", "_place")
+    __slots__ = ("_arrivals", "_place")
     __torch_unserializable__ = True
 
-    def __init__(self, arrivals: PassMeasurer, place: int, *, counts_only: bool) -> None:
+    def __init__(self, arrivals: PassMeasurer, place: int) -> None:
         self._arrivals = weakref.ref(arrivals)
-        self._place, self._counts_only = place, counts_only
+        self._place = place
+
+
+class AddedHook(_ParameterHook):
+    __slots__ = ()
+
+    def __call__(self, parameter: torch.Tensor) -> None:
+        if (arrivals := self._arrivals()) is not None:
+            arrivals.added(self._place, parameter.grad)
+
+
+class _ArrivalHook(_ParameterHook):
+    __slots__ = ("_counts_only",)
+
+    def __init__(self, arrivals: PassMeasurer, place: int, *, counts_only: bool) -> None:
+        super().__init__(arrivals, place)
+        self._counts_only = counts_only
 
     def __call__(self, gradient: torch.Tensor) -> None:
         if (arrivals := self._arrivals()) is not None:

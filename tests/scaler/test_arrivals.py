@@ -21,6 +21,7 @@ from torch.optim import SGD
 from torch.utils.checkpoint import checkpoint
 
 import ampmon
+from ampmon.probe.arrivals import AddedHook
 from recording import recording
 from scaler.test_parity import bits
 
@@ -52,7 +53,14 @@ def loss_of(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def unhooked(model: nn.Module) -> bool:
-    """Return whether no parameter has a hook for torch to call."""
+    """Return whether no parameter has hooks of a sample, or an empty list of hooks for torch to call."""
+    after = [
+        hook
+        for each in model.parameters()
+        for hook in (each._post_accumulate_grad_hooks or {}).values()
+    ]
+    if any(isinstance(each, AddedHook) for each in after):
+        return False
     return all(each._backward_hooks is None for each in model.parameters())
 
 
@@ -129,6 +137,44 @@ def test_passes_are_joined(data_directory: Path) -> None:
     assert statistics.amax.tolist() == [512.0]
     total = torch.stack(brought).sum(0)
     assert statistics.sum_squares.item() == pytest.approx(float(total.square().sum()))
+
+
+def sampled_alone(data_directory: Path, brought: Tensor, others: Callable[[Tensor], None]) -> None:
+    """Check that a sample is of the pass that brings ``brought``, whatever ``others`` do with the weight before it."""
+    weight = nn.Parameter(torch.zeros(4))
+    optimizer = SGD([weight], lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=EXACT)
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        scaler.scale(torch.ones(()))
+        others(weight)
+        scaler.scale((weight * brought).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    for update in range(1, UPDATES):
+        statistics = recording(data_directory).statistics(update)
+        assert statistics.amax.tolist() == [float(2 * brought.max())]
+        assert statistics.zeros.tolist() == [int((brought == 0).sum())]
+        assert statistics.sum_squares.tolist() == [float((2 * brought).square().sum())]
+
+
+def test_gradients_that_are_only_returned_do_not_count(data_directory: Path) -> None:
+    """`torch.autograd.grad` adds to no `.grad`, so what it returns is not in the sample."""
+    sampled_alone(
+        data_directory,
+        torch.tensor([0.0, 1.0, 2.0, 3.0]),
+        lambda weight: torch.autograd.grad((weight * 2.0**-20).sum(), weight) and None,
+    )
+
+
+def test_gradients_that_are_discarded_do_not_count(data_directory: Path) -> None:
+    """A pass whose gradient is cleared before the step, as in a GAN's loop, is not in the sample."""
+
+    def discarded(weight: Tensor) -> None:
+        (weight * 1e4).sum().backward()
+        weight.grad = None
+
+    sampled_alone(data_directory, torch.tensor([0.0, 1.0, 2.0, 3.0]), discarded)
 
 
 def test_of_many_passes_some_are_measured(data_directory: Path) -> None:
@@ -321,7 +367,16 @@ def penalised(scaler: Any, model: nn.Module, optimizer: SGD) -> None:
     scaler.scale(loss + penalty).backward()
 
 
+def adversarial(scaler: Any, model: nn.Module, optimizer: SGD) -> None:
+    """A pass whose gradients are discarded, one that only returns them, and one for the step."""
+    scaler.scale(loss_of(model, torch.randn(8, 16))).backward()
+    optimizer.zero_grad()
+    torch.autograd.grad(loss_of(model, torch.randn(8, 16)), list(model.parameters()))
+    scaler.scale(loss_of(model, torch.randn(8, 16))).backward()
+
+
 PASSES_OF = {
+    "adversarial": adversarial,
     "accumulated": accumulated,
     "retained": retained,
     "raising": raising,
