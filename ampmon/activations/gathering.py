@@ -29,12 +29,16 @@ _DEPTH_MAX = 8
 _DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
+_Owner: TypeAlias = tuple[int, int]
+"""The number of the backward pass that brought a gradient, and the module."""
+
+
 @dataclass(slots=True)
 class _Tray:
     """Values enqueued on one stream of a device: statistics with their modules, magnitudes with their numbers."""
 
     packed: list[torch.Tensor] = field(default_factory=list)
-    packed_of: list[int] = field(default_factory=list)
+    packed_of: list[_Owner] = field(default_factory=list)
     magnitudes: list[torch.Tensor] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
 
@@ -80,8 +84,14 @@ class Gathering:
         self._put_out: set[int] = set()
         self._numbers = 0
         self._magnitudes: dict[int, float] = {}
-        self._statistics: list[Statistics] = []
-        self._elements: dict[int, int] = {}
+        self._awaited: dict[int, int] = {}
+        """By module: the elements of the outputs so far whose gradients are to be measured."""
+        self._shares: dict[int, float] = {}
+        """By module: the share to look at. The same for all its gradients, so that none weighs too much."""
+        self._statistics: list[tuple[_Owner, Statistics]] = []
+        self._elements: dict[_Owner, int] = {}
+        self._added: set[int] = set()
+        """The backward passes that added to a parameter's gradient."""
         self._trays: dict[tuple[torch.device, Any], _Tray] = {}
 
     def called(self, module: int, inputs: Any, output: Any) -> list[torch.Tensor]:
@@ -106,6 +116,8 @@ class Gathering:
                 self._outputs[module].append(number)
                 if tensor.dtype == torch.float16 and tensor.requires_grad and not tensor.is_leaf:
                     awaited.append(tensor)
+                    elements = local_elements(tensor).numel()
+                    self._awaited[module] = self._awaited.get(module, 0) + elements
             call.put_out.append(number)
         self._calls.append(call)
         return awaited if self.measures else []
@@ -115,13 +127,35 @@ class Gathering:
         elements = local_elements(gradient)
         if not elements.numel():
             return
-        self._elements[module] = self._elements.get(module, 0) + elements.numel()
+        owner = torch._C._current_graph_task_id(), module
+        self._elements[owner] = self._elements.get(owner, 0) + elements.numel()
         if is_host(elements):
-            self._statistics.append(host.measure([elements], [module], self._sample, self._random))
+            sample = self._sample_of(module, elements)
+            statistics = host.measure([elements], [module], sample, self._random)
+            self._statistics.append((owner, statistics))
         else:
             tray = self._tray(elements.device)
             tray.packed.append(self._statistics_of(elements))
-            tray.packed_of.append(module)
+            tray.packed_of.append(owner)
+
+    def added(self) -> None:
+        """Note that the current backward pass added to a parameter's gradient."""
+        self._added.add(torch._C._current_graph_task_id())
+
+    def _is_kept(self, owner: _Owner) -> bool:
+        """Whether a gradient is of a pass for the optimizer's step, and not of `torch.autograd.grad`.
+
+        Under reentrant checkpointing, a segment without parameters has a pass of its own, which adds to no gradient.
+        """
+        return self._recomputed or not self._added or owner[0] in self._added
+
+    def _sample_of(self, module: int, elements: torch.Tensor) -> int | Literal["all"]:
+        """How many elements of a gradient to look at: all, if any is not finite, since one may be the only one."""
+        if self._sample == "all" or not all(map(math.isfinite, torch.aminmax(elements))):
+            return "all"
+        awaited = max(self._awaited.get(module, 0), elements.numel())
+        share = self._shares.setdefault(module, self._sample / awaited)
+        return max(round(share * elements.numel()), 1)
 
     def _statistics_of(self, elements: torch.Tensor) -> torch.Tensor:
         try:
@@ -135,21 +169,27 @@ class Gathering:
         for (_, stream), tray in self._trays.items():
             # Behind the work that computes the values: the backward pass runs on the streams of the forward pass.
             with on(stream):
-                if tray.packed:
-                    packed.append((tray.packed_of, Readback(torch.cat(tray.packed))))
+                kept = [row for row, owner in enumerate(tray.packed_of) if self._is_kept(owner)]
+                if kept:
+                    rows = torch.cat([tray.packed[row] for row in kept])
+                    packed.append(([tray.packed_of[row][1] for row in kept], Readback(rows)))
                 if tray.magnitudes:
                     on_way = Readback(torch.stack(tray.magnitudes))
                     magnitudes.append((tray.numbers, on_way))
         modules = list(self._outputs)
+        elements: dict[int, int] = {}
+        for owner, count in self._elements.items():
+            if self._is_kept(owner):
+                elements[owner[1]] = elements.get(owner[1], 0) + count
         return ActivationSample(
             measured=self.measures,
             recomputed=self._recomputed,
             modules=sorted(modules) if self._recomputed else modules,
             outputs=self._outputs,
             calls=self._calls,
-            elements=self._elements,
+            elements=elements,
             magnitudes=self._magnitudes,
-            statistics=self._statistics,
+            statistics=[each for owner, each in self._statistics if self._is_kept(owner)],
             packed=packed,
             magnitudes_on_device=magnitudes,
         )

@@ -20,6 +20,7 @@ from ampmon.activations.modules import ModuleRegistry
 from ampmon.config import Config
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.graphs import capturing, traceable
+from ampmon.probe.order import forget_hooks
 from ampmon.training.parameters import Models
 
 
@@ -53,6 +54,8 @@ class ActivationSampler:
         self._gathering: Gathering | None = None
         self._handles: list[Any] = []
         weakref.finalize(self, _remove, self._handles)
+        self._with_sums: list[weakref.ref[torch.nn.Module]] = []
+        """The modules whose parameters are hooked."""
         self._spent_ns = self._watched_ns = 0
         self._began = time.perf_counter_ns()
         self._watched_until = self._rests_until = self._seen = 0
@@ -95,8 +98,17 @@ class ActivationSampler:
             for place, module in self._registry.meet(every_path=measures):
                 hook = _ForwardHook(self, gathering, place)
                 self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
+                if measures:
+                    self._watch_sums(gathering, module)
             self._gathering = gathering
         return len(self._registry.modules) > before
+
+    def _watch_sums(self, gathering: Gathering, module: torch.nn.Module) -> None:
+        self._with_sums.append(weakref.ref(module))
+        for parameter in module.parameters(recurse=False):
+            if parameter.requires_grad and parameter.is_leaf:
+                hook = _SumHook(self, gathering, 0)
+                self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
 
     def end(self) -> tuple[ActivationSample | None, float]:
         """Unhook the modules. Return the sample, if any, and the time spent here since the last end, in us."""
@@ -114,6 +126,10 @@ class ActivationSampler:
         """Unhook the modules and discard what was gathered."""
         self._gathering = None
         _remove(self._handles)
+        while self._with_sums:
+            if (module := self._with_sums.pop()()) is not None:
+                for parameter in module.parameters(recurse=False):
+                    forget_hooks(parameter)
 
     def left(self, gathering: Gathering, place: int, inputs: Any, output: Any) -> None:
         """Called by a hook when a module returns its output."""
@@ -189,6 +205,16 @@ class _GradientHook(_Hook):
         if owners := self._owners():
             activations, gathering = owners
             activations.came_back(gathering, self._place, gradient)
+
+
+class _SumHook(_Hook):
+    """Called when a backward pass has added to a parameter's gradient."""
+
+    __slots__ = ()
+
+    def __call__(self, _: torch.Tensor) -> None:
+        if owners := self._owners():
+            owners[1].added()
 
 
 def _recorded() -> bool:

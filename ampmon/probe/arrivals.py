@@ -26,6 +26,7 @@ from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import MEASURED, is_distributed, local_elements
 from ampmon.probe.graphs import capturing
+from ampmon.probe.order import forget_hooks
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import DeviceTimer, TimedSpan
 
@@ -320,10 +321,9 @@ def _is_hookable(parameter: torch.Tensor) -> bool:
 
 def _forget_hooks(parameter: Any) -> None:
     """Remove empty lists of hooks, which torch would call in each later pass."""
-    for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
-        hooks = getattr(parameter, name)
-        if hooks is not None and not hooks:
-            setattr(parameter, name, None)
+    if parameter._backward_hooks is not None and not parameter._backward_hooks:
+        parameter._backward_hooks = None
+    forget_hooks(parameter)
 
 
 def _remove(handles: dict[int, list[Any]]) -> None:

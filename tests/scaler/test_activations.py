@@ -329,6 +329,64 @@ def test_a_sample_says_of_how_many_elements_it_is(data_directory: Path) -> None:
     assert activations.statistics.looked.tolist() == [256]
 
 
+class Pyramid(nn.Module):
+    """A head that is called on a large and on a small level."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, 64)
+
+    def forward(self, levels: torch.Tensor) -> Any:
+        return torch.cat([self.head(levels[:4096]), 0.0 * self.head(levels[4096:])])
+
+
+def test_each_element_of_a_modules_gradients_weighs_the_same(data_directory: Path) -> None:
+    """A module that is called on a large and on a small input is sampled by their sizes."""
+    torch.manual_seed(0)
+    run(Pyramid(), batch(4096 + 64), config=ampmon.Config(activations=1, sample=4096))
+    (activations,) = seen(data_directory)
+    head = activations.names.index("head")
+    looked = activations.statistics.looked[head]
+    assert activations.elements[head] == (4096 + 64) * 64
+    assert 4096 <= looked <= 4096 + 32
+    zeros = activations.statistics.zeros[head] / looked
+    assert zeros == pytest.approx(64 / (4096 + 64), abs=0.005)
+
+
+def test_the_origin_of_an_overflow_is_seen_in_a_sample(data_directory: Path) -> None:
+    """One element that overflows is found, however few elements are looked at."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 64), nn.Linear(64, 64))
+    optimizer = SGD(model.parameters(), lr=0.0)
+    config = ampmon.Config(activations=1, sample=256)
+    scaler = ampmon.GradScaler("cpu", init_scale=1024.0, model=model, monitor=config)
+    with torch.autocast("cpu", dtype=torch.float16):
+        output = model(batch(512)).float()
+    weights = torch.full(output.shape, 1e-3)
+    weights[100, 3] = 1e6
+    scaler.scale((output * weights).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    (activations,) = seen(data_directory)
+    assert activations.statistics.inf.tolist()[-1] == 1
+
+
+def test_gradients_that_are_only_returned_are_left_out(data_directory: Path) -> None:
+    """`torch.autograd.grad` of an unscaled loss, as for the weight of another loss, is not in the sample."""
+    for returns in (False, True):
+        model = layers()
+        optimizer = SGD(model.parameters(), lr=0.0)
+        scaler = ampmon.GradScaler("cpu", init_scale=1024.0, model=model, monitor=EVERY)
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = model(batch()).float().square().mean()
+        if returns:
+            torch.autograd.grad(loss, model[2].weight, retain_graph=True)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert alike(*seen(data_directory))
+
+
 def test_models_are_told_apart_and_wrappers_are_not_named(data_directory: Path) -> None:
     """Modules in a mapping are named by its keys, those in a wrapper by their own names, and a model by its class."""
     torch.manual_seed(0)
