@@ -12,12 +12,13 @@ from torch.amp.grad_scaler import GradScaler
 
 from ampmon.client.iteration import Iteration, PendingCulprits, PendingSample
 from ampmon.config import Config
+from ampmon.numerics.histogram import Statistics
 from ampmon.probe import attribution, host
 from ampmon.probe.allowance import TimeAllowance
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.kernels import UNSCALED
 from ampmon.probe.gpu.loading import NotReady
-from ampmon.probe.gradients import local_gradients, plain_gradients
+from ampmon.probe.gradients import local_gradients, plain_gradients, replicas
 from ampmon.probe.losses import LossCopy
 from ampmon.probe.repeat_count import RepeatableCount
 from ampmon.probe.ring import Readback
@@ -158,6 +159,7 @@ class Measurer:
         return self.set_aside is not None
 
     def _measure(self, optimizer: torch.optim.Optimizer, iteration: Iteration) -> None:
+        self._leave_out_replicas(optimizer, iteration)
         known = self.gradients(optimizer)
         # Two optimizers may share a parameter: it is measured once.
         fresh = [entry for entry in known if entry[0] not in iteration.measured]
@@ -179,6 +181,18 @@ class Measurer:
                 sample = PendingSample(statistics)
             iteration.samples.append(sample)
             iteration.measured.update(indices)
+
+    def _leave_out_replicas(self, optimizer: torch.optim.Optimizer, iteration: Iteration) -> None:
+        """Measure no element of what another rank measures. The server waits for this rank's sample all the same."""
+        left_out = [
+            index
+            for parameter in replicas(optimizer)
+            if (index := self._registry.index(parameter)) is not None
+            and index not in iteration.measured
+        ]
+        if left_out:
+            iteration.samples.append(PendingSample(Statistics.nothing(left_out)))
+            iteration.measured.update(left_out)
 
     def unscale(
         self,

@@ -86,6 +86,24 @@ def is_distributed(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 
+def replicas(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return the parameters of whose gradients another rank holds the same elements, as under hybrid sharding.
+
+    A sum over ranks must leave them out. Only DTensors tell.
+    """
+    return [parameter for parameter, gradient in _held(optimizer) if _is_replica(gradient)]
+
+
+def _is_replica(gradient: Any) -> bool:
+    if not is_distributed(gradient):
+        return False
+    places = gradient.device_mesh.get_coordinate() or ()
+    return any(
+        place > 0 and placement.is_replicate()
+        for place, placement in zip(places, gradient.placements, strict=False)
+    )
+
+
 def is_sharded(parameter: torch.Tensor) -> bool:
     """Return whether each rank holds a part of it: FSDP's flat parameter, or a DTensor with a sharded placement."""
     if getattr(parameter, "_is_flat_param", False):

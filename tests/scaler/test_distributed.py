@@ -38,7 +38,7 @@ def work(rank: int, directory: str, port: int) -> None:
     dist.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS
     )
-    sharded_by_fsdp2 = (sharded, sharded_on_rank_0, collectives) if HAS_FSDP2 else ()
+    sharded_by_fsdp2 = (sharded, hybrid, sharded_on_rank_0, collectives) if HAS_FSDP2 else ()
     for scenario in (replicated, averaged, *sharded_by_fsdp2, fsdp_scaler, fused_sharded):
         ampmon.init(dir=f"{directory}/{scenario.__name__}", mode="offline")
         scenario(rank)
@@ -189,6 +189,17 @@ def sharded(rank: int, ranks_sampled: tuple[int, ...] | None = None) -> None:
     train(scaler, model, optimizer, spoil=(2,) if rank == 1 else ())
 
 
+def hybrid(rank: int) -> None:
+    """Train under FSDP2 with DTensors of which each rank holds a replica."""
+    from torch.distributed.fsdp import fully_shard
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))
+    names = ("replicate", "shard")
+    fully_shard(model, mesh=dist.init_device_mesh("cpu", (RANKS, 1), mesh_dim_names=names))
+    optimizer = torch.optim.SGD(named(model.named_parameters()), lr=0.1)
+    train(ampmon.GradScaler("cpu", init_scale=4.0, monitor=MEASURED), model, optimizer)
+
+
 def sharded_on_rank_0(rank: int) -> None:
     """Train under FSDP2, where rank 0 alone samples."""
     sharded(rank, ranks_sampled=(0,))
@@ -201,6 +212,15 @@ def test_shards_are_measured_on_every_rank(directory: Path) -> None:
     assert all(recorded.header().layout == "sharded" for recorded in found.values())
     looked = [recorded.statistics(0).looked.sum() for recorded in found.values()]
     assert sum(looked) == 8 * 8 + 8 + 2 * 8 + 2
+
+
+@FSDP2
+def test_replicas_under_hybrid_sharding_are_measured_once(directory: Path) -> None:
+    """Of elements that both ranks hold, the first measures all and the other none, so that they add up to the whole."""
+    found = by_rank(directory / "hybrid")
+    assert {recorded.header().layout for recorded in found.values()} == {"sharded"}
+    looked = [found[rank].statistics(0).looked.tolist() for rank in (0, 1)]
+    assert looked == [[8 * 8, 8, 2 * 8, 2], [0, 0, 0, 0]]
 
 
 @FSDP2
