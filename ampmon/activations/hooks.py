@@ -54,8 +54,8 @@ class ActivationSampler:
         self._gathering: Gathering | None = None
         self._handles: list[Any] = []
         weakref.finalize(self, _remove, self._handles)
-        self._with_sums: list[weakref.ref[torch.nn.Module]] = []
-        """The modules whose parameters are hooked."""
+        self._hooked: list[tuple[weakref.ref[torch.nn.Module], str]] = []
+        """The parameters that had no hooks before: a module of each, and the name there."""
         self._spent_ns = self._watched_ns = 0
         self._began = time.perf_counter_ns()
         self._watched_until = self._rests_until = self._seen = 0
@@ -104,9 +104,10 @@ class ActivationSampler:
         return len(self._registry.modules) > before
 
     def _watch_sums(self, gathering: Gathering, module: torch.nn.Module) -> None:
-        self._with_sums.append(weakref.ref(module))
-        for parameter in module.parameters(recurse=False):
+        for name, parameter in module.named_parameters(recurse=False):
             if parameter.requires_grad and parameter.is_leaf:
+                if parameter._post_accumulate_grad_hooks is None:
+                    self._hooked.append((weakref.ref(module), name))
                 hook = _SumHook(self, gathering, 0)
                 self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
 
@@ -126,10 +127,10 @@ class ActivationSampler:
         """Unhook the modules and discard what was gathered."""
         self._gathering = None
         _remove(self._handles)
-        while self._with_sums:
-            if (module := self._with_sums.pop()()) is not None:
-                for parameter in module.parameters(recurse=False):
-                    forget_hooks(parameter)
+        while self._hooked:
+            module, name = self._hooked.pop()
+            if isinstance(parameter := getattr(module(), name, None), torch.Tensor):
+                forget_hooks(parameter)
 
     def left(self, gathering: Gathering, place: int, inputs: Any, output: Any) -> None:
         """Called by a hook when a module returns its output."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import multiprocessing
 import os
 import sys
 import threading
@@ -154,10 +155,21 @@ def _finish(deadline_s: float, outcome: str) -> None:
 
 
 def _at_exit() -> None:
-    # Before the exit handlers run, the interpreter stores the exception that ended it in `sys.last_value`.
-    # In an interactive session, that is the exception of an earlier line, which ended nothing.
-    fatal = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    fatal = _fatal()
     _finish(FINISH_DEADLINE_S, type(fatal).__name__ if fatal is not None else "finished")
+
+
+def _fatal() -> BaseException | None:
+    """The exception that ends this process."""
+    # In an interactive session, `sys.last_value` is the exception of an earlier line, which ended nothing.
+    if hasattr(sys, "ps1"):
+        return None
+    # Before the exit handlers run, the interpreter stores the exception there. Those of a multiprocessing child run
+    # while it is still handled, and torch turns it into `sys.exit(1)` there.
+    fatal = getattr(sys, "last_value", None) or sys.exc_info()[1]
+    if isinstance(fatal, SystemExit):
+        return fatal.__context__ if fatal.code else None
+    return fatal
 
 
 def _after_fork_in_child() -> None:
@@ -178,3 +190,5 @@ if hasattr(os, "register_at_fork"):
 # multiprocessing that its parent registered. So each child registers its own. The registration lives as long as the
 # function passed first.
 register_after_fork(_finish_in_worker, _finish_in_worker)
+if multiprocessing.parent_process() is not None:  # a child that imports this first
+    _finish_in_worker(None)

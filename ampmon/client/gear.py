@@ -18,7 +18,6 @@ from weakref import ref
 
 import torch
 from torch import Tensor
-from torch.amp.grad_scaler import GradScaler
 
 from ampmon.client import current_run
 from ampmon.client.following import nothing
@@ -36,7 +35,6 @@ LOOK_EVERY = 64
 """One in this many updates goes through the full gear, which checks everything that may have changed."""
 _WORTH_IT = 4
 """The plain gear is not engaged for fewer updates."""
-_TORCHS = GradScaler.__module__
 
 
 class PlainGear:
@@ -105,16 +103,11 @@ class PlainGear:
         monitor, after = self._monitor, ended.after
         if not self._is_plain(scaler, ended):
             return
-        updates = LOOK_EVERY - 1
-        if isinstance(after, Reading):
-            updates = min(updates, ended.growth_interval - after.growth_tracker - 1)
-        if monitor.sampler.here():
-            updates = min(updates, monitor._budget.until_due(monitor._optimizers.coming()))
         stock = scaler._ampmon_stock()
-        if updates < _WORTH_IT or None in stock:
+        self._left = self._updates_to_take(ended)
+        if self._left < _WORTH_IT or None in stock:
             return
         self.scale, self.unscale, self.step, self._decide, self.update = stock
-        self._left = updates
         self._steps = ended.iteration.steps
         self._taken = tuple(self._steps.values())
         assert monitor._recorder is not None
@@ -151,6 +144,15 @@ class PlainGear:
         """Whether a weak reference to a loss is enough: training held its losses until the end of the last update."""
         monitor.gear = self
 
+    def _updates_to_take(self, ended: PendingUpdate) -> int:
+        """How many updates may come before a growth, and before a sample of any optimizer: they may take turns."""
+        monitor, after, updates = self._monitor, ended.after, [LOOK_EVERY - 1]
+        if isinstance(after, Reading):
+            updates.append(ended.growth_interval - after.growth_tracker - 1)
+        if monitor.sampler.here():
+            updates += map(monitor._budget.until_due, monitor._optimizers.recent())
+        return min(updates)
+
     def _begin(self, iteration: Iteration) -> None:
         """Start an iteration that holds the losses, and culprits that a device finds. The full gear may continue it."""
         self._iteration, self._losses = iteration, iteration.losses
@@ -166,7 +168,7 @@ class PlainGear:
         return (
             monitor.follower.decides
             # On a CPU, `_unscale_grads_` alone must decide what is found.
-            and not (scaler._scale.is_cpu and outcome.maker(type(scaler), "unscale_") != _TORCHS)
+            and (not scaler._scale.is_cpu or outcome.is_torchs(type(scaler), "unscale_"))
             and None not in [names.living(called(call)) for call in calls]
             # The turns of this optimizer say when the next sample is due.
             and names.living(unscaled[0]) is names.last()
@@ -213,6 +215,7 @@ class PlainGear:
                 monitor._linter.stepped(optimizer, self._done)
         iteration = monitor._iteration = self._iteration
         iteration.sampling = False if begun else None
+        monitor.sampler.resume(len(iteration.losses))
         for call in so_far:
             self._replay(iteration, call)
 

@@ -256,13 +256,19 @@ class PendingUpdate:
         self.done(steps, sum(skipped), before, after, gradients, lost)
 
 
-def _joined(samples: list[PendingSample], arrived: Arrived | None) -> wire.Gradients:
+def _joined(samples: list[PendingSample], arrived: Arrived | None) -> wire.Gradients | None:
     parts = [sample.result() for sample in samples]
     columns = (
         np.concatenate([getattr(part, name) for part in parts]) for name in Statistics.__slots__
     )
     joined = Statistics(*columns)
-    return (joined if arrived is None else arrived.result().instead(joined)).to_wire()
+    if arrived is not None:
+        # The ``.grad`` of a parameter that is new in this iteration may be a sum whose parts nobody saw.
+        watched = np.isin(joined.parameters, list(arrived.known))
+        joined = joined.select(watched)
+        if arrived.places:
+            joined = arrived.result().instead(joined)
+    return joined.to_wire() if len(joined) else None
 
 
 @dataclass(slots=True)

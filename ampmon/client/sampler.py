@@ -62,7 +62,7 @@ class Sampler:
         self._scalings += 1
         if self._scalings > 1 or not self._sums(self._usual) or not self.here():
             return
-        if not self._budget.until_due(self._optimizers.expected()):
+        if 0 in map(self._budget.until_due, self._optimizers.expected()):
             self._arrivals.begin(self._usual, reduced=self._reduced)
 
     def _sums(self, scalings: int) -> bool:
@@ -80,9 +80,13 @@ class Sampler:
         if self._arrivals.watching:
             self._arrivals.close(parameters_of(optimizer))
 
+    def resume(self, scalings: int) -> None:
+        """Go on in an iteration in which the plain gear let this many losses be scaled."""
+        self._scalings = scalings
+
     def ended(self, iteration: Iteration) -> None:
         """Called with `update()`: the iteration has no more backward passes."""
-        # No losses were counted if the plain gear was left in the middle of the iteration.
+        # No losses are counted if the iteration has none.
         self._usual, self._scalings = self._scalings or self._usual, 0
         arrived = self._arrivals.end()
         if arrived is not None and iteration.sampling:

@@ -15,6 +15,7 @@ from ampmon.lints.optimizers import parameters_of
 from ampmon.lints.reporter import ENOUGH, LintReporter
 from ampmon.lints.turns import BackwardStepOrder
 from ampmon.probe.gradients import MEASURED, is_distributed, plain_gradients
+from ampmon.probe.graphs import traceable
 from ampmon.probe.order import forget_hooks
 from ampmon.probe.ring import Readback
 
@@ -288,7 +289,11 @@ class _PassHook:
     def __init__(self, passes: GradientWatcher) -> None:
         self._passes = weakref.ref(passes)
 
+    @traceable
     def __call__(self, parameter: torch.Tensor) -> None:
-        passes = self._passes()
-        if passes is not None:
+        if not torch.compiler.is_compiling():
+            self.see(parameter)
+
+    def see(self, parameter: torch.Tensor) -> None:
+        if (passes := self._passes()) is not None:
             passes.passed(parameter)

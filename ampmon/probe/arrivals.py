@@ -25,7 +25,7 @@ from ampmon.probe.account import Account
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import MEASURED, is_distributed, local_elements
-from ampmon.probe.graphs import capturing
+from ampmon.probe.graphs import capturing, traceable
 from ampmon.probe.order import forget_hooks
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import DeviceTimer, TimedSpan
@@ -49,6 +49,8 @@ class Arrived:
     packed: list[tuple[list[int], Readback]]
     spans: list[TimedSpan]
     """Timed work on devices."""
+    known: frozenset[int]
+    """The places of the parameters whose arrivals were watched, where they could be."""
 
     def ready(self) -> bool:
         """Return whether all values are on the host. Does not wait."""
@@ -133,6 +135,7 @@ class PassMeasurer:
         self.watching = False
         """Whether the current iteration's passes are measured."""
         self._every, self._offset = 1, 0
+        self._known: frozenset[int] = frozenset()
         self._sums: dict[int, _Sum] = {}
         """By the parameter's place in the header."""
         self._under_way: dict[int, int | None] = {}
@@ -151,6 +154,7 @@ class PassMeasurer:
         self.drop()
         living = list(self._living()) if self.usable else []
         self.watching = bool(living)
+        self._known = frozenset(place for place, _ in living)
         self._every = -(-passes // PASSES)
         # Measure different passes each time, because they may belong to different losses.
         self._offset = int(self._random.integers(self._every))
@@ -207,9 +211,9 @@ class PassMeasurer:
                 self._measure_together(tray)
                 if tray.packed:
                     packed.append((tray.packed_of, Readback(torch.cat(tray.packed))))
-        if not (self.watching and places):
+        if not self.watching:
             return None
-        return Arrived(places, self._statistics, packed, self._spans)
+        return Arrived(places, self._statistics, packed, self._spans, self._known)
 
     # -- called by backward passes ------------------------------------------------------------------
 
@@ -346,7 +350,12 @@ class _ParameterHook:
 class AddedHook(_ParameterHook):
     __slots__ = ()
 
+    @traceable
     def __call__(self, parameter: torch.Tensor) -> None:
+        if not torch.compiler.is_compiling():
+            self.see(parameter)
+
+    def see(self, parameter: torch.Tensor) -> None:
         if (arrivals := self._arrivals()) is not None:
             arrivals.added(self._place, parameter.grad)
 
@@ -358,6 +367,11 @@ class _ArrivalHook(_ParameterHook):
         super().__init__(arrivals, place)
         self._counts_only = counts_only
 
+    @traceable
     def __call__(self, gradient: torch.Tensor) -> None:
+        if not torch.compiler.is_compiling():
+            self.see(gradient)
+
+    def see(self, gradient: torch.Tensor) -> None:
         if (arrivals := self._arrivals()) is not None:
             arrivals.arrived(self._place, gradient, counts_only=self._counts_only)

@@ -25,8 +25,10 @@ class Slot:
     __slots__ = ("_buffer", "_event", "_views")
 
     def __init__(self, size: int) -> None:
-        # The device is explicit, because the user may have changed the default one.
-        self._buffer = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
+        # The device is explicit, because the user may have changed the default one. Nor may the buffer be an inference
+        # tensor, which could not be written outside of that mode.
+        with torch.inference_mode(False):
+            self._buffer = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
         self._event: Any = None
         self._views: dict[tuple[torch.dtype, torch.Size, int], torch.Tensor] = {}
 
@@ -64,7 +66,8 @@ class Slot:
             if len(self._views) == _VIEWS_MAX:
                 self._views.clear()
             end = at + dtype.itemsize * shape.numel()
-            view = self._buffer[at:end].view(dtype).view(shape)
+            with torch.inference_mode(False):
+                view = self._buffer[at:end].view(dtype).view(shape)
             self._views[dtype, shape, at] = view
         return view
 

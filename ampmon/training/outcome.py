@@ -27,6 +27,8 @@ Flags: TypeAlias = Collection[torch.Tensor]
 """The found_inf tensors of one optimizer, one for each device of its gradients."""
 
 _UNSCALED = OptState.UNSCALED
+_PACKAGE = __name__.partition(".")[0]
+_TORCHS = OptState.__module__
 
 
 class Reading:
@@ -167,11 +169,19 @@ def only_flag(scaler: Any, optimizers: Collection[int]) -> torch.Tensor | None:
 
 def maker(watched: type, method: str) -> str:
     """Return the module that defines a watched class's method below ampmon's: torch, a vendor's or the user's."""
-    ways = [vars(cls)[method] for cls in watched.__mro__ if method in vars(cls)]
-    makers = [getattr(way, "__module__", "") for way in ways]
-    package = __name__.partition(".")[0]
-    below = next((place for place, name in enumerate(makers, 1) if name.startswith(package)), 0)
+    makers = _makers(watched, method)
+    below = next((place for place, name in enumerate(makers, 1) if name.startswith(_PACKAGE)), 0)
     return next(iter(makers[below:]), "")
+
+
+def is_torchs(watched: type, method: str) -> bool:
+    """Return whether no class changes this method of torch's scaler, apart from ampmon's."""
+    return {each for each in _makers(watched, method) if not each.startswith(_PACKAGE)} == {_TORCHS}
+
+
+def _makers(watched: type, method: str) -> list[str]:
+    ways = [vars(cls)[method] for cls in watched.__mro__ if method in vars(cls)]
+    return [getattr(way, "__module__", "") for way in ways]
 
 
 def step_path(scaler: Any, optimizer: torch.optim.Optimizer) -> wire.StepPath:

@@ -24,6 +24,8 @@ Models: TypeAlias = (
 
 PARAMETERS_MAX = 100_000
 """The most parameters that a stream can name. Others are not measured."""
+RECENT = 64
+"""Turns of optimizers. One without a turn among the last ones is taken to be no longer in use."""
 
 
 _Kind: TypeAlias = tuple[str | None, tuple[int, ...], str]
@@ -210,8 +212,12 @@ class _Met:
     optimizer: weakref.ref[torch.optim.Optimizer]
     name: str
     turns: int = 0
+    newest: int = 0
+    """The number of its newest turn among those of all."""
     after: _Met | None = None
     """The optimizer that had the next turn."""
+    varies: bool = False
+    """Whether that was not always the same one."""
 
 
 class OptimizerNames:
@@ -222,6 +228,8 @@ class OptimizerNames:
         self._counts: dict[str, int] = {}
         self._last: _Met | None = None
         """The optimizer with the newest turn."""
+        self._turns = 0
+        """Turns of all optimizers."""
 
     def living(self, optimizer: int) -> torch.optim.Optimizer | None:
         """The optimizer with this id, if it is known and alive."""
@@ -234,28 +242,42 @@ class OptimizerNames:
         """Count a turn of the optimizer. Return how many it had before, since the last `restart`."""
         met = self._meet(optimizer)
         if self._last is not None:
+            self._last.varies |= self._last.after not in (None, met)
             self._last.after = met
         self._last = met
-        met.turns += 1
+        self.turned(1)
         return met.turns - 1
 
     def last(self) -> torch.optim.Optimizer | None:
         """The optimizer with the newest turn, if it is alive."""
         return self._last.optimizer() if self._last is not None else None
 
+    def recent(self) -> list[int]:
+        """What `turn` will return next for each living optimizer that had one of the last `RECENT` turns."""
+        return [
+            met.turns
+            for met in self._met.values()
+            if met.turns and met.newest > self._turns - RECENT and met.optimizer() is not None
+        ]
+
     def coming(self) -> int:
         """What `turn` will return next for the `last` optimizer."""
         return self._last.turns if self._last is not None else 0
 
-    def expected(self) -> int:
-        """What `turn` will return next if optimizers take turns in the same order as before."""
-        after = self._last.after if self._last is not None else None
-        return after.turns if after is not None and after.optimizer() else self.coming()
+    def expected(self) -> list[int]:
+        """What `turn` may return next if optimizers take turns in the same order as before."""
+        last = self._last
+        if last is not None and last.varies:
+            return self.recent()
+        after = last.after if last is not None else None
+        return [after.turns if after is not None and after.optimizer() else self.coming()]
 
     def turned(self, turns: int) -> None:
         """Add turns of the `last` optimizer for which `turn` was not called."""
         if self._last is not None:
+            self._turns += turns
             self._last.turns += turns
+            self._last.newest = self._turns
 
     def restart(self) -> None:
         for met in self._met.values():

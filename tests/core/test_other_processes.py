@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 import ampmon
 import scripts
+from ampmon import wire
 from recording import recording, recordings
 
 
@@ -58,6 +59,43 @@ def test_children_that_train_are_attempts_of_their_own(
     finished = {len(one.updates): len(one.events("finish")) for one in recorded}
     assert finished == {2: 1, 3: 1, 4: 0}
     assert len({one.attempt.pid for one in recorded}) == 3
+
+
+FIRST_IN_CHILD = """
+import sys
+import torch.multiprocessing
+
+def train(_, fails):
+    import torch, ampmon
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    scaler.scale(parameter.sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if fails:
+        raise ValueError("of the test")
+
+if __name__ == "__main__":
+    assert "ampmon" not in sys.modules
+    for fails in (False, True):
+        try:
+            torch.multiprocessing.start_processes(train, (fails,), start_method="fork")
+        except torch.multiprocessing.ProcessRaisedException:
+            assert fails
+"""
+
+
+def test_a_child_that_imports_ampmon_first_says_how_it_ended(
+    data_directory: Path, tmp_path: Path
+) -> None:
+    """A child of torch.multiprocessing that imports ampmon itself ends its run as finished, or with its exception."""
+    script = tmp_path / "training.py"
+    script.write_text(FIRST_IN_CHILD)
+    scripts.run(str(script))
+    ends = [one.messages[-1] for one in recordings(data_directory)]
+    told = sorted((end.kind, end.detail) for end in ends if isinstance(end, wire.Event))
+    assert told == [("exception", {"type": "ValueError"}), ("finish", {})]
 
 
 def test_workers_of_a_data_loader_record_nothing(data_directory: Path) -> None:

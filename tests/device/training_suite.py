@@ -238,6 +238,19 @@ def test_logged_tensors_wait_for_nobody(emulated: Device, data_directory: Path) 
     assert [each.values for each in recording(data_directory).scalars] == [{"loss": 1.0}]
 
 
+def test_values_logged_in_inference_mode_leave_later_ones_alone(
+    emulated: Device, data_directory: Path
+) -> None:
+    """After a value from a device was logged in inference mode, values outside of it are logged as ever."""
+    loss = torch.ones((), device=PLACE)
+    ampmon.init()
+    with torch.inference_mode():
+        ampmon.log({"validation": loss + 1})
+    ampmon.log({"loss": loss})
+    values = [each.values for each in recording(data_directory).scalars]
+    assert values == [{"validation": 2.0}, {"loss": 1.0}]
+
+
 def test_the_gradients_of_a_stream_wait_for_nobody(emulated: Device, data_directory: Path) -> None:
     """On an `ampmon.stream`, samples of gradients and culprits of an overflow add no wait."""
     model = torch.nn.Linear(2, 2).to(PLACE)

@@ -21,6 +21,7 @@ from torch.optim import SGD
 from torch.utils.checkpoint import checkpoint
 
 import ampmon
+from ampmon.numerics.histogram import Statistics
 from ampmon.probe.arrivals import AddedHook
 from recording import recording
 from scaler.test_parity import bits
@@ -246,6 +247,48 @@ def test_optimizers_that_are_updated_by_turns_are_both_sampled(data_directory: P
     sampled = [update.ordinal for update in updates if update.gradients is not None]
     assert {ordinal % 2 for ordinal in sampled[2:]} == {0, 1}
     assert len(sampled) < 10
+
+
+@pytest.mark.parametrize("more", [1, 5])
+def test_passes_of_optimizers_by_turns_are_measured_alone(data_directory: Path, more: int) -> None:
+    """Where an optimizer steps ``more`` times before another one does, each sample is of a pass, not of the sum."""
+    weights = [nn.Parameter(torch.zeros(8)) for _ in range(2)]
+    optimizers = [SGD([each], lr=0.0) for each in weights]
+    config = ampmon.Config(every=20, sample="all")
+    scaler = ampmon.GradScaler("cpu", init_scale=1.0, growth_interval=10**6, monitor=config)
+    for update in range(132):
+        which = int(update % (more + 1) == more)
+        optimizers[which].zero_grad()
+        for factor in (1.0, 2.0):
+            scaler.scale((weights[which] * factor).sum()).backward()
+        scaler.step(optimizers[which])
+        scaler.update()
+    updates = recording(data_directory).updates
+    sampled = [Statistics.from_wire(each.gradients) for each in updates if each.gradients]
+    assert {each.amax.item() for each in sampled} == {2.0}
+    assert {int(each.parameters[0]) for each in sampled} == {0, 1}
+
+
+def test_a_parameter_that_joins_is_measured_once_its_passes_are(data_directory: Path) -> None:
+    """The first sample after a parameter has joined leaves it out, because its gradient is a sum; the next has it."""
+    old, new = (nn.Parameter(torch.zeros(8)) for _ in range(2))
+    optimizer = SGD([old], lr=0.0)
+    config = ampmon.Config(every=20, sample="all")
+    scaler = ampmon.GradScaler("cpu", init_scale=1.0, growth_interval=10**6, monitor=config)
+    for update in range(84):
+        if update == 50:
+            optimizer.add_param_group({"params": [new]})
+        optimizer.zero_grad()
+        for factor in (1.0, 2.0):
+            scaler.scale(((old + new) * factor).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    updates = recording(data_directory).updates
+    sampled = {
+        each.ordinal: Statistics.from_wire(each.gradients) for each in updates if each.gradients
+    }
+    amax = {ordinal: each.amax.tolist() for ordinal, each in sampled.items()}
+    assert amax == {1: [2.0], 20: [2.0], 40: [2.0], 60: [2.0], 80: [2.0, 2.0]}
 
 
 class Tied(nn.Module):

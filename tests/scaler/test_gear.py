@@ -398,6 +398,37 @@ def test_a_record_is_on_disk_when_its_update_returns(data_directory: Path) -> No
             assert len(recorded_so_far(data_directory).updates) == update + 1
 
 
+class Shared(ampmon.GradScaler):
+    """A scaler that learns of overflows elsewhere, as by a reduction over ranks."""
+
+    elsewhere = False
+
+    def unscale_(self, optimizer: Optimizer) -> None:
+        super().unscale_(optimizer)
+        if self.elsewhere:
+            for flag in self._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values():
+                flag.fill_(1.0)
+
+
+def test_skips_that_a_subclass_decides_are_recorded(data_directory: Path) -> None:
+    """A user's subclass that changes found_inf after unscaling has all its skips in the records."""
+    parameter = torch.nn.Parameter(torch.zeros(4))
+    optimizer = SGD([parameter], lr=0.1)
+    scaler = Shared("cpu", init_scale=2.0**10, growth_interval=1000)
+    scales = []
+    for update in range(40):
+        optimizer.zero_grad()
+        scaler.scale(parameter.sum()).backward()
+        scaler.elsewhere = update in (15, 25)
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    updates = recording(data_directory).updates
+    skipped = [each.ordinal for each in updates if each.optimizers[0].skipped]
+    assert skipped == [15, 25]
+    assert [each.scale_after for each in updates] == scales
+
+
 def test_a_signal_within_a_record_takes_no_seq_twice(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,23 @@ def test_a_compiled_step_is_cut_nowhere_else(
     assert len(recording(data_directory).updates) == STEPS
 
 
+@pytest.mark.filterwarnings("default")  # the compiler fails if warnings are errors
+def test_a_backward_pass_is_compiled_as_a_whole(data_directory: Path, compiler: Any) -> None:
+    """Under compiled autograd with `fullgraph=True`, which allows no break, training goes on and is recorded."""
+    from torch._dynamo import compiled_autograd
+
+    scaler = ampmon.GradScaler("cpu", growth_interval=2)
+    weight = torch.nn.Parameter(torch.ones(4))
+    optimizer = SGD([weight], lr=0.1)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        with compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
+            scaler.scale(weight.square().sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert len(recording(data_directory).updates) == STEPS
+
+
 def test_captured_updates_are_counted(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
