@@ -33,7 +33,7 @@ def walked(
 
 @given(LOOKS)
 def test_what_fires_is_told_once(looks) -> None:
-    """A firing alert is not sent again until it is over, unless it gets worse. Only an alert that was sent resolves."""
+    """A firing alert is not sent again before its end, unless it gets worse. Only an alert that was sent resolves."""
     firing = None
     for _, _, made in walked(looks):
         if made.event == "firing":
@@ -42,10 +42,19 @@ def test_what_fires_is_told_once(looks) -> None:
             assert RANKS[made.alert.severity] < RANKS[firing]
         elif made.event == "resolved":
             assert firing is not None
-        if made.alert is None or made.alert.state == "resolved":
-            firing = None  # sent, unless muted
-        elif made.event is not None:
-            firing = made.alert.severity
+        if made.event is not None:
+            firing = None if made.event == "resolved" else made.alert.severity
+
+
+@given(LOOKS)
+def test_whoever_was_told_learns_of_the_end(looks) -> None:
+    """After an observation without mute and finding, everybody who got an alert has got its end too."""
+    told = False
+    for (found, _, muted), (_, _, made) in zip(looks, walked(looks), strict=True):
+        if made.event is not None:
+            told = made.event != "resolved"
+        if found is None and not muted:
+            assert not told
 
 
 @given(LOOKS)
@@ -140,6 +149,18 @@ def test_what_got_worse_while_muted_is_told_when_it_is_not_any_more() -> None:
 
     assert (worse.event, heard.event, heard.alert.severity) == (None, "worse", "critical")
     assert (again.event, over.event) == (None, "resolved")
+
+
+def test_what_ended_while_muted_is_told_once_it_is_not_any_more() -> None:
+    """The end of an alert that was sent follows the mute, once. If the finding is back by then, it goes on firing."""
+    looks = [("critical", 0, False), (None, MINUTE, True), (None, MINUTE, True)]
+    *_, (_, ended, over), (_, _, again) = walked([*looks, *[(None, MINUTE, False)] * 2])
+    *_, (_, _, back), (_, _, later) = walked([*looks, *[("critical", MINUTE, False)] * 2])
+
+    assert (ended.state, over.event, again.event) == ("resolved", "resolved", None)
+    assert over.alert.resolved == ended.resolved
+    assert (back.alert.state, back.event, later.event) == ("firing", None, None)
+    assert back.alert.since == ended.since
 
 
 def test_what_gets_worse_is_nobodys_again() -> None:

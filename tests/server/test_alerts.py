@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select, update
 
 from ampmon import wire
-from ampmon_server.alerting.delivery import DeliveryOutcome
+from ampmon_server.alerting.delivery import DeliveryOutcome, Trouble
 from ampmon_server.alerting.targets import After, AlertPolicy, Target
 from ampmon_server.store import Judgement, Mute, NotFound, Store
 from ampmon_server.store.alerts import outbox
@@ -65,6 +65,13 @@ def later(store: Store, by: int) -> None:
     moved = {name: table[name] - by for name in ("made", "due", "sent")}
     with engine.writing(store._engine) as connection:
         connection.execute(update(messages).values(moved))
+
+
+def settled(store: Store, trouble: Trouble | None = None) -> None:
+    """Take a message to `OWN` and record that it was sent, or why it was not."""
+    taken = store.take("own", 20, None)
+    assert taken is not None
+    store.settle(taken, DeliveryOutcome(trouble))
 
 
 def states(store: Store, run_id: UUID) -> dict[str, str]:
@@ -343,6 +350,88 @@ def test_what_is_muted_fires_unheard(store: Store, what: str) -> None:
     store.keep(run_id, found("critical"), alerts_to(OWN))
     assert len(waiting(store)) == (1 if what == "all" else 2)
     assert store.mutes() == []
+
+
+@pytest.mark.storage
+@pytest.mark.parametrize("queued", ["tried", "held back", "new"])
+def test_what_is_muted_is_not_sent_from_the_queue(store: Store, queued: str) -> None:
+    """A mute also stops messages that already wait, however they came to wait. They are sent once it is lifted."""
+    hourly = 1
+    store.keep(trained(store), found("critical"), alerts_to(OWN))
+    if queued == "tried":
+        settled(store, "unreachable")
+    if queued == "held back":
+        settled(store)
+        store.keep(trained(store), found("critical"), alerts_to(OWN))
+        assert store.take("own", hourly, None) is None
+    mute, _ = store.mute(Mute.new(None, "vision", None, None), "ada")
+    later(store, 2 * HOUR)
+
+    assert (store.messages_due(), store.take("own", hourly, None)) == (set(), None)
+    assert (store.target_states()["own"].waiting, store.target_states()["own"].late) == (1, 0)
+    store.lift(mute)
+    assert store.messages_due() == {"own"}
+    assert store.take("own", hourly, None) is not None
+
+
+@pytest.mark.storage
+def test_what_ended_while_muted_is_not_told_as_firing(store: Store) -> None:
+    """A message that waits when its alert ends under a mute is never sent. The end is sent after the mute."""
+    run_id = trained(store)
+    store.keep(run_id, found("critical"), alerts_to(OWN))
+    settled(store, "unreachable")
+    mute, _ = store.mute(Mute.new(run_id, None, "skip_rate", None), "ada")
+    store.keep(run_id, found(), alerts_to(OWN))
+    store.lift(mute)
+    later(store, HOUR)
+
+    assert (states(store, run_id), store.messages_due()) == ({"skip_rate": "resolved"}, set())
+    assert [(each.run_id, each.due) for each in store.runs_to_judge()] == [(run_id, True)]
+    for _ in range(2):
+        store.keep(run_id, found(), alerts_to(OWN))
+    assert (waiting(store), store.runs_to_judge()) == (
+        [("own", "ampmon resolved: run-7: 12 skips")],
+        [],
+    )
+
+
+def test_what_returned_while_muted_is_told_if_nobody_knew(store: Store) -> None:
+    """An alert that ended and returned under a mute is sent after it only to a target that missed it before."""
+    knows, missed = trained(store), trained(store)
+    store.keep(knows, found("critical"), alerts_to(OWN))
+    settled(store)
+    store.keep(missed, found("critical"), alerts_to(OWN))
+    mute, _ = store.mute(Mute.new(None, None, None, None), "ada")
+    for findings in (found(), found("critical")):
+        for run_id in (knows, missed):
+            store.keep(run_id, findings, alerts_to(OWN))
+    assert (waiting(store), store.firing()) == ([], 2)
+    store.lift(mute)
+
+    assert [each.run_id for each in store.runs_to_judge()] == [missed]
+    for run_id in (knows, missed):
+        store.keep(run_id, found("critical"), alerts_to(OWN))
+    assert [each.made for each in store.alerts(knows).deliveries if each.sent is None] == []
+    assert waiting(store) == [("own", "ampmon critical now: run-7: 12 skips")]
+
+
+@pytest.mark.parametrize("outcome", [DeliveryOutcome(), DeliveryOutcome("unreachable")])
+def test_what_is_under_way_when_its_alert_ends_is_not_retried(
+    store: Store, outcome: DeliveryOutcome
+) -> None:
+    """A delivery that is under way while its alert ends under a mute is recorded, and not retried if it fails."""
+    run_id = trained(store)
+    store.keep(run_id, found("critical"), alerts_to(OWN))
+    taken = store.take("own", 20, None)
+    assert taken is not None
+    mute, _ = store.mute(Mute.new(run_id, None, None, None), "ada")
+    store.keep(run_id, found(), alerts_to(OWN))
+    store.settle(taken, outcome)
+    store.lift(mute)
+    (delivery,) = store.alerts(run_id).deliveries
+
+    assert (delivery.sent is not None, delivery.trouble) == (not outcome.trouble, outcome.trouble)
+    assert delivery.due is None
 
 
 @pytest.mark.storage

@@ -22,8 +22,9 @@ class Alert:
     """The state of an alert. ``since`` is when its finding appeared, ``severity`` the worst severity since then.
 
     ``fired`` and ``resolved`` are when that last happened. ``told`` is when targets were last notified since the
-    finding appeared; None if they were not. If the finding gets worse while muted, ``told`` moves before ``fired``: a
-    message is still to be sent. Getting worse also clears ``acknowledged`` and ``acknowledged_by``.
+    finding appeared; None if they were not, or if they were notified of its end. If the finding gets worse while muted,
+    ``told`` moves before ``fired``: a message is still to be sent. Getting worse also clears ``acknowledged`` and
+    ``acknowledged_by``.
     """
 
     state: State
@@ -39,6 +40,17 @@ class Alert:
     def heard(self) -> bool:
         """Whether targets were notified of the current severity."""
         return self.told is not None and self.told >= (self.fired or 0)
+
+    @property
+    def over_unheard(self) -> bool:
+        """Whether it ended while muted and its targets still have to be notified of that."""
+        return self.state == "resolved" and self.told is not None
+
+    def unheard(self) -> Alert:
+        """The alert with a message still to be sent, to targets that have been notified before."""
+        if self.told is None:
+            return self
+        return replace(self, told=min(self.told, (self.fired or 0) - 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +80,15 @@ def step(
     """Advance an alert by one observation. ``found`` is the finding's severity now, None if there is no finding.
 
     If the clock went back, the alert's newest time counts as now. A ``muted`` alert changes its state but returns no
-    event. If it still fires when the mute ends, the next step returns the event.
+    event. The next step after the mute returns it: that it fires, or that it ended if targets were notified before. If
+    the finding returns before they know of its end, the alert goes on firing.
     """
     now = max(now, _newest(alert))
     if found is None:
         return _gone(alert, now, muted=muted)
-    if alert is None or alert.state == "resolved":
+    if alert is not None and alert.over_unheard:
+        alert = replace(alert, state="firing")
+    elif alert is None or alert.state == "resolved":
         alert = _begun(alert, found, now)
     if alert.state == "pending":
         alert = replace(alert, severity=worse(alert.severity, found))
@@ -108,8 +123,8 @@ def _there(alert: Alert, found: Severity, now: int, *, muted: bool) -> AlertStep
     rose = RANKS[found] < RANKS[alert.severity]
     if rose:
         alert = replace(alert, severity=found, acknowledged=None, acknowledged_by=None)
-        if muted and alert.told is not None:
-            alert = replace(alert, told=min(alert.told, (alert.fired or 0) - 1))
+        if muted:
+            alert = alert.unheard()
     if muted or (alert.heard and not rose):
         return AlertStep(alert)
     event: AlertEvent = "firing" if alert.told is None else "worse"
@@ -118,10 +133,13 @@ def _there(alert: Alert, found: Severity, now: int, *, muted: bool) -> AlertStep
 
 def _gone(alert: Alert | None, now: int, *, muted: bool) -> AlertStep:
     """The step of an alert whose finding is gone. A pending alert that never fired is forgotten."""
-    if alert is None or alert.state == "resolved":
-        return AlertStep(alert)
+    if alert is None:
+        return AlertStep(None)
     if alert.state == "pending":
         before = None if alert.fired is None else replace(alert, state="resolved")
         return AlertStep(before)
-    event: AlertEvent | None = None if muted or alert.told is None else "resolved"
-    return AlertStep(replace(alert, state="resolved", resolved=now), event)
+    if alert.state == "firing":
+        alert = replace(alert, state="resolved", resolved=now)
+    if muted or alert.told is None:
+        return AlertStep(alert)
+    return AlertStep(replace(alert, told=None), "resolved")

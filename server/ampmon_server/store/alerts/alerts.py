@@ -70,12 +70,17 @@ def advance(
         found = found if finding is None else Found.of(finding)
         if made.alert is None or found is None:
             continue
-        after[rule] = made.alert, found
+        alert = made.alert
         dues.append(made.due)
         if made.event is not None:
-            notice = message(subject, found, made.alert, made.event, to.public_url)
-            targets = to.wanting(run.project, made.alert.severity)
-            outbox.put(connection, run.run_id, rule, notice, targets, now)
+            notice = message(subject, found, alert, made.event, to.public_url)
+            targets = to.wanting(run.project, alert.severity)
+            outbox.put(connection, run, rule, notice, targets, now)
+        elif alert != stood and alert.over_unheard:
+            # Messages that say that it fires are outdated. If it returns, they are to be sent after all.
+            withdrawn = outbox.withdraw(connection, run.run_id, rule)
+            alert = alert.unheard() if withdrawn else alert
+        after[rule] = alert, found
     _write(connection, run.run_id, before, after)
     changed = {rule: kept[0] for rule, kept in before.items()} != {
         rule: kept[0] for rule, kept in after.items()
@@ -215,7 +220,7 @@ def runs_to_judge(connection: Connection, now: int) -> list[DueRun]:
 
 
 def runs_with_unsent_alerts(connection: Connection, now: int) -> list[DueRun]:
-    """Return runs with a firing alert whose current state was not sent and that is not muted now.
+    """Return runs with an alert that is not muted now and whose current state, firing or over, was not sent.
 
     It does not matter whether a mute expired or was deleted.
     """
@@ -225,8 +230,10 @@ def runs_with_unsent_alerts(connection: Connection, now: int) -> list[DueRun]:
         .distinct()
         .join(alerts, table.run_id == runs.c.run_id)
         .where(
-            table.state == "firing",
-            or_(table.told.is_(None), table.told < table.fired),
+            or_(
+                and_(table.state == "firing", or_(table.told.is_(None), table.told < table.fired)),
+                and_(table.state == "resolved", table.told.is_not(None)),
+            ),
             runs.c.deleted == 0,
             ~mutes.muted(table.run_id, runs.c.project, table.rule, now),
         )

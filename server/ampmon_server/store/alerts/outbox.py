@@ -24,6 +24,7 @@ from ampmon_server.alerting.deliver import DEADLINE_S
 from ampmon_server.alerting.delivery import DeliveryOutcome, Trouble
 from ampmon_server.alerting.messages import Message, Subject, together
 from ampmon_server.alerting.targets import Target
+from ampmon_server.store.alerts import mutes
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.schema.tables import messages, runs
@@ -69,17 +70,17 @@ class DeliveryState:
 
 def put(
     connection: Connection,
-    run_id: bytes,
+    run: Row[Any],
     rule: str,
     message: Message,
     targets: Iterable[Target],
     now: int,
 ) -> None:
-    """Queue a message to targets. It replaces earlier messages of the same alert that were not sent yet."""
+    """Queue a message about a run to targets. It replaces earlier messages of the same alert that were not sent yet."""
     table, names = messages.c, [target.name for target in targets]
     if not names:
         return
-    same = (table.of_run == run_id, table.rule == rule, table.target.in_(names))
+    same = (table.of_run == run.run_id, table.rule == rule, table.target.in_(names))
     # A message that was tried and is due soon may be under way. Wait for it: see `take` and `settle`.
     idle = or_(table.attempts == 0, table.due.is_(None), table.due > now + 2 * LEASE_US)
     unsent = (*same, table.sent.is_(None))
@@ -90,7 +91,8 @@ def put(
         {
             "message_id": uuid4().bytes,
             "target": name,
-            "of_run": run_id,
+            "project": run.project,
+            "of_run": run.run_id,
             "rule": rule,
             "made": now,
             "due": max(now, waits.get(name, now)),
@@ -99,6 +101,16 @@ def put(
         for name in names
     ]
     connection.execute(insert(messages), rows)
+
+
+def withdraw(connection: Connection, run_id: bytes, rule: str) -> bool:
+    """Cancel the waiting messages of an alert, and return whether there were any."""
+    table = messages.c
+    waiting = (table.of_run == run_id, table.rule == rule, table.due.is_not(None))
+    # A message that was tried may be under way: keep its row for `settle`, which will not retry it.
+    tried = update(messages).where(*waiting, table.attempts > 0).values(due=None)
+    cancelled = connection.execute(tried).rowcount
+    return cancelled + connection.execute(delete(messages).where(*waiting)).rowcount > 0
 
 
 def _drop_overtaken(connection: Connection, *which: ColumnElement[bool]) -> None:
@@ -110,9 +122,15 @@ def _drop_overtaken(connection: Connection, *which: ColumnElement[bool]) -> None
 
 
 def due(connection: Connection) -> set[str]:
-    """Return the targets that have messages due now."""
-    targets = select(messages.c.target).where(messages.c.due <= now_us()).distinct()
+    """Return the targets that have messages due now, other than muted ones."""
+    now = now_us()
+    targets = select(messages.c.target).where(messages.c.due <= now, ~_muted(now)).distinct()
     return set(connection.scalars(targets))
+
+
+def _muted(now: int) -> ColumnElement[bool]:
+    table = messages.c
+    return mutes.muted(table.of_run, table.project, table.rule, now)
 
 
 def take(
@@ -120,10 +138,10 @@ def take(
 ) -> LeasedMessages | None:
     """Lease the next message to a target for `LEASE_US`, so that no other process sends it.
 
-    Return None if nothing is due, or if ``hourly`` messages were sent within the last hour.
+    Return None if nothing is due that is not muted, or if ``hourly`` messages were sent within the last hour.
     """
     now = now_us()
-    to_send = (messages.c.target == target, messages.c.due <= now)
+    to_send = (messages.c.target == target, messages.c.due <= now, ~_muted(now))
     _drop_overtaken(connection, *to_send)
     rows = connection.execute(
         select(messages)
@@ -197,6 +215,8 @@ def _settled(row: Row[Any], outcome: DeliveryOutcome, now: int) -> dict[str, Any
     values: dict[str, Any] = {"trouble": outcome.trouble, "status": outcome.status}
     if outcome.trouble is None:
         return {**values, "sent": now, "due": None, "status": None}
+    if row.due is None:  # withdrawn meanwhile
+        return values
     wait = min(RETRY_US << min(max(row.attempts - 1, 0), 16), RETRY_MAX_US)
     return {**values, "due": None if now - row.made > GIVE_UP_US else now + wait}
 
@@ -259,7 +279,7 @@ def listed(
 class TargetState:
     """The state of a target: waiting messages, when one was last sent, and why the newest failed one was not sent.
 
-    ``late`` counts those of ``waiting`` that are overdue or failed, without those held back.
+    ``late`` counts those of ``waiting`` that are overdue or failed, without those held back or muted.
     """
 
     target: str
@@ -272,9 +292,9 @@ class TargetState:
 
 def target_states(connection: Connection) -> dict[str, TargetState]:
     """Return the state of each target that had a message within the last `KEPT_US`."""
-    table = messages.c
+    table, now = messages.c, now_us()
     waiting = func.count(table.due)
-    late = waiting.filter(or_(table.due <= now_us(), table.trouble.is_not(None)))
+    late = waiting.filter(or_(table.due <= now, table.trouble.is_not(None)), ~_muted(now))
     sent = func.max(table.sent)
     counted = connection.execute(
         select(table.target, waiting.label("waiting"), late.label("late"), sent.label("sent"))

@@ -75,7 +75,7 @@ class AlertCalls(Calls):
     def runs_to_judge(self, *, alerting: bool = True) -> list[DueRun]:
         """Return runs to judge although no records arrive.
 
-        With ``alerting``, also those with a firing alert that was not sent and is not muted.
+        With ``alerting``, also those with an alert whose state was not sent and that is not muted.
         """
         with engine.reading(self._engine) as connection:
             found = alerts.runs_to_judge(connection, now_us())

@@ -60,6 +60,7 @@ messages = Table(
     metadata,
     Column("message_id", LargeBinary(16), primary_key=True),
     Column("target", String(64), nullable=False),
+    Column("project", String(256), nullable=False),
     Column("of_run", LargeBinary(16), nullable=False),
     Column("rule", String(64), nullable=False),
     Column("made", BigInteger, nullable=False),
