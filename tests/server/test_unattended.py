@@ -21,7 +21,7 @@ from ampmon_server.background.bus import Bus
 from ampmon_server.background.diagnosis_worker import DiagnosisWorker
 from ampmon_server.background.writer import Writer
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.store import Judgement, Mute, Store
+from ampmon_server.store import Edit, Judgement, Mute, Store
 from ampmon_server.store.engine import engine
 from ampmon_server.store.schema.tables import alerts, messages, mutes, runs
 from batches import Trainer
@@ -146,6 +146,19 @@ def test_an_end_is_due_until_it_is_looked_at(store: Store) -> None:
     assert store.keep(trainer.run_id, replace(before, version=version)).change is None
     assert store.runs_to_judge() == []
     assert store.run(trainer.run_id)[0].version == version
+
+
+def test_archiving_a_run_ends_its_alerts(store: Store) -> None:
+    """A worker ends the alerts of a crashed run once it is archived. Other edits leave nothing to judge."""
+    run_id = trained(store, ended="crashed")
+    judge(store, lambda: store.firing() == 1)
+    store.edit(run_id, Edit(name="renamed", archived=False))
+    assert store.runs_to_judge() == []
+    store.edit(run_id, Edit(archived=True))
+    judge(store, lambda: store.firing() == 0)
+
+    assert store.open_alerts(9) == []
+    assert store.runs_to_judge() == []
 
 
 def test_a_run_that_cannot_be_judged_is_spared(store: Store) -> None:

@@ -199,7 +199,7 @@ class DueRun(NamedTuple):
 
 
 def runs_to_judge(connection: Connection, now: int) -> list[DueRun]:
-    """Return runs that fell silent, that ended and were not judged since, or whose pending alert may fire now."""
+    """Return runs that fell silent, have a due pending alert, or ended or were archived since their last judgement."""
     table = runs.c
     silent = and_(table.state == "running", table.silent_after < now)
     rows = connection.execute(

@@ -196,13 +196,16 @@ def read_versions(
 def change(connection: Connection, run_id: UUID, edit: Edit) -> Summary:
     """Apply an edit and return the new summary. Raises NotFound."""
     row = find(connection, run_id, held=True)
-    values: dict[str, Any] = {"version": row.version + 1, "changed": now_us()}
+    now = now_us()
+    values: dict[str, Any] = {"version": row.version + 1, "changed": now}
     if edit.name is not None:
         values["name"] = edit.name
     if edit.tags is not None:
         values["tags"] = orjson.dumps(edit.tags).decode()
     if edit.archived is not None:
         values["archived"] = int(edit.archived)
+        if edit.archived != bool(row.archived):
+            values["alerts_due"] = now  # an archived run has no alerts
     connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
     return read_one(connection, run_id)
 

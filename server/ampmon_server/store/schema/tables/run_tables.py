@@ -79,7 +79,7 @@ runs = Table(
     Column("severity", String(16)),
     Column("findings", Text),
     # Firing alerts that nobody has acknowledged. `alerts_due` is when to evaluate the run even if no data arrives,
-    # because a pending alert may fire or the run has ended; else null.
+    # because a pending alert may fire, or the run has ended or was archived; else null.
     count("firing"),
     Column("alerts_due", BigInteger),
     # When a still pending measurement was requested; 0 if none is pending, null if the script allows none.
