@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import select, update
 
+from ampmon import wire
 from ampmon.testing import ManualClock
 from ampmon_server.alerting.targets import Alerts, Target
 from ampmon_server.analysis.diagnosis import diagnose
@@ -21,7 +22,7 @@ from ampmon_server.background.bus import Bus
 from ampmon_server.background.diagnosis_worker import DiagnosisWorker
 from ampmon_server.background.writer import Writer
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.store import Edit, Judgement, Mute, Store
+from ampmon_server.store import Edit, Judgement, Kept, Mute, Store
 from ampmon_server.store.engine import engine
 from ampmon_server.store.schema.tables import alerts, messages, mutes, runs
 from batches import Trainer
@@ -118,6 +119,13 @@ def told(store: Store) -> set[UUID]:
         return {UUID(bytes=each) for each in connection.scalars(select(messages.c.of_run))}
 
 
+def examined(store: Store, run_id: UUID) -> Judgement:
+    """What a server finds that reads the run now."""
+    case = store.case(run_id)
+    found = diagnose(case, Thresholds())
+    return Judgement(found.verdict, found.severity, found.findings, case.version)
+
+
 @pytest.mark.parametrize("to", [TO, None], ids=["it tells somebody", "it tells nobody"])
 def test_a_run_that_ended_just_before_its_server_is_judged_by_the_next(
     store: Store, to: Alerts | None
@@ -146,6 +154,40 @@ def test_an_end_is_due_until_it_is_looked_at(store: Store) -> None:
     assert store.keep(trainer.run_id, replace(before, version=version)).change is None
     assert store.runs_to_judge() == []
     assert store.run(trainer.run_id)[0].version == version
+
+
+@pytest.mark.storage
+def test_an_older_judgement_replaces_no_newer_one(store: Store) -> None:
+    """Of two servers that judge a run, the one that read it before its crash does not undo the other's judgement."""
+    trainer = Trainer(uuid4())
+    store.ingest(trainer.batch([trainer.update(time=now())]))
+    read_early = examined(store, trainer.run_id)
+    store.ingest(trainer.batch([], ended="crashed"))
+    read_late = examined(store, trainer.run_id)
+    store.keep(trainer.run_id, read_late, TO)
+    version = store.run(trainer.run_id)[0].version
+
+    assert store.keep(trainer.run_id, read_early, TO) == Kept()
+    assert store.run(trainer.run_id)[0].version == version
+    assert store.run(trainer.run_id)[0].verdict == read_late.verdict
+    assert store.firing() == 1
+
+
+@pytest.mark.storage
+def test_a_judgement_that_changed_nothing_is_newer_too(store: Store) -> None:
+    """A finding that was over when another server looked later does not fire afterwards."""
+    trainer = Trainer(uuid4())
+    store.ingest(trainer.batch([trainer.update(time=now())]))
+    healthy = examined(store, trainer.run_id)
+    store.keep(trainer.run_id, healthy, TO)
+    finding = wire.Finding(rule="skip_rate", severity="critical", title="bad", explanation="")
+    store.ingest(trainer.batch([trainer.update(time=now())]))
+    early = Judgement("bad", "critical", [finding], store.case(trainer.run_id).version)
+    store.ingest(trainer.batch([trainer.update(time=now())]))
+    assert store.keep(trainer.run_id, examined(store, trainer.run_id), TO).change is None
+
+    assert store.keep(trainer.run_id, early, TO) == Kept()
+    assert (store.firing(), told(store)) == (0, set())
 
 
 def test_archiving_a_run_ends_its_alerts(store: Store) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 import orjson
-from sqlalchemy import Column, Connection, Row, select, update
+from sqlalchemy import Column, Connection, select, update
 
 from ampmon import wire
 from ampmon_server.alerting.targets import Alerts
@@ -41,6 +41,7 @@ _HELD: tuple[Column[Any], ...] = (
     runs.c.version,
     runs.c.last_step,
     runs.c.findings,
+    runs.c.judged,
     runs.c.firing,
     runs.c.alerts_due,
     runs.c.project,
@@ -64,7 +65,8 @@ def keep(
 ) -> Kept:
     """Store a judgement if it differs from the stored one and the run exists.
 
-    Also advance the run's alerts, if ``to`` says how alerts are sent.
+    Also advance the run's alerts, if ``to`` says how alerts are sent. If another server has judged a newer version of
+    the run meanwhile, nothing changes.
     """
     now = now_us()
     held = connection.execute(
@@ -72,11 +74,16 @@ def keep(
     ).one_or_none()
     if held is None:
         return Kept()
+    judged = held.version if judgement.version is None else judgement.version
+    if judged < held.judged:
+        return Kept()
     findings = orjson.dumps([msgspec.structs.asdict(each) for each in judgement.findings[:KEPT]])
     advanced = alerts.Advanced(False, held.firing, None)
     if to is not None:
         advanced = alerts.advance(connection, held, judgement.findings, now, to)
-    values: dict[str, Any] = {"alerts_due": _due(held, judgement, advanced.due)}
+    # If the run changed since it was read, an earlier stored time stays.
+    due = advanced.due if judged == held.version else _earlier(advanced.due, held.alerts_due)
+    values: dict[str, Any] = {"alerts_due": due, "judged": judged}
     stands = (held.findings, held.firing) == (findings.decode(), advanced.firing)
     change = None
     if advanced.changed or not stands:
@@ -89,16 +96,14 @@ def keep(
             "version": held.version + 1,
             "changed": now,
         }
-    if change is not None or values["alerts_due"] != held.alerts_due:
+    if change is not None or (due, judged) != (held.alerts_due, held.judged):
         connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
     return Kept(change, advanced.due)
 
 
-def _due(held: Row[Any], judgement: Judgement, due: int | None) -> int | None:
-    """When to judge the run again. If the run changed since it was judged, an earlier stored time stays."""
-    if judgement.version in {None, held.version}:
-        return due
-    return min((each for each in (due, held.alerts_due) if each is not None), default=None)
+def _earlier(*times: int | None) -> int | None:
+    """The earlier of two times, of which None is never."""
+    return min((each for each in times if each is not None), default=None)
 
 
 def listed(findings: str | None) -> tuple[dict[str, Any], ...] | None:

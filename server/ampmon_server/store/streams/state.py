@@ -74,6 +74,7 @@ class RunState:
     verdict: str | None = None
     severity: str | None = None
     findings: str | None = None
+    judged: int = 0
     firing: int = 0
     alerts_due: int | None = None
     measurement: int | None = None

@@ -74,10 +74,12 @@ runs = Table(
     Column("window_why", Text),
     # Skipped updates after which the learning rate was changed anyway.
     count("scheduled"),
-    # The newest verdict on the run, and its findings, worst first, as JSON; null before the first one.
+    # The newest verdict on the run, and its findings, worst first, as JSON; null before the first one. `judged` is the
+    # newest `version` that was judged.
     Column("verdict", Text),
     Column("severity", String(16)),
     Column("findings", Text),
+    count("judged"),
     # Firing alerts that nobody has acknowledged. `alerts_due` is when to evaluate the run even if no data arrives,
     # because a pending alert may fire, or the run has ended or was archived; else null.
     count("firing"),
