@@ -107,6 +107,18 @@ def test_what_ends_is_told_and_what_is_not_wanted_is_no_alert(store: Store) -> N
     assert store.firing() == 0
 
 
+def test_what_gets_better_than_its_targets_want_is_not_over(store: Store) -> None:
+    """An alert fires until its finding ends, also while the finding is milder than what any target wants."""
+    run_id, to = trained(store), alerts_to(BAD)
+    for findings in (found("critical"), found("warning")):
+        store.keep(run_id, findings, to)
+        assert states(store, run_id) == {"skip_rate": "firing"}
+        assert waiting(store) == [("bad", "ampmon critical: run-7: 12 skips")]
+    store.keep(run_id, found(), to)
+
+    assert waiting(store) == [("bad", "ampmon resolved: run-7: 12 skips")]
+
+
 def test_the_worst_of_a_rule_counts(store: Store) -> None:
     """Two findings of a rule make one alert with the worse severity."""
     run_id = trained(store)

@@ -101,7 +101,7 @@ def _worth_an_alert(
         stands = known is not None and known[0].state != "resolved"
         if run.archived or (over and finding.rule not in OF_THE_END) or not (recent or stands):
             continue
-        if to.wanting(run.project, finding.severity):
+        if stands or to.wanting(run.project, finding.severity):
             there.setdefault(finding.rule, finding)
     return there
 
