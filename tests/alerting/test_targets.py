@@ -73,6 +73,8 @@ def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
         ("mailtos://", "mailto://", "mailto:// is not encrypted"),
         ("public_url", "publicurl", "unknown field `publicurl`"),
         ("https://ampmon", "ampmon", "public_url must be the page's address"),
+        ("ampmon.example.org/team", "[::1", "public_url must be the page's address"),
+        ("ampmon.example.org/team", "ampmon.example.org:page", "public_url must be the page's"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(

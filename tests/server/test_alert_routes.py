@@ -20,10 +20,11 @@ from ampmon_server.cli import main
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Judgement, Mute, Sender, Store
-from ampmon_server.store.schema.tables import runs
+from ampmon_server.store.schema.tables import messages, runs
 from batches import Trainer
-from receiver import alerts_to
+from receiver import alerts_to, written
 from serving import Server
+from threaded_server import ThreadedServer
 from waiting import wait_for
 
 
@@ -271,6 +272,26 @@ def test_what_is_open_is_listed_in_the_terminal(
     told = capsys.readouterr().out
 
     assert told == "No alert is open.\n\nThe server has no targets.\n"
+
+
+def test_targets_that_cannot_be_listed_are_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`ampmon alerts list` hides the targets from a token without `admin`, but reports any other error."""
+    server = ThreadedServer(tmp_path, alerts=alerts_to(OWN), judging=False)
+    reading, service = tmp_path / "reading", server._service
+    written(reading, service.tokens.new("reader", "ada", ["read"])[0])
+    where = ["--url", f"http://127.0.0.1:{server.port}", "--data-dir", str(tmp_path)]
+    message = dict.fromkeys(["project", "rule", "title", "body", "kind"], "")
+    ids = {"message_id": b"1", "of_run": b"1", "target": "own", "made": time.time_ns() // 1000}
+    try:
+        with service.store._engine.begin() as connection:
+            connection.execute(messages.insert().values(trouble="unknown", **ids, **message))
+        assert main(["alerts", "list", *where, "--token-file", str(reading)]) == 0
+        assert main(["alerts", "list", *where]) == 2
+    finally:
+        server.close()
+    assert "ampmon alerts: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

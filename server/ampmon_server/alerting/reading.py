@@ -67,9 +67,17 @@ def _is_private(status: os.stat_result) -> bool:
 
 
 def _address(path: Path, given: str) -> str:
-    parts = urlsplit(given)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+    if not _is_page(given):
         raise BadAlerts(
             f"{path}: public_url must be the page's address, such as https://ampmon.example.org"
         )
     return given.rstrip("/")
+
+
+def _is_page(given: str) -> bool:
+    try:
+        parts = urlsplit(given)
+        named = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # brackets without an address in them, or a port that is no number
+        return False
+    return bool(named) and not parts.query and not parts.fragment

@@ -106,8 +106,10 @@ def _list(arguments: argparse.Namespace) -> int:
     print("\n".join(_listed(_ALERTS, alerts)) if alerts else "No alert is open.")
     try:
         answer = asked(arguments, lambda server: server.get("/alerts/targets"))
-    except RequestRefused:  # only the scope `admin` may see the targets' status
-        return 0
+    except RequestRefused as refused:
+        if refused.status not in {401, 403}:
+            raise
+        return 0  # only the scope `admin` may see the targets' status
     targets = answered(answer, arguments)["targets"]
     print()
     print("\n".join(_listed(_TARGETS, targets)) if targets else "The server has no targets.")
