@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -229,3 +230,27 @@ class Trainer:
             **fields,
         }
         return wire.Batch(**made)  # type: ignore[arg-type]
+
+
+def adversarial(
+    losses: Sequence[float], *, critic: int = 5, skipped: Sequence[int] = (), name: str = "gan"
+) -> tuple[Trainer, wire.Batch]:
+    """A GAN: in each iteration, ``critic`` steps of one scaler and one of another, after which the loss is logged.
+
+    The user's own step is the iteration. ``skipped`` are steps of the first scaler. Records are 10 ms apart.
+    """
+    first = Trainer(name=name)
+    second = Trainer(first.run_id, scaler="generator", attempt_id=first.attempt_id)
+    records: list[wire.Record] = []
+    for iteration, loss in enumerate(losses):
+        begun = critic * iteration
+        records += [first.update(skipped=step in skipped) for step in range(begun, begun + critic)]
+        own = first.scalars({"critic_loss": loss}), second.scalars({"loss": loss})
+        told = [msgspec.structs.replace(each, user_step=iteration) for each in own]
+        records += [told[0], second.update(scale=8.0)]
+        records.append(msgspec.structs.replace(told[1], ordinal=iteration))
+    timed = [
+        msgspec.structs.replace(each, time=START + 10_000 * place)
+        for place, each in enumerate(records)
+    ]
+    return first, first.batch(timed, headers=(*first.headers, second.stream))

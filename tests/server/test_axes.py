@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -14,9 +16,10 @@ import made_series as made
 from ampmon_server.charts import FIGURES, OWN_AXIS, Source, View
 from ampmon_server.model.aggregates.gradients import empty
 from ampmon_server.model.series import UserSteps
+from ampmon_server.queries import comparing
 from ampmon_server.queries.drawing import ChartRequest, draw
 from ampmon_server.store import Store
-from batches import PARAMETERS, Trainer
+from batches import PARAMETERS, Trainer, adversarial
 
 
 def log(store: Store, epochs: int, updates: int) -> Trainer:
@@ -75,6 +78,30 @@ def test_a_bar_of_skips_lies_over_the_own_steps_of_its_updates(store: Store) -> 
     middles, half = made.read(bars["x"]), bars["width"] / 2
     assert half < 0.1
     assert ((middles - half <= skipped) & (skipped < middles + half)).all()
+
+
+@pytest.mark.parametrize(("x", "jump", "zoom"), [("step", 254, (200, 300)), ("user", 50, (40, 60))])
+def test_values_of_another_scaler_are_drawn_where_they_were_logged(
+    store: Store, x: Any, jump: int, zoom: tuple[int, int]
+) -> None:
+    """Losses of a GAN's two scalers jump at the same x, and a zoom counts the values of both."""
+    trainer, batch = adversarial([1.0] * 50 + [5.0] * 50)
+    store.ingest(batch)
+    whole, part = (
+        draw(store, trainer.run_id, "scalars", ChartRequest(view))
+        for view in (View(x=x), View(*zoom, x=x))
+    )
+    for figure in (whole, part):
+        for line in figure["data"]:
+            at, value, step = (made.read(line[key]) for key in ("x", "y", "customdata"))
+            assert (at[value > 1].min(), step[value > 1].min()) == (jump, 254)
+    caption = part["layout"]["meta"]["caption"]
+    assert caption.count("20 values, 1 to 5") == 2
+    assert caption.endswith("Placed by time, because logged with another scaler: loss.")
+    drawn = comparing.draw(store, [trainer.run_id], "logged", View(*zoom, x=x))
+    (line,) = drawn["data"]
+    at, value = made.read(line["x"]), made.read(line["y"])
+    assert (len(at), at[value > 1].min()) == (20, jump)
 
 
 def test_every_chart_can_be_drawn_by_own_steps(app: FastAPI, client: TestClient) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ampmon_server.charts.parts.bands import band, held
 from ampmon_server.charts.parts.layout import Figure, Trace, empty, plot_x, y_axis
-from ampmon_server.charts.parts.source import View, Window, XAxis, ends
+from ampmon_server.charts.parts.source import View, Window, XAxis, axis_of, ends
 from ampmon_server.charts.parts.typed import typed
 from ampmon_server.charts.scalars import columns_of, how_far, in_view, points_of, reaching
 from ampmon_server.charts.together import (
@@ -108,7 +108,7 @@ def _lines(runs: Sequence[Compared], name: str, view: View) -> tuple[list[_Line]
     """Return the lines of the runs that have a value in view, and a window around them all."""
     found = []
     for run in runs:
-        x = XAxis(view.x, run.source.user)
+        x = axis_of(run.source, name, view)
         cells = run.source.scalars.get(name)
         if cells is not None and not ownless(run, view) and len(seen := in_view(cells, x, view)):
             found.append((run, seen, x, ends([seen], x, view)))
@@ -130,7 +130,8 @@ def _line(run: Compared, cells: Cells, window: Window, view: View, few: bool) ->
     known = np.isfinite(value)
     value[known] = smoothed(value[known], view.smooth)
     x = window.x.of(columns["first"], columns["time_first"])
-    return _Line(run, x, columns["first"], value, window, beneath)
+    step = window.x.steps(columns["first"], columns["time_first"])
+    return _Line(run, x, step, value, window, beneath)
 
 
 def _faint(line: _Line, view: View) -> Trace:
@@ -189,7 +190,8 @@ def _shade(line: _Line, axis: dict[str, Any], view: View) -> Trace:
 def _mark(line: _Line, view: View) -> Trace:
     left = line.run.left
     assert left is not None
-    at = line.window.x.of(np.array([left.step]), np.array([left.time]))
+    step, time = np.array([left.step]), np.array([left.time])
+    at, shown_step = line.window.x.of(step, time), line.window.x.steps(step, time)[0]
     known = np.isfinite(line.value)
     shown = known.any() and line.window.low <= at[0] <= line.window.high
     at = at[: int(shown)]
@@ -207,7 +209,7 @@ def _mark(line: _Line, view: View) -> Trace:
         },
         "x": plot_x(at, view),
         "y": typed(height),
-        "text": [f"{left.side} the baseline's band from step {count(left.step)} on"] * len(at),
+        "text": [f"{left.side} the baseline's band from step {count(shown_step)} on"] * len(at),
         "hovertemplate": "%{text}",
     }
 

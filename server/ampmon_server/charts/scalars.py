@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from ampmon_server.charts.parts.layout import (
     shortened,
     y_axis,
 )
-from ampmon_server.charts.parts.source import Source, View, Window, XAxis, cut, ends
+from ampmon_server.charts.parts.source import Source, View, Window, XAxis, axis_of, cut, ends
 from ampmon_server.charts.parts.typed import typed
 from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.aggregates.scalars import mean, merge, not_finite
@@ -67,29 +67,31 @@ def scalars(source: Source, view: View) -> Figure:
             {**META, "absent": view.stacked},
             'Nothing is logged yet. Call ampmon.log({"loss": loss, "lr": lr}).',
         )
-    x = XAxis(view.x, source.user)
-    drawn = {name: in_view(cells, x, view) for name, cells in source.scalars.items()}
+    x_of = {name: axis_of(source, name, view) for name in source.scalars}
+    drawn = {name: in_view(cells, x_of[name], view) for name, cells in source.scalars.items()}
     if not any(len(cells) for cells in drawn.values()):
         return empty(META, nothing_here(view, "value", "No value yet."))
-    window = _window(source, drawn, view)
+    shared = _window(source, drawn, view)
+    gaps = Gaps.of(shared)
     traces: list[Trace] = []
     axes: dict[str, Any] = {}
     for place, (name, cells) in enumerate(drawn.items()):
+        window = replace(shared, x=x_of[name])
         columns = columns_of(cells, window)
-        traces += _panel(name, columns, place, window, view)
+        traces += _panel(name, columns, place, window, gaps, view)
         axes["yaxis" if not place else f"yaxis{place + 1}"] = _axis(
             columns, place, len(drawn), view
         )
     made = figure(
         traces,
-        window,
+        shared,
         view,
         height=48 + max(PANEL_PIXELS * len(drawn), LONE_PIXELS),
         stacked=92,
         meta={
             **META,
             **_title(source, view),
-            "caption": _caption(drawn, source.logged, view),
+            "caption": _caption(drawn, source, view),
             "choices": _choices(source, view),
         },
         annotations=[]
@@ -132,10 +134,12 @@ def columns_of(cells: Cells, window: Window) -> Cells:
     return merge(cells, starts_of(np.floor_divide(at, window.span).astype(np.int64)))
 
 
-def _panel(name: str, cells: Cells, place: int, window: Window, view: View) -> list[Trace]:
+def _panel(
+    name: str, cells: Cells, place: int, window: Window, gaps: Gaps, view: View
+) -> list[Trace]:
     axis = "y" if not place else f"y{place + 1}"
     x, step, value = points_of(cells, window)
-    points = broken(x, Gaps.of(window), held=False)
+    points = broken(x, gaps, held=False)
     value = np.where(points.empty, np.nan, value[points.taken])
     line: Trace = {
         "type": "scatter",
@@ -157,6 +161,9 @@ def _marks(name: str, cells: Cells, axis: str, window: Window, view: View) -> li
     if not len(lost):
         return []
     finite = cells["value_max"][np.isfinite(cells["value_max"])]
+    first, last = (
+        window.x.steps(lost[end], lost[f"time_{end}"]).tolist() for end in ("first", "last")
+    )
     return [
         {
             "type": "scatter",
@@ -166,7 +173,8 @@ def _marks(name: str, cells: Cells, axis: str, window: Window, view: View) -> li
             "x": plot_x(window.x.of(lost["first"], lost["time_first"]), view),
             "y": [float(finite.max()) if len(finite) else 0.0] * len(lost),
             "text": [
-                f"{_lost(cell)} in {steps(int(cell['first']), int(cell['last']))}" for cell in lost
+                f"{_lost(cell)} in {steps(*ends)}"
+                for cell, *ends in zip(lost, first, last, strict=True)
             ],
             "hoverinfo": "text",
             "yaxis": axis,
@@ -180,12 +188,14 @@ def points_of(cells: Cells, window: Window) -> tuple[Ints | Floats, Ints, Floats
     step, time = (
         np.stack([cells[fields[place]] for fields in _POINTS.values()], axis=1) for place in (0, 1)
     )
-    x = window.x.of(step, time)
+    x, shown = window.x.of(step, time), window.x.steps(step, time)
     order = np.lexsort((step, x), axis=1)
-    x, step, value = (np.take_along_axis(each, order, axis=1) for each in (x, step, value))
+    x, step, shown, value = (
+        np.take_along_axis(each, order, axis=1) for each in (x, step, shown, value)
+    )
     kept = np.diff(step, axis=1, prepend=-1) != 0  # draw a value once
     value = np.where(np.isfinite(value), value, np.nan)
-    return x[kept], step[kept], value[kept]
+    return x[kept], shown[kept], value[kept]
 
 
 def _axis(cells: Cells, place: int, panels: int, view: View) -> dict[str, Any]:
@@ -249,7 +259,7 @@ def how_far(view: View) -> dict[str, Any]:
     return {"name": "y", "label": "Value axes", "chosen": view.y, "options": axes}
 
 
-def _caption(drawn: Mapping[str, Cells], logged: Sequence[str], view: View) -> str:
+def _caption(drawn: Mapping[str, Cells], source: Source, view: View) -> str:
     said = []
     for name, cells in drawn.items():
         if not len(cells):
@@ -266,7 +276,10 @@ def _caption(drawn: Mapping[str, Cells], logged: Sequence[str], view: View) -> s
         said.append(f"{name}: {values}, {low:.4g} to {high:.4g}, on average {average:.4g}{odd}.")
         if view.y == "log" and low <= 0:
             said.append("Its log axis shows only values above 0.")
-    left = len(logged) - len(drawn)
+    others = [name for name in drawn if name in source.others and view.x != "time"]
+    if others:
+        said.append(f"Placed by time, because logged with another scaler: {', '.join(others)}.")
+    left = len(source.logged) - len(drawn)
     if left > 0:
         said.append(f"{plural(left, 'name')} not drawn.")
     return " ".join(said)

@@ -61,6 +61,22 @@ class UserSteps:
 
 
 @dataclass(frozen=True, slots=True)
+class StepClock:
+    """Maps times to the steps of a scaler: a line through p >= 1 points in order of ``time`` [p].
+
+    The step of a time is that of the last update before it. Beyond both ends it is the step of the end.
+    """
+
+    time: Ints
+    step: Ints
+
+    def at(self, times: Ints) -> Ints:
+        """Return the step at each of ``times``."""
+        found: Ints = np.floor(np.interp(times, self.time, self.step)).astype(np.int64)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Forgotten:
     """A resume at ``step`` without the scaler's state: the scale began at ``scale`` instead of ``before``."""
 

@@ -11,7 +11,6 @@ from uuid import UUID
 
 import orjson
 
-from ampmon.wire import COUNT_MAX
 from ampmon_server.analysis.diagnosis import effective
 from ampmon_server.charts.compared import COMPARED
 from ampmon_server.charts.parts.layout import Figure
@@ -27,8 +26,9 @@ from ampmon_server.queries.distance import (
     distance,
     logged_of,
 )
-from ampmon_server.queries.drawing import source_of
-from ampmon_server.store import NotFound, Store, Stretch, Summary
+from ampmon_server.queries.drawing import ChartRequest, series_of
+from ampmon_server.queries.logged_values import add_logged
+from ampmon_server.store import NotFound, Store, Summary
 from ampmon_server.store.engine.numbers import KINDS, join
 from ampmon_server.store.updates.identity import Identity
 
@@ -158,8 +158,8 @@ def _with_logged(
     logged = logged_of(store, run_id)
     if name is None or name not in logged:
         return replace(drawn, source=replace(drawn.source, logged=list(logged)))
-    cells = store.scalar_series(run_id, [name], _stretch(drawn, view), columns=view.columns)
-    drawn = replace(drawn, source=replace(drawn.source, scalars=cells, logged=list(logged)))
+    source = add_logged(store, run_id, drawn.source, [name], logged, _since_start(run, view))
+    drawn = replace(drawn, source=source)
     if baseline is None:
         return drawn
     if run.run_id == baseline.run_id:
@@ -168,15 +168,12 @@ def _with_logged(
     return replace(drawn, left=left if isinstance(left, Departure) else None)
 
 
-def _stretch(run: Compared, view: View) -> Stretch:
-    """Convert a view to the run's own steps or times."""
-    start, stop = view.start, view.stop
-    if view.x == "user" and run.source.user is not None:
-        start = None if start is None else run.source.user.back(start)
-        stop = None if stop is None else run.source.user.back(stop)
-    began = run.started if view.x == "time" else 0
-    end = COUNT_MAX + 1 if stop is None else stop + began
-    return Stretch((start or 0) + began, end, "time" if view.x == "time" else "step")
+def _since_start(run: Summary, view: View) -> View:
+    """Convert times since the start of a run to its times."""
+    if view.x != "time":
+        return view
+    start, stop = (None if end is None else end + run.started for end in (view.start, view.stop))
+    return replace(view, start=start, stop=stop)
 
 
 def _has_own_steps(store: Store, run: Summary) -> bool:
@@ -191,15 +188,7 @@ def _held(store: Store, run_id: UUID | None) -> tuple[Summary, Identity] | None:
 
 
 def _source(store: Store, run: Summary, view: View) -> Source:
-    began = run.started if view.x == "time" else 0
-    series = store.series(
-        UUID(run.run_id),
-        start=0 if view.start is None else view.start + began,
-        stop=COUNT_MAX + 1 if view.stop is None else view.stop + began,
-        by=view.x,
-        columns=view.columns,
-    )
-    return source_of(series)
+    return series_of(store, UUID(run.run_id), ChartRequest(_since_start(run, view)))
 
 
 def _lines(columns: Sequence[Mapping[str, str] | None]) -> list[ComparedRow]:

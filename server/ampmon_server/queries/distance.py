@@ -10,6 +10,7 @@ from uuid import UUID
 from ampmon.wire import BASELINE
 from ampmon_server.model.aggregates.departure import BaselineBand, Departure, band, departure
 from ampmon_server.model.words import count, plural, power_of_two
+from ampmon_server.queries.logged_values import lowest
 from ampmon_server.store import NotFound, Store, Stretch, Summary
 from ampmon_server.store.engine.numbers import KINDS, split
 from ampmon_server.store.updates.logged import Name
@@ -42,9 +43,7 @@ class Distance:
 
 def logged_of(store: Store, run_id: UUID) -> Logged:
     """Return what a run logged, names with "loss" in them first. Raises NotFound."""
-    found: dict[str, Name] = {}
-    for each in store.scalar_names(run_id):
-        found.setdefault(each.name, each)
+    found = lowest(store.scalar_names(run_id))
     return dict(sorted(found.items(), key=lambda item: ("loss" not in item[0], item[0])))
 
 

@@ -28,6 +28,7 @@ from ampmon_server.model.aggregates.parameters import empty as no_cells
 from ampmon_server.model.aggregates.updates import empty
 from ampmon_server.model.names import matching_indices
 from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.queries.logged_values import add_logged, lowest
 from ampmon_server.queries.whatif_reader import (
     measured,
     newest_samples,
@@ -39,9 +40,7 @@ from ampmon_server.store import (
     NotFound,
     ParameterPart,
     ParameterSeries,
-    ScalerSeries,
     Store,
-    Stretch,
 )
 
 
@@ -81,18 +80,6 @@ def draw(store: Store, run_id: UUID, name: str, asked: ChartRequest) -> Figure:
     return chart.draw(_READERS[chart.reads](store, run_id, asked), asked.view)
 
 
-def source_of(series: ScalerSeries) -> Source:
-    """Convert a scaler's series from the store to the source of its charts."""
-    return Source(
-        series.updates,
-        series.gradients,
-        series.disabled,
-        user=series.user,
-        rows_from=series.rows_from,
-        resumes=series.resumes,
-    )
-
-
 class _Ends(TypedDict):
     start: int
     stop: int
@@ -102,7 +89,8 @@ def _ends(view: View) -> _Ends:
     return _Ends(start=view.start or 0, stop=COUNT_MAX + 1 if view.stop is None else view.stop)
 
 
-def _series(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
+def series_of(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
+    """Read the updates and samples of a scaler."""
     view = asked.view
     series = store.series(
         run_id,
@@ -112,17 +100,25 @@ def _series(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
         columns=view.columns,
         rank=asked.rank,
     )
-    return source_of(series)
+    return Source(
+        series.updates,
+        series.gradients,
+        series.disabled,
+        user=series.user,
+        scaler=series.scaler,
+        rows_from=series.rows_from,
+        resumes=series.resumes,
+    )
 
 
 def _ranks(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     view = asked.view
     found = store.ranks(run_id, stream=asked.stream, **_ends(view), by=view.x, columns=view.columns)
-    return replace(_series(store, run_id, replace(asked, rank=None)), ranks=found)
+    return replace(series_of(store, run_id, replace(asked, rank=None)), ranks=found)
 
 
 def _newest(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    source = _series(store, run_id, asked)
+    source = series_of(store, run_id, asked)
     if asked.view.stop is not None or asked.rank is not None:
         return source
     flushed = newest_samples(store, run_id, asked.stream).flushed
@@ -145,7 +141,7 @@ def _parameters(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
         looked_at=of.sample,
         numel=of.numel,
     )
-    return replace(_series(store, run_id, asked), parameters=found)
+    return replace(series_of(store, run_id, asked), parameters=found)
 
 
 def _parameter(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
@@ -156,7 +152,7 @@ def _parameter(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
     of = _parameter_series(store, run_id, asked, HISTORY_PIXELS, part_of)
     found = ParameterSource(of.names, of.cells, shard=of.shard, chosen=asked.parameter)
-    return replace(_series(store, run_id, asked), parameters=found)
+    return replace(series_of(store, run_id, asked), parameters=found)
 
 
 def _parameter_series(
@@ -196,20 +192,12 @@ def _sample(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
 def _scalars(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
     view, stream = asked.view, asked.stream
-    held = dict.fromkeys(each.name for each in store.scalar_names(run_id, stream=stream))
-    logged = sorted(held, key=lambda each: (_FIRST.get(each, len(_FIRST)), each))
+    found = lowest(store.scalar_names(run_id, stream=stream))
+    held = dict(sorted(found.items(), key=lambda each: (_FIRST.get(each[0], len(_FIRST)), each[0])))
     most = 1 if view.stacked else PANELS_MAX
-    names = logged[:most] if asked.logged is None else [asked.logged]
-    source = _series(store, run_id, asked)
-    start, stop = view.start, view.stop
-    if view.x == "user" and source.user is not None:
-        start = None if start is None else source.user.back(start)
-        stop = None if stop is None else source.user.back(stop)
-    stretch = Stretch(
-        start or 0, COUNT_MAX + 1 if stop is None else stop, "time" if view.x == "time" else "step"
-    )
-    cells = store.scalar_series(run_id, names, stretch, stream=stream, columns=view.columns)
-    return replace(source, scalars=cells, logged=logged)
+    names = list(held)[:most] if asked.logged is None else [asked.logged]
+    source = series_of(store, run_id, asked)
+    return add_logged(store, run_id, source, names, held, view, stream=stream)
 
 
 def _modules(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
@@ -243,7 +231,7 @@ def _scales(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
 
 def _replay(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
-    source, view = _series(store, run_id, asked), asked.view
+    source, view = series_of(store, run_id, asked), asked.view
     window = cut(source, view)
     if not len(window.updates):
         return source
@@ -264,7 +252,7 @@ def _replay(store: Store, run_id: UUID, asked: ChartRequest) -> Source:
 
 
 _READERS: Mapping[Reads, Callable[[Store, UUID, ChartRequest], Source]] = {
-    "series": _series,
+    "series": series_of,
     "newest": _newest,
     "ranks": _ranks,
     "scalars": _scalars,

@@ -62,6 +62,7 @@ class ScalerSeries:
     user: UserSteps | None = None
     rows_from: int = 0
     """The first step whose rows are kept. Earlier steps have only aggregates."""
+    scaler: str = ""
     resumes: tuple[Resume, ...] = ()
     """The attempts that resumed the scaler, in the whole run."""
 
@@ -219,7 +220,7 @@ class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
             scaler = scalers.find(connection, run_id, stream)
             found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
             if found is None:
-                return ScalerSeries(empty(), gradients.empty(), scaler.disabled)
+                return ScalerSeries(empty(), gradients.empty(), scaler.disabled, scaler=scaler.name)
             stretch, user = found
             if rank is None:
                 updates = rollups.window(connection, scaler, stretch, columns)
@@ -235,6 +236,7 @@ class Store(SampledReads, AlertCalls, Forwarding, PruneCalls):
                 scaler.disabled,
                 user,
                 scaler.rows_from,
+                scaler.name,
                 resumes.read(connection, scaler),
             )
 

@@ -23,6 +23,7 @@ from ampmon_server.model.series import (
     ParameterSample,
     RankRows,
     Resume,
+    StepClock,
     UserSteps,
 )
 
@@ -162,6 +163,7 @@ class Source:
 
     Only the charts that draw them get the following. ``modules`` is the newest sample of activations in the view.
     ``scalars`` are cells of logged values, by name. ``logged`` holds every logged name, in the order of drawing.
+    Names of ``others`` were logged after steps of other scalers. A ``clock`` gives their values steps of this one.
     ``parameters`` are the cells of each parameter.
     """
 
@@ -170,8 +172,11 @@ class Source:
     disabled: bool = False
     modules: ModuleSample | None = None
     user: UserSteps | None = None
+    scaler: str = ""
     scalars: Mapping[str, Cells] = field(default_factory=dict)
     logged: Sequence[str] = ()
+    others: Sequence[str] = ()
+    clock: StepClock | None = None
     parameters: ParameterSource | None = None
     rows_from: int = 0
     """Before this step, the store holds no single updates any more, only cells of 16."""
@@ -231,11 +236,13 @@ class Window:
 class XAxis:
     """What x is: the step, the time, or the user's own step.
 
-    Where the user's step is unknown, it is interpolated and may be a fraction.
+    Where the user's step is unknown, it is interpolated and may be a fraction. With a ``clock``, steps are not those
+    given, which another scaler counts, but the shown scaler's at the same times.
     """
 
     kind: Axis
     user: UserSteps | None = None
+    clock: StepClock | None = None
 
     def at(self, cells: Cells, place: Place) -> Ints | Floats:
         """Return the x of a place in each of n cells, [n]. A move has one for each kind of move, [n, kinds]."""
@@ -245,7 +252,17 @@ class XAxis:
     def of(self, steps: Ints, times: Ints) -> Ints | Floats:
         if self.kind == "time":
             return times
+        steps = self.steps(steps, times)
         return self.user.forth(steps) if self.kind == "user" and self.user is not None else steps
+
+    def steps(self, steps: Ints, times: Ints) -> Ints:
+        """Return the shown scaler's steps."""
+        return steps if self.clock is None else self.clock.at(times)
+
+
+def axis_of(source: Source, name: str, view: View) -> XAxis:
+    """Return the x axis of the values logged under ``name``."""
+    return XAxis(view.x, source.user, source.clock if name in source.others else None)
 
 
 def cut(source: Source, view: View) -> Window:

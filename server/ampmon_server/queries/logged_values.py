@@ -1,0 +1,85 @@
+"""Reads logged values for the charts of one scaler. Values of other scalers get its steps, by their times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+import numpy as np
+
+from ampmon.wire import COUNT_MAX
+from ampmon_server.charts.parts.source import Source, View
+from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.series import StepClock
+from ampmon_server.store import Store, Stretch
+from ampmon_server.store.updates.logged import Name
+
+
+def lowest(names: Sequence[Name]) -> dict[str, Name]:
+    """Return names, given in order of rank, by name: those of the lowest rank that has each."""
+    return {each.name: each for each in reversed(names)}
+
+
+def add_logged(
+    store: Store,
+    run_id: UUID,
+    source: Source,
+    wanted: Sequence[str],
+    held: Mapping[str, Name],
+    view: View,
+    *,
+    stream: int | None = None,
+) -> Source:
+    """Add the values of the ``wanted`` ones of all names ``held`` to a source that has the updates in view.
+
+    ``stream`` is the one that the source was read with. Raises NotFound for an unknown name.
+    """
+    during = _during(source, view)
+    others = [
+        name for name in wanted if name in held and held[name].scaler not in {"", source.scaler}
+    ]
+    clock, meanwhile = None, during
+    if others:
+        clock, meanwhile = _placed(store, run_id, source, during, view, stream)
+    cells: dict[str, Cells] = {}
+    for name in wanted:
+        stretch = meanwhile if name in others else during
+        cells |= store.scalar_series(run_id, [name], stretch, stream=stream, columns=view.columns)
+    return replace(source, scalars=cells, logged=list(held), others=others, clock=clock)
+
+
+def _during(source: Source, view: View) -> Stretch:
+    """Convert a view to the steps of a source, or to times."""
+    start, stop = view.start, view.stop
+    if view.x == "user" and source.user is not None:
+        start = None if start is None else source.user.back(start)
+        stop = None if stop is None else source.user.back(stop)
+    return Stretch(
+        start or 0, COUNT_MAX + 1 if stop is None else stop, "time" if view.x == "time" else "step"
+    )
+
+
+def _placed(
+    store: Store, run_id: UUID, source: Source, during: Stretch, view: View, stream: int | None
+) -> tuple[StepClock | None, Stretch]:
+    """Return the clock of a source, and the times of its steps ``during``. Times outside get steps outside."""
+    updates = source.updates
+    if not len(updates):
+        return None, during if view.whole else Stretch(0, 0)
+    time, step = (
+        np.concatenate([updates[first], updates[last]])
+        for first, last in (("time_first", "time_last"), ("first", "last"))
+    )
+    if during.by == "step":
+        start, stop = 0, COUNT_MAX + 1
+        if during.start > 0:
+            start = int(time.min())
+            time, step = np.append(time, start - 1), np.append(step, during.start - 1)
+        beyond = store.series(run_id, stream=stream, start=during.stop, columns=100).updates[:1]
+        if len(beyond):
+            stop = int(beyond["time_first"][0])
+            time, step = np.append(time, stop), np.append(step, beyond["first"])
+        during = Stretch(start, stop, "time")
+    order = np.argsort(time, kind="stable")
+    return StepClock(time[order], step[order]), during
