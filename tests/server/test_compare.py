@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from batches import Trainer
+from batches import Trainer, adversarial
 
 
 def trained(client: TestClient, name: str, updates: int, **header: Any) -> str:
@@ -141,6 +141,19 @@ def test_runs_have_a_distance_from_their_baseline(client: TestClient) -> None:
     other = client.get(f"/api/v1/compare?runs={among}&baseline={runs[1]}&name=lr").json()
     assert (other["baseline"], other["name"]) == (runs[1], "lr")
     assert other["distances"][0]["words"] == "lr stays within the band, to step 199"
+
+
+def test_a_distance_has_the_scale_of_the_scaler_that_logged(client: TestClient) -> None:
+    """A GAN's distance names the scale of the scaler of the loss, and its skips up to the step where the loss left."""
+    losses = 1 + 0.05 * np.random.default_rng(0).normal(size=200)
+    base = _with_losses(client, "base", losses, tags=("baseline",))
+    trainer, batch = adversarial([*losses[:120], *(losses[120:] + 1)], skipped=[10, 700])
+    client.app.state.service.store.ingest(batch)  # type: ignore[attr-defined]
+    told = client.get(f"/api/v1/compare?runs={base},{trainer.run_id}&name=loss").json()
+    leaves = told["distances"][1]
+    assert abs(leaves["step"] - 120) < 17
+    assert (leaves["scale"], leaves["skipped"]) == (8.0, 0)
+    assert f"from step {leaves['step']} of generator: scale 8 = 2³" in leaves["words"]
 
 
 def test_without_a_baseline_there_is_no_distance(client: TestClient, pair: list[str]) -> None:

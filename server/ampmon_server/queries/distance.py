@@ -109,8 +109,14 @@ def distance(store: Store, baseline: Summary, run: Summary, name: str) -> Distan
         return Distance(f"too few values of {name} to compare")
     if isinstance(found, int):
         return Distance(f"{name} stays within the band, to step {count(found)}", until=found)
-    at = store.series(UUID(run.run_id), start=0, stop=found.step + 1, by="step", columns=100)
+    run_id = UUID(run.run_id)
+    holder = logged_of(store, run_id)[name]
+    # The step is one of the scaler after whose updates the value was logged.
+    stream = int(holder.stream) if holder.scaler else None
+    at = store.series(run_id, stream=stream, stop=found.step + 1, columns=100)
     words = f"{name} {found.side} the band from step {count(found.step)}"
+    if len({each["scaler"] for each in run.streams}) > 1:
+        words += f" of {at.scaler}"
     if not len(at.updates):
         return Distance(words, found.step, found.side, found.until)
     skipped, held = int(at.updates["skipped"].sum()), float(at.updates["scale_last"][-1])
