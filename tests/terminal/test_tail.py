@@ -22,7 +22,8 @@ from ampmon_server.cli.terminal.live import drawing
 from ampmon_server.cli.terminal.tailing import moments, state
 from ampmon_server.client import ApiClient, answering
 from ampmon_server.client.sketch import Sketch
-from posted import PostedRun
+from batches import Trainer
+from posted import PostedRun, post
 from serving import Server
 from waiting import wait_for
 
@@ -58,6 +59,26 @@ def test_what_happens_is_told_once(server: Server) -> None:
         assert first.words == last
         assert "critical" in {each.severity for each in others}
         assert follower.look().news == ()
+
+
+def test_skips_of_each_scaler_and_start_are_told(server: Server) -> None:
+    """A skip is reported even if another scaler, or an earlier start, has skipped a later step."""
+    first = Trainer()
+    second = Trainer(first.run_id, scaler="generator", attempt_id=first.attempt_id)
+    post(server, first.batch(first.updates(20, skipped=[15])))
+    post(server, second.batch(second.updates(4)))
+    with answering(server.url, server.directory) as asked:
+        follower = RunFollower(asked, str(first.run_id))
+        follower.look()
+        post(server, second.batch([second.update(skipped=True, scale=8.0)]))
+        (news,) = follower.look().news
+        assert news.words == "step 4 skipped: inf in head.weight, scale 2³ → 2²"
+        again = Trainer(first.run_id, resume_step=10)
+        post(server, again.batch([again.update(), again.update(skipped=True)]))
+        assert [each.words.partition(":")[0] for each in follower.look().news] == [
+            "started again (2 starts)",
+            "step 11 skipped",
+        ]
 
 
 def test_the_scale_is_drawn_as_it_goes_on(server: Server) -> None:

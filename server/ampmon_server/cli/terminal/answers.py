@@ -63,9 +63,12 @@ class CulpritAnswer(msgspec.Struct, frozen=True):
 
 
 class SkipAnswer(msgspec.Struct, frozen=True):
-    """One optimizer's skip on one rank."""
+    """One optimizer's skip on one rank. ``time`` is in us since the epoch."""
 
     step: int
+    time: int = 0
+    scaler: str = ""
+    attempt: int = 0
     cause: str = "unknown"
     scale: float | None = None
     scale_after: float | None = None

@@ -72,7 +72,7 @@ class RunFollower:
         self._columns = columns
         self._clock = clock
         self._before: SummaryAnswer | None = None
-        self._skip = -1
+        self._skips: dict[tuple[str, int], int] = {}
         self._judged_s = -JUDGED_EVERY_S
         self._judged_version = -1
         self._findings: dict[tuple[str, str], Finding] = {}
@@ -104,7 +104,7 @@ class RunFollower:
             self._drawn = sketch(chart, columns)
         if before is not None and run.attempts > before.attempts:
             yield News(f"started again ({plural(run.attempts, 'start')})")
-        skips = self._new_skips() if before is None or run.skipped > before.skipped else []
+        skips = self._new_skips() if before is None or run.skipped != before.skipped else []
         if before is None:
             return
         if skips:
@@ -114,11 +114,15 @@ class RunFollower:
             yield News(f"scale {old} → {new}")
 
     def _new_skips(self) -> list[SkipAnswer]:
-        """Skips at steps after the last known one, newest first, one for each step."""
+        """Skips after the last known one of the same scaler and start, newest first, one for each step."""
         body = self._server.get(f"{self._path}/skips", {"limit": str(ROWS_MAX)})
-        rows = {row.step: row for row in read(body, SkipsPage).skips if row.step > self._skip}
-        self._skip = max(rows, default=self._skip)
-        return sorted(rows.values(), key=lambda row: row.step, reverse=True)
+        rows = {}
+        for row in reversed(read(body, SkipsPage).skips):
+            of = row.scaler, row.attempt
+            if row.step > self._skips.get(of, -1):
+                self._skips[of] = row.step
+                rows[row.scaler, row.step] = row
+        return sorted(rows.values(), key=lambda row: row.time, reverse=True)
 
     def _is_to_be_judged(self, run: SummaryAnswer) -> bool:
         due = self._clock() - self._judged_s >= JUDGED_EVERY_S or run.status in ENDED
