@@ -61,6 +61,17 @@ def test_the_estimate_at_its_own_scale_is_what_was_seen() -> None:
     assert found.underflow_low[at] == 0.0
 
 
+def test_samples_at_other_scales_do_not_change_what_was_seen_at_the_newest() -> None:
+    """After the scale grew, the subnormal and zero shares at the newest scale are those measured there."""
+    gradient = underflow_network()
+    alone, after = (of_samples(samples(gradient, levels)) for levels in ([10], [4, 5, 6, 8, 10]))
+    assert alone is not None
+    assert after is not None
+    assert after.histogram.tolist() == alone.histogram.tolist()
+    assert (after.level, after.zeros) == (10, alone.zeros)
+    assert after.amax == pytest.approx(alone.amax, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("into", "dtype"),
     [(BF16, torch.bfloat16), (E4M3, torch.float8_e4m3fn), (E5M2, torch.float8_e5m2)],

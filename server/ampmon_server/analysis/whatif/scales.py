@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ampmon.numerics.formats import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
-from ampmon.numerics.histogram import BINS, elsewhere, headroom_bits, shift
+from ampmon.numerics.histogram import elsewhere, headroom_bits
 from ampmon_server.analysis.whatif.errors import Share, widened
 from ampmon_server.analysis.whatif.flushed import Flushed, usable
-from ampmon_server.model.series import Floats, GradientSeries
+from ampmon_server.model.series import Floats, GradientSeries, take
 
 
 FORMATS: Mapping[str, FloatFormat] = {each.name.lower(): each for each in (FP16, BF16, E4M3, E5M2)}
@@ -21,7 +21,7 @@ LEVELS = range(-8, 33)
 """Exponents of the scales that are examined."""
 
 SAMPLES = 16
-"""Number of newest samples that are combined."""
+"""Number of newest samples that are considered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +66,20 @@ class Best:
 
 
 def of_samples(samples: GradientSeries) -> Gradient | None:
-    """Combine the newest samples of the parameters on fp16's grid. None if no sample is finite."""
+    """Combine the newest samples of the parameters on fp16's grid. None if no sample is finite.
+
+    Shares are those of the samples at the newest scale, so at that scale nothing is estimated. ``amax`` is of all.
+    """
     newest = usable(samples, SAMPLES)
     if not len(newest):
         return None
     level = np.round(np.log2(newest.scale)).astype(int)
     now = int(level[-1])
     of = newest.on_grid
-    bins = sum(
-        (
-            shift(row, now - at) / n
-            for row, at, n in zip(of.histogram, level, of.elements, strict=True)
-        ),
-        start=np.zeros(BINS),
-    )
     largest = float((of.amax * 2.0 ** (now - level)).max())
-    zeros = float((of.zeros / of.elements)[level == now].mean())
-    return Gradient(now, bins / len(newest), zeros, largest)
+    here = take(of, level == now)
+    bins = (here.histogram / here.elements[:, None]).mean(0)
+    return Gradient(now, bins, float((here.zeros / here.elements).mean()), largest)
 
 
 def of_parameter(
