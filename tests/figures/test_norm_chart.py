@@ -58,3 +58,23 @@ def test_a_sample_that_overflowed_takes_those_with_it_that_are_one_cell() -> Non
         "Means of neighbouring samples: 2 at the newest; 2 to 2 in 4 samples. 3 of them not finite, or merged with "
         "one that is not (crosses)."
     )
+
+
+def test_samples_that_are_held_together_may_be_of_different_sides() -> None:
+    """A merged cell of samples on and off fp16's grid has the mean square of all of them."""
+    squares = np.array([16.0, 16.0, 4.0, 4.0, 4.0])
+    sides = [
+        replace(
+            made.totals(made.histograms([{0: 9} if has else {} for has in there]), [0] * 5),
+            sum_squares=np.where(there, squares, 0.0),
+        )
+        for there in (squares == 16, squares == 4)
+    ]
+    cells = made.gradients(list(range(5)), *sides)
+    merged = LAYOUT.merge(cells, starts_of(np.zeros(5, np.int64)))
+    caption = norm(made.source(made.updates([1.0] * 5), merged), View())["layout"]["meta"][
+        "caption"
+    ]
+    assert caption.endswith(
+        f"{np.sqrt(squares.mean()):.4g} to {np.sqrt(squares.mean()):.4g} in 5 samples."
+    )

@@ -85,7 +85,8 @@ def norm(source: Source, view: View) -> Figure:
 
 def _norms(window: Window, view: View) -> Norms:
     cells = window.gradients
-    samples = np.maximum(cells["on_samples"], cells["off_samples"])
+    # A sample may have elements on both sides, on either one, or none at all.
+    samples = np.minimum(cells["on_samples"] + cells["off_samples"], cells["n"])
     least, most = scales(cells, window)
     with np.errstate(all="ignore"):
         root = np.sqrt((cells["on_sum_squares"] + cells["off_sum_squares"]) / samples)
