@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -16,8 +17,10 @@ from hypothesis import given, note
 
 import made_series as made
 from ampmon_server.charts import FIGURES, OWN_AXIS, Source, View, resolve
+from ampmon_server.charts.compared import COMPARED
 from ampmon_server.charts.parts.layout import MARGIN_LEFT, MARGIN_RIGHT
 from ampmon_server.charts.parts.source import Position
+from ampmon_server.charts.together import Compared, since
 from shared_roles import GROUNDS, ROLES, SHARED, named
 
 
@@ -151,6 +154,31 @@ def test_times_are_of_the_zone_that_is_asked_for(zone: int, name: str) -> None:
         for here, moved in zip(utc["layout"]["shapes"], there["layout"]["shapes"], strict=True):
             if here.get("xref", "x") == "x":
                 assert moved["x0"] - here["x0"] == shift
+
+
+@pytest.mark.parametrize("back", [3_600_000_000, 700_000])
+def test_the_newest_is_that_of_the_last_step_if_the_clock_was_set_back(back: int) -> None:
+    """By time, the newest scale, headroom and norm are those by step, even if the clock was set back between."""
+    n = 40
+    scales = [2.0**10] * 26 + [2.0**12] * 14
+    totals = made.totals(made.histograms([{-step: 9} for step in range(n)]), [0] * n)
+    totals = replace(totals, sum_squares=4.0 ** np.arange(n), amax=2.0 ** -np.arange(n))
+    both = made.updates(scales), made.gradients(list(range(n)), totals, scales=scales)
+    early, late = (np.concatenate([each[:20], since(each[20:], back)]) for each in both)
+    source = made.source(early, late)
+
+    scale, exponents, norm = (
+        FIGURES[name](source, View(x="time"))["layout"]["meta"]["caption"]
+        for name in ("scale", "exponents", "norm")
+    )
+    assert scale.startswith("4\u202f096 = 2¹² after step 39.")
+    assert "At the newest scale fp16 holds magnitudes from 2⁻³⁶" in exponents
+    # Of steps before the clock was set back, the headroom is below 36 bits and the norm below 2^10.
+    assert float(re.findall(r"newest samples?: (\S+) bits", scale)[0]) > 35.9
+    assert float(re.findall(r"(\S+) (?:in|at) the newest", norm)[0]) >= 2.0**10
+    compared = COMPARED["scale"]([Compared("run", 0, source, made.START)], View(x="time"))
+    (label,) = compared["layout"]["annotations"]
+    assert label["text"].endswith("2<sup>12</sup>")
 
 
 @pytest.mark.parametrize("width", [100, 358, 620, 1100])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ampmon.numerics.formats import FloatFormat
 from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon_server.analysis.whatif import FORMATS, LEVELS
 from ampmon_server.charts.parts.chart import Chart
@@ -82,6 +83,7 @@ def exponents(source: Source, view: View) -> Figure:
         _at_least_two(np.where(columns.empty, np.nan, levels[columns.taken])).astype(np.float64),
         FORMATS[view.format],
     )
+    level = int(levels[judged.newest_column])
     exponents, counts = _unscaled(judged, levels)
     low, high = slide.reach(float(exponents[0]) - 0.5, float(exponents[-1]) + 0.5)
     bands = [ExponentRows(exponents, counts, "2<sup>%{y:d}</sup>"), *_apart(judged, low, high)]
@@ -97,9 +99,9 @@ def exponents(source: Source, view: View) -> Figure:
         top=36 + _label(view),
         meta={
             **META,
-            "caption": _caption(judged, slide),
+            "caption": _caption(judged, level, slide.format),
             "choices": [_choice(view)],
-            "slider": _slider(int(slide.levels[-1])),
+            "slider": _slider(level),
             "window": {
                 "format": slide.format.name,
                 **slide.begins,
@@ -252,8 +254,8 @@ def _colours(elements: int, view: View) -> dict[str, Any]:
     }
 
 
-def _caption(judged: JudgedGradients, slide: FormatWindow) -> str:
-    level, held = int(slide.levels[-1]), slide.format
+def _caption(judged: JudgedGradients, level: int, held: FloatFormat) -> str:
+    """Describe what is judged, and what the format ``held`` holds at the newest scale, 2^``level``."""
     bottom, top = held.exponent_min_subnormal - level, held.exponent_max + 1 - level
     reach = f"At the newest scale {held.name} holds magnitudes from {two_to(bottom)} to below {two_to(top)}."
     merged = int(judged.of("samples").max())

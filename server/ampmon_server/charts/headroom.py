@@ -96,11 +96,11 @@ def traces(room: Headroom, window: Window, view: View) -> list[Trace]:
 
 
 def label(room: Headroom, within: tuple[float, float], view: View) -> list[Trace]:
-    """Label the newest headroom at the right end of its line, between the two heights of ``within``."""
-    bits = float(room.bits[-1])
+    """Label the newest headroom at the right of its line, between the two heights of ``within``."""
+    bits = float(room.bits[room.judged.newest_column])
     if not np.isfinite(bits):
         return []
-    at = min(max(float(room.limit[-1]), within[0]), within[1])
+    at = min(max(float(room.limit[room.judged.newest_column]), within[0]), within[1])
     return [beside(at, f"room: {bits:.1f} bits", "scale", view)]
 
 
@@ -109,13 +109,14 @@ def caption(room: Headroom) -> str:
 
     If the newest column has several samples, it is the headroom that all of them leave.
     """
-    bits = float(room.bits[-1])
+    newest = room.judged.newest_column
+    bits = float(room.bits[newest])
     if not np.isfinite(bits):
         return ""
     doublings = int(max(bits, 0))
     most = "at most " if room.judged.sampled else ""
     room_for = plural(doublings, "doubling") if doublings else "no doubling"
-    samples = "sample" if room.judged.of("samples")[-1] == 1 else "samples"
+    samples = "sample" if room.judged.of("samples")[newest] == 1 else "samples"
     return f" Headroom at the newest {samples}: {most}{bits:.1f} bits, room for {room_for} before 65\u202f504."
 
 

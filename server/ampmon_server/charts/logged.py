@@ -221,11 +221,13 @@ def _labels(
     ends_of = []
     is_log = axis.get("type") == "log"
     for line in drawn:
-        known = line.value[np.isfinite(line.value) & ((line.value > 0) | (not is_log))]
+        # If the clock was set back, the newest value is not the last one on a time axis.
+        value = line.value[np.argsort(line.step, kind="stable")]
+        known = value[np.isfinite(value) & ((value > 0) | (not is_log))]
         if len(known):
             newest = float(known[-1])
             at = math.log10(newest) if is_log else newest
-            words = f"{newest:.4g}" if np.isfinite(line.value[-1]) else "not finite"
+            words = f"{newest:.4g}" if np.isfinite(value[-1]) else "not finite"
             ends_of.append((at, line.run.beside(words), line.run))
     if "range" not in axis:
         return []

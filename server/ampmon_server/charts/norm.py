@@ -190,12 +190,12 @@ def _caption(norms: Norms) -> str:
     gone = f" {count(lost)} of them {norms.not_finite} (crosses)." if lost else ""
     if not np.isfinite(norms.middle).any():
         return f"{of}.{gone}"
-    newest = norms.middle[np.isfinite(norms.middle)][-1]
+    newest = int(np.where(np.isfinite(norms.middle), norms.last, -1).argmax())
     low, high = np.nanmin(norms.low), np.nanmax(norms.high)
     zeros = int((norms.middle == 0).sum())
     none = f" In {plural(zeros, 'column')} it is 0, which a log axis cannot show." if zeros else ""
-    where = "at the newest" if norms.samples[-1] == 1 else "in the newest column"
-    said = f"{newest:.4g} {where}; {low:.4g} to {high:.4g} in {of}.{gone}{none}"
+    where = "at the newest" if norms.samples[newest] == 1 else "in the newest column"
+    said = f"{norms.middle[newest]:.4g} {where}; {low:.4g} to {high:.4g} in {of}.{gone}{none}"
     return said if norms.single else f"Means of neighbouring samples: {said}"
 
 

@@ -79,9 +79,14 @@ class JudgedGradients:
         return centres(self.x, self.at("last"), self.span)
 
     @property
+    def newest_column(self) -> int:
+        """The column with the newest sample. If the clock was set back, that is not the last one on a time axis."""
+        return int(self.of("last").argmax())
+
+    @property
     def newest(self) -> JudgedGradients:
         """Only the column with the newest sample."""
-        row = int(self.of("last").argmax())
+        row = self.newest_column
         return replace(self, cells=self.cells[row : row + 1])
 
     @property

@@ -220,7 +220,8 @@ class Window:
     @property
     def all_updates(self) -> Cells:
         """The updates merged into one cell. The window must have one."""
-        return LAYOUT.merge(self.updates, np.zeros(1, np.int64))
+        in_steps = self.updates[np.argsort(self.updates["first"], kind="stable")]
+        return LAYOUT.merge(in_steps, np.zeros(1, np.int64))
 
     def columns(self, cells: Cells, most: int, layout: Layout = LAYOUT) -> tuple[Cells, float]:
         """Merge some of the window's cells into at most ``most`` columns (2 or more). Return them and their span.
@@ -229,6 +230,9 @@ class Window:
         """
         span = aligned_span(self.low, self.high, most)
         keys = np.floor_divide(self.x.at(cells, "first"), span).astype(np.int64)
+        if (np.diff(cells["first"]) < 0).any():  # the clock was set back
+            order = np.lexsort((cells["first"], keys))
+            cells, keys = cells[order], keys[order]
         return layout.merge(cells, starts_of(keys)), span
 
 
