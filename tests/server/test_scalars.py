@@ -234,3 +234,18 @@ def test_the_line_does_not_fall_where_a_run_was_resumed(store: Store) -> None:
     line = user_steps(store, first.run_id)
     assert (np.diff(line.forth(np.arange(150))) >= 0).all()
     assert line.forth(np.array([149]))[0] == 119
+
+
+def test_the_ends_of_a_range_of_own_steps_are_exact_however_few_columns_there_are(
+    store: Store,
+) -> None:
+    """Either end of a range of the user's own steps is the first update of that step, alone and together."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(steps(trainer, [1.0] * 8000, user=0, every=400)))
+    for columns in (8, 31, 1000):
+        for bounds in ({"start": 7}, {"stop": 13}, {"start": 7, "stop": 13}):
+            found = user_steps(store, trainer.run_id, **bounds, columns=columns)
+            assert found is not None
+            assert [found.back(each) for each in bounds.values()] == [
+                400 * each for each in bounds.values()
+            ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from ampmon_server.model.aggregates.scalars import not_finite
 from ampmon_server.model.series import Ints, UserSteps
 from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX, KINDS, split
+from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.schema.tables import runs, streams
 from ampmon_server.store.streams.scalers import Scaler
@@ -21,8 +22,8 @@ from ampmon_server.store.updates import scalars
 from ampmon_server.store.updates.scalars import LoggedSeries
 
 
-_NEARER = 2
-"""How often `user_steps` refines its line around the requested range, each time hundreds of times as fine."""
+_NEARER = 250
+"""The columns of each reading by which `user_steps` gets nearer to an end of the requested range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,30 +189,48 @@ def user_steps(
 ) -> UserSteps | None:
     """The user's own steps of a scaler; None if none were logged.
 
-    The line goes through both ends of the cells that fill ``columns`` columns of the whole run. Around the user's steps
-    ``start`` and ``stop`` it is refined.
+    The line goes through both ends of the cells that fill ``columns`` columns of the whole run, and of as many between
+    the user's steps ``start`` and ``stop``. Where it reaches these two, it goes through each logged step.
     """
     found = _stepping(connection, scaler)
     if found is None:
         return None
-    of, name = found
-    line = _points(scalars.window(connection, of, name, Stretch(), columns))
-    for _ in range(_NEARER if start is not None or stop is not None else 0):
-        low, high = _around(line, start, stop)
-        near = _points(scalars.window(connection, of, name, Stretch(low, high), columns))
-        beyond = (line[0] < low) | (line[0] >= high)
-        parts = zip(line, near, strict=True)
-        line = _rising(*(np.concatenate([old[beyond], new]) for old, new in parts))
+
+    def points(low: int, high: int, columns: int = columns) -> tuple[Ints, Ints]:
+        return _points(scalars.window(connection, *found, Stretch(low, high), columns))
+
+    first, beyond = 0, INTEGER_MAX + 1
+    line = points(first, beyond)
+    if start is not None:
+        line, (first, _) = _finest(line, start, points)
+    if stop is not None:
+        line, (_, beyond) = _finest(line, stop, points)
+    if start is not None or stop is not None:
+        line = _joined(line, points(first, beyond))
     return UserSteps(*line)
 
 
-def _around(line: tuple[Ints, Ints], start: int | None, stop: int | None) -> tuple[int, int]:
-    """The range of steps (end excluded) between the points on a line that enclose ``start`` and ``stop``."""
-    step, user = line
-    before = -1 if start is None else int(np.searchsorted(user, start)) - 1
-    after = len(user) if stop is None else int(np.searchsorted(user, stop))
-    low = int(step[before]) if before >= 0 else 0
-    return low, int(step[after]) + 1 if after < len(user) else INTEGER_MAX + 1
+def _finest(
+    line: tuple[Ints, Ints], user: int, points: Callable[[int, int, int], tuple[Ints, Ints]]
+) -> tuple[tuple[Ints, Ints], Range]:
+    """Refine a line around ``user`` down to each logged step. Return it, and the range of steps around ``user``."""
+    within, last = _around(line, user), None
+    while within != last:
+        line = _joined(line, points(*within, _NEARER))
+        within, last = _around(line, user), within
+    return line, within
+
+
+def _around(line: tuple[Ints, Ints], user: int) -> Range:
+    """The range of steps (end excluded) from the last point on a line before ``user`` to the first one after it."""
+    step, users = line
+    after = int(np.searchsorted(users, user))
+    low = int(step[after - 1]) if after else 0
+    return low, int(step[after]) + 1 if after < len(users) else INTEGER_MAX + 1
+
+
+def _joined(one: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    return _rising(*(np.concatenate(both) for both in zip(one, other, strict=True)))
 
 
 def _stepping(connection: Connection, scaler: Scaler) -> tuple[LoggedSeries, str] | None:
