@@ -156,6 +156,17 @@ def test_a_distance_has_the_scale_of_the_scaler_that_logged(client: TestClient) 
     assert f"from step {leaves['step']} of generator: scale 8 = 2³" in leaves["words"]
 
 
+def test_a_name_that_no_run_logged_is_the_one_that_is_shown(
+    client: TestClient, pair: list[str]
+) -> None:
+    """The chart of a name that none of the runs logged has that name as title and choice, and says why it is empty."""
+    ask = f"/api/v1/compare/figures/logged?runs={','.join(pair)}&name=accuracy"
+    meta = client.get(ask).json()["layout"]["meta"]
+    assert (meta["title"], meta["choices"][0]["chosen"]) == ("accuracy", "accuracy")
+    assert meta["choices"][0]["options"] == [["loss", "loss"], ["accuracy", "accuracy"]]
+    assert meta["empty"] == "None of these runs has logged it yet."
+
+
 def test_without_a_baseline_there_is_no_distance(client: TestClient, pair: list[str]) -> None:
     """Without a baseline among the runs there are no distances. Too few loss values are reported as such."""
     among = ",".join(pair)

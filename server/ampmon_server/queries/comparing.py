@@ -17,6 +17,7 @@ from ampmon_server.charts.parts.layout import Figure
 from ampmon_server.charts.parts.source import Source, View
 from ampmon_server.charts.together import Compared
 from ampmon_server.model.aggregates.departure import Departure
+from ampmon_server.model.aggregates.scalars import empty as no_values
 from ampmon_server.model.words import NONE, count, not_finite, percent, power_of_two, within
 from ampmon_server.queries.distance import (
     Distance,
@@ -157,7 +158,9 @@ def _with_logged(
     run_id = UUID(run.run_id)
     logged = logged_of(store, run_id)
     if name is None or name not in logged:
-        return replace(drawn, source=replace(drawn.source, logged=list(logged)))
+        # Even if no run has values of the name, the chart has to know which one was asked for.
+        none = {} if name is None else {name: no_values()}
+        return replace(drawn, source=replace(drawn.source, logged=list(logged), scalars=none))
     source = add_logged(store, run_id, drawn.source, [name], logged, _since_start(run, view))
     drawn = replace(drawn, source=source)
     if baseline is None:
