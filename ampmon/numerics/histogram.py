@@ -339,7 +339,8 @@ def elsewhere(
     """Return how a format represents ``elements`` [...] at ``2^bits`` times their scale, from histograms [..., 64].
 
     Magnitudes up to half of the smallest subnormal number round to zero, and the others in the bin of that half round
-    up. Overflow begins within the bin of the largest number.
+    up. So does the top of the last bin of subnormal numbers, to the smallest normal one, if the format has fewer bits
+    than fp16, whose grid the elements are on. Overflow begins within the bin of the largest number.
     """
     most = np.maximum(elements, 1)
 
@@ -350,10 +351,11 @@ def elsewhere(
     tie = into.exponent_min_subnormal - 1
     flushed_least, flushed_most = below(tie), below(tie + 1)
     normal, everything = below(into.exponent_min_normal), below(2 * BINS)
+    rounds_up = into.mantissa_bits < FP16.mantissa_bits
     return RescaledShares(
         flushed_least,
         flushed_most,
-        normal - flushed_most,
+        below(into.exponent_min_normal - rounds_up) - flushed_most,
         normal - flushed_least,
         everything - below(into.exponent_max + 1),
         everything - below(into.exponent_max),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ampmon.numerics.formats import BF16, E4M3, E5M2, FP16
+from ampmon.numerics.formats import BF16, E4M3, E5M2, FP16, FloatFormat
 from ampmon_server.analysis.whatif import DOWN, LEVELS, best, curve, flushed_in, of_samples
 from campaigns.policy.gradients import samples, sparse, underflow_network
 from campaigns.policy.shifted import misses, trained
@@ -87,6 +87,22 @@ def test_other_formats_flush_what_a_cast_does(into, dtype: torch.dtype) -> None:
         share = float(((cast == 0) & (values != 0)).float().mean())
         at = LEVELS.index(level)
         assert found.underflow_low[at] - 1e-6 <= share <= found.underflow_high[at] + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("into", "dtype"), [(E4M3, torch.float8_e4m3fn), (E5M2, torch.float8_e5m2)]
+)
+def test_values_that_round_up_to_normal_are_not_claimed_as_subnormal(
+    into: FloatFormat, dtype: torch.dtype
+) -> None:
+    """The subnormal share of values just below fp8's smallest normal number lies within its bounds."""
+    values = torch.linspace(0.25, 1, 100).half().float() * 2.0**into.exponent_min_normal
+    now = of_samples(samples(lambda scale: values, [12]))
+    assert now is not None
+    found, at = curve(now, None, into), LEVELS.index(12)
+    share = float((values.to(dtype).float() < into.min_normal).float().mean())
+    assert share < 0.95
+    assert found.subnormal_low[at] <= share <= found.subnormal_high[at]
 
 
 def test_the_best_scale_leaves_the_headroom() -> None:

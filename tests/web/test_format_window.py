@@ -21,7 +21,9 @@ def _server_says(level: int, into: FloatFormat) -> list[str]:
     histogram = np.zeros(BINS, np.int64)
     histogram[np.arange(-9, 11) - EXPONENT_MIN] = 400
     of = elsewhere(histogram, np.array(10_000), level - RECORDED, into)
-    shares = [of.overflow_least, of.subnormal_least, of.flushed_most]
+    # The page counts whole bins by their exponent.
+    subnormal = of.subnormal_most + of.flushed_least - of.flushed_most
+    shares = [of.overflow_least, subnormal, of.flushed_most]
     return [percent(float(share)).replace("\u202f", " ") for share in (sum(shares), *shares)]
 
 
