@@ -7,8 +7,11 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
+from ampmon import wire
+from ampmon_server.analysis.diagnosis import diagnose
 from ampmon_server.model.case import CULPRITS, RECENT
 from ampmon_server.model.series import EVENTS
+from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Keep, NotFound, Store
 from ampmon_server.store.runs import cases
 from batches import PARAMETERS, Trainer, statistics
@@ -151,6 +154,113 @@ def test_what_an_attempt_did_again_counts_once(store: Store) -> None:
     assert scaler.recent["first"].tolist() == list(range(120))
     assert scaler.recent["scale_last"][60:].tolist() == [256.0] * 60
     assert [skip.step for skip in scaler.skips] == [50]
+
+
+def dying(trainer: Trainer) -> list[wire.Record]:
+    """Updates whose scale falls from step 300 on until it is dead, each with a logged loss."""
+    made: list[wire.Record] = []
+    for step in range(470):
+        scale = 65536.0 / 2 ** max(step - 300, 0)
+        sample = None if step % 10 else statistics(seed=step, on_grid=False).to_wire()
+        made += [trainer.update(scale=scale, skipped=step >= 300, gradients=sample)]
+        made += [trainer.scalars({"loss": float(step)})]
+    return made
+
+
+@pytest.mark.storage
+@pytest.mark.parametrize("done", [0, 50, 250])
+def test_what_a_newer_start_went_back_behind_is_left_out(store: Store, done: int) -> None:
+    """A run that resumed at an earlier step is judged by its steps up to the last one that it has done again."""
+    first = Trainer()
+    store.ingest(first.batch(dying(first)))
+    assert "dead" in diagnose(store.case(first.run_id), Thresholds()).verdict
+    again = Trainer(run_id=first.run_id, resume_step=100)
+    store.ingest(again.batch([again.update(scale=65536.0) for _ in range(done)]))
+    case, last = store.case(first.run_id), 100 + done - 1
+    (scaler,) = case.scalers
+    assert diagnose(case, Thresholds()).verdict == "healthy"
+    assert scaler.recent["first"].tolist() == list(range(last + 1))
+    assert (int(scaler.updates["n"].sum()), int(scaler.updates["last"][-1])) == (last + 1, last)
+    assert int(scaler.gradients["last"][-1]) == scaler.samples.step[-1] == 90
+    assert int(scaler.parameters.cells["last"][-1]) == 90
+    assert int(case.logged["loss"]["last"][-1]) == 99
+    assert scaler.skips == ()
+    assert store.gradient_samples(first.run_id).step[-1] == 90
+
+
+@pytest.mark.storage
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_that_go_back_one_after_another_are_judged_by_the_first(
+    store: Store, rank: int
+) -> None:
+    """The rank that delivers its new steps first replaces the old steps and skips of the others."""
+    run_id = uuid4()
+    for each in (0, 1):
+        trainer = Trainer(run_id, each, world_size=2)
+        store.ingest(trainer.batch(dying(trainer)))
+    again = Trainer(run_id, rank, world_size=2, resume_step=280)
+    store.ingest(again.batch([again.update(scale=65536.0) for _ in range(50)]))
+    case = store.case(run_id)
+    (scaler,) = case.scalers
+    assert diagnose(case, Thresholds()).verdict == "healthy"
+    assert scaler.recent["first"].tolist() == list(range(330))
+    assert int(scaler.recent["skipped"].sum()) == 0
+    assert set(scaler.recent["scale_last"].tolist()) == {65536.0}
+    assert scaler.skips == ()
+
+
+@pytest.mark.storage
+def test_a_rank_that_left_skips_no_step_that_others_did_again(store: Store) -> None:
+    """Skips of a rank that a smaller start no longer has are not among the newest updates that were done again."""
+    first = Trainer(world_size=2)
+    gone = Trainer(run_id=first.run_id, rank=1, world_size=2)
+    store.ingest(first.batch(first.updates(300)))
+    store.ingest(gone.batch(gone.updates(300, skipped=(50, 150))))
+    alone = Trainer(run_id=first.run_id, resume_step=100)
+    store.ingest(alone.batch(alone.updates(300)))
+    (scaler,) = store.case(first.run_id).scalers
+    assert np.flatnonzero(scaler.recent["skipped"]).tolist() == [50]
+    assert [skip.step for skip in scaler.skips] == [50]
+
+
+@pytest.mark.storage
+def test_a_scaler_that_a_newer_start_has_not_used_yet_ends_where_it_began(store: Store) -> None:
+    """Of a scaler without updates in the newest start, only the steps before that start are given."""
+    first = Trainer(scaler="generator")
+    other = Trainer(run_id=first.run_id, attempt_id=first.attempt_id, scaler="critic")
+    store.ingest(first.batch(first.updates(300)))
+    store.ingest(other.batch(other.updates(300)))
+    again = Trainer(run_id=first.run_id, scaler="generator", resume_step=100)
+    store.ingest(again.batch(again.updates(20)))
+    assert [
+        (each.name, int(each.recent["last"][-1])) for each in store.case(first.run_id).scalers
+    ] == [("generator", 119), ("critic", 99)]
+
+
+@pytest.mark.storage
+def test_a_start_that_goes_on_undoes_nothing(store: Store) -> None:
+    """A start that continues at the last step leaves all updates in the case, also before its own first one."""
+    first = Trainer()
+    store.ingest(first.batch(first.updates(100)))
+    again = Trainer(run_id=first.run_id)
+    for last in (99, 109):
+        store.ingest(again.batch(again.updates(last - 99)))
+        (scaler,) = store.case(first.run_id).scalers
+        assert scaler.recent["first"].tolist() == list(range(last + 1))
+
+
+@pytest.mark.storage
+def test_a_run_that_begins_again_is_judged_anew(store: Store) -> None:
+    """A start at step 0 undoes all earlier updates."""
+    first = Trainer()
+    store.ingest(first.batch(dying(first)))
+    again = Trainer(run_id=first.run_id, resume_step=0)
+    store.ingest(again.batch())
+    (scaler,) = store.case(first.run_id).scalers
+    assert len(scaler.recent) == len(scaler.updates) == len(scaler.samples) == 0
+    store.ingest(again.batch([again.update(scale=65536.0)]))
+    (scaler,) = store.case(first.run_id).scalers
+    assert scaler.recent["scale_last"].tolist() == [65536.0]
 
 
 def test_two_scalers_are_two(store: Store) -> None:

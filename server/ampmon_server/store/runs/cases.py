@@ -12,7 +12,7 @@ import orjson
 from sqlalchemy import Connection, select
 
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.aggregates.updates import NEVER, empty
+from ampmon_server.model.aggregates.updates import NEVER
 from ampmon_server.model.case import (
     CULPRITS,
     RECENT,
@@ -24,12 +24,12 @@ from ampmon_server.model.case import (
 )
 from ampmon_server.model.series import GradientSeries, empty_gradients, join_samples, take_samples
 from ampmon_server.store.engine.engine import now_us
-from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.runs import events, runs
 from ampmon_server.store.samples import gradient_rollups, parameter_rollups, samples
 from ampmon_server.store.schema.tables import attempts, headers
 from ampmon_server.store.streams import state
+from ampmon_server.store.streams.attempts import Start, newest_start
 from ampmon_server.store.streams.scalers import Scaler, find, scalers_of
 from ampmon_server.store.streams.streams import newest_header
 from ampmon_server.store.updates import resumes, rollups, scalars, skips
@@ -58,7 +58,8 @@ def read(connection: Connection, run_id: UUID) -> Case:
     """Return the data that a run is judged by. The cost does not depend on the run's length. Raises NotFound."""
     now = now_us()
     row = runs.find(connection, run_id)
-    found = [each for each in scalers_of(connection, row.run_id) if each.sources]
+    start = newest_start(connection, row.run_id) if row.attempts > 1 else None
+    found = [each.since(start) for each in scalers_of(connection, row.run_id) if each.sources]
     found = sorted(found, key=lambda each: each.number)[:SCALERS]
     return Case(
         run_id=str(run_id),
@@ -78,19 +79,22 @@ def read(connection: Connection, run_id: UUID) -> Case:
         rivals=row.rivals,
         attempts=row.attempts,
         ranks=row.ranks,
-        scalers=tuple(_scaler(connection, run_id, each) for each in found),
+        scalers=tuple(_scaler(connection, run_id, each, start) for each in found),
         events=tuple(events.newest(connection, run_id, EVENTS, always=("lint", "measured"))),
-        logged=_logged(connection, found[0]) if found else {},
+        logged=_logged(connection, found[0], start) if found else {},
         config=_config(connection, row.run_id),
         measurement=row.measurement,
     )
 
 
-def _scaler(connection: Connection, run_id: UUID, scaler: Scaler) -> ScalerCase:
-    whole = rollups.window(connection, scaler, Stretch(), COLUMNS)
-    gradients = gradient_rollups.window(connection, scaler, Stretch(), COLUMNS // 2)
+def _scaler(
+    connection: Connection, run_id: UUID, scaler: Scaler, start: Start | None
+) -> ScalerCase:
+    whole = rollups.window(connection, scaler, Stretch(stop=scaler.stop), COLUMNS)
+    gradients = _gradients(connection, scaler)
     numbers = [source.number for source in scaler.sources]
-    skipped = skips.newest(connection, run_id, numbers, SKIPS, CULPRITS)
+    skipped = skips.newest(connection, run_id, numbers, SKIPS, CULPRITS, start)
+    resumed = resumes.forgotten(connection, scaler)
     first = int(whole["first"][0]) if len(whole) else 0
     return ScalerCase(
         name=scaler.name,
@@ -98,12 +102,12 @@ def _scaler(connection: Connection, run_id: UUID, scaler: Scaler) -> ScalerCase:
         policy=policy_of(connection, scaler),
         first=_one_by_one(connection, scaler, first, first + RECENT - 1),
         updates=whole,
-        recent=_one_by_one(connection, scaler, start_of(whole, RECENT), INTEGER_MAX)[-RECENT:],
+        recent=_one_by_one(connection, scaler, start_of(whole, RECENT), scaler.stop - 1)[-RECENT:],
         gradients=gradients,
         samples=_samples(connection, scaler, gradients, whole),
         parameters=_parameters(connection, scaler, gradients),
         skips=tuple(skipped),
-        forgotten=resumes.forgotten(connection, scaler),
+        forgotten=tuple(each for each in resumed if start is None or each.step <= start.origin),
         ranks=_ranks(connection, scaler),
         optimizers=tuple(dict.fromkeys(skip.optimizer for skip in reversed(skipped))),
         growth_tracker=_growth_tracker(connection, scaler, whole),
@@ -124,9 +128,13 @@ def samples_of(
     scaler = find(connection, run_id, stream)
     if not scaler.sources:
         return empty_gradients()
-    whole = rollups.window(connection, scaler, Stretch(), COLUMNS)
-    gradients = gradient_rollups.window(connection, scaler, Stretch(), COLUMNS // 2)
-    return _samples(connection, scaler, gradients, whole)
+    scaler = scaler.since(newest_start(connection, scaler.run_id))
+    whole = rollups.window(connection, scaler, Stretch(stop=scaler.stop), COLUMNS)
+    return _samples(connection, scaler, _gradients(connection, scaler), whole)
+
+
+def _gradients(connection: Connection, scaler: Scaler) -> Cells:
+    return gradient_rollups.window(connection, scaler, Stretch(stop=scaler.stop), COLUMNS // 2)
 
 
 def start_of(cells: Cells, newest: int) -> int:
@@ -152,12 +160,9 @@ def _ranks(connection: Connection, scaler: Scaler) -> Mapping[int, Cells]:
         return {}
     found = {}
     for source in scaler.sources[:RANKS]:
-        last = -1 if source.last_step is None else source.last_step
-        first = max(last + 1 - RANK_UPDATES, source.rows_from)
+        first = max(source.reach + 1 - RANK_UPDATES, source.rows_from)
         alone = replace(scaler, sources=(source,))
-        found[source.rank] = (
-            read_cells(connection, alone, first, last) if first <= last else empty()
-        )
+        found[source.rank] = read_cells(connection, alone, first, source.reach)
     return found
 
 
@@ -195,7 +200,7 @@ def _samples(
     start = start_of(gradients, max(NEWEST // shards, 1))
     older = [step for step in reversed(_moves(whole)) if step < start][: MOVES // shards]
     beside = [_beside(connection, scaler, step, start) for step in older]
-    newest = samples.read_series(connection, scaler, start=start)
+    newest = samples.read_series(connection, scaler, start=start, stop=scaler.stop)
     found = join_samples([*beside, newest])
     _, each = np.unique(found.step, return_index=True)
     return take_samples(found, each)
@@ -228,12 +233,15 @@ def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> Par
 # -- what the user logged ----------------------------------------------------------------------------------------------
 
 
-def _logged(connection: Connection, scaler: Scaler) -> Mapping[str, Cells]:
+def _logged(connection: Connection, scaler: Scaler, start: Start | None) -> Mapping[str, Cells]:
     """Logged values of the lowest rank by name, names that contain "loss" first."""
     lowest = scaler.sources[0]
     of = LoggedSeries(scaler.run_id, lowest.number, lowest.rows_from, lowest.overlaid)
     names = _first(scalars.names_of(connection, of))
-    found = {name: scalars.window(connection, of, name, Stretch(), COLUMNS // 4) for name in names}
+    # A start without a scaler only logs values, at steps that no update has.
+    is_cut = start is not None and start.last.get(lowest.number, 0) is not None
+    stretch = Stretch(stop=lowest.counts_to + 1) if is_cut else Stretch()
+    found = {name: scalars.window(connection, of, name, stretch, COLUMNS // 4) for name in names}
     return {name: cells for name, cells in found.items() if len(cells)}
 
 

@@ -332,6 +332,6 @@ def newest(
     sources = [source for source in scaler.sampled if source.sampled]
     if sources and start >= sources[0].samples_from:
         of = stream_samples(connection, scaler.run_id, sources[0])
-        return of.names, of.rows(start, INTEGER_MAX)[-wanted:]
-    series = read(connection, scaler, None, Stretch(start), wanted, whole)
+        return of.names, of.rows(start, scaler.stop - 1)[-wanted:]
+    series = read(connection, scaler, None, Stretch(start, scaler.stop), wanted, whole)
     return series.names, series.cells

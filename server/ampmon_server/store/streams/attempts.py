@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, or_, select, true, update
@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, or_, 
 from ampmon import wire
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
-from ampmon_server.store.engine.numbers import json_text
+from ampmon_server.store.engine.numbers import INTEGER_MAX, json_text
 from ampmon_server.store.schema.tables import attempts, ledger
 from ampmon_server.store.streams.remembered import Remembered
 from ampmon_server.store.streams.state import RunState
@@ -32,6 +32,45 @@ _SIZES = (
     .where(_OF_RUN)
     .group_by(attempts.c.attempt)
 )
+
+
+_NEWEST = (
+    select(
+        attempts.c.attempt,
+        func.min(attempts.c.origin),
+        func.min(attempts.c.origin_assumed),
+    )
+    .where(_OF_RUN)
+    .group_by(attempts.c.attempt)
+    .order_by(attempts.c.attempt.desc())
+    .limit(1)
+)
+_REACHED = (
+    select(ledger.c.stream, func.max(ledger.c.last_step))
+    .where(ledger.c.run_id == bindparam("of"), ledger.c.attempt == bindparam("number"))
+    .group_by(ledger.c.stream)
+)
+
+
+class Start(NamedTuple):
+    """The newest start of a run. Earlier starts' updates from step ``origin`` on are undone.
+
+    ``last`` is the last step of each stream with records, None if it has no update yet.
+    """
+
+    number: int
+    origin: int
+    last: Mapping[int, int | None]
+
+    @property
+    def begun(self) -> bool:
+        """Whether any stream has an update."""
+        return any(step is not None for step in self.last.values())
+
+    def reach(self, stream: int) -> int:
+        """The last step of a stream that counts."""
+        last = self.last.get(stream)
+        return self.origin - 1 if last is None else max(last, self.origin - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +282,19 @@ def state_of_run(connection: Connection, run_id: bytes) -> str:
     newest = dict(fetch(connection, _ENDED, {"of": run_id}))
     _, ranks = max(world_sizes(connection, run_id).items())
     return _judge([ended for rank, ended in newest.items() if rank < ranks])
+
+
+def newest_start(connection: Connection, run_id: bytes) -> Start | None:
+    """The newest start of a run, None if the run never resumed.
+
+    A start that continues where the others ended undoes nothing before its own first update.
+    """
+    number, origin, assumed = fetch(connection, _NEWEST, {"of": run_id})[0]
+    if number == 0:
+        return None
+    last = dict(fetch(connection, _REACHED, {"of": run_id, "number": number}))
+    start = Start(number, origin, last)
+    return start._replace(origin=INTEGER_MAX + 1) if assumed and not start.begun else start
 
 
 def world_sizes(connection: Connection, run_id: bytes) -> dict[int, int]:

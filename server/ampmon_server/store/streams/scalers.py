@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -14,8 +14,10 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, selec
 from ampmon_server.model.series import Flags, Ints
 from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.errors import NotFound
+from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages.pages import edge_of
 from ampmon_server.store.schema.tables import headers, ledger, runs, streams
+from ampmon_server.store.streams.attempts import Start
 from ampmon_server.store.streams.streams import COLUMNS
 
 
@@ -23,7 +25,8 @@ from ampmon_server.store.streams.streams import COLUMNS
 class StreamSource:
     """A stream as readers see it. ``overlaid``: it has several attempts, so rows may be superseded.
 
-    Rows before step ``rows_from`` and samples before ``samples_from`` are held only as rolled-up cells.
+    Rows before step ``rows_from`` and samples before ``samples_from`` are held only as rolled-up cells. Rows after step
+    ``counts_to`` are left out, because the run went back and has not come that far again.
     """
 
     number: int
@@ -37,11 +40,17 @@ class StreamSource:
     samples_from: int = 0
     overlaid: bool = True
     exact: bool = True
+    counts_to: int = INTEGER_MAX
 
     @property
     def edge(self) -> int:
         """The first step of the newest page."""
         return edge_of(self.last_step)
+
+    @property
+    def reach(self) -> int:
+        """The last step that counts; -1 for none."""
+        return -1 if self.last_step is None else min(self.last_step, self.counts_to)
 
     def is_before(self, step: int) -> bool:
         """Whether all updates of the stream are before a step."""
@@ -49,9 +58,7 @@ class StreamSource:
 
     def meets(self, first: int, last: int) -> bool:
         """Whether the stream may have an update from step ``first`` to ``last``."""
-        if self.first_step is None or self.last_step is None:
-            return False
-        return self.first_step <= last and first <= self.last_step
+        return self.first_step is not None and self.first_step <= last and first <= self.reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,11 @@ class Scaler:
         return max((source.samples_from for source in self.sources), default=0)
 
     @property
+    def stop(self) -> int:
+        """The step after the last one that counts on any rank."""
+        return max((source.counts_to for source in self.sources), default=INTEGER_MAX) + 1
+
+    @property
     def is_sharded(self) -> bool:
         return any(source.layout == "sharded" for source in self.sources)
 
@@ -93,6 +105,13 @@ class Scaler:
         if self.is_sharded:
             return self.sources
         return tuple(source for source in self.sources if source.sampled)[:1]
+
+    def since(self, start: Start | None) -> Scaler:
+        """The scaler without the updates that a start of its run has undone."""
+        if start is None:
+            return self
+        cut = [replace(each, counts_to=start.reach(each.number)) for each in self.sources]
+        return replace(self, sources=tuple(cut))
 
     def shards(self, world_size: int) -> int:
         """How many of `sampled`, counted from the first, hold a shard when ``world_size`` ranks started; at least 1."""

@@ -17,6 +17,7 @@ from ampmon_server.store.engine.numbers import KINDS, kinds_of_pair
 from ampmon_server.store.engine.paging import Paged
 from ampmon_server.store.schema.tables import headers, skips, streams
 from ampmon_server.store.streams import scalers
+from ampmon_server.store.streams.attempts import Start
 from ampmon_server.store.streams.scalers import not_superseded
 from ampmon_server.store.streams.streams import unpack_modules, unpack_parameters
 
@@ -82,10 +83,18 @@ def nearest(
 
 
 def newest(
-    connection: Connection, run_id: UUID, streams_of: Sequence[int], limit: int, culprits: int
+    connection: Connection,
+    run_id: UUID,
+    streams_of: Sequence[int],
+    limit: int,
+    culprits: int,
+    start: Start | None,
 ) -> list[Skip]:
-    """The newest ``limit`` skips of some streams, each with its first ``culprits``."""
+    """The newest ``limit`` skips of some streams that ``start`` has not undone, each with its first ``culprits``."""
     statement = _of(run_id).where(skips.c.stream.in_(streams_of))
+    if start is not None:
+        table = skips.c
+        statement = statement.where(or_(table.step < start.origin, table.attempt == start.number))
     rows, _ = paging.newest(connection, statement, _KEY, limit=limit, cursor=None)
     return _skips(connection, run_id, rows, culprits)
 

@@ -93,7 +93,7 @@ def _read(connection: Connection, scaler: Scaler, first: int, last: int) -> Rows
     if not meeting:
         return empty()
     first = max(first, min(source.first_step or 0 for source in meeting))
-    last = min(last, max(source.last_step or 0 for source in meeting))
+    last = min(last, max(source.reach for source in meeting))
     rows = _of_source(connection, scaler, meeting[0], first, last)
     for source in meeting[1:]:
         if len(rows) > last - first:
@@ -105,7 +105,8 @@ def _read(connection: Connection, scaler: Scaler, first: int, last: int) -> Rows
 def _of_source(
     connection: Connection, scaler: Scaler, source: StreamSource, first: int, last: int
 ) -> Rows:
-    rows = PAGES.read(connection, (scaler.run_id, source.number), first, last)
+    key, last = (scaler.run_id, source.number), min(last, source.counts_to)
+    rows = PAGES.read(connection, key, first, last)
     return last_of_each_step(rows) if source.overlaid else rows
 
 
@@ -142,7 +143,7 @@ def _skipped(connection: Connection, scaler: Scaler, first: int, last: int) -> I
         if len(steps) and source.overlaid:
             rows = _of_source(connection, scaler, source, int(steps[0]), int(steps[-1]))
             steps = rows["step"][rows["skipped"] == 1]
-        parts.append(steps)
+        parts.append(steps[steps <= source.counts_to])
     return np.concatenate(parts)
 
 
