@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import torch
@@ -14,8 +14,10 @@ import ampmon
 from ampmon import wire
 from ampmon.sender import drain
 from ampmon.wire.decoding import decode_batch
+from ampmon_server.analysis.diagnosis import diagnose
 from ampmon_server.charts import FIGURES, Source, View
-from ampmon_server.store import Store
+from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.store import Judgement, Store
 from ampmon_server.store.streams.attempts import BESIDE_US
 from batches import Trainer
 
@@ -84,6 +86,59 @@ def test_a_process_that_ended_is_no_rival(store: Store, clock: Clock) -> None:
     store.ingest(older.batch(older.updates(3), alive=True))
 
     assert store.run(older.run_id)[0].rivals == 0
+
+
+def dead(trainer: Trainer) -> list[wire.Record]:
+    """Updates that are skipped until the scale is dead."""
+    return [trainer.update(scale=2.0 ** (16 - step), skipped=True) for step in range(150)]
+
+
+def judged(store: Store, run_id: UUID) -> Judgement:
+    case = store.case(run_id)
+    found = diagnose(case, Thresholds())
+    return Judgement(found.verdict, found.severity, found.findings, case.version, case.attempts)
+
+
+def stops(ack: wire.Ack) -> list[bool] | None:
+    """Which of the findings in an acknowledgement tell the training to stop. None if there is no list of findings."""
+    return None if ack.findings is None else [bool(each["stop"]) for each in ack.findings]
+
+
+@pytest.mark.storage
+def test_a_new_start_is_not_told_what_was_found_before_it(store: Store) -> None:
+    """Acknowledgements to a new start have no findings until a judgement that knows of the start is stored."""
+    first = [Trainer(world_size=2)]
+    run_id = first[0].run_id
+    first.append(Trainer(run_id, rank=1, world_size=2))
+    for trainer in first:
+        store.ingest(trainer.batch(dead(trainer)))
+    before = judged(store, run_id)
+    store.keep(run_id, before)
+    assert any(stops(store.ingest(first[0].batch()).ack) or ())
+    again = [Trainer(run_id, rank, resume_step=0, world_size=2) for rank in (0, 1)]
+    assert stops(store.ingest(again[0].batch()).ack) is None
+    assert store.keep(run_id, before).change is None
+    assert stops(store.ingest(again[0].batch(again[0].updates(20))).ack) is None
+    store.keep(run_id, judged(store, run_id))
+    # The other rank is part of the same start, about which a judgement is stored now.
+    assert stops(store.ingest(again[1].batch()).ack) == []
+    assert stops(store.ingest(again[0].batch()).ack) == []
+
+
+@pytest.mark.storage
+def test_no_start_is_stopped_before_its_first_update(store: Store) -> None:
+    """A start that continues after a dead scale is told of it, but told to stop only for updates of its own."""
+    first = Trainer()
+    store.ingest(first.batch(dead(first)))
+    again = Trainer(first.run_id)
+    store.ingest(again.batch())
+    store.keep(first.run_id, judged(store, first.run_id))
+    told = stops(store.ingest(again.batch()).ack)
+    assert told
+    assert not any(told)
+    store.ingest(again.batch([again.update(scale=2.0**-140)]))
+    store.keep(first.run_id, judged(store, first.run_id))
+    assert any(stops(store.ingest(again.batch()).ack) or ())
 
 
 def resumed(

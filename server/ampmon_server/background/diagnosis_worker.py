@@ -156,7 +156,9 @@ class DiagnosisWorker:
         case, found = await self._beside(lambda: self._examine(run_id))
         for rule, error in found.failed.items():
             self._count(rule, error)
-        judgement = Judgement(found.verdict, found.severity, found.findings, case.version)
+        judgement = Judgement(
+            found.verdict, found.severity, found.findings, case.version, case.attempts
+        )
         keep = self._counted(lambda: self._store.keep(run_id, judgement, self._alerts))
         kept = await self._writer.run(keep)
         if kept.change is not None:

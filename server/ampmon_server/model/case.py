@@ -179,9 +179,10 @@ class Case:
     """A run at its ``version``. Times are microseconds since the epoch; ``now`` is the time of the diagnosis.
 
     ``status`` is running, finished, crashed or silent. ``last_time`` is the time of the newest record, but no later
-    than the server received it. ``events`` are the newest, newest first; lints are included however old they are.
-    ``logged`` are the cells (`ampmon_server.model.aggregates.scalars`) of a few logged names. ``config`` is the newest
-    attempt's configuration. ``scheduled`` counts skipped updates after which the learning rate changed anyway.
+    than the server received it. ``begun``: the newest start has made an update. ``events`` are the newest, newest
+    first; lints are included however old they are. ``logged`` are the cells (`ampmon_server.model.aggregates.scalars`)
+    of a few logged names. ``config`` is the newest attempt's configuration. ``scheduled`` counts skipped updates after
+    which the learning rate changed anyway.
     ``measurement`` is when the pending measurement was requested. It is 0 if none is pending, and None if the script
     names nothing to measure.
     """
@@ -192,6 +193,7 @@ class Case:
     status: str = "running"
     disabled: bool = False
     last_time: int | None = None
+    begun: bool = True
     update_us: float = 0.0
     updates: int = 0
     skipped: int = 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ampmon.system.plain import plain_finding
 from ampmon.wire import Finding, Severity
 from ampmon_server.analysis.diagnosis.explaining import explained
@@ -35,7 +37,10 @@ class Diagnosis:
 
 
 def diagnose(case: Case, thresholds: Thresholds) -> Diagnosis:
-    """Diagnose a run. Findings of equal severity are in the order of `rules.RULES`."""
+    """Diagnose a run. Findings of equal severity are in the order of `rules.RULES`.
+
+    None stops a start that has not made an update, because they are about the start before it.
+    """
     failed: dict[str, Exception] = {}
     causes = explained(list(_found(case, thresholds, failed)))
     found = [plain_finding(measured(each, case)) for each in causes]
@@ -44,6 +49,8 @@ def diagnose(case: Case, thresholds: Thresholds) -> Diagnosis:
         found = list(recommend(found, case.scalers))
     except Exception as error:
         failed["recommending"] = error
+    if not case.begun:
+        found = [msgspec.structs.replace(each, stop=False) for each in found]
     return Diagnosis(tuple(found), failed)
 
 

@@ -27,18 +27,21 @@ KEPT = 32
 class Judgement:
     """The verdict and findings of a run at its ``version``, worst first. A finding may occur twice.
 
-    Without a version, it is about the run as it is when the judgement is stored.
+    ``attempts`` is how often the run had been started. Without it and a version, the judgement is about the run as it
+    is when the judgement is stored.
     """
 
     verdict: str
     severity: wire.Severity | None
     findings: Sequence[wire.Finding]
     version: int | None = None
+    attempts: int | None = None
 
 
 _HELD: tuple[Column[Any], ...] = (
     runs.c.run_id,
     runs.c.version,
+    runs.c.attempts,
     runs.c.last_step,
     runs.c.findings,
     runs.c.judged,
@@ -66,13 +69,13 @@ def keep(
     """Store a judgement if it differs from the stored one and the run exists.
 
     Also advance the run's alerts, if ``to`` says how alerts are sent. If another server has judged a newer version of
-    the run meanwhile, nothing changes.
+    the run meanwhile, or the run was started again, nothing changes: the findings may tell the new start to stop.
     """
     now = now_us()
     held = connection.execute(
         select(*_HELD).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0).with_for_update()
     ).one_or_none()
-    if held is None:
+    if held is None or judgement.attempts not in {None, held.attempts}:
         return Kept()
     judged = held.version if judgement.version is None else judgement.version
     if judged < held.judged:

@@ -79,6 +79,7 @@ def read(connection: Connection, run_id: UUID) -> Case:
         rivals=row.rivals,
         attempts=row.attempts,
         ranks=row.ranks,
+        begun=start is None or start.begun,
         scalers=tuple(_scaler(connection, run_id, each, start) for each in found),
         events=tuple(events.newest(connection, run_id, EVENTS, always=("lint", "measured"))),
         logged=_logged(connection, found[0], start) if found else {},

@@ -148,6 +148,8 @@ def _register(
         state.describe(header)  # ranks that registered earlier may have known less
     state.started = min(state.started, header.started)
     state.ranks += last is None
+    if number >= state.attempts:
+        state.findings = None  # they are about the starts before, and may tell a training to stop
     state.attempts = max(state.attempts, number + 1)
     state.measurement = None  # each process must announce that it can be measured
     return Attempt(header.rank, number, origin, newest=True)
