@@ -71,11 +71,11 @@ def test_a_scheduler_that_runs_ahead_is_found(scheduled, severity):
 
 
 def test_a_lint_is_passed_on_word_for_word():
-    """A lint of the newest attempt is one finding with the lint's own words."""
+    """A lint of the newest start is one finding with the lint's own words."""
     words = {"rule": "fused_sgd", "severity": "warning", "title": "A", "explanation": "B"}
     old = event("lint", **words, fix="old", parameters=[])
     new = replace(event("lint", **words, fix="C", parameters=["head.weight"], stop=True), attempt=1)
-    (finding,) = found(case(_healthy(), events=(new, new, old)))
+    (finding,) = found(case(_healthy(), events=(new, new, old), attempts=2))
     assert (finding.rule, finding.title, finding.explanation, finding.fix) == (
         "fused_sgd",
         "A",

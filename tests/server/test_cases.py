@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from uuid import uuid4
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from ampmon_server.model.series import EVENTS
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Keep, NotFound, Store
 from ampmon_server.store.runs import cases
-from batches import PARAMETERS, Trainer, statistics
+from batches import PARAMETERS, START, Trainer, statistics
 
 
 def test_every_update_skip_and_sample_of_a_short_run_is_in_its_case(store: Store) -> None:
@@ -139,6 +141,48 @@ def test_ranks_are_given_one_by_one(store: Store) -> None:
     }
     assert int(ranks[1]["last"][-1]) == 389
     assert len(ranks[0]) == cases.RANK_UPDATES
+
+
+def ranks_of(run_id: UUID, size: int, **fields: Any) -> list[Trainer]:
+    return [Trainer(run_id, rank, world_size=size, **fields) for rank in range(size)]
+
+
+@pytest.mark.storage
+def test_ranks_are_compared_within_one_start(store: Store) -> None:
+    """A rank that went back is not compared with the steps that another rank did before it went back too."""
+    run_id = uuid4()
+    for trainer in ranks_of(run_id, 2):
+        scale = 512.0 if trainer.rank else 1024.0
+        store.ingest(trainer.batch([trainer.update(scale=scale) for _ in range(200)]))
+    assert diagnose(store.case(run_id), Thresholds()).findings[0].rule == "ranks_disagree"
+    first, second = ranks_of(run_id, 2, resume_step=100)
+    for trainer, count in ((first, 5), (second, 5), (first, 5)):
+        store.ingest(trainer.batch([trainer.update(scale=256.0) for _ in range(count)]))
+        assert diagnose(store.case(run_id), Thresholds()).findings == ()
+    ranks = store.case(run_id).scalers[0].ranks
+    assert {rank: cells["first"].tolist() for rank, cells in ranks.items()} == {
+        0: list(range(100, 110)),
+        1: list(range(100, 105)),
+    }
+
+
+@pytest.mark.storage
+def test_ranks_that_a_smaller_start_no_longer_has_are_left_out(store: Store) -> None:
+    """A run that resumed on fewer ranks is not judged by the steps and lints of the ranks that left."""
+    run_id = uuid4()
+    words = {"rule": "poisoned_state", "severity": "critical", "title": "A", "stop": True}
+    for trainer in ranks_of(run_id, 4):
+        store.ingest(trainer.batch(trainer.updates(300)))
+        store.ingest(trainer.batch([trainer.event("lint", stream="scaler", **words)]))
+    assert any(each.stop for each in diagnose(store.case(run_id), Thresholds()).findings)
+    for trainer in ranks_of(run_id, 2, resume_step=100, started=START + 10**6):
+        store.ingest(trainer.batch([trainer.update(scale=256.0) for _ in range(50)]))
+    case = store.case(run_id)
+    assert sorted(case.scalers[0].ranks) == [0, 1]
+    assert diagnose(case, Thresholds()).findings == ()
+    silent = replace(case, status="silent", now=(case.last_time or 0) + 3600 * 10**6)
+    (finding,) = diagnose(silent, Thresholds()).findings
+    assert (finding.rule, finding.evidence["rank"]) == ("silent", None)
 
 
 @pytest.mark.storage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,8 +154,8 @@ class ScalerCase:
     ``updates`` and ``gradients`` cover the whole run in a few hundred cells. ``first`` and ``recent`` are its first and
     newest `RECENT` updates, a cell each; they may overlap. ``samples`` are the newest samples and those next to changes
     of the scale, at most `SAMPLES`. ``skips`` are the newest ledger rows, newest first, without superseded rows.
-    ``ranks`` are each rank's own newest updates, if there are several ranks. ``growth_tracker`` is its value after the
-    newest update, None if there is no update.
+    ``ranks`` are each rank's own newest updates in the newest start, if that has several ranks. ``growth_tracker`` is
+    its value after the newest update, None if there is no update.
     """
 
     name: str
@@ -209,3 +209,9 @@ class Case:
     logged: Mapping[str, Cells] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     measurement: int | None = None
+
+    def of_newest_start(self, kind: str) -> Iterator[RunEvent]:
+        """Yield the events of a kind in the run's newest start, the oldest first."""
+        for event in reversed(self.events):
+            if event.kind == kind and event.attempt == self.attempts - 1:
+                yield event

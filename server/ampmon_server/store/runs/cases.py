@@ -12,7 +12,7 @@ import orjson
 from sqlalchemy import Connection, select
 
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.aggregates.updates import NEVER
+from ampmon_server.model.aggregates.updates import NEVER, of_rows
 from ampmon_server.model.case import (
     CULPRITS,
     RECENT,
@@ -29,7 +29,7 @@ from ampmon_server.store.runs import events, runs
 from ampmon_server.store.samples import gradient_rollups, parameter_rollups, samples
 from ampmon_server.store.schema.tables import attempts, headers
 from ampmon_server.store.streams import state
-from ampmon_server.store.streams.attempts import Start, newest_start
+from ampmon_server.store.streams.attempts import RANKS_MAX, Start, newest_start
 from ampmon_server.store.streams.scalers import Scaler, find, scalers_of
 from ampmon_server.store.streams.streams import newest_header
 from ampmon_server.store.updates import resumes, rollups, scalars, skips
@@ -109,7 +109,7 @@ def _scaler(
         parameters=_parameters(connection, scaler, gradients),
         skips=tuple(skipped),
         forgotten=tuple(each for each in resumed if start is None or each.step <= start.origin),
-        ranks=_ranks(connection, scaler),
+        ranks=_ranks(connection, scaler, start),
         optimizers=tuple(dict.fromkeys(skip.optimizer for skip in reversed(skipped))),
         growth_tracker=_growth_tracker(connection, scaler, whole),
     )
@@ -156,14 +156,18 @@ def _one_by_one(connection: Connection, scaler: Scaler, first: int, last: int) -
     return rollups.window(connection, scaler, Stretch(first, last + 1), RECENT)
 
 
-def _ranks(connection: Connection, scaler: Scaler) -> Mapping[int, Cells]:
-    if len(scaler.sources) < 2:
+def _ranks(connection: Connection, scaler: Scaler, start: Start | None) -> Mapping[int, Cells]:
+    """Each rank's newest updates in the newest start, which may have fewer ranks than others."""
+    number, ranks = (0, RANKS_MAX) if start is None else (start.number, start.ranks)
+    sources = [source for source in scaler.sources if source.rank < ranks]
+    if len(sources) < 2:
         return {}
     found = {}
-    for source in scaler.sources[:RANKS]:
+    for source in sources[:RANKS]:
         first = max(source.reach + 1 - RANK_UPDATES, source.rows_from)
         alone = replace(scaler, sources=(source,))
-        found[source.rank] = read_cells(connection, alone, first, source.reach)
+        rows = read_rows(connection, alone, start=first, stop=source.reach + 1)
+        found[source.rank] = of_rows(rows[rows["attempt"] == number])
     return found
 
 

@@ -39,6 +39,8 @@ _NEWEST = (
         attempts.c.attempt,
         func.min(attempts.c.origin),
         func.min(attempts.c.origin_assumed),
+        func.max(attempts.c.world_size),
+        func.max(attempts.c.rank),
     )
     .where(_OF_RUN)
     .group_by(attempts.c.attempt)
@@ -53,13 +55,14 @@ _REACHED = (
 
 
 class Start(NamedTuple):
-    """The newest start of a run. Earlier starts' updates from step ``origin`` on are undone.
+    """The newest start of a run, on ``ranks`` ranks. Earlier starts' updates from step ``origin`` on are undone.
 
     ``last`` is the last step of each stream with records, None if it has no update yet.
     """
 
     number: int
     origin: int
+    ranks: int
     last: Mapping[int, int | None]
 
     @property
@@ -291,11 +294,11 @@ def newest_start(connection: Connection, run_id: bytes) -> Start | None:
 
     A start that continues where the others ended undoes nothing before its own first update.
     """
-    number, origin, assumed = fetch(connection, _NEWEST, {"of": run_id})[0]
+    number, origin, assumed, size, rank = fetch(connection, _NEWEST, {"of": run_id})[0]
     if number == 0:
         return None
     last = dict(fetch(connection, _REACHED, {"of": run_id, "number": number}))
-    start = Start(number, origin, last)
+    start = Start(number, origin, max(size, rank + 1), last)
     return start._replace(origin=INTEGER_MAX + 1) if assumed and not start.begun else start
 
 

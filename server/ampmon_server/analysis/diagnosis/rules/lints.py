@@ -25,14 +25,11 @@ STOPPING = frozenset({"fused_sgd", "poisoned_state"})
 
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-    """Yield each lint of the ranks' newest attempts once, the oldest first, because it causes those that follow."""
-    newest: dict[int, int] = {}
-    for event in case.events:
-        newest[event.rank] = max(event.attempt, newest.get(event.rank, 0))
+    """Yield each lint of the run's newest start once, the oldest first, because it causes those that follow."""
     seen = set()
-    for event in reversed(case.events):
+    for event in case.of_newest_start(KIND):
         key = str(event.detail.get("rule")), event.scaler
-        if event.kind == KIND and event.attempt == newest[event.rank] and key not in seen:
+        if key not in seen:
             seen.add(key)
             for finding in _finding(event):
                 yield _in_settings(finding, case)
