@@ -29,6 +29,20 @@ def test_a_crash_is_critical_and_an_interruption_is_not():
     assert (killed[0].severity, interrupted.severity) == ("critical", "notice")
 
 
+def test_a_crash_names_the_first_exception_of_the_newest_start():
+    """Exceptions of earlier starts are not named, nor those of ranks that failed because of the first."""
+    old = event("exception", type="ValueError")
+    cause, effect = (
+        replace(event("exception", type=each), attempt=1, rank=rank)
+        for each, rank in (("OutOfMemoryError", 3), ("DistBackendError", 0))
+    )
+    (killed,) = found(case(_healthy(), status="crashed", attempts=2, events=(old,)))
+    both = (effect, cause, old)  # newest first
+    (raised,) = found(case(_healthy(), status="crashed", attempts=2, events=both))
+    assert killed.title == "The process died after step 299: no reason recorded"
+    assert raised.title == "The process died after step 299: OutOfMemoryError"
+
+
 @pytest.mark.parametrize(("quiet_s", "expected"), [(59, []), (61, ["silent"])])
 def test_silence_begins_after_a_minute(quiet_s, expected):
     """A silent run gets a warning 60 s after its last record."""

@@ -27,7 +27,9 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
     """Yield a critical finding, or a notice if a user interrupted the run."""
     if case.status != "crashed":
         return
-    raised = next((str(e.detail.get("type", "")) for e in case.events if e.kind == "exception"), "")
+    # Other ranks may fail because of the first.
+    first = next(case.of_newest_start("exception"), None)
+    raised = "" if first is None else str(first.detail.get("type", ""))
     last = max(
         (int(each.recent["last"][-1]) for each in case.scalers if len(each.recent)), default=None
     )
