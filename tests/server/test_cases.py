@@ -14,7 +14,7 @@ from ampmon_server.analysis.diagnosis import diagnose
 from ampmon_server.model.case import CULPRITS, RECENT
 from ampmon_server.model.series import EVENTS
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.store import Keep, NotFound, Store
+from ampmon_server.store import Judgement, Keep, NotFound, Store
 from ampmon_server.store.runs import cases
 from batches import PARAMETERS, START, Trainer, statistics
 
@@ -384,7 +384,7 @@ def test_shards_are_added_up(store: Store) -> None:
 
 @pytest.mark.storage
 def test_a_pruned_run_has_a_case(store: Store) -> None:
-    """A pruned run's case uses rollups instead of single updates, and counts every update."""
+    """A pruned run's case counts every update, and has the single updates that are still held."""
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(3000, skipped=(5,), sampled=range(0, 3000, 100))))
     store.ingest(trainer.batch([trainer.event("finish")]))
@@ -393,6 +393,43 @@ def test_a_pruned_run_has_a_case(store: Store) -> None:
     (scaler,) = store.case(trainer.run_id).scalers
     assert int(scaler.updates["n"].sum()) == 3000
     assert int(scaler.first["skipped"].sum()) == 1
-    assert RECENT - 16 <= int(scaler.recent["n"].sum()) <= RECENT
-    assert len(scaler.recent) < RECENT
+    assert scaler.recent["first"].tolist() == list(range(3000 >> 8 << 8, 3000))
     assert int(scaler.gradients["n"].sum()) == 30
+
+
+def sawtooth(trainer: Trainer, count: int, interval: int) -> list[wire.Update]:
+    """Updates whose scale grows after each ``interval`` updates, and is then too large."""
+    made = []
+    for step in range(count):
+        at = step % (interval + 1)
+        event = {interval - 1: "grow", interval: "backoff"}.get(at, "steady")
+        scale = 2048.0 if at == interval else 1024.0
+        after = 2048.0 if event == "grow" else 1024.0
+        fields = {"event": event, "scale": scale, "scale_after": after, "growth_tracker": at}
+        made.append(trainer.update(skipped=at == interval, **fields))
+    return made
+
+
+def prune(store: Store) -> None:
+    for due in store.due(Keep(rows_days=0)):
+        list(store.prune(due))
+
+
+@pytest.mark.storage
+@pytest.mark.parametrize("ended", [True, False])
+def test_pruning_gives_a_run_no_other_finding(store: Store, ended: bool) -> None:
+    """An ended run keeps its findings when its rows are pruned. No other run gets a finding from rolled-up updates."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(sawtooth(trainer, 6000, 50)))
+    if ended:
+        store.ingest(trainer.batch([trainer.event("finish")]))
+
+    def judged() -> tuple[wire.Finding, ...]:
+        return diagnose(store.case(trainer.run_id), Thresholds()).findings
+
+    before = judged()
+    assert [each.rule for each in before] == ["skip_rate"]
+    case = store.case(trainer.run_id)
+    store.keep(trainer.run_id, Judgement("", None, before, case.version, case.attempts))
+    prune(store)
+    assert judged() == (before if ended else ())

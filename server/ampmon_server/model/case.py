@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ampmon.wire import Finding
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Forgotten, GradientSeries, Ints
 
@@ -152,10 +153,11 @@ class ScalerCase:
     Instances compare by identity.
 
     ``updates`` and ``gradients`` cover the whole run in a few hundred cells. ``first`` and ``recent`` are its first and
-    newest `RECENT` updates, a cell each; they may overlap. ``samples`` are the newest samples and those next to changes
-    of the scale, at most `SAMPLES`. ``skips`` are the newest ledger rows, newest first, without superseded rows.
-    ``ranks`` are each rank's own newest updates in the newest start, if that has several ranks. ``growth_tracker`` is
-    its value after the newest update, None if there is no update.
+    newest `RECENT` updates, a cell each; they may overlap. Of a pruned run, ``first`` has cells of 16 and more updates,
+    and ``recent`` only those that are still held one by one. ``samples`` are the newest samples and those next to
+    changes of the scale, at most `SAMPLES`. ``skips`` are the newest ledger rows, newest first, without superseded
+    rows. ``ranks`` are each rank's own newest updates in the newest start, if that has several ranks.
+    ``growth_tracker`` is its value after the newest update, None if there is no update.
     """
 
     name: str
@@ -184,7 +186,7 @@ class Case:
     of a few logged names. ``config`` is the newest attempt's configuration. ``scheduled`` counts skipped updates after
     which the learning rate changed anyway.
     ``measurement`` is when the pending measurement was requested. It is 0 if none is pending, and None if the script
-    names nothing to measure.
+    names nothing to measure. ``findings`` are those that an ended run had before its rows were pruned, else None.
     """
 
     run_id: str
@@ -209,6 +211,7 @@ class Case:
     logged: Mapping[str, Cells] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     measurement: int | None = None
+    findings: tuple[Finding, ...] | None = None
 
     def of_newest_start(self, kind: str) -> Iterator[RunEvent]:
         """Yield the events of a kind in the run's newest start, the oldest first."""

@@ -39,8 +39,11 @@ class Diagnosis:
 def diagnose(case: Case, thresholds: Thresholds) -> Diagnosis:
     """Diagnose a run. Findings of equal severity are in the order of `rules.RULES`.
 
-    None stops a start that has not made an update, because they are about the start before it.
+    None stops a start that has not made an update, because they are about the start before it. An ended run whose rows
+    are pruned keeps its findings.
     """
+    if case.findings is not None:
+        return Diagnosis(case.findings)
     failed: dict[str, Exception] = {}
     causes = explained(list(_found(case, thresholds, failed)))
     found = [plain_finding(measured(each, case)) for each in causes]

@@ -109,6 +109,16 @@ def _earlier(*times: int | None) -> int | None:
     return min((each for each in times if each is not None), default=None)
 
 
+def stored(connection: Connection, run_id: bytes) -> tuple[wire.Finding, ...] | None:
+    """Return the stored findings of a run, worst first. None if it is not judged yet, or is to be judged again."""
+    findings, due = connection.execute(
+        select(runs.c.findings, runs.c.alerts_due).where(runs.c.run_id == run_id)
+    ).one()
+    if findings is None or due is not None:
+        return None
+    return msgspec.convert(orjson.loads(findings), tuple[wire.Finding, ...])
+
+
 def listed(findings: str | None) -> tuple[dict[str, Any], ...] | None:
     """Decode stored findings to plain data; None if the run was never judged."""
     return None if findings is None else tuple(orjson.loads(findings))

@@ -23,6 +23,7 @@ from ampmon_server.model.case import (
     ScalerCase,
 )
 from ampmon_server.model.series import GradientSeries, empty_gradients, join_samples, take_samples
+from ampmon_server.store.alerts import judgements
 from ampmon_server.store.engine.engine import now_us
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.runs import events, runs
@@ -39,6 +40,8 @@ from ampmon_server.store.updates.updates import read_cells, read_rows
 
 SCALERS, RANKS, EVENTS, NAMES = 8, 64, 500, 8
 """The most that are read: the first scalers and ranks, the newest events, and logged names in the order of `_first`."""
+
+ENDED = ("finished", "crashed")
 
 COLUMNS = 400
 """Columns of a window over the whole run, which returns a quarter to four times as many cells."""
@@ -61,11 +64,13 @@ def read(connection: Connection, run_id: UUID) -> Case:
     start = newest_start(connection, row.run_id) if row.attempts > 1 else None
     found = [each.since(start) for each in scalers_of(connection, row.run_id) if each.sources]
     found = sorted(found, key=lambda each: each.number)[:SCALERS]
+    status = runs.status_of(row, now)
+    is_past = status in ENDED and any(each.rows_from for each in found)
     return Case(
         run_id=str(run_id),
         now=now,
         version=row.version,
-        status=runs.status_of(row, now),
+        status=status,
         disabled=bool(row.disabled),
         # A trainer's clock that runs ahead must not hide its silence.
         last_time=None if row.last_time is None else min(row.last_time, state.heard(row)),
@@ -85,6 +90,7 @@ def read(connection: Connection, run_id: UUID) -> Case:
         logged=_logged(connection, found[0], start) if found else {},
         config=_config(connection, row.run_id),
         measurement=row.measurement,
+        findings=judgements.stored(connection, row.run_id) if is_past else None,
     )
 
 
@@ -103,7 +109,7 @@ def _scaler(
         policy=policy_of(connection, scaler),
         first=_one_by_one(connection, scaler, first, first + RECENT - 1),
         updates=whole,
-        recent=_one_by_one(connection, scaler, start_of(whole, RECENT), scaler.stop - 1)[-RECENT:],
+        recent=_recent(connection, scaler, start_of(whole, RECENT)),
         gradients=gradients,
         samples=_samples(connection, scaler, gradients, whole),
         parameters=_parameters(connection, scaler, gradients),
@@ -147,6 +153,11 @@ def start_of(cells: Cells, newest: int) -> int:
     first, last, n = (int(cells[name][at]) for name in ("first", "last", "n"))
     wanted = newest - (int(left[at]) - n)
     return max(first, last + 1 - -(-wanted * (last - first + 1) // n))
+
+
+def _recent(connection: Connection, scaler: Scaler, first: int) -> Cells:
+    """The newest updates one by one. Those whose rows are pruned are left out."""
+    return read_cells(connection, scaler, max(first, scaler.rows_from), scaler.stop - 1)[-RECENT:]
 
 
 def _one_by_one(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
