@@ -1,8 +1,9 @@
-"""Options of `ampmon serve` that limit the use of one token."""
+"""Options of `ampmon serve` that limit the use of one token, and the numbers that options may hold."""
 
 from __future__ import annotations
 
 import argparse
+import math
 
 from ampmon_server.settings import Settings
 
@@ -30,4 +31,15 @@ def count(typed: str) -> int:
     number = int(typed)
     if number < 1:
         raise ValueError
+    return number
+
+
+def amount(typed: str) -> float:
+    """Parse a finite number of at least 0. Raises ArgumentTypeError."""
+    try:
+        number = float(typed)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{typed!r} is not a number of at least 0")
     return number

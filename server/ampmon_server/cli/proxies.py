@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from ampmon_server.cli.limits import amount
+
 
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 SCOPES = ("ingest", "read", "admin")
@@ -28,7 +30,7 @@ class BadAddress(Exception):
 def add_arguments(serve: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--drain",
-        type=float,
+        type=amount,
         default=0.0,
         metavar="SECONDS",
         help="time to keep serving after a stop signal, while /readyz reports the stop (%(default)g)",

@@ -86,7 +86,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         streams_max=2 * arguments.streams_per_token,
         thresholds=parse(arguments.threshold),
         judging=not arguments.no_judging,
-        drain_seconds=max(arguments.drain, 0.0),
+        drain_seconds=arguments.drain,
         idle_seconds_max=_idle_seconds(arguments),
         alerts=_alerts(arguments),
         forward=tuple(arguments.forward),

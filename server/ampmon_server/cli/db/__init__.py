@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 from ampmon.config import data_directory
+from ampmon_server.cli.limits import amount
 from ampmon_server.settings import Settings
 
 
@@ -93,7 +94,7 @@ def add_keeping(parser: argparse.ArgumentParser) -> None:
     for name, what in (("rows", "updates and logged values"), ("samples", "sampled gradients")):
         parser.add_argument(
             f"--keep-{name}-days",
-            type=float,
+            type=amount,
             metavar="DAYS",
             help=f"days to keep a run's {what} after its last record (forever)",
         )

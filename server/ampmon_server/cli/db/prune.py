@@ -29,9 +29,6 @@ def run(arguments: argparse.Namespace) -> int:
     A run that cannot be read does not stop the others, and is named at the end.
     """
     keep = Keep(arguments.keep_rows_days, arguments.keep_samples_days)
-    days = [each for each in (keep.rows_days, keep.samples_days) if each is not None]
-    if any(each < 0 for each in days):
-        return _refused("--keep-rows-days and --keep-samples-days must be at least 0")
     failures = Failures(_print_failure)
     refusals = []
     try:

@@ -60,7 +60,7 @@ class Keep:
         A run last heard of before the first time loses its rows; before the second, its samples.
         """
         return tuple(  # type: ignore[return-value]
-            -1 if days is None else now - int(days * DAY_US)
+            -1 if days is None else now - int(min(days * DAY_US, now + 1))
             for days in (self.rows_days, self.samples_days)
         )
 
