@@ -100,7 +100,7 @@ def _update(run: Real, step: int) -> wire.Update:
 
 
 def _bytes(settings: Settings) -> dict[str, int]:
-    database = engine.open_engine(settings.url)
+    database = engine.open_engine(engine.url_of(settings))
     with engine.reading(database) as connection:
         held = {
             table: int(connection.scalar(text(f"SELECT sum(length(data)) FROM {table}")) or 0)

@@ -78,7 +78,7 @@ class Databases:
 
     def store(self, settings: Settings) -> Store:
         """A store in a lent database. Its connections are kept for later tests, because opening new ones takes long."""
-        url = settings.url
+        url = settings.database_url or ""
         if url not in self._engines:
             self._engines[url] = Store.open(settings)._engine
         return Store(self._engines[url], None)

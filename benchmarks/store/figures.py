@@ -60,7 +60,8 @@ def _on_engine(
     engine: str, settings: Settings, runs: Sequence[UUID], effort: Effort
 ) -> list[dict[str, Any]]:
     of = dict(zip(effort.sizes, runs, strict=True))
-    with serving(settings.data_directory, "--database-url", settings.url) as (url, token):
+    elsewhere = ["--database-url", settings.database_url] if settings.database_url else []
+    with serving(settings.data_directory, *elsewhere) as (url, token):
         return _rows(engine, _times(url, token, of, effort), effort.sizes)
 
 

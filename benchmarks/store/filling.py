@@ -58,7 +58,7 @@ _SAMPLES = 32 * 20
 def fill(settings: Settings, runs: Sequence[tuple[Track, Real]]) -> list[UUID]:
     """Store a run for each track, with one in a hundred updates sampled. Blocks and shows progress."""
     Store.open(settings).close()
-    database = engine.open_engine(settings.url)
+    database = engine.open_engine(engine.url_of(settings))
     made = []
     for track, real in runs:
         filling = _Filling(track, real)
@@ -72,7 +72,10 @@ def fill(settings: Settings, runs: Sequence[tuple[Track, Real]]) -> list[UUID]:
 def copy(source: Settings, target: Settings, made: Sequence[UUID]) -> None:
     """Copy all rows of runs from one store to another. Blocks and shows progress."""
     Store.open(target).close()
-    filled, empty = engine.open_engine(source.url), engine.open_engine(target.url)
+    filled, empty = (
+        engine.open_engine(engine.url_of(source)),
+        engine.open_engine(engine.url_of(target)),
+    )
     with engine.reading(filled) as reading, engine.writing(empty) as writing:
         _unhurried(writing)
         for run_id, table in shown([*product(made, metadata.sorted_tables)], "copied"):

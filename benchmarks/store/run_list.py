@@ -45,7 +45,8 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 def _on_engine(name: str, settings: Settings, effort: Effort) -> list[dict[str, Any]]:
     _fill(settings, effort)
-    with serving(settings.data_directory, "--database-url", settings.url) as (url, token):
+    elsewhere = ["--database-url", settings.database_url] if settings.database_url else []
+    with serving(settings.data_directory, *elsewhere) as (url, token):
         client = Client(token)
         pages = f"{url}/api/v1/runs?limit={PAGE}"
         cursors = _cursors(client, pages)
@@ -75,7 +76,7 @@ def _on_engine(name: str, settings: Settings, effort: Effort) -> list[dict[str, 
 
 def _fill(settings: Settings, effort: Effort) -> None:
     (made,) = fill(settings, [(track(200), real(effort.real_samples))])
-    database = engine.open_engine(settings.url)
+    database = engine.open_engine(engine.url_of(settings))
     with engine.writing(database) as connection:
         row = connection.execute(select(runs).where(runs.c.run_id == made.bytes)).one()
         copies = [

@@ -58,7 +58,7 @@ def _ingested(settings: Settings, effort: Effort) -> Engine:
         for batch in shown(work.batches, "batches"):
             store.ingest(decode_batch(batch))
     store.close()
-    return engine.open_engine(settings.url)
+    return engine.open_engine(engine.url_of(settings))
 
 
 def _rows(

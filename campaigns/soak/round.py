@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sqlalchemy import create_engine
+from sqlalchemy import URL, create_engine
 
 from ampmon import sender
 from ampmon_server.settings import Settings
 from ampmon_server.store import Verification
+from ampmon_server.store.engine.engine import url_of
 from campaigns.soak.comparison import Training, compare
 from campaigns.soak.nursery import Nursery
 from campaigns.soak.proxy import Fault, Proxy
@@ -113,8 +114,8 @@ class Round:
         return self.tally
 
     @property
-    def database_url(self) -> str:
-        return self._settings.url
+    def database_url(self) -> URL:
+        return url_of(self._settings)
 
     def trainings(self) -> list[Training]:
         """The trainings that were begun, those of one run in order."""

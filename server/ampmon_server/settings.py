@@ -105,6 +105,6 @@ class Settings:
         return address_file(self.data_directory)
 
     @property
-    def url(self) -> str:
-        """The SQLAlchemy URL of the database."""
-        return self.database_url or f"sqlite:///{self.server_directory / 'ampmon.db'}"
+    def database_file(self) -> Path:
+        """The SQLite file that is the database without a `database_url`."""
+        return self.server_directory / "ampmon.db"

@@ -17,6 +17,7 @@ from sqlalchemy import create_engine, text
 from ampmon import wire
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
+from ampmon_server.store.engine.engine import url_of
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.packing import Sample, Stack
@@ -36,15 +37,15 @@ def record(trainer: Trainer, seed: int, parameters: int = 2) -> wire.Update:
 
 def blocks(settings: Settings, table: str) -> list[tuple[int, int, int, bytes]]:
     """Attempt, first step, last step and bytes of all blocks in order. Check each block's sample count."""
-    engine = create_engine(settings.url)
-    with engine.connect() as connection:
+    database = create_engine(url_of(settings))
+    with database.connect() as connection:
         rows = connection.execute(
             text(
                 f"SELECT attempt, first_step, last_step, samples, data FROM {table} "
                 "ORDER BY attempt, first_step"
             )
         ).all()
-    engine.dispose()
+    database.dispose()
     for row in rows:
         assert row.samples == len(steps(table, row.data)) <= SAMPLES_MAX
     return [(row.attempt, row.first_step, row.last_step, row.data) for row in rows]

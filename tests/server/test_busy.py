@@ -58,7 +58,7 @@ def test_a_locked_file_is_a_503(
     """While another process locks the file, a batch gets 503 with Retry-After. Once released, each is stored once."""
     trainers = [Trainer() for _ in range(3)]
     bodies = [wire.encode(each.batch(each.updates(5))) for each in trainers]
-    path = str(make_url(settings.url).database)
+    path = str(engine.url_of(settings).database)
     with subprocess.Popen(
         [sys.executable, "-c", LOCKER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from alembic import command
+from sqlalchemy import URL
 
 from ampmon_server.cli import main
 from ampmon_server.settings import Settings
@@ -160,7 +161,7 @@ def test_an_older_copy_is_brought_up_to_date(
 ) -> None:
     """A copy of an older schema is restored, and opening the store upgrades it."""
     older = tmp_path / "older.db"
-    database = engine.open_engine(f"sqlite:///{older}")
+    database = engine.open_engine(URL.create("sqlite", database=str(older)))
     with engine.writing(database) as connection:
         command.upgrade(migrations.config(connection), f"{later_revision}-1")
     database.dispose()

@@ -126,13 +126,13 @@ def test_an_older_schema_is_upgraded_on_command(
 ) -> None:
     """A server rejects an older schema and names the upgrade command. Running it twice upgrades once."""
     settings, trainer = older
-    line = refusal(settings.url, settings.data_directory)
+    line = refusal(settings.database_url, settings.data_directory)
     typed = line.partition("run ampmon ")[2].split()
     codes = [main(typed), main(typed)]
     first, *_, last = capsys.readouterr().out.splitlines()
 
     assert typed[:3] == ["db", "upgrade", "--database-url"]
-    assert make_url(typed[3]) == make_url(settings.url)
+    assert make_url(typed[3]) == make_url(settings.database_url)
     assert codes == [0, 0]
     assert "the schema is upgraded to 9000 (" in first
     assert "the schema is up to date" in last

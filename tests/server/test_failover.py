@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 import urllib3
+from sqlalchemy import make_url
 
 from ampmon import wire
 from ampmon_server.settings import Settings
@@ -118,7 +119,7 @@ def test_nothing_is_lost_when_the_database_dies(
 
 def test_a_connection_that_says_nothing_is_given_up(empty_database: str) -> None:
     """TCP keepalives and timeouts detect a dead database host within 30 s."""
-    database = engine.open_engine(empty_database)
+    database = engine.open_engine(make_url(empty_database))
     with engine.reading(database) as connection:
         told = connection.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
     database.dispose()

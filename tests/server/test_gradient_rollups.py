@@ -298,7 +298,7 @@ def test_rollups_are_rebuilt_as_they_were(settings: Settings, store: Store) -> N
         "SELECT 1, level, bucket, data FROM gradient_rollups UNION ALL "
         "SELECT 2, level, bucket, data FROM parameter_rollups ORDER BY 1, 2, 3"
     )
-    database = create_engine(settings.url)
+    database = create_engine(engine.url_of(settings))
     with database.begin() as connection:
         before = connection.execute(pages).all()
         connection.execute(text("DELETE FROM gradient_rollups"))

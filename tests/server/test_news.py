@@ -158,14 +158,14 @@ def test_a_late_commit_is_told(pair: Pair, postgres: Postgres, settings: Setting
         wait_for(lambda: told)
         late = round((time.time() - 90) * 1e6)
         statement = f"UPDATE runs SET version = 2, changed = {late}"
-        postgres.execute(statement, str(make_url(settings.url).database))
+        postgres.execute(statement, str(make_url(settings.database_url).database))
         wait_for(lambda: Advance(trainer.run_id, 2, 0) in told)
 
 
 @contextmanager
 def overheard(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
     """A connection that receives every notice on the database."""
-    url = make_url(settings.url).set(drivername="postgresql")
+    url = make_url(settings.database_url).set(drivername="postgresql")
     with psycopg.connect(url.render_as_string(False), autocommit=True) as line:
         line.execute(f"LISTEN {CHANNEL}")
         yield line
@@ -205,7 +205,7 @@ def test_nobody_is_asked_for_nobody(rounds: Counter[Bus], pair: Pair, settings: 
 
 def listening(postgres: Postgres, settings: Settings) -> set[int]:
     """Process ids of the database backends that wait for notices."""
-    of = f"query LIKE 'LISTEN%' AND datname = '{make_url(settings.url).database}'"
+    of = f"query LIKE 'LISTEN%' AND datname = '{make_url(settings.database_url).database}'"
     return {pid for (pid,) in postgres.execute(f"SELECT pid FROM pg_stat_activity WHERE {of}")}
 
 
@@ -234,7 +234,7 @@ def test_trouble_ends_with_the_last_listener(
     pair: Pair, postgres: Postgres, settings: Settings
 ) -> None:
     """A follower that cannot read the database reports trouble, and clears it when its last listener leaves."""
-    follower, name = pair[0].follower, make_url(settings.url).database
+    follower, name = pair[0].follower, make_url(settings.database_url).database
     assert follower is not None
     with pair[0].ear():
         postgres.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")

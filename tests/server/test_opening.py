@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import create_engine, inspect, make_url, text
 from starlette.testclient import TestClient
 
 from ampmon.system import mounts
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.engines
 def changed(settings: Settings) -> Iterator[object]:
     """A function that runs statements on a store's database, which no server has open."""
     Store.open(settings).close()
-    opened = engine.open_engine(settings.url)
+    opened = engine.open_engine(engine.url_of(settings))
 
     def change(*statements: str) -> None:
         with engine.writing(opened) as connection:
@@ -52,7 +52,7 @@ def refusal(settings: Settings) -> str:
 def test_the_migrated_schema_is_the_present_one(settings: Settings) -> None:
     """Migrations of an empty database produce exactly the declared tables, including their primary keys."""
     Store.open(settings).close()
-    opened = engine.open_engine(settings.url)
+    opened = engine.open_engine(engine.url_of(settings))
     with engine.reading(opened) as connection:
         context = MigrationContext.configure(connection)
         assert compare_metadata(context, tables.metadata) == []
@@ -139,7 +139,7 @@ def test_a_migration_is_done_whole_or_not_at_all(
     """A migration that fails half-way leaves the schema and its revision unchanged."""
     changed("CREATE TABLE later_too (mine INTEGER)")
     line = refusal(settings)
-    opened = engine.open_engine(settings.url)
+    opened = engine.open_engine(engine.url_of(settings))
     with engine.reading(opened) as connection:
         stands = migrations.schema(connection)
         tables = inspect(connection).get_table_names()
@@ -169,7 +169,7 @@ def test_a_server_waits_for_another_to_change_the_schema(
 ) -> None:
     """A server waits for a running change of the schema, however short its ``lock_timeout`` is."""
     hurried = f"{empty_database}&options=-clock_timeout%3D1"
-    changing = engine.open_engine(empty_database)
+    changing = engine.open_engine(make_url(empty_database))
     waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     with ThreadPoolExecutor(1) as pool:
         with engine.writing(changing) as connection:
@@ -195,7 +195,7 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_server_is_not_ready_with_another_schema(client: TestClient, settings: Settings) -> None:
     """A server whose database was upgraded beneath it answers /readyz with 503 and asks for a restart."""
     assert client.get("/readyz").json()["status"] == "ready"
-    database = create_engine(settings.url)
+    database = create_engine(engine.url_of(settings))
     with database.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     database.dispose()

@@ -11,8 +11,9 @@ from sqlalchemy import create_engine
 from starlette.testclient import TestClient
 
 from ampmon import wire
+from ampmon_server.cli import main
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Unusable
+from ampmon_server.store import Store, Unusable, Verification
 from ampmon_server.store.engine import engine
 from ampmon_server.store.schema import migrations
 from batches import Trainer
@@ -29,7 +30,7 @@ def used(tmp_path: Path) -> Settings:
 def test_an_upgraded_database_is_left_alone(used: Settings) -> None:
     """A second upgrade changes no byte."""
     before = (used.server_directory / "ampmon.db").read_bytes()
-    opened = create_engine(used.url)
+    opened = create_engine(engine.url_of(used))
     with opened.begin() as connection:
         migrations.upgrade(connection)
     opened.dispose()
@@ -52,7 +53,7 @@ def test_a_new_reader_waits_for_no_writer(used: Settings) -> None:
     """A new connection reads while another process holds the write lock."""
     other = sqlite3.connect(used.server_directory / "ampmon.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    opened = engine.open_engine(used.url)
+    opened = engine.open_engine(engine.url_of(used))
     with engine.reading(opened) as connection:
         assert migrations.schema(connection).age == "current"
     opened.dispose()
@@ -99,3 +100,23 @@ def test_nothing_is_acknowledged_into_a_file_that_is_gone(
 
     aside.replace(file)
     assert (sent(), client.get("/readyz").status_code) == (200, 200)
+
+
+@pytest.mark.parametrize(
+    "name", ["feature%2Fx", "%41", "a?b", "a?mode=ro", "a#b", "a b", "ünï", "file:x"]
+)
+def test_the_file_lies_in_the_data_directory(tmp_path: Path, name: str) -> None:
+    """The database lies in its data directory, whatever the name of that, and readers and backups find it there."""
+    settings, trainer = Settings(data_directory=tmp_path / name), Trainer()
+    store = Store.open(settings)
+    store.ingest(trainer.batch(trainer.updates(3)))
+    store.close()
+
+    assert list(tmp_path.iterdir()) == [settings.data_directory]
+    assert settings.database_file.exists()
+    with Verification.begin(settings, repair=False) as verification:
+        assert verification.database == str(settings.database_file)
+        assert verification.runs(None) == [trainer.run_id]
+    copy = tmp_path / "copy.db"
+    assert main(["db", "backup", str(copy), "--data-dir", str(settings.data_directory)]) == 0
+    assert copy.exists()

@@ -44,7 +44,7 @@ def stores(tmp_path: Path, shared: str) -> Iterator[list[Store]]:
 
 @pytest.fixture
 def database(shared: str) -> Iterator[Engine]:
-    opened = engine.open_engine(shared)
+    opened = engine.open_engine(make_url(shared))
     yield opened
     opened.dispose()
 
@@ -163,12 +163,8 @@ def test_nothing_waits_for_ever(
     """A blocked or slow statement raises Busy after the timeout in the URL; without one, a default is set."""
     trainer = Trainer()
     stores[0].ingest(trainer.batch(trainer.updates(1)))
-    hasty = engine.open_engine(
-        make_url(shared)
-        .update_query_dict({"options": f"-c {setting}=100"})
-        .render_as_string(hide_password=False)
-    )
-    plain = engine.open_engine(shared)
+    hasty = engine.open_engine(make_url(shared).update_query_dict({"options": f"-c {setting}=100"}))
+    plain = engine.open_engine(make_url(shared))
     try:
         with engine.reading(plain) as connection:
             shown = connection.scalar(text(f"SHOW {setting}"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import text
 
 from ampmon import wire
 from ampmon_server.cli import main
@@ -52,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store.open(settings)
     train(store)
     store.close()
-    return Path(str(make_url(settings.url).database))
+    return Path(str(engine.url_of(settings).database))
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def copied(made: Path, settings: Settings) -> Path:
 @pytest.fixture
 def change(settings: Settings) -> Iterator[Callable[[str], None]]:
     """A function that runs a statement on the database, which must change something."""
-    opened = engine.open_engine(settings.url)
+    opened = engine.open_engine(engine.url_of(settings))
 
     def run(statement: str) -> None:
         with engine.writing(opened) as connection:

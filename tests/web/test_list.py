@@ -41,7 +41,7 @@ def own_reader(listed: Server, new_reader: Callable[[Server], Reader]) -> Reader
 
 def copied(reader: Reader, run: PostedRun) -> None:
     """Insert copies of a run into the store, each a minute older than the one before, with their own names."""
-    database = engine.open_engine(Settings(data_directory=reader.server.directory).url)
+    database = engine.open_engine(engine.url_of(Settings(data_directory=reader.server.directory)))
     with engine.writing(database) as connection:
         found = select(runs).where(runs.c.run_id == run.run_id.bytes)
         row = connection.execute(found).one()._mapping

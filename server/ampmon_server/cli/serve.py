@@ -147,7 +147,7 @@ _PROBLEMS = (
 def _check_workers(settings: Settings, workers: int) -> None:
     if workers < 1:
         raise _CannotStart(f"--workers {workers}: must be at least 1")
-    if workers > 1 and settings.url.startswith("sqlite"):
+    if workers > 1 and (settings.database_url or "sqlite").startswith("sqlite"):
         raise _CannotStart(
             f"--workers {workers}: SQLite allows one server process; several need PostgreSQL: "
             "--database-url postgresql+psycopg://user@host/ampmon"

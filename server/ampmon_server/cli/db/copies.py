@@ -55,7 +55,7 @@ def _restore(arguments: argparse.Namespace) -> None:
 
 
 def _file_of(settings: Settings) -> Path:
-    file = copying.file_of(settings.url)
+    file = copying.file_of(settings)
     if file is None:
         raise Unusable(
             "copy PostgreSQL with its own programs: pg_dump --format=custom --no-owner --file=ampmon.dump DATABASE; "

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError
 
 from ampmon.spool.layout import sync_directory
+from ampmon_server.settings import Settings
 from ampmon_server.store.engine import engine, sqlite
 from ampmon_server.store.engine.errors import Busy, Unusable
 from ampmon_server.store.schema import migrations
@@ -24,9 +25,10 @@ PAGES = 4096
 OnProgress = Callable[[int, int], None]
 
 
-def file_of(url: str) -> Path | None:
-    """Return the file of an SQLite database, or None for any other database."""
-    return Path(make_url(url).database or "") if engine.is_file(url) else None
+def file_of(settings: Settings) -> Path | None:
+    """Return the file of an SQLite database, or None for any other database. Raises Unusable for an invalid URL."""
+    url = engine.url_of(settings)
+    return Path(url.database or "") if url.drivername == "sqlite" else None
 
 
 def back_up(source: Path, target: Path, on_progress: OnProgress) -> None:
@@ -120,7 +122,7 @@ def _unsound(file: Path) -> str | None:
 
 def _check(draft: Path, copy: Path) -> None:
     """Raise Unusable for a copy that this version cannot use."""
-    database = engine.open_engine(str(URL.create("sqlite", database=str(draft))))
+    database = engine.open_engine(URL.create("sqlite", database=str(draft)))
     try:
         with engine.reading(database) as connection:
             schema = migrations.schema(connection)

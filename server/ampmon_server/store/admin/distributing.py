@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sqlalchemy import Connection, make_url, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from ampmon_server.settings import Settings
@@ -62,9 +62,10 @@ class Distribution:
 
         Raises Unusable if it cannot be distributed, and Busy.
         """
-        if engine.open_engine(settings.url).dialect.name == "sqlite":
+        url = engine.url_of(settings)
+        if engine.open_engine(url).dialect.name == "sqlite":
             raise Unusable(
-                f"{make_url(settings.url).database} is an SQLite file, on one machine: to distribute "
+                f"{url.database} is an SQLite file, on one machine: to distribute "
                 f"runs, keep them in PostgreSQL with Citus, --database-url {postgresql.DRIVER}://..."
             )
         opened = opening.open_to_read(settings)

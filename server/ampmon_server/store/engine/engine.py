@@ -30,6 +30,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from ampmon_server.settings import Settings
 from ampmon_server.store.engine import postgresql, sqlite
 from ampmon_server.store.engine.errors import Busy, Conflict, Damaged, Unusable
 
@@ -61,10 +62,13 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def _parse(url: str) -> URL:
-    """Raises Unusable without quoting the URL, which may hold a password."""
+def url_of(settings: Settings) -> URL:
+    """The URL of the database of the settings. Raises Unusable without quoting the URL, which may hold a password."""
+    if not settings.database_url:
+        # Not from text: in a URL, % and ? are not what they are in a path.
+        return URL.create("sqlite", database=str(settings.database_file))
     try:
-        return make_url(url)
+        return make_url(settings.database_url)
     except (ArgumentError, ValueError):
         raise Unusable(
             "--database-url: write an SQLAlchemy URL, such as sqlite:////data/ampmon.db or "
@@ -72,21 +76,15 @@ def _parse(url: str) -> URL:
         ) from None
 
 
-def open_engine(url: str) -> Engine:
+def open_engine(url: URL) -> Engine:
     """Create an engine for the database at ``url`` without connecting. Raises Unusable for an unsupported database."""
-    parsed = _parse(url)
-    if parsed.drivername == "sqlite":
-        return sqlite.open_engine(parsed)
-    if postgresql.is_named_by(parsed):
-        return postgresql.open_engine(parsed)
+    if url.drivername == "sqlite":
+        return sqlite.open_engine(url)
+    if postgresql.is_named_by(url):
+        return postgresql.open_engine(url)
     raise Unusable(
-        f"--database-url: {parsed.drivername} is not supported; use sqlite or {postgresql.DRIVER}"
+        f"--database-url: {url.drivername} is not supported; use sqlite or {postgresql.DRIVER}"
     )
-
-
-def is_file(url: str) -> bool:
-    """Whether a URL names an SQLite file. Raises Unusable for an invalid URL."""
-    return _parse(url).drivername == "sqlite"
 
 
 @contextmanager

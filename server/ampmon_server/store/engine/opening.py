@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from sqlalchemy import URL, Connection, Engine, make_url
+from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ampmon.system import mounts, private
@@ -49,8 +49,8 @@ def open_database(settings: Settings, *, upgrading: bool = False) -> Opened:
     An empty database is set up. An older schema is upgraded on SQLite, where no other server can use the file, or with
     ``upgrading``. Both happen in one transaction, so a failure changes nothing.
     """
-    database = engine.open_engine(settings.url)
-    url = make_url(settings.url)
+    url = engine.url_of(settings)
+    database = engine.open_engine(url)
     if database.dialect.name == "sqlite":
         exclusive, work = _exclusively(url), _brought_up
     else:
@@ -68,11 +68,10 @@ def open_to_read(settings: Settings) -> Opened:
 
     Raises Unusable if it does not exist or does not have this version's schema.
     """
-    url = make_url(settings.url)
-    name = _named(url)
+    url = engine.url_of(settings)
+    opened = Opened(_named(url), engine.open_engine(url), None, None)
     if _is_sqlite(url) and not Path(url.database or "").exists():
-        raise Unusable(f"There is no database at {name}: name another --data-dir")
-    opened = Opened(name, engine.open_engine(settings.url), None, None)
+        raise Unusable(f"There is no database at {opened.name}: name another --data-dir")
     try:
         with engine.reading(opened.engine) as connection:
             stands = migrations.schema(connection)
@@ -82,7 +81,7 @@ def open_to_read(settings: Settings) -> Opened:
     if stands.age != "current":
         opened.close()
         raise Unusable(
-            f"{name} does not have this version's schema (found: {stands.revision or 'none'}): "
+            f"{opened.name} does not have this version's schema (found: {stands.revision or 'none'}): "
             "run ampmon db upgrade, which upgrades it or says what to do"
         )
     return opened
@@ -192,7 +191,9 @@ def _mend(connection: Connection, found: list[str], url: URL) -> str:
 
 def _restore(url: URL) -> str:
     if _is_sqlite(url):
-        return f"stop the programs that use it, and run ampmon db restore COPY --database-url sqlite:///{url.database}"
+        return (
+            f"stop the programs that use it, and run ampmon db restore COPY --database-url '{url}'"
+        )
     return "restore a copy into an empty database, ampmon db restore COPY --database-url ..."
 
 
