@@ -308,6 +308,21 @@ def test_a_cookie_writes_only_from_its_own_page(stranger: TestClient, client: Te
     assert client.delete(path).status_code == 404
 
 
+@pytest.mark.parametrize("scheme", ["Basic YWRhOnB3", "Digest username=ada", "Negotiate YII="])
+def test_a_proxys_own_sign_in_hides_no_cookie(
+    stranger: TestClient, client: TestClient, scheme: str
+) -> None:
+    """Beside the header of a proxy's own sign-in the cookie counts, and a write still needs this page's Origin."""
+    log_in(stranger, client)
+    headers = {"Authorization": scheme}
+    path = f"/api/v1/runs/{RUN}"
+
+    assert stranger.get("/api/v1/me", headers=headers).status_code == 200
+    assert stranger.delete(path, headers=headers).status_code == 403
+    assert stranger.delete(path, headers={"Origin": OWN, **headers}).status_code == 404
+    assert stranger.get("/api/v1/me", headers={"Authorization": "bearer wrong"}).status_code == 401
+
+
 def test_a_page_without_tls_changes_nothing_over_tls(
     stranger: TestClient, client: TestClient
 ) -> None:

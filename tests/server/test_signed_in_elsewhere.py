@@ -113,13 +113,15 @@ def test_a_name_that_is_none_lets_nobody_in(app: FastAPI, names: list[str]) -> N
 
 
 def test_a_token_goes_before_the_header(app: FastAPI) -> None:
-    """A token takes precedence over the user header, and a wrong token is refused in spite of it."""
+    """A token, right or wrong, takes precedence over the user header. A proxy's own sign-in does not."""
     secret, _ = app.state.service.tokens.new("ci", "grace", ["read"])
     trained(app, "speech", "ada")
+    trained(app, "vision", "ada")
     token = [("Authorization", f"Bearer {secret}")]
 
-    assert ask(app, "ada", headers=token).json()["total"] == 1
+    assert ask(app, "ada", headers=token).json()["total"] == 2
     assert ask(app, "ada", headers=[("Authorization", "Bearer wrong")]).status_code == 401
+    assert ask(app, "ada", headers=[("Authorization", "Basic YWRhOnB3")]).json()["total"] == 1
 
 
 def test_unless_it_is_told_to_nobody_is_believed(behind: Settings) -> None:

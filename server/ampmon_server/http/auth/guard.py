@@ -128,9 +128,11 @@ class Guard:
         access = required_access(route)
         return access == "public" or (access == "page" and self._framed)
 
-    async def _caller(self, callers: Callers, scope: Scope, headers: Headers) -> Caller | None:
-        if "authorization" in headers:
-            return await _bearing(callers, headers["authorization"])
+    async def _caller(
+        self, callers: Callers, scope: Scope, headers: Headers, key: str | None
+    ) -> Caller | None:
+        if key is not None:
+            return await callers.with_key(key)
         if (name := self._proxies.user(scope, headers)) is not None:
             return callers.signed_in_elsewhere(name)
         return await callers.with_cookie(headers)
@@ -139,14 +141,14 @@ class Guard:
         self, scope: Scope, headers: Headers, route: BaseRoute | None
     ) -> Response | None:
         """The response if the caller is unknown or lacks a scope, else None. Raises Busy and TooManyAttempts."""
-        bearer = "authorization" in headers
+        key = _key(headers)
         known = self._known()
-        caller = await self._caller(known.callers, scope, headers)
+        caller = await self._caller(known.callers, scope, headers, key)
         if caller is None:
             return _unknown(headers)
         scope.setdefault("state", {})["caller"] = caller
         known.limits.request(caller.token_id)
-        if not bearer and scope["method"] not in _SAFE_METHODS:
+        if key is None and scope["method"] not in _SAFE_METHODS:
             foreign = _unless_own(scope, headers)
             if foreign is not None:
                 return foreign
@@ -155,9 +157,10 @@ class Guard:
         return None if route is None else _unless_allowed(caller, required_access(route))
 
 
-async def _bearing(callers: Callers, authorization: str) -> Caller | None:
-    scheme, _, given = authorization.partition(" ")
-    return await callers.with_key(given.strip()) if scheme.lower() == "bearer" else None
+def _key(headers: Headers) -> str | None:
+    """The token or session that a request bears. Another scheme, such as Basic, is a proxy's own sign-in: None."""
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else None
 
 
 def _unless_allowed(caller: Caller, access: Access) -> Response | None:
