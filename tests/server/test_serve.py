@@ -207,6 +207,23 @@ def test_a_signal_stops_it_cleanly(
     assert not (server.directory / "server" / "ampmon.db-wal").exists()
 
 
+def test_two_servers_on_one_directory_leave_each_others_address(
+    new_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """The address of the other server is left, or put back if that still runs, and none is left by the last one."""
+    first = new_server()
+    written = first.directory / "server" / "address"
+    second = new_server(options=["--database-url", f"sqlite:///{tmp_path / 'other.db'}"])
+    assert written.read_text() == f"{second.url}\n"
+    second.stop()
+    assert written.read_text() == f"{first.url}\n"
+    second.start()
+    first.stop()
+    assert written.read_text() == f"{second.url}\n"
+    second.stop()
+    assert not written.exists()
+
+
 def test_a_kill_during_ingest_loses_nothing_acknowledged(new_server: Callable[..., Server]) -> None:
     """A server killed during ingest loses no acknowledged update, stores none twice, and its database is sound."""
     server = new_server()

@@ -141,6 +141,25 @@ def test_a_server_elsewhere_is_shown_one_token_and_no_other(
     assert token("list", *there, "--token-file", str(wrong), directory=mine)[0] == 2
 
 
+def test_a_killed_server_hides_no_other(
+    server: Server,
+    new_server: Callable[..., Server],
+    token: Token,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The address that a killed server left is not asked if AMPMON_URL names a server. A running one goes first."""
+    killed = new_server(tmp_path / "killed")
+    monkeypatch.setenv("AMPMON_TOKEN", server.token)
+    here = {"directory": killed.directory}
+    assert token("link", **here)[1].startswith(killed.url)
+    killed.kill()
+
+    assert (killed.directory / "server" / "address").exists()
+    assert token("link", **here)[1].startswith(server.url)
+    assert main(["health", "--data-dir", str(killed.directory)]) == 0
+
+
 def news(stream: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
     """The events of a stream until it ends."""
     for line in stream:

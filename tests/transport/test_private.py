@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import stat
 from pathlib import Path
 
@@ -15,9 +14,9 @@ from ampmon.errors import SpoolError, Unreachable
 from ampmon.sender import election
 from ampmon.system import private
 from ampmon.transport import HttpTransport
-from ampmon_server.cli.serve import _address_written
 from ampmon_server.client.client import ClientError
 from ampmon_server.client.resolve_server import answering
+from ampmon_server.http.address import address_written
 from ampmon_server.http.auth import KeyProblem, Keys
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Unusable
@@ -95,8 +94,8 @@ def test_no_planted_link_is_followed(tmp_path: Path) -> None:
     settings = Settings(data_directory=folder)
     for name in ("address", f".address.{os.getpid()}", "ampmon.db"):
         (server / name).symlink_to(mine)
-    with socket.create_server(("127.0.0.1", 0)) as listener, _address_written(settings, listener):
-        assert (server / "address").read_text().startswith("http://127.0.0.1:")
+    with address_written(settings.address_file, "http://127.0.0.1:1"):
+        assert (server / "address").read_text() == "http://127.0.0.1:1\n"
     with pytest.raises(Unusable, match="symbolic link"):
         Store.open(settings)
     (server / "ampmon.db.lock").unlink()

@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import suppress
 from importlib.util import find_spec
 from typing import IO
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from ampmon.errors import ConfigurationError
 from ampmon.identity.ids import rank_of_process
 from ampmon.system import interpreter, private
 from ampmon.system.installing import install
+from ampmon_server.http.address import answers
 
 
 if sys.platform != "win32":
@@ -25,7 +25,6 @@ IDLE_MINUTES = 60
 """The server stops after this long without training or page views: enough time to look at a finished run."""
 LOG = "serve.log"
 _NEEDED = ("fastapi", "sqlalchemy", "uvicorn")
-_CONNECT_S = 0.5
 
 
 def start() -> bool:
@@ -39,7 +38,7 @@ def start() -> bool:
         return False  # the training reports the error
     if options.mode != "online" or options.named or rank_of_process()[0] != 0:
         return False
-    if _answers(server_address(options.dir)):
+    if answers(server_address(options.dir)):
         return False
     if not all(map(find_spec, _NEEDED)):
         print(
@@ -49,18 +48,6 @@ def start() -> bool:
         )
         return False
     return _start(options)
-
-
-def _answers(url: str | None) -> bool:
-    """Whether a server accepts connections at ``url``. A killed server leaves its address behind."""
-    if url is None:
-        return False
-    with suppress(OSError, ValueError):
-        place = urlsplit(url)
-        port = place.port or (443 if place.scheme == "https" else 80)
-        socket.create_connection((place.hostname or "", port), _CONNECT_S).close()
-        return True
-    return False
 
 
 def _start(options: RunOptions) -> bool:

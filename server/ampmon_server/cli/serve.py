@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import replace
 
 from ampmon.config import data_directory
-from ampmon.system import private
 from ampmon_server.alerting.reading import BadAlerts, read
 from ampmon_server.alerting.targets import Alerts
 from ampmon_server.background.forwarding import BadDestination, opened
@@ -23,6 +22,7 @@ from ampmon_server.cli.thresholds import BadThreshold, parse
 from ampmon_server.cli.workers import Workers
 from ampmon_server.client.invitation import Invitation, invitation
 from ampmon_server.http import descriptors, logs
+from ampmon_server.http.address import address_written
 from ampmon_server.http.auth import KeyProblem, Keys, Logins
 from ampmon_server.http.auth.logins import LOGIN_PATH, PRINTED_SECONDS
 from ampmon_server.http.certificate import BadCertificate, Certificate
@@ -159,7 +159,7 @@ def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: b
     place = address(listener, settings) + settings.base_path
     try:
         with (
-            _address_written(settings, listener),
+            address_written(settings.address_file, address(listener, settings)),
             _link(service.logins, place, open_browser=open_browser) as link,
             _to_open(link, settings, open_browser=open_browser) as invited,
         ):
@@ -179,7 +179,7 @@ def _supervise(
     place = address(listener, settings) + settings.base_path
     try:
         with (
-            _address_written(settings, listener),
+            address_written(settings.address_file, address(listener, settings)),
             _link(Logins(store), place, open_browser=open_browser) as link,
             _to_open(link, settings, open_browser=open_browser) as invited,
             Workers(settings, listener, workers) as running,
@@ -223,14 +223,3 @@ def _announce(place: str, link: str, invited: Invitation | None) -> None:
 def _on_a_terminal() -> bool:
     """Whether output goes to a person's screen, and not to a file or log that others may read."""
     return sys.stdout is not None and sys.stdout.isatty()
-
-
-@contextmanager
-def _address_written(settings: Settings, listener: socket.socket) -> Iterator[None]:
-    """While the server runs, keep its address in the file where `ampmon token` looks for it."""
-    path = settings.address_file
-    private.replace(path, f"{address(listener, settings)}\n".encode(), durable=False)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)

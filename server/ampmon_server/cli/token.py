@@ -19,7 +19,7 @@ from ampmon.identity.attempt import owner
 from ampmon.system.plain import plain
 from ampmon_server.cli import which
 from ampmon_server.client.client import ApiClient, ClientError, RequestRefused
-from ampmon_server.client.resolve_server import held_token
+from ampmon_server.client.resolve_server import held_token, running
 from ampmon_server.settings import Settings
 
 
@@ -125,7 +125,9 @@ def asked(arguments: argparse.Namespace, ask: Callable[[ApiClient], Result]) -> 
     options = resolve(url=arguments.url, dir=arguments.data_dir)
     settings = Settings(data_directory=options.dir, token_file=arguments.token_file)
     written = server_address(options.dir)
-    url = (arguments.url or written or options.url).rstrip("/")
+    # Without AMPMON_URL there is no other server to ask, whether the written address is a killed server's or not.
+    here = running(settings, options) if options.named and not arguments.url else written
+    url = (arguments.url or here or options.url).rstrip("/")
     tokens = _tokens(settings, options.token, at_home=url == written)
     if arguments.url:
         tokens.reverse()  # a user who names the server uses their own token first

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from ampmon.system import private
 from ampmon_server.client.client import ApiClient, ClientError
 from ampmon_server.client.spool_import import SpoolImport, import_spools, waiting
+from ampmon_server.http.address import address_written
 from ampmon_server.http.auth import KeyProblem
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
@@ -53,7 +53,7 @@ def alone(settings: Settings, *, announced: bool = False) -> Iterator[ApiClient]
                 file=sys.stderr,
             )
             server.catch_up = lambda: import_spools(spools)
-            with _address(settings.address_file, url) if announced else nullcontext():
+            with address_written(settings.address_file, url) if announced else nullcontext():
                 yield server
     finally:
         service.close()
@@ -74,15 +74,6 @@ def filled(fill: Callable[[str, str], object]) -> Iterator[ApiClient]:
                 yield server
         finally:
             service.close()
-
-
-@contextmanager
-def _address(path: Path, url: str) -> Iterator[None]:
-    private.replace(path, f"{url}\n".encode(), durable=False)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def answering(
     if options.named:
         with ApiClient(options.url, _token(settings, options)) as server:
             yield server
-    elif (own := _running(settings, options)) is not None:
+    elif (own := running(settings, options)) is not None:
         with ApiClient(own, _token(settings, options)) as server:
             yield server
     else:
@@ -43,8 +43,11 @@ def answering(
             yield server
 
 
-def _running(settings: Settings, options: RunOptions) -> str | None:
-    """Return the address of the running server, or None. It sends a request: a killed server leaves its address."""
+def running(settings: Settings, options: RunOptions) -> str | None:
+    """Return the address of the server that runs on the data directory, or None.
+
+    It sends a request, because a killed server leaves its address.
+    """
     url = server_address(settings.data_directory)
     if url is None:
         return None
