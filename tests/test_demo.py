@@ -28,6 +28,7 @@ from web.reader import Reader
 
 STEPS = 30
 CLIMBED = 2.0**13
+OTHER_RUN = "01900000-0000-7000-8000-000000000000"
 
 
 class Demo:
@@ -90,13 +91,23 @@ def assert_leads_in(handed: str, server: Server, reader: Reader) -> None:
 
 
 def test_the_demo_finds_the_ceiling_and_says_so(
-    new_demo: Callable[..., Demo], named_browser: Path, new_reader: Callable[[Server], Reader]
+    new_demo: Callable[..., Demo],
+    named_browser: Path,
+    new_reader: Callable[[Server], Reader],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The demo's scale grows from 1 to an overflow, which terminal, server and page show. The opened URL signs in."""
+    """The demo's scale grows from 1 to an overflow, which terminal, server and page show. The opened URL signs in.
+
+    It reports to its own server, with that server's token, whatever the environment names.
+    """
+    monkeypatch.setenv("AMPMON_URL", "https://team.example")
+    monkeypatch.setenv("AMPMON_TOKEN", "ampmon_" + "x" * 43)
+    monkeypatch.setenv("AMPMON_RUN_ID", OTHER_RUN)
     running = new_demo("--steps", str(STEPS))
     running.wait_for("stays at")
 
     (run,) = running.server.get("/runs")["runs"]
+    assert run["run_id"] != OTHER_RUN
     assert (run["project"], run["status"]) == ("demo", "finished")
     assert (run["updates"], run["lost_records"]) == (STEPS, 0)
     assert 1 <= run["skipped"] < STEPS / 2
@@ -124,9 +135,11 @@ def test_the_demo_finds_the_ceiling_and_says_so(
     assert not running.server.answers()
 
 
-def test_a_server_that_is_there_is_used_and_left_alone(server: Server) -> None:
-    """If the data directory already has a server, the demo uses it and does not end it."""
-    found = service.find_or_start(server.directory, server.port, lambda: False)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_server_that_is_there_is_used_and_left_alone(server: Server, named: bool) -> None:
+    """If the data directory already has a server, at any port, the demo uses it and does not end it."""
+    port = server.port if named else None
+    found = service.find_or_start(server.directory, port, lambda: False)
 
     assert (found.url, found.own) == (server.url, False)
     found.stop()

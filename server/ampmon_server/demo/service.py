@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ampmon.config import server_address
 from ampmon.system import interpreter, private
 from ampmon_server.client.client import ApiClient, ClientError
 
@@ -28,10 +29,9 @@ class ServiceError(Exception):
 class DemoServer:
     """A server, queried with the token of its data directory. ``own`` if the demo started it; then `stop` ends it."""
 
-    def __init__(self, directory: Path, port: int) -> None:
-        self.url = f"http://{HOST}:{port}"
+    def __init__(self, directory: Path, url: str) -> None:
+        self.url = url
         self._directory = directory
-        self._port = port
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -58,7 +58,8 @@ class DemoServer:
 
     def start(self, stopping: Callable[[], bool]) -> None:
         """Start `ampmon serve` and wait until it answers. Raises ServiceError with its output if it does not."""
-        options = ("--port", str(self._port), "--data-dir", str(self._directory))
+        port = self.url.rpartition(":")[2]
+        options = ("--port", port, "--data-dir", str(self._directory))
         with tempfile.TemporaryFile() as printed:
             # A session of its own: Ctrl-C in the terminal reaches only the demo, which stops the server last.
             self._process = subprocess.Popen(
@@ -99,15 +100,22 @@ class DemoServer:
 def find_or_start(directory: Path, port: int | None, stopping: Callable[[], bool]) -> DemoServer:
     """Return the server of ``directory`` at ``port``, or start one. Raises ServiceError.
 
-    Without a port, use the default port, or a free one if another program uses the default.
+    Without a port, return the server at any port, or start one at the default port, or at a free one if another program
+    uses that.
     """
-    service = DemoServer(directory, port or DEFAULT_PORT)
-    if service.serves_here():
-        return service
-    if port is None and _is_taken(DEFAULT_PORT):
-        service = DemoServer(directory, _free_port())
+    written = server_address(directory) if port is None else None
+    for url in (written, _at(port or DEFAULT_PORT)):
+        if url is not None and (service := DemoServer(directory, url)).serves_here():
+            return service
+    if port is None:
+        port = _free_port() if _is_taken(DEFAULT_PORT) else DEFAULT_PORT
+    service = DemoServer(directory, _at(port))
     service.start(stopping)
     return service
+
+
+def _at(port: int) -> str:
+    return f"http://{HOST}:{port}"
 
 
 def _is_taken(port: int) -> bool:

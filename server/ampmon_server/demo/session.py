@@ -28,6 +28,8 @@ from ampmon_server.model.words import two_to
 
 
 STEPS = {"cpu": 4000, "cuda": 20_000}
+OF_OTHER_RUNS = ("AMPMON_TOKEN", "AMPMON_RUN_ID")
+"""Variables that the demo ignores: it reports a run of its own to the server of its data directory."""
 DESCRIPTION = (
     "A small GPT learns Python from the source of the standard library, in fp16. It starts at scale 1, where much of "
     "the gradient is subnormal: as the scale doubles, underflow disappears. Then something overflows: a step is "
@@ -37,6 +39,8 @@ DESCRIPTION = (
 
 def run(arguments: argparse.Namespace, interrupt: Interrupt) -> int:
     """Run the demo. Return the exit code, which is 0 also after an interrupt."""
+    for name in OF_OTHER_RUNS:
+        os.environ.pop(name, None)
     console = Console(highlight=False)
     directory = Path(arguments.data_dir or data_directory()).expanduser().absolute()
     try:
