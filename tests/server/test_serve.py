@@ -165,6 +165,26 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert_refused(result, "--data-dir")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["https://a.example", "a.example/", "*", "*.example", "a, b", " a", "", "::1", "ä.example"],
+)
+def test_a_name_that_no_request_has_is_refused(tmp_path: Path, name: str) -> None:
+    """A value of --allow-host that no Host header can be is refused, and the line shows what one looks like."""
+    result = completed(["serve", "--allow-host", name, "--port", "0", "--data-dir", str(tmp_path)])
+
+    assert_refused(result, f"--allow-host {name}: write one host name, such as ampmon.example")
+
+
+def test_a_name_is_served_as_it_is_given(new_server: Callable[..., Server]) -> None:
+    """Every form of a host name is accepted from a client that sends it."""
+    names = ["a", "GPU_1.example", "xn--4ca.example.", "10.0.0.2", "[fe80::1]", "127.0.0.1:9000"]
+    server = new_server(options=[word for name in names for word in ("--allow-host", name)])
+
+    for name in names:
+        assert server.request("GET", "/api/v1/me", headers={"Host": name}).status == 200, name
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_other_machines_are_not_served(tmp_path: Path, host: str) -> None:
     """Without TLS, listening on all interfaces is refused, and the line names the flags that allow it."""

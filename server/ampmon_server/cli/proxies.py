@@ -20,6 +20,9 @@ _SEGMENT = re.compile(r"(?!\.{1,2}$)[\w.~@-]+", re.ASCII)
 _ORIGIN = re.compile(
     r"https?://(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:(\d{1,5}|\*))?", re.IGNORECASE
 )
+_HOST = re.compile(
+    r"(\[[0-9a-f:.]+\]|[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?\.?)(:\d{1,5})?", re.ASCII | re.IGNORECASE
+)
 _SELF = "self"
 
 
@@ -126,6 +129,17 @@ def user_header(given: str | None, proxies: Sequence[str]) -> str | None:
     if not _HEADER.fullmatch(given):
         raise BadAddress(f"--trust-user-header {given}: write a header such as X-Forwarded-User")
     return given
+
+
+def hosts(given: Sequence[str]) -> tuple[str, ...]:
+    """The names as in a Host header, which alone would match them. Raises BadAddress."""
+    for each in given:
+        if not _HOST.fullmatch(each):
+            raise BadAddress(
+                f"--allow-host {each}: write one host name, such as ampmon.example, or an address, such as 10.0.0.2 "
+                "or [::1]"
+            )
+    return tuple(given)
 
 
 def base_path(given: str) -> str:

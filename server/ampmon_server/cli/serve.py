@@ -71,7 +71,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         port=arguments.port,
         keep_rows_days=arguments.keep_rows_days,
         keep_samples_days=arguments.keep_samples_days,
-        allowed_hosts=tuple(arguments.allow_host),
+        allowed_hosts=proxies.hosts(arguments.allow_host),
         tls_cert=arguments.tls_cert,
         tls_key=arguments.tls_key,
         behind_proxy=behind,
