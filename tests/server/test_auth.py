@@ -596,14 +596,16 @@ def test_codes_expire(store: Store) -> None:
 
 
 def test_codes_are_so_many_and_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit, the codes that expire first are dropped. Only digests of codes are stored."""
+    """Beyond a token's limit, its own codes that expire first are dropped. Only digests of codes are stored."""
     monkeypatch.setattr(stored_logins, "CODES_MAX", 20)
     logins = Logins(store)
+    others = logins.new(400, token_id="another")
     lasting, brief = logins.new(PRINTED_SECONDS), logins.new(500)
     for _ in range(20 - 1):
         logins.new()
     assert not logins.redeem(brief)
     assert logins.redeem(lasting)
+    assert logins.redeem(others) == "another"
     with sqlite3.connect(str(store._engine.url.database)) as connection:
         kept = {digest for (digest,) in connection.execute("SELECT digest FROM logins")}
     connection.close()
