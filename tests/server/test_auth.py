@@ -308,6 +308,18 @@ def test_a_cookie_writes_only_from_its_own_page(stranger: TestClient, client: Te
     assert client.delete(path).status_code == 404
 
 
+def test_the_valid_one_of_several_cookies_counts(stranger: TestClient, client: TestClient) -> None:
+    """A browser sends the cookies of all paths, and the valid one signs in wherever it stands among stale ones."""
+    keys = client.app.state.service.keys
+    valid, revoked = keys.cookie(), keys.cookie()
+    client.app.state.service.sessions.revoke(revoked)
+    for values in ([valid, "old.x"], ["old.x", valid], [revoked, valid], [valid, revoked]):
+        sent = "; ".join(f"{keys.cookie_name}={value}" for value in values)
+        assert stranger.get("/api/v1/me", headers={"Cookie": sent}).status_code == 200, values
+    stale = f"{keys.cookie_name}=old.x; {keys.cookie_name}={revoked}"
+    assert stranger.get("/api/v1/me", headers={"Cookie": stale}).status_code == 401
+
+
 @pytest.mark.parametrize("scheme", ["Basic YWRhOnB3", "Digest username=ada", "Negotiate YII="])
 def test_a_proxys_own_sign_in_hides_no_cookie(
     stranger: TestClient, client: TestClient, scheme: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 from starlette.datastructures import Headers
 
@@ -12,6 +13,10 @@ from ampmon_server.http.auth.sessions import Sessions
 from ampmon_server.http.auth.tokens import PREFIX, Tokens
 from ampmon_server.settings import Settings
 from ampmon_server.store import Token
+
+
+COOKIES_MAX = 8
+"""How many cookies with the server's name are looked at: rejecting one costs a signature."""
 
 
 class Callers:
@@ -45,11 +50,14 @@ class Callers:
         return Caller(name, frozenset(settings.user_scopes), projects, f"{ELSEWHERE}{name}")
 
     async def with_cookie(self, headers: Headers) -> Caller | None:
-        """The caller whose cookie a request carries."""
-        pairs = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))
-        given = {name: value for name, _, value in pairs}.get(self._keys.cookie_name)
-        holder = None if given is None else self._keys.cookie_holder(given)
-        return None if given is None or holder is None else await self._held(given, holder)
+        """The caller whose cookie a request carries. A browser sends one of each path, such as a proxy's former one."""
+        named, pairs = self._keys.cookie_name, headers.get("cookie", "").split(";")
+        each = (name_and_value.strip().partition("=") for name_and_value in pairs)
+        for given in islice((value for name, _, value in each if name == named), COOKIES_MAX):
+            holder = self._keys.cookie_holder(given)
+            if holder is not None and (caller := await self._held(given, holder)) is not None:
+                return caller
+        return None
 
     async def _held(self, session: str, holder: str) -> Caller | None:
         """The holder of a session with a valid signature; None if it was signed out or its token is not valid."""
