@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ampmon.system.installing import install
@@ -26,6 +29,7 @@ from ampmon_server.cli import (
     thresholds,
     token,
 )
+from ampmon_server.cli.exits import CANNOT, reason
 from ampmon_server.cli.terminal import changing, completing, listing, showing, tailing, welcome
 
 
@@ -37,13 +41,20 @@ def main(argv: Sequence[str]) -> int:
     if not argv:
         print(welcome.WELCOME, end="")
         return 0
+    _prepare_stdout()
     arguments = parser().parse_args(argv)
     try:
         code = int(_run(arguments))
         sys.stdout.flush()
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         return 1
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"ampmon {arguments.command}: {reason(error)}", file=sys.stderr)
+        _discard_stdout()
+        return CANNOT
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in _OURS:
             raise
@@ -53,6 +64,20 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _prepare_stdout() -> None:
+    """Let commands print any text, also if stdout is closed or its encoding lacks a character."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        with suppress(OSError):  # of a file that was replaced by a pipe
+            sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _discard_stdout() -> None:
+    """Let Python write the rest of its buffer nowhere when it ends, because another failure would be reported there."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {

@@ -54,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
                 rows = copy(
                     server, chosen.run_id, what, kind, output, lambda n: bar.advance(task, n)
                 )
+    except BrokenPipeError:  # main ends quietly then
+        raise
     except (ClientError, MissingFormat, OSError, EOFError) as why:
         print(f"ampmon export: {reason(why)}", file=sys.stderr)
         return CANNOT

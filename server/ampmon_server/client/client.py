@@ -39,6 +39,8 @@ class RequestRefused(ClientError):
 class ApiClient:
     """A connection to the server at ``url``. Use it as a context manager, which closes its connections.
 
+    Raises ClientError if ``url`` is not an address.
+
     ``page`` is the address for a browser, or None if the server ends with this session. ``may_be_framed`` says, after a
     request, whether the server lets other pages show it in a frame. ``catch_up`` imports the records that now wait in
     spools, if no other process sends them; it blocks.
@@ -56,7 +58,12 @@ class ApiClient:
         )
         self.token = token
         self._headers = {"Authorization": f"Bearer {token}"}
-        place = urllib3.util.parse_url(self.url)
+        try:
+            place = urllib3.util.parse_url(self.url)
+        except urllib3.exceptions.LocationParseError:
+            raise ClientError(
+                f"{self.url} is not an address: write one such as http://127.0.0.1:8267"
+            ) from None
         self._base = place.path or ""
         host, port, time_s = place.host or "", place.port, timeout_s
         self._http: urllib3.HTTPConnectionPool = (

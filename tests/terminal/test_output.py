@@ -1,0 +1,93 @@
+"""Commands whose output is closed, full or in another encoding: they end in a line or quietly, never in a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ampmon_server.cli import main
+from batches import Trainer
+from posted import post
+from serving import Server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with a run whose export fills a pipe several times."""
+    server = Server(tmp_path_factory.mktemp("output") / "ampmon")
+    server.start()
+    trainer = Trainer(name="2⁸ wide")
+    post(server, trainer.batch(trainer.updates(5000)))
+    yield server
+    server.stop()
+
+
+def typed(line: str, server: Server, **environment: str) -> tuple[str, str]:
+    """Run a line of bash in which `ampmon` is this one. Return what it prints, and its errors."""
+    script = f'ampmon() {{ {sys.executable} -m ampmon_server.cli "$@"; }}; {line}'
+    where = {"AMPMON_DIR": str(server.directory), "AMPMON_URL": server.url, **environment}
+    done = subprocess.run(
+        ["bash", "-c", script], env={**os.environ, **where}, capture_output=True, check=False
+    )
+    return done.stdout.decode("latin-1"), done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("ampmon export -o - | head -c 10; echo ${PIPESTATUS[0]}", 1),
+        ("ampmon runs --json | true; echo ${PIPESTATUS[0]}", 1),
+        ("ampmon token list >&-; echo $?", 0),
+        ("ampmon export -o - >&-; echo $?", 0),
+    ],
+)
+def test_nothing_is_said_if_nobody_reads(server: Server, line: str, code: int) -> None:
+    """A closed pipe ends a command with 1, and a closed stdout changes nothing. Neither prints an error."""
+    out, err = typed(line, server)
+
+    assert err == ""
+    assert out.endswith(f"{code}\n")
+
+
+def test_a_full_disk_is_said_in_a_line(server: Server) -> None:
+    """Output that a full disk refuses gives one line and exit code 2."""
+    assert typed("ampmon runs > /dev/full; echo $?", server) == (
+        "2\n",
+        "ampmon runs: [Errno 28] No space left on device\n",
+    )
+
+
+def test_a_character_that_the_terminal_lacks_is_escaped(server: Server) -> None:
+    """A terminal in another encoding gets an escape for a character that it cannot show."""
+    out, err = typed("ampmon runs", server, PYTHONIOENCODING="latin-1")
+
+    assert err == ""
+    assert r"2\u2078 wide" in out
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://127.0.0.1:x", "http://127.0.0.1:99999"])
+@pytest.mark.parametrize("command", [["runs"], ["token", "list"], ["health"], ["export"]])
+def test_an_address_that_is_none_is_named(
+    command: list[str], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A --url that is no address gives one line that shows what one looks like."""
+    (tmp_path / "token").write_text("t" * 43)
+    assert main([*command, "--url", url, "--data-dir", str(tmp_path)]) in {1, 2}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{url} is not an address: write one such as http://127.0.0.1:8267" in line
+
+
+@pytest.mark.parametrize("command", ["verify", "prune", "upgrade", "backup", "distribute"])
+def test_a_database_url_that_is_none_is_named(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A --database-url that is no URL gives one line that shows what one looks like."""
+    where = ["--database-url", "nonsense", "--data-dir", str(tmp_path)]
+    assert main(["db", command, *where]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"ampmon db {command}: --database-url: write an SQLAlchemy URL, such as")
