@@ -116,7 +116,10 @@ def test_what_got_worse_while_muted_was_told_before(client: TestClient, store: S
 
 
 def test_who_may_take_care_of_an_alert(holding: Client, store: Store) -> None:
-    """Only the run's owner with `ingest`, or `admin`, may acknowledge an alert, mute it or lift the mute."""
+    """Only the run's owner with `ingest`, or `admin`, may acknowledge an alert, mute it or lift the mute.
+
+    A token that may not read learns nothing of the run.
+    """
     run_id = alarmed(store)
     path = f"/api/v1/runs/{run_id}/alerts/skip_rate/acknowledge"
     mute = {"run_id": str(run_id), "rule": "skip_rate"}
@@ -135,6 +138,8 @@ def test_who_may_take_care_of_an_alert(holding: Client, store: Store) -> None:
             assert (
                 holding("eve", "ingest", "read").delete(f"/api/v1/mutes/{held}").status_code == 403
             )
+            unseen = holding("eve", "ingest").delete(f"/api/v1/mutes/{held}")
+            assert (unseen.status_code, str(run_id) in unseen.text) == (404, False)
             assert known.delete(f"/api/v1/mutes/{held}").status_code == 204
     assert store.mutes() == []
 

@@ -183,9 +183,13 @@ async def lift_mute(
 ) -> Response:
     """Remove a mute. Needs the same access as creating it."""
     mute = await to_thread.run_sync(service.store.find_mute, mute_id)
+    hidden = NotFound(f"There is no mute {mute_id}.")
     if mute.project is not None and not caller.sees(mute.project):
-        raise NotFound(f"There is no mute {mute_id}.")
-    await _check_mutes(service, caller, mute.run_id, mute.project)
+        raise hidden
+    try:
+        await _check_mutes(service, caller, mute.run_id, mute.project)
+    except NotFound:  # it would name the run, which the caller may not see
+        raise hidden from None
     _publish(service, await service.writer.run(lambda: service.store.lift(mute)))
     return Response(status_code=204)
 
