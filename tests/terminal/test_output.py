@@ -82,6 +82,23 @@ def test_an_address_that_is_none_is_named(
     assert f"{url} is not an address: write one such as http://127.0.0.1:8267" in line
 
 
+@pytest.mark.parametrize("token", ["t" * 43 + "\r", "t" * 43 + "\nsecond", "tö" * 30])
+@pytest.mark.parametrize("command", [["runs"], ["token", "list"], ["health"]])
+def test_a_token_that_is_none_is_said(
+    server: Server,
+    command: list[str],
+    token: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A token that no server can have gives one line that says so, and not that the server does not answer."""
+    monkeypatch.setenv("AMPMON_TOKEN", token)
+    assert main([*command, "--url", server.url]) in {1, 2}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the token has characters that are not allowed in a token" in line
+    assert "check AMPMON_TOKEN or the token file" in line
+
+
 @pytest.mark.parametrize("command", ["verify", "prune", "upgrade", "backup", "distribute"])
 def test_a_database_url_that_is_none_is_named(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -39,7 +39,7 @@ class RequestRefused(ClientError):
 class ApiClient:
     """A connection to the server at ``url``. Use it as a context manager, which closes its connections.
 
-    Raises ClientError if ``url`` is not an address.
+    Raises ClientError if ``url`` is not an address, or ``token`` cannot be one.
 
     ``page`` is the address for a browser, or None if the server ends with this session. ``may_be_framed`` says, after a
     request, whether the server lets other pages show it in a frame. ``catch_up`` imports the records that now wait in
@@ -50,6 +50,11 @@ class ApiClient:
         self, url: str, token: str, *, lasts: bool = True, timeout_s: float = TIMEOUT_S
     ) -> None:
         self.url = url.rstrip("/")
+        if not (token.isascii() and token.isprintable()):
+            raise ClientError(
+                "the token has characters that are not allowed in a token, such as a line break: "
+                "check AMPMON_TOKEN or the token file"
+            )
         self.page = self.url if lasts else None
         self.may_be_framed = False
         self.catch_up: Callable[[], object] = lambda: None
