@@ -144,7 +144,10 @@ def test_a_cell_of_text_begins_no_formula() -> None:
 def test_the_command_writes_all_or_nothing(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """`ampmon export` writes all rows, overwrites nothing, and leaves no file for an unknown run."""
+    """`ampmon export` writes all rows, overwrites nothing, and leaves no file for an unknown run.
+
+    A suffix names the format in capitals too.
+    """
     directory = tmp_path_factory.mktemp("alone")
     store = store_with_known_run(directory)
     store.close()
@@ -162,3 +165,5 @@ def test_the_command_writes_all_or_nothing(
     assert "there is no run 'nobody'" in told.err
     assert told.out.splitlines()[1].startswith("step,time,stream")
     assert [path.name for path in tmp_path.iterdir()] == ["run.parquet"]
+    assert main([*asked[:4], "-o", str(tmp_path / "RUN.CSV")]) == 0
+    assert (tmp_path / "RUN.CSV").read_text().startswith("step,scaler,attempt,")

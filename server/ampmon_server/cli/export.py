@@ -96,7 +96,7 @@ def _columns(answer: object, what: Table, kind: Format) -> Iterator[tuple[bytes,
 
 
 def _format(arguments: argparse.Namespace) -> Format:
-    suffix = "" if arguments.output is None else arguments.output.suffix[1:]
+    suffix = "" if arguments.output is None else arguments.output.suffix[1:].lower()
     asked = arguments.format or suffix
     return next((each for each in FORMATS if each == asked), "jsonl")
 
