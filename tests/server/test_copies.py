@@ -106,6 +106,24 @@ def test_a_copy_is_put_back(server: Server, tmp_path: Path) -> None:
     assert server.get(f"/runs/{trainer.run_id}")["updates"] == 3
 
 
+def test_no_copy_replaces_the_database(
+    settings: Settings, tmp_path: Path, told: Callable[..., tuple[int, str]]
+) -> None:
+    """A backup onto the database itself, by any name, is refused with and without --force, and changes nothing."""
+    trainer, link = Trainer(), tmp_path / "link.db"
+    filled(settings, trainer)
+    link.symlink_to(settings.database_file)
+    before = settings.database_file.stat().st_ino
+    for file in (settings.database_file, link):
+        code, line = told("backup", "--force", file, "--data-dir", settings.data_directory)
+        assert (code, line) == (
+            2,
+            f"ampmon db backup: {file} is the database itself: name another file",
+        )
+    assert settings.database_file.stat().st_ino == before
+    assert link.is_symlink()
+
+
 def test_a_log_that_was_left_behind_is_not_the_copys(server: Server, tmp_path: Path) -> None:
     """A restore also moves aside a leftover WAL file, so the data is the copy's alone."""
     trainer, copy = Trainer(), tmp_path / "copy.db"

@@ -38,6 +38,8 @@ def back_up(source: Path, target: Path, on_progress: OnProgress) -> None:
     """
     if not source.exists():
         raise Unusable(f"{source} does not exist: name a --data-dir")
+    if target.exists() and target.samefile(source):
+        raise Unusable(f"{target} is the database itself: name another file")
     with _beside(target) as draft:
         _copy(source, draft, on_progress)
         found = _unsound(draft)
