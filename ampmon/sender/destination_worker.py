@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from ampmon.sender.backoff import FIRST_S, LOCAL_FIRST_S, LOCAL_MAX_S, MAX_S, Ba
 from ampmon.sender.delivery import BATCH_BYTES_MAX, SpoolDelivery
 from ampmon.sender.statusfile import DestinationStatus
 from ampmon.spool import Destination
-from ampmon.transport import Transport
+from ampmon.transport import BLAMES_THE_BATCH, Transport
 
 
 POLL_S = 0.02
@@ -23,6 +24,15 @@ BROKEN_PAUSE_S = 1.0
 IDLE_S = 60.0
 _LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class SpoolTurns:
+    """A spool, and when its next turn is. ``at_fault``: in its last turn, the server refused its headers."""
+
+    delivery: SpoolDelivery
+    backoff: Backoff
+    at_fault: bool = False
 
 
 class DestinationWorker:
@@ -53,7 +63,7 @@ class DestinationWorker:
         )
         self._backoff = self._new_backoff()
         self._bytes_max = BATCH_BYTES_MAX
-        self._deliveries: dict[str, tuple[SpoolDelivery, Backoff]] = {}
+        self._spools: dict[str, SpoolTurns] = {}
         self._problem: str | None = None
         self._since = _now()
         self._rejected = self._corrupt = 0
@@ -61,12 +71,12 @@ class DestinationWorker:
     def limit(self, bytes_max: int) -> None:
         """Limit a batch to ``bytes_max`` bytes of records from now on."""
         self._bytes_max = bytes_max
-        for delivery, _ in list(self._deliveries.values()):
+        for delivery in self._deliveries():
             delivery.limit(bytes_max)
 
     def add(self, delivery: SpoolDelivery) -> None:
         delivery.limit(self._bytes_max)
-        self._deliveries[delivery.path.name] = (delivery, self._new_backoff())
+        self._spools[delivery.path.name] = SpoolTurns(delivery, self._new_backoff())
 
     def run(self) -> None:
         """Send until `stop` is called. Blocks."""
@@ -94,22 +104,24 @@ class DestinationWorker:
         moved = False
         earlier: dict[tuple[UUID, int], list[SpoolDelivery]] = {}
         # Names sort by age. An attempt begins where the previous one ended, so the server needs all of that one first.
-        for name, (delivery, backoff) in sorted(self._deliveries.items()):
+        for name, turns in sorted(self._spools.items()):
             if self._backoff.remaining_s() > 0:
                 return moved
-            if backoff.remaining_s() > 0:
-                continue
-            series = delivery.series()
+            series = turns.delivery.series()
             before = earlier.setdefault(series, []) if series is not None else []
-            # Check afresh: when a run resumes at once, the cached answer may still say that its last attempt lives.
-            if any(not each.live(asked_now=True) for each in before):
+            if not turns.delivery.sent and not all(map(_may_go_on, before)):
                 continue
-            moved |= self._turn(name, delivery, backoff)
-            if name in self._deliveries:
-                before.append(delivery)
+            due = turns.backoff.remaining_s() <= 0
+            if due:
+                moved |= self._turn(name, turns)
+            # Headers that were refused just now may be refused forever: let the next attempt begin.
+            if name in self._spools and not (due and turns.at_fault):
+                before.append(turns.delivery)
         return moved
 
-    def _turn(self, name: str, delivery: SpoolDelivery, backoff: Backoff) -> bool:
+    def _turn(self, name: str, turns: SpoolTurns) -> bool:
+        delivery, backoff = turns.delivery, turns.backoff
+        turns.at_fault = False
         try:
             progress = delivery.advance()
         except Unreachable as error:
@@ -118,10 +130,11 @@ class DestinationWorker:
         except Refused as error:
             # The batch is refused, not a record. Each spool may have its own reason, and no record is dropped.
             backoff.failed()
+            turns.at_fault = error.status in BLAMES_THE_BATCH
             self._trouble(f"the server rejects the records: {error}")
         except Exception as error:
             if not delivery.path.exists():
-                self._went_well(name, delivery, backoff, "done")
+                self._went_well(name, turns, "done")
                 # Called last: from then on, another thread may add a new spool of this name.
                 self._gone(name)
                 return False
@@ -129,20 +142,18 @@ class DestinationWorker:
             self._trouble(f"{type(error).__name__}: {error}")
             _log.exception("spool %s", name)
         else:
-            return self._went_well(name, delivery, backoff, progress)
+            return self._went_well(name, turns, progress)
         return False
 
-    def _went_well(
-        self, name: str, delivery: SpoolDelivery, backoff: Backoff, progress: str
-    ) -> bool:
+    def _went_well(self, name: str, turns: SpoolTurns, progress: str) -> bool:
         if progress == "done":
-            self._rejected += delivery.rejected
-            self._corrupt += delivery.corrupt
+            self._rejected += turns.delivery.rejected
+            self._corrupt += turns.delivery.corrupt
             self._idle_since_s = self._clock()
-            del self._deliveries[name]
+            del self._spools[name]
         if progress == "sent":
             self._backoff.succeeded()
-            backoff.succeeded()
+            turns.backoff.succeeded()
             if self._problem is not None:
                 _log.info("%s answers again", self.url)
             self._problem = None
@@ -154,6 +165,9 @@ class DestinationWorker:
             _log.warning("%s: %s", self.url, problem)
         self._problem = problem
 
+    def _deliveries(self) -> list[SpoolDelivery]:
+        return [turns.delivery for turns in list(self._spools.values())]
+
     # -- status, callable from any thread ---------------------------------------------------------------------------
 
     @property
@@ -161,21 +175,21 @@ class DestinationWorker:
         return self._problem
 
     def is_idle(self) -> bool:
-        return not self._deliveries and self._clock() - self._idle_since_s >= IDLE_S
+        return not self._spools and self._clock() - self._idle_since_s >= IDLE_S
 
     def live(self) -> bool:
         """Whether any writer may still append."""
-        return any(delivery.live() for delivery, _ in list(self._deliveries.values()))
+        return any(delivery.live() for delivery in self._deliveries())
 
     def waiting(self) -> bool:
         """Whether any spool has something to send, or can be concluded."""
         return any(
             delivery.sendable() and (delivery.waiting_bytes() > 0 or not delivery.live())
-            for delivery, _ in list(self._deliveries.values())
+            for delivery in self._deliveries()
         )
 
     def status(self) -> DestinationStatus:
-        deliveries = [delivery for delivery, _ in list(self._deliveries.values())]
+        deliveries = self._deliveries()
         return DestinationStatus(
             url=self.url,
             problem=self._problem,
@@ -184,6 +198,11 @@ class DestinationWorker:
             rejected=self._rejected + sum(delivery.rejected for delivery in deliveries),
             corrupt=self._corrupt + sum(delivery.corrupt for delivery in deliveries),
         )
+
+
+def _may_go_on(earlier: SpoolDelivery) -> bool:
+    # Check afresh: when a run resumes at once, the cached answer may still say that its last attempt lives.
+    return earlier.live(asked_now=True)
 
 
 def _now() -> int:

@@ -486,6 +486,60 @@ def test_an_attempt_that_just_died_arrives_whole_before_the_next(
     resumed.spool.close()
 
 
+def refused_and_resumed(
+    directory: Path, server: RecordingServer, clock: ManualClock
+) -> tuple[Attempt, Attempt, DestinationWorker]:
+    """A dead attempt, the next one of its run, and the worker that has both of their spools."""
+    ended = Attempt(directory, url=server.url, process=DEAD)
+    resumed = Attempt(directory, url=server.url, run=ended.run)
+    destination = Destination.of(resumed.options)
+    transport = http_transports(directory)(destination)
+    worker = DestinationWorker(destination, transport, clock, gone=lambda name: None)
+    for attempt in (ended, resumed):
+        attempt.events(3)
+        described = Destination.read(attempt.spool.path)
+        assert described is not None
+        worker.add(SpoolDelivery(attempt.spool.path, described, transport, clock))
+    return ended, resumed, worker
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_resumed_run_waits_while_the_attempt_before_it_is_refused(
+    tmp_path: Path, status: int
+) -> None:
+    """Once the token may send, the ended attempt arrives before the resumed one, whatever their delays."""
+    clock = ManualClock()
+    with RecordingServer() as server:
+        server.planned.append((status, {}))
+        ended, resumed, worker = refused_and_resumed(tmp_path, server, clock)
+        for _ in range(3):
+            assert not worker.work()
+        assert server.store.batches == []
+        clock.advance(60.0)
+        while worker.work():
+            clock.advance(1.0)
+        order = [batch.attempt_id for batch in server.store.batches]
+        assert order == [ended.id, ended.id, resumed.id]
+        resumed.spool.close()
+        worker.transport.close()
+
+
+def test_headers_refused_forever_hold_up_no_later_attempt(tmp_path: Path) -> None:
+    """If even the headers of an attempt are refused, the run's next attempt is sent, and goes on without delays."""
+    clock = ManualClock()
+    with RecordingServer() as server:
+        ended, resumed, worker = refused_and_resumed(tmp_path, server, clock)
+        server.planned.extend(2 * [(422, {})])
+        assert worker.work()
+        resumed.events(3)
+        assert worker.work()
+        assert [batch.attempt_id for batch in server.store.batches] == 2 * [resumed.id]
+        assert seqs(server.store.records(resumed.id)) == list(range(6))
+        assert spools(tmp_path) == [ended.spool.path, resumed.spool.path]
+        resumed.spool.close()
+        worker.transport.close()
+
+
 def test_what_is_sent_at_once_may_grow_again(tmp_path: Path, server: MemoryTransport) -> None:
     """A delivery whose limit is raised again sends the rest at once."""
     attempt = Attempt(tmp_path)
