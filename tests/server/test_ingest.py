@@ -334,6 +334,38 @@ def test_a_run_is_finished_when_all_ranks_are(store: Store) -> None:
     assert statuses == ["running", "finished", "running", "crashed"]
 
 
+def test_a_process_that_goes_on_after_all_has_not_crashed(store: Store) -> None:
+    """A sender's report of a crash counts until the process makes more updates or reports its own end."""
+    trainer = Trainer()
+    batches = [
+        trainer.batch([trainer.update()]),
+        trainer.batch(ended="crashed"),
+        trainer.batch([trainer.update()]),
+        trainer.batch(ended="crashed"),
+        trainer.batch([trainer.event("finish")]),
+        trainer.batch(ended="crashed"),
+    ]
+    statuses = []
+    for batch in batches:
+        store.ingest(batch)
+        statuses.append(store.run(trainer.run_id)[0].status)
+
+    assert statuses == ["running", "crashed", "running", "crashed", "finished", "finished"]
+
+
+def test_an_exception_counts_whatever_follows_it(store: Store) -> None:
+    """After a process reported an exception, its late updates and another end change nothing."""
+    run_id = uuid4()
+    trainer, other = (Trainer(run_id, rank, world_size=2) for rank in (0, 1))
+    store.ingest(other.batch([other.update()]))
+    late = trainer.update()
+    store.ingest(trainer.batch([trainer.event("exception")]))
+    store.ingest(trainer.batch([late, trainer.event("finish")], ended="crashed"))
+    store.ingest(other.batch([other.event("exception", stream="scaler"), other.event("finish")]))
+
+    assert store.run(run_id)[0].status == "crashed"
+
+
 def test_a_run_that_goes_on_with_fewer_ranks_is_theirs(store: Store) -> None:
     """The status of a run resumed on fewer ranks depends on those ranks only."""
     run_id = uuid4()

@@ -160,17 +160,20 @@ def _ends(
     stored: list[StreamBatch],
     now: int,
 ) -> bool:
-    """Record how the attempt ended, if it did, and return whether it did."""
+    """Record how the attempt ended, or that it did not after all. Return whether either is so."""
     ended = batch.ended is not None
+    if state.state == "crashed" and _trains(stored):
+        ended |= attempts.go_on(connection, state.run_id, attempt)
     for share in stored:
         for record in share.records:
             if type(record) is wire.Event and not record.stream and record.kind in ENDS:
-                attempts.end(connection, state.run_id, attempt, ENDS[record.kind], record.time)
+                how = ENDS[record.kind]
+                attempts.end(connection, state.run_id, attempt, how, record.time, own=True)
                 ended = True
     if batch.ended is not None:
         # Prefer the trainer's clock: the time is compared with the start times of other processes.
         died = now if state.last_time is None else state.last_time
-        attempts.end(connection, state.run_id, attempt, batch.ended, died)
+        attempts.end(connection, state.run_id, attempt, batch.ended, died, own=False)
     return ended
 
 

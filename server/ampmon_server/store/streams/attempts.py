@@ -8,13 +8,24 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, or_, select, true, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    func,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from ampmon import wire
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import BadBatch, UnknownHeader
 from ampmon_server.store.engine.numbers import INTEGER_MAX, json_text
-from ampmon_server.store.schema.tables import attempts, ledger
+from ampmon_server.store.schema.tables import attempts, events, ledger, streams
 from ampmon_server.store.streams.remembered import Remembered
 from ampmon_server.store.streams.state import RunState
 
@@ -243,19 +254,44 @@ def _last_step(connection: Connection, run_id: UUID, before: int) -> int | None:
     return found
 
 
-def end(connection: Connection, run_id: bytes, attempt: Attempt, how: str, time: int) -> None:
-    """Record how an attempt ended. Only the first report counts."""
+def end(
+    connection: Connection, run_id: bytes, attempt: Attempt, how: str, time: int, *, own: bool
+) -> None:
+    """Record how an attempt ended. The first report counts, but the process's ``own`` replaces a sender's guess."""
+    still: ColumnElement[bool] = attempts.c.ended.is_(None)
+    if own:
+        still = or_(still, _guessed(run_id, attempt))
+    statement = update(attempts).where(*_this(run_id, attempt), still)
+    connection.execute(statement.values(ended=how, ended_time=time))
+
+
+def go_on(connection: Connection, run_id: bytes, attempt: Attempt) -> bool:
+    """Withdraw a sender's guess that a process died, since it made more updates. Return whether there was one."""
+    statement = update(attempts).where(*_this(run_id, attempt), _guessed(run_id, attempt))
+    return connection.execute(statement.values(ended=None, ended_time=None)).rowcount > 0
+
+
+def _this(run_id: bytes, attempt: Attempt) -> tuple[ColumnElement[bool], ...]:
     table = attempts.c
-    connection.execute(
-        update(attempts)
-        .where(
-            table.run_id == run_id,
-            table.rank == attempt.rank,
-            table.attempt == attempt.number,
-            table.ended.is_(None),
-        )
-        .values(ended=how, ended_time=time)
+    return table.run_id == run_id, table.rank == attempt.rank, table.attempt == attempt.number
+
+
+def _guessed(run_id: bytes, attempt: Attempt) -> ColumnElement[bool]:
+    """Whether a sender reported an attempt as crashed, and not the process itself in an event.
+
+    A sender guesses if it cannot check the process, which may only have been silent for long.
+    """
+    table = events.c
+    of_process = select(streams.c.stream).where(
+        streams.c.run_id == run_id, streams.c.rank == attempt.rank, streams.c.scaler == ""
     )
+    own = select(table.seq).where(
+        table.run_id == run_id,
+        table.stream.in_(of_process),
+        table.attempt == attempt.number,
+        table.kind == "exception",
+    )
+    return and_(attempts.c.ended == "crashed", ~own.exists())
 
 
 def went_on(connection: Connection, run_id: bytes, attempt: Attempt, now: int) -> bool:
