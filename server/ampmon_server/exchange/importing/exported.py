@@ -1,11 +1,13 @@
 """Reads files of `ampmon export` (Parquet, Arrow or JSON lines) back into the records they were made from.
 
-Every row of the lowest rank comes back unchanged. An export holds no activations and no configuration of the run.
+Every row of the lowest rank comes back unchanged, except the numbers of events if rows are missing. An export holds no
+activations and no configuration of the run.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby
@@ -111,6 +113,7 @@ class Exported:
         self._name, self._project, self._run_id = name, project, uuid4()
         self._scalers: dict[str, _Scaler] = {}
         self._starts: dict[int, tuple[int, int]] = {}
+        self._updated: Counter[tuple[str, int]] = Counter()
         self._survey()
         self._ids = {attempt: uuid4() for attempt in self._starts}
         events = self._lowest("events")
@@ -120,8 +123,7 @@ class Exported:
             if row["kind"] == "resume"
         }
         self._events = [row for row in reversed(events) if row["kind"] != "resume"]
-        taken = {(row["scaler"], row["attempt"], row["seq"]) for row in self._events}
-        self._seqs = _Seqs(taken)
+        self._seqs = _Seqs(self._kept_seqs())
         self._skips: dict[tuple[str, int], list[Row]] = {}
         for row in self._lowest("skips"):
             self._skips.setdefault((row["scaler"], row["step"]), []).append(row)
@@ -141,6 +143,7 @@ class Exported:
             if known is None:
                 known = self._scalers[row["scaler"]] = _Scaler(row["scaler"], _number(row, "scale"))
             known.note(row)
+            self._updated[row["scaler"], row["attempt"]] += 1
             first = self._starts.get(row["attempt"], (row["step"], row["time"]))
             self._starts[row["attempt"]] = min(first, (row["step"], row["time"]))
         for row in self._samples():
@@ -151,6 +154,21 @@ class Exported:
             )
             if row["looked"] < math.prod(shape):
                 of.sample = max(of.sample or 0, row["looked"])
+
+    def _kept_seqs(self) -> set[tuple[str, int, int]]:
+        """The numbers that events keep. In a stream with fewer rows, they would leave gaps, which count as losses."""
+        rows = self._updated.copy()
+        rows.update((row["scaler"], row["attempt"]) for row in self._events)
+        rows.update((row["scaler"], self._attempt_at(row["step"])) for row in self._of("scalars"))
+        seqs: dict[tuple[str, int], set[int]] = {}
+        for row in self._events:
+            seqs.setdefault((row["scaler"], row["attempt"]), set()).add(row["seq"])
+        return {(*of, seq) for of, kept in seqs.items() if max(kept) < rows[of] for seq in kept}
+
+    def _attempt_at(self, step: int) -> int:
+        """The attempt of a step's logged values, whose rows do not name it."""
+        starts = sorted((first, attempt) for attempt, (first, _) in self._starts.items())
+        return max((each for each in starts if each[0] <= step), default=starts[0])[1]
 
     def _of(self, table: Table) -> Iterator[Row]:
         return _rows(self._files[table]) if table in self._files else iter(())
@@ -243,9 +261,8 @@ class Exported:
         ).to_wire()
 
     def _logged(self) -> Iterator[tuple[int, wire.Record]]:
-        starts = sorted((step, attempt) for attempt, (step, _) in self._starts.items())
         for row in self._of("scalars"):
-            attempt = max((each for each in starts if each[0] <= row["step"]), default=starts[0])[1]
+            attempt = self._attempt_at(row["step"])
             value, kind = row["value"], row["value_kind"]
             yield (
                 attempt,
@@ -269,7 +286,7 @@ class Exported:
                 attempt,
                 wire.Event(
                     stream=row["scaler"],
-                    seq=row["seq"],
+                    seq=self._seqs.of_event(row["scaler"], attempt, row["seq"]),
                     time=row["time"],
                     kind=row["kind"],
                     ordinal=None if step is None else step - self._starts[attempt][0],
@@ -282,11 +299,15 @@ class Exported:
 
 
 class _Seqs:
-    """Assigns record numbers in each stream and attempt, and skips those that events already have."""
+    """Assigns record numbers in each stream and attempt, and skips those that events keep."""
 
     def __init__(self, taken: set[tuple[str, int, int]]) -> None:
         self._taken = taken
         self._counts: dict[tuple[str, int], Iterator[int]] = {}
+
+    def of_event(self, scaler: str, attempt: int, seq: int) -> int:
+        """Return the number of an event that had the number ``seq``."""
+        return seq if (scaler, attempt, seq) in self._taken else self.next(scaler, attempt)
 
     def next(self, scaler: str, attempt: int) -> int:
         numbers = self._counts.setdefault((scaler, attempt), count())
