@@ -49,6 +49,8 @@ class SpoolTail:
         self._gone = False
         self._named = False
         """Whether a segment got its name since the last `sync`."""
+        self._lacks_header = False
+        """Whether the newest segment lacks one of ``headers``."""
         self._rotate_at = 0
         """The offset from which on frames go to the next segment."""
         self._end: int | None = None
@@ -63,7 +65,8 @@ class SpoolTail:
         """
         fd, number, salt = self._file
         offset = self._size(fd) if self._end is None else self._end
-        if offset >= self._rotate_at and self._rotate(fd, number + 1, offset):
+        due = offset >= self._rotate_at or self._lacks_header
+        if due and self._rotate(fd, number + 1, offset):
             if key:
                 return  # the new segment begins with it
             fd, number, salt = self._file
@@ -82,6 +85,10 @@ class SpoolTail:
             self._rotate_at = 0  # go to a new segment: the end of this one is uncertain
             raise
         self._end = offset + len(data)
+
+    def lacks_header(self) -> None:
+        """Have the next frame begin a new segment, because a header could not be written. Callable from any thread."""
+        self._lacks_header = True
 
     def look(self) -> int:
         """Return the bytes in the spool. If somebody removed it, the next frame recreates it. Blocks."""
@@ -157,11 +164,13 @@ class SpoolTail:
     def _rotate(self, fd: int, number: int, offset: int) -> bool:
         """Start a new segment. If that fails, go on with the old one, if it is still there."""
         self._end = None
+        lacked, self._lacks_header = self._lacks_header, False
         try:
             if self._gone:
                 self._make_directory()
             self._file = self._new_segment(number)
         except OSError as error:
+            self._lacks_header |= lacked
             if self._gone:
                 raise
             signals.let_through(error)

@@ -144,7 +144,7 @@ class SpoolWriter:
     def header(self, key: str, payload: bytes) -> bool:
         """Write a header for later records. ``key`` is "attempt" or a stream's name, and the newest of a key counts.
 
-        Every later segment begins with it too. Returns as `append` does.
+        Every later segment begins with it too. Returns as `append` does; if memory is full, the next segment begins.
         """
         self._tail.headers[key] = payload
         return self.append(payload, key=key)
@@ -158,7 +158,11 @@ class SpoolWriter:
     def _pass_on(self, payload: bytes, key: str) -> bool:
         # The payload of a header takes no room: it is held for later segments anyway.
         write, size = partial(self._tail.write, payload, key), 0 if key else len(payload)
-        return (not self._closed and self._relay.put(write, size)) or self._fail()
+        if not self._closed and self._relay.put(write, size):
+            return True
+        if key:
+            self._tail.lacks_header()
+        return self._fail()
 
     def _fail(self) -> bool:
         self.failed += 1

@@ -58,6 +58,13 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk.act = lambda: None
 
 
+def on_a_network(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    """Have the directory taken for a mount of a file server."""
+    listed = directory / "mountinfo"
+    listed.write_text(f"1 0 8:1 / / rw - ext4 a rw\n2 1 0:9 / {directory} rw - nfs4 nas:/ rw\n")
+    monkeypatch.setattr(mounts, "MOUNTS", listed)
+
+
 def refuse() -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -66,9 +73,7 @@ def test_a_file_system_of_several_machines_is_written_by_the_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Disk
 ) -> None:
     """On a network mount all records go through memory, arrive in order, and no append writes to the disk."""
-    listed = tmp_path / "mountinfo"
-    listed.write_text(f"1 0 8:1 / / rw - ext4 a rw\n2 1 0:9 / {tmp_path} rw - nfs4 nas:/ rw\n")
-    monkeypatch.setattr(mounts, "MOUNTS", listed)
+    on_a_network(monkeypatch, tmp_path)
     attempt = Attempt(tmp_path / "data")
     writers = set()
     disk.act = lambda: writers.add(threading.get_ident())
@@ -148,6 +153,31 @@ def test_memory_is_bounded_and_what_is_beyond_is_counted(tmp_path: Path, disk: D
     assert attempt.spool.failed == kept.count(False) > 0
     attempt.spool.close(deadline_s=0.1)
     assert attempt.spool.failed == len(kept)
+
+
+def test_a_header_that_finds_memory_full_precedes_the_next_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Disk
+) -> None:
+    """If memory is full because the disk hangs, a new header begins a segment, before the records after it."""
+    on_a_network(monkeypatch, tmp_path)
+    attempt, answers = Attempt(tmp_path / "data"), threading.Event()
+    wait_for(lambda: attempt.spool.waiting == 0)
+    disk.act = lambda: answers.wait(DEADLINE_S) or None
+    for size in (1000, 1):
+        while attempt.spool.append(bytes(size)):
+            pass
+    assert not attempt.spool.header("scaler", b"described")
+    answers.set()
+    wait_for(lambda: attempt.spool.waiting == 0)
+    assert attempt.spool.append(b"last")
+    attempt.spool.close()
+
+    reader = SpoolReader(attempt.spool.path, Position(0, 0))
+    read = list[bytes]()
+    while b"last" not in read[-1:]:
+        chunk = reader.read(bytes_max=2**22, records_max=1, over=True)
+        read += [entry.payload for entry in chunk.entries]
+    assert reader.headers["scaler"] == b"described"
 
 
 def test_a_spool_that_is_removed_is_made_anew(tmp_path: Path) -> None:
