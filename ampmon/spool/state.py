@@ -11,7 +11,7 @@ from ampmon.spool.layout import Position
 from ampmon.system import private
 
 
-_NAME = "cursor"
+NAME = "cursor"
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     def read(cls, path: Path) -> Cursor:
         """Return the cursor of the spool at ``path``, or one at its beginning if none can be read."""
         try:
-            return msgspec.json.decode((path / _NAME).read_bytes(), type=cls)
+            return msgspec.json.decode((path / NAME).read_bytes(), type=cls)
         except (OSError, msgspec.DecodeError):
             return cls(segment=0, offset=0)
 
@@ -46,4 +46,4 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self, path: Path, *, durable: bool) -> None:
         """Replace the cursor atomically. With ``durable``, wait for the disk. Raises OSError."""
-        private.replace(path / _NAME, msgspec.json.encode(self), durable=durable)
+        private.replace(path / NAME, msgspec.json.encode(self), durable=durable)

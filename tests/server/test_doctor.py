@@ -22,6 +22,8 @@ import torch
 import urllib3
 
 import ampmon
+from ampmon.sender import drain
+from ampmon.testing import MemoryTransport
 from ampmon.wire import Finding
 from ampmon_server.cli import main
 from ampmon_server.cli.doctor.printing import Paper
@@ -34,6 +36,7 @@ from ampmon_server.client.answers import (
     SimulationAnswer,
     SkipsAnswer,
 )
+from attempts import Attempt
 from serving import Server
 from threaded_server import ThreadedServer
 from waiting import wait_for
@@ -54,10 +57,23 @@ class Done:
 
 def doctor(*arguments: str | Path) -> Done:
     """Run `ampmon doctor` in this process, without a terminal."""
+    return called("doctor", *arguments)
+
+
+def called(*arguments: str | Path) -> Done:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(["doctor", *map(str, arguments)])
+        code = main([*map(str, arguments)])
     return Done(code, out.getvalue(), err.getvalue())
+
+
+def stored(directory: Path) -> list[tuple[int, int]]:
+    """List the runs of a data directory without a server: the records of each, and those lost."""
+    done = called("runs", "--json", "--data-dir", directory)
+    if done.code == 2:
+        assert "it holds no runs" in done.err
+        return []
+    return [(run["records"], run["lost_records"]) for run in json.loads(done.out)["runs"]]
 
 
 def train(directory: Path, name: str, *, sick: bool = False, updates: int = 120) -> str:
@@ -297,6 +313,26 @@ def test_where_there_is_nothing_it_makes_nothing(tmp_path: Path) -> None:
     assert (done.code, done.out) == (2, "")
     assert "name a --data-dir, or a server's --url" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_records_that_another_server_has_in_part_are_left_to_it(tmp_path: Path) -> None:
+    """The rest of a run that a named server has begun is no run with losses. If the run is known here, it is whole."""
+    begun = Attempt(tmp_path / "begun")
+    begun.events(10)
+    first = stored(begun.directory)
+    left = Attempt(tmp_path / "left")
+    left.events(10)
+    for attempt in (begun, left):
+        server = MemoryTransport()
+        assert drain(attempt.directory, lambda _, server=server: server).sent == 10
+        attempt.events(10)
+        attempt.spool.sync()
+
+    assert (first, stored(begun.directory)) == ([(10, 0)], [(20, 0)])
+    assert stored(left.directory) == []
+    assert not (left.directory / "server").exists()
+    for attempt in (begun, left):
+        attempt.spool.close()
 
 
 def test_a_server_that_runs_is_found_by_its_directory(

@@ -8,7 +8,9 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
+from uuid import UUID
 
 from ampmon_server.client.client import ApiClient, ClientError
 from ampmon_server.client.spool_import import SpoolImport, import_spools, waiting
@@ -17,7 +19,7 @@ from ampmon_server.http.auth import KeyProblem
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
-from ampmon_server.store import Unusable
+from ampmon_server.store import NotFound, Store, Unusable
 
 
 START_S = 30.0
@@ -46,7 +48,8 @@ def alone(settings: Settings, *, announced: bool = False) -> Iterator[ApiClient]
             tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder,
             ApiClient(url, token, lasts=False) as server,
         ):
-            spools = SpoolImport(settings.data_directory, Path(folder), url, token)
+            known = partial(_has, service.store)
+            spools = SpoolImport(settings.data_directory, Path(folder), url, token, known)
             taken = import_spools(spools)
             print(
                 f"no server runs on {settings.data_directory}: reading its database{taken}",
@@ -57,6 +60,14 @@ def alone(settings: Settings, *, announced: bool = False) -> Iterator[ApiClient]
                 yield server
     finally:
         service.close()
+
+
+def _has(store: Store, run_id: UUID) -> bool:
+    try:
+        store.run(run_id)
+    except NotFound:
+        return False
+    return True
 
 
 @contextmanager

@@ -3,31 +3,54 @@
 from __future__ import annotations
 
 import shutil
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
 import urllib3
 
 from ampmon.errors import AmpmonError
+from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.sync import Sync, spools_at
-from ampmon.spool import Destination, segments, spools
+from ampmon.spool import Destination, Position, segments, spools
 from ampmon.spool.layout import SUFFIX, segment_path
+from ampmon.spool.state import NAME as CURSOR
 from ampmon.transport import HttpTransport
 from ampmon_server.settings import LOOPBACK
 
 
-def waiting(directory: Path) -> list[Path]:
-    """The spools whose records are for a server on this machine, or were recorded offline."""
+def waiting(directory: Path, known: Callable[[UUID], bool] = lambda run_id: False) -> list[Path]:
+    """The spools whose records are for a server on this machine, or were recorded offline.
+
+    A spool of a named server that has some of the records counts only if the run is ``known`` to the directory's own
+    server. Elsewhere the rest would look like a run with lost records.
+    """
     try:
-        return [path for path in spools(directory) if _is_ours(Destination.read(path))]
+        return [path for path in spools(directory) if _is_ours(path, known)]
     except OSError:
         return []
 
 
-def _is_ours(destination: Destination | None) -> bool:
+def _is_ours(path: Path, known: Callable[[UUID], bool]) -> bool:
+    destination = Destination.read(path)
     if destination is None:
         return False
-    return destination.mode == "offline" or _host(destination.url) in LOOPBACK
+    if destination.mode == "offline":
+        return True
+    if _host(destination.url) not in LOOPBACK:
+        return False
+    return not destination.named or _is_whole(path, destination, known)
+
+
+def _is_whole(path: Path, destination: Destination, known: Callable[[UUID], bool]) -> bool:
+    transport = HttpTransport(destination.url)  # it sends nothing
+    delivery = SpoolDelivery(path, destination, transport, time.monotonic)
+    if delivery.position == Position(0, 0):
+        return True
+    series = delivery.series()
+    return series is not None and known(series[0])
 
 
 def _host(url: str) -> str | None:
@@ -45,13 +68,15 @@ class SpoolImport:
     folder: Path
     url: str
     token: str
+    known: Callable[[UUID], bool]
+    """Whether that server has a run."""
     records: int = 0
     _copied: dict[str, dict[int, int]] = field(default_factory=dict)
     """For each spool, the bytes copied of each segment."""
 
     def take(self) -> int:
         """Send new records. Return how many spools are not fully sent. Raises AmpmonError and OSError."""
-        for path in waiting(self.directory):
+        for path in waiting(self.directory, self.known):
             try:
                 self._copy(path)
             except (OSError, shutil.Error):
@@ -72,13 +97,21 @@ class SpoolImport:
 
     def _copy(self, path: Path) -> None:
         """Copy a spool, or append what is new to its copy, which keeps how far it was sent."""
-        marks = [file for file in path.iterdir() if file.is_file() and file.suffix != SUFFIX]
+        destination = Destination.read(path)
+        # The cursor says what the destination has, which may be another server.
+        ours = destination is not None and destination.mode == "online" and not destination.named
+        left_out = set() if ours else {CURSOR}
+        marks = [
+            file
+            for file in path.iterdir()
+            if file.is_file() and file.suffix != SUFFIX and file.name not in left_out
+        ]
         sizes = {number: segment_path(path, number).stat().st_size for number in segments(path)}
         before = self._copied.get(path.name)
         copies = self._copies_of(path.name)
         if before is None or (not copies and sizes != before):
             copy = self._place(path.name) / "spool" / path.name
-            shutil.copytree(path, copy, dirs_exist_ok=True)
+            shutil.copytree(path, copy, dirs_exist_ok=True, ignore=lambda *_: left_out)
             self._copied[path.name] = {
                 n: segment_path(copy, n).stat().st_size for n in segments(copy)
             }
