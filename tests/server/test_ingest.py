@@ -422,7 +422,7 @@ def test_a_header_that_is_missing_is_asked_for_by_name(client: TestClient) -> No
 
 
 def test_what_is_deleted_stays_deleted(store: Store) -> None:
-    """Late records of a deleted run are acknowledged, so that they are not resent, but not stored."""
+    """Late records of a deleted run are acknowledged, but not stored, and a finding in the answer says so."""
     trainer = Trainer()
     updates = trainer.updates(5, sampled=[0])
     store.ingest(trainer.batch(updates[:3]))
@@ -431,6 +431,7 @@ def test_what_is_deleted_stays_deleted(store: Store) -> None:
         late = store.ingest(trainer.batch(updates), sender)
         assert late.ack.acked == {"scaler": 4}
         assert not late.changed
+        assert [found["rule"] for found in late.ack.findings or ()] == ["deleted"]
 
     assert store.runs().rows == []
     with pytest.raises(NotFound):

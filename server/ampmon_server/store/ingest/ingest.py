@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+import msgspec
 from sqlalchemy import Connection
 
 from ampmon import wire
@@ -24,6 +25,14 @@ from ampmon_server.store.updates import durability
 
 ENDS = {"finish": "finished", "exception": "crashed"}
 """Events in which a process itself reports how it ended."""
+
+DELETED = wire.Finding(
+    rule="deleted",
+    severity="critical",
+    title="The run was deleted on the server, which stores none of its records. Start with another run id to record",
+    explanation="A run that was deleted stays deleted, also if its run id or launch id is used again.",
+)
+"""What a process of a deleted run is told. It may have just been started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +83,8 @@ def ingest(
     if state.deleted:
         # Acknowledge without storing, so that the sender drops its records and the run stays deleted.
         acked = {name: share.seqs[-1] for name, share in shares.items()}
-        return Receipt(wire.Ack(acked=acked, version=state.version))
+        findings = (msgspec.structs.asdict(DELETED),)
+        return Receipt(wire.Ack(acked=acked, version=state.version, findings=findings))
     _check(state, batch, sender)
     remembered = (remembered or Remembered()).at(state.version)
     attempt, new = attempts.resolve(connection, batch, state, now, remembered)
