@@ -145,7 +145,7 @@ class MaintenanceThread:
             return
         sender.ensure_running(options.dir)
         status = sender.status(options.dir)
-        problem = status.problem(options.url) if status else None
+        problem = status.problem(options.url, self._attempt_id) if status else None
         if problem and (options.named or now_s - self._began_s >= STARTING_S):
             self._household.warn(
                 "unreachable",

@@ -28,10 +28,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class SpoolTurns:
-    """A spool, and when its next turn is. ``at_fault``: in its last turn, the server refused its headers."""
+    """A spool, when its next turn is, and the ``problem`` that only it has, or the attempt before it.
+
+    ``at_fault``: in its last turn, the server refused its headers.
+    """
 
     delivery: SpoolDelivery
     backoff: Backoff
+    problem: str | None = None
     at_fault: bool = False
 
 
@@ -102,50 +106,55 @@ class DestinationWorker:
     def work(self) -> bool:
         """Give every spool a turn. Return whether anything was sent. Blocks for the requests; does not raise."""
         moved = False
-        earlier: dict[tuple[UUID, int], list[SpoolDelivery]] = {}
+        earlier: dict[tuple[UUID, int], list[SpoolTurns]] = {}
         # Names sort by age. An attempt begins where the previous one ended, so the server needs all of that one first.
         for name, turns in sorted(self._spools.items()):
             if self._backoff.remaining_s() > 0:
                 return moved
             series = turns.delivery.series()
             before = earlier.setdefault(series, []) if series is not None else []
-            if not turns.delivery.sent and not all(map(_may_go_on, before)):
+            ended = next(filter(_is_over, before), None)
+            if ended is not None and not turns.delivery.sent:
+                turns.problem = ended.problem
                 continue
             due = turns.backoff.remaining_s() <= 0
             if due:
                 moved |= self._turn(name, turns)
             # Headers that were refused just now may be refused forever: let the next attempt begin.
             if name in self._spools and not (due and turns.at_fault):
-                before.append(turns.delivery)
+                before.append(turns)
         return moved
 
     def _turn(self, name: str, turns: SpoolTurns) -> bool:
-        delivery, backoff = turns.delivery, turns.backoff
+        delivery = turns.delivery
         turns.at_fault = False
         try:
             progress = delivery.advance()
         except Unreachable as error:
             self._backoff.failed(error.retry_after_s)
-            self._trouble(str(error))
+            self._problem = self._told(str(error), self._problem)
         except Refused as error:
             # The batch is refused, not a record. Each spool may have its own reason, and no record is dropped.
-            backoff.failed()
+            turns.backoff.failed()
             turns.at_fault = error.status in BLAMES_THE_BATCH
-            self._trouble(f"the server rejects the records: {error}")
+            problem = f"the server rejects the records: {error}"
+            turns.problem = self._told(problem, turns.problem)
+            self._problem = None  # it answers
         except Exception as error:
             if not delivery.path.exists():
                 self._went_well(name, turns, "done")
                 # Called last: from then on, another thread may add a new spool of this name.
                 self._gone(name)
                 return False
-            backoff.failed()
-            self._trouble(f"{type(error).__name__}: {error}")
+            turns.backoff.failed()
+            turns.problem = f"{type(error).__name__}: {error}"
             _log.exception("spool %s", name)
         else:
             return self._went_well(name, turns, progress)
         return False
 
     def _went_well(self, name: str, turns: SpoolTurns, progress: str) -> bool:
+        turns.problem = None
         if progress == "done":
             self._rejected += turns.delivery.rejected
             self._corrupt += turns.delivery.corrupt
@@ -160,10 +169,10 @@ class DestinationWorker:
             self._since = _now()
         return progress == "sent"
 
-    def _trouble(self, problem: str) -> None:
-        if problem != self._problem:
+    def _told(self, problem: str, before: str | None) -> str:
+        if problem != before:
             _log.warning("%s: %s", self.url, problem)
-        self._problem = problem
+        return problem
 
     def _deliveries(self) -> list[SpoolDelivery]:
         return [turns.delivery for turns in list(self._spools.values())]
@@ -172,7 +181,13 @@ class DestinationWorker:
 
     @property
     def problem(self) -> str | None:
-        return self._problem
+        """Why records wait: the server's problem, or else that of a spool."""
+        return self._problem or next(iter(self._refused().values()), None)
+
+    def _refused(self) -> dict[str, str]:
+        """The problems of single spools, by name."""
+        spools = list(self._spools.items())
+        return {name: turns.problem for name, turns in spools if turns.problem is not None}
 
     def is_idle(self) -> bool:
         return not self._spools and self._clock() - self._idle_since_s >= IDLE_S
@@ -193,6 +208,7 @@ class DestinationWorker:
         return DestinationStatus(
             url=self.url,
             problem=self._problem,
+            refused=self._refused(),
             since=self._since,
             waiting_bytes=sum(delivery.waiting_bytes() for delivery in deliveries),
             rejected=self._rejected + sum(delivery.rejected for delivery in deliveries),
@@ -200,9 +216,9 @@ class DestinationWorker:
         )
 
 
-def _may_go_on(earlier: SpoolDelivery) -> bool:
+def _is_over(turns: SpoolTurns) -> bool:
     # Check afresh: when a run resumes at once, the cached answer may still say that its last attempt lives.
-    return earlier.live(asked_now=True)
+    return not turns.delivery.live(asked_now=True)
 
 
 def _now() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from uuid import UUID
 
 import msgspec
 
@@ -19,8 +20,8 @@ STALE_AFTER_S = 10.0
 class DestinationStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one server. Times are microseconds since the epoch.
 
-    ``since`` is when the server last took a batch or, before that, when it was first tried. ``problem`` says why
-    records wait, or None.
+    ``since`` is when the server last took a batch or, before that, when it was first tried. ``problem`` says why all
+    records wait, or None. ``refused`` says why those of single spools do, by the spool's name.
     """
 
     url: str
@@ -29,6 +30,7 @@ class DestinationStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting_bytes: int
     rejected: int
     corrupt: int
+    refused: dict[str, str] = {}
 
     @property
     def reachable(self) -> bool:
@@ -42,11 +44,14 @@ class SenderStatus(msgspec.Struct, frozen=True, kw_only=True):
     updated: int
     destinations: tuple[DestinationStatus, ...]
 
-    def problem(self, url: str) -> str | None:
-        """Why records for the server at ``url`` wait, or None if no problem is known."""
+    def problem(self, url: str, attempt_id: UUID | None = None) -> str | None:
+        """Why records for the server at ``url`` wait, or only those of an attempt. None if no problem is known."""
         for destination in self.destinations:
             if destination.url == url and destination.problem is not None:
                 return destination.problem
+            for name, problem in destination.refused.items():
+                if attempt_id is not None and name.startswith(attempt_id.hex):
+                    return problem
         return None
 
     def write(self, directory: Path) -> None:

@@ -28,7 +28,9 @@ def wait_until_sent(directory: Path, attempt_id: UUID, deadline_s: float) -> boo
     while not _is_sent(directory, attempt_id):
         now_s = time.monotonic()
         said = status(directory)
-        if now_s >= deadline_s or (said and destination and said.problem(destination.url)):
+        if now_s >= deadline_s or (
+            said and destination and said.problem(destination.url, attempt_id)
+        ):
             return False
         if now_s >= look_after_s:
             ensure_running(directory)

@@ -13,8 +13,9 @@ import pytest
 
 from ampmon import wire
 from ampmon.errors import Unreachable
+from ampmon.identity import uuid7
 from ampmon.identity.process import start_time, this_process
-from ampmon.sender import DrainReport, drain
+from ampmon.sender import DrainReport, SenderStatus, drain
 from ampmon.sender.backoff import Backoff
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.destination_worker import DestinationWorker
@@ -486,21 +487,45 @@ def test_an_attempt_that_just_died_arrives_whole_before_the_next(
     resumed.spool.close()
 
 
-def refused_and_resumed(
-    directory: Path, server: RecordingServer, clock: ManualClock
+def refused_and_next(
+    directory: Path, server: RecordingServer, clock: ManualClock, *, resumed: bool = True
 ) -> tuple[Attempt, Attempt, DestinationWorker]:
-    """A dead attempt, the next one of its run, and the worker that has both of their spools."""
+    """A dead attempt, the next one, maybe of the same run, and the worker that has both of their spools."""
     ended = Attempt(directory, url=server.url, process=DEAD)
-    resumed = Attempt(directory, url=server.url, run=ended.run)
-    destination = Destination.of(resumed.options)
+    run = ended.run if resumed else uuid7()
+    later = Attempt(directory, url=server.url, run=run)
+    destination = Destination.of(later.options)
     transport = http_transports(directory)(destination)
     worker = DestinationWorker(destination, transport, clock, gone=lambda name: None)
-    for attempt in (ended, resumed):
+    for attempt in (ended, later):
         attempt.events(3)
         described = Destination.read(attempt.spool.path)
         assert described is not None
         worker.add(SpoolDelivery(attempt.spool.path, described, transport, clock))
-    return ended, resumed, worker
+    return ended, later, worker
+
+
+def problems(worker: DestinationWorker, *attempts: Attempt) -> list[bool]:
+    """Whether each attempt's process learns from the sender's status that its records wait."""
+    status = SenderStatus(pid=0, updated=0, destinations=(worker.status(),))
+    return [status.problem(worker.url, attempt.id) is not None for attempt in attempts]
+
+
+def test_a_refused_run_is_no_problem_of_others(tmp_path: Path) -> None:
+    """If the server rejects one run's records, only that run's process learns so, and others are delivered."""
+    clock = ManualClock()
+    with RecordingServer() as server:
+        server.planned.append((404, {}))
+        refused, other, worker = refused_and_next(tmp_path, server, clock, resumed=False)
+        assert worker.work()
+        assert problems(worker, refused, other) == [True, False]
+        assert "404" in (worker.problem or "")
+        assert worker.status().problem is None
+        clock.advance(60.0)
+        assert worker.work()
+        assert problems(worker, refused, other) == [False, False]
+        other.spool.close()
+        worker.transport.close()
 
 
 @pytest.mark.parametrize("status", [403, 404])
@@ -511,15 +536,17 @@ def test_a_resumed_run_waits_while_the_attempt_before_it_is_refused(
     clock = ManualClock()
     with RecordingServer() as server:
         server.planned.append((status, {}))
-        ended, resumed, worker = refused_and_resumed(tmp_path, server, clock)
+        ended, resumed, worker = refused_and_next(tmp_path, server, clock)
         for _ in range(3):
             assert not worker.work()
         assert server.store.batches == []
+        assert problems(worker, ended, resumed) == [True, True]
         clock.advance(60.0)
         while worker.work():
             clock.advance(1.0)
         order = [batch.attempt_id for batch in server.store.batches]
         assert order == [ended.id, ended.id, resumed.id]
+        assert problems(worker, ended, resumed) == [False, False]
         resumed.spool.close()
         worker.transport.close()
 
@@ -528,7 +555,7 @@ def test_headers_refused_forever_hold_up_no_later_attempt(tmp_path: Path) -> Non
     """If even the headers of an attempt are refused, the run's next attempt is sent, and goes on without delays."""
     clock = ManualClock()
     with RecordingServer() as server:
-        ended, resumed, worker = refused_and_resumed(tmp_path, server, clock)
+        ended, resumed, worker = refused_and_next(tmp_path, server, clock)
         server.planned.extend(2 * [(422, {})])
         assert worker.work()
         resumed.events(3)
