@@ -447,3 +447,16 @@ def test_the_times_of_a_run_are_the_trainers(store: Store) -> None:
     assert (summary.started, summary.last_time) == (START, START + 500_000)
     assert summary.elapsed == pytest.approx(0.5)
     assert summary.overhead == pytest.approx(20 / 50_000)
+
+
+def test_a_rank_that_delivers_late_turns_no_time_back(store: Store) -> None:
+    """The last time is not that of a rank that delivers earlier steps late. A clock that is set back counts."""
+    run_id = uuid4()
+    first, late = (Trainer(run_id, rank, world_size=2) for rank in (0, 1))
+    store.ingest(late.batch(late.updates(1)))
+    store.ingest(first.batch(first.updates(11)))
+    store.ingest(late.batch(late.updates(5), ended="crashed"))
+    assert store.run(run_id)[0].last_time == START + 500_000
+
+    store.ingest(first.batch([first.update(time=START + 100_000)]))
+    assert store.run(run_id)[0].last_time == START + 100_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -94,8 +94,7 @@ def ingest(
     described = roster.introduce(batch, shares)
     acked, stored = _store(BatchWriter(connection, state, roster, attempt), shares, remembered)
     if stored and (attempt.newest or state.last_time is None):
-        # The last in order, not the greatest: a clock that ran ahead for a while must not count forever.
-        state.last_time = max(share.records[-1].time for share in stored)
+        state.last_time = _last_time(state, attempt, stored)
     if _ends(connection, batch, state, attempt, stored, now) or new:
         _judge(connection, state, now)
     if batch.alive and not attempt.newest and _trains(stored):
@@ -139,8 +138,27 @@ def _store(
     return acked, stored
 
 
+def _last_time(state: RunState, attempt: Attempt, stored: list[StreamBatch]) -> int:
+    """The time of the run's last record in order, after ``stored``.
+
+    It may be less than before: a clock that ran ahead for a while must not count forever. But it is not that of a rank
+    that delivers earlier steps than others have made.
+    """
+    time = max(share.records[-1].time for share in stored)
+    if state.last_time is None or time >= state.last_time or state.ranks == 1:
+        return time
+    last = max((update.ordinal for update in _updates(stored)), default=-1)
+    leads = attempt.origin + last >= (state.last_step or 0)
+    return time if leads else state.last_time
+
+
+def _updates(stored: list[StreamBatch]) -> Iterator[wire.Update]:
+    for share in stored:
+        yield from (record for record in share.records if type(record) is wire.Update)
+
+
 def _trains(stored: list[StreamBatch]) -> bool:
-    return any(type(record) is wire.Update for share in stored for record in share.records)
+    return any(True for _ in _updates(stored))
 
 
 def _says(stored: list[StreamBatch], kind: str) -> bool:
