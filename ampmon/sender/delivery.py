@@ -163,7 +163,10 @@ class SpoolDelivery:
         return {key: payload for key, payload in headers.items() if self._known.get(key) != payload}
 
     def _deliver(self, entries: list[SpoolEntry]) -> None:
-        """Send records in order. Halve a refused part until the refused record is alone."""
+        """Send records in order. Halve a refused part until the refused record is alone.
+
+        Before that, send it once more: the server may have lacked headers, which a batch without records has brought.
+        """
         parts = [entries]
         proven = False
         while parts:
@@ -172,8 +175,11 @@ class SpoolDelivery:
                 self._send(part, headers=self._new_headers())
             except Refused as refused:
                 self._blame_a_record(refused, proven=proven)
+                again = not proven and refused.status != TOO_LARGE
                 proven = True
-                if len(part) > 1:
+                if again:
+                    parts.append(part)
+                elif len(part) > 1:
                     middle = len(part) // 2
                     parts += [part[middle:], part[:middle]]
                 elif part:

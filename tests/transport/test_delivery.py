@@ -240,6 +240,19 @@ def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, server: Memory
     assert send(tmp_path, server).sent == 0
 
 
+def test_a_restored_server_gets_the_newest_headers_before_a_record_is_set_aside(
+    tmp_path: Path,
+) -> None:
+    """A record refused for the server's older headers is sent again once the server has the newest, and stored."""
+    with RecordingServer() as server:
+        attempt = Attempt(tmp_path, url=server.url)
+        attempt.events(3)
+        server.planned.append((422, {}))
+        assert drain(tmp_path, http_transports(tmp_path)) == DrainReport(sent=3)
+        assert [len(batch.records) for batch in server.store.batches] == [0, 3]
+        attempt.spool.close()
+
+
 def test_sender_that_is_refused_throws_nothing_away(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
