@@ -238,6 +238,28 @@ def test_whoever_stood_in_line_too_long_is_sent_away() -> None:
     assert served == []
 
 
+def test_work_done_in_time_is_answered_though_it_took_long() -> None:
+    """An item that an earlier one's run has worked on gets its result, even if that run took too long."""
+    clock, let_go = ManualClock(), threading.Event()
+    writer = Writer(clock=clock)
+    together: WriteQueue[int, int] = WriteQueue(writer)
+
+    def work(items: Sequence[int]) -> list[int]:
+        clock.advance(line.WAITING_S + 1)
+        return [10 * item for item in items]
+
+    async def queue() -> list[int]:
+        first = asyncio.ensure_future(writer.run(let_go.wait))
+        others = [asyncio.ensure_future(together.wait(item, 1, work)) for item in (1, 2)]
+        await asyncio.sleep(0)  # all of them are queued
+        let_go.set()
+        await first
+        return await asyncio.gather(*others)
+
+    assert asyncio.run(queue()) == [10, 20]
+    writer.close()
+
+
 def test_whoever_waits_is_served_with_those_behind() -> None:
     """Queued items run together within limits of count and bytes. Each gets its own result or error."""
     writer, let_go = Writer(), threading.Event()

@@ -175,17 +175,22 @@ class WriteQueue(Generic[Item, Result]):
         place: Place[Item, Result] = Place(item, size)
         self._waiting.append(place)
         try:
-            return await self._writer.run(lambda: self._turn(place, work))
+            await self._writer.run(lambda: self._turn(place, work))
         except QueueFull:
             if place in self._waiting:
                 self._waiting.remove(place)
-            raise
+            if place.outcome is None:  # else an earlier item's run did the work, and took long
+                raise
+        assert place.outcome is not None
+        if isinstance(place.outcome, Exception):
+            raise place.outcome
+        return place.outcome
 
     def _turn(
         self,
         place: Place[Item, Result],
         work: Callable[[Sequence[Item]], Sequence[Result | Exception]],
-    ) -> Result:
+    ) -> None:
         if place.outcome is None:
             taken = self._take(place)
             try:
@@ -194,10 +199,6 @@ class WriteQueue(Generic[Item, Result]):
                 outcomes = [error] * len(taken)
             for each, outcome in zip(taken, outcomes, strict=True):
                 each.outcome = outcome
-        assert place.outcome is not None
-        if isinstance(place.outcome, Exception):
-            raise place.outcome
-        return place.outcome
 
     def _take(self, place: Place[Item, Result]) -> list[Place[Item, Result]]:
         """Remove a place from the queue, and those behind it up to the limits."""
