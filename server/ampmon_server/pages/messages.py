@@ -58,5 +58,5 @@ def _entry(section: str, text: str) -> MessageEntry:
         messages=tuple(re.findall(r"^```text\n(.*?)\n```$", head, re.MULTILINE | re.DOTALL)),
         parts={name: parts[name] for name in PARTS if name in parts},
         findings=tuple(re.findall(r"\(findings/(\w+)\.md\)", parts.get("Finding", ""))),
-        seen=" ".join(parts.get("Seen in", "").split()),
+        seen=" ".join(parts.get("From", "").split()),
     )

@@ -43,7 +43,7 @@ def _lines(entry: MessageEntry) -> Iterator[str]:
         yield ""
     for rule in entry.findings:
         yield from _wrapped("Finding", f"{rule}: docs/findings/{rule}.md")
-    yield from _wrapped("Seen in", entry.seen.replace("`", ""))
+    yield from _wrapped("From", entry.seen.replace("`", ""))
     yield f"{'See':{_LABEL}}docs/errors.md, or /findings/errors#{entry.anchor} on your server"
 
 
