@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ampmon.probe.graphs import capturing, traceable
+from ampmon.probe.graphs import capturing
 
 
 _SCALED = "ampmon: scaled"
@@ -99,12 +99,7 @@ class _Begin:
     def of(self, losses: Losses) -> bool:
         return self._losses() is losses
 
-    @traceable
     def __call__(self, _: Any) -> None:
-        if not torch.compiler.is_compiling():
-            self.see()
-
-    def see(self) -> None:
         if (losses := self._losses()) is not None:
             losses.began(self)
 

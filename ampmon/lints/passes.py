@@ -15,7 +15,6 @@ from ampmon.lints.optimizers import parameters_of
 from ampmon.lints.reporter import ENOUGH, LintReporter
 from ampmon.lints.turns import BackwardStepOrder
 from ampmon.probe.gradients import MEASURED, is_distributed, plain_gradients
-from ampmon.probe.graphs import traceable
 from ampmon.probe.order import forget_hooks
 from ampmon.probe.ring import Readback
 
@@ -289,11 +288,6 @@ class _PassHook:
     def __init__(self, passes: GradientWatcher) -> None:
         self._passes = weakref.ref(passes)
 
-    @traceable
     def __call__(self, parameter: torch.Tensor) -> None:
-        if not torch.compiler.is_compiling():
-            self.see(parameter)
-
-    def see(self, parameter: torch.Tensor) -> None:
         if (passes := self._passes()) is not None:
             passes.passed(parameter)

@@ -25,7 +25,7 @@ from ampmon.probe.account import Account
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import MEASURED, is_distributed, local_elements
-from ampmon.probe.graphs import capturing, traceable
+from ampmon.probe.graphs import capturing
 from ampmon.probe.order import forget_hooks
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import DeviceTimer, TimedSpan
@@ -350,12 +350,7 @@ class _ParameterHook:
 class AddedHook(_ParameterHook):
     __slots__ = ()
 
-    @traceable
     def __call__(self, parameter: torch.Tensor) -> None:
-        if not torch.compiler.is_compiling():
-            self.see(parameter)
-
-    def see(self, parameter: torch.Tensor) -> None:
         if (arrivals := self._arrivals()) is not None:
             arrivals.added(self._place, parameter.grad)
 
@@ -367,11 +362,6 @@ class _ArrivalHook(_ParameterHook):
         super().__init__(arrivals, place)
         self._counts_only = counts_only
 
-    @traceable
     def __call__(self, gradient: torch.Tensor) -> None:
-        if not torch.compiler.is_compiling():
-            self.see(gradient)
-
-    def see(self, gradient: torch.Tensor) -> None:
         if (arrivals := self._arrivals()) is not None:
             arrivals.arrived(self._place, gradient, counts_only=self._counts_only)

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from ampmon.probe.graphs import traceable
 from ampmon.wire import BackwardOrder
 
 
@@ -106,11 +105,6 @@ class _Note:
         self._learner: Callable[[], BackwardOrderLearner | None] = weakref.ref(learner)
         self._index = index
 
-    @traceable
     def __call__(self, parameter: torch.Tensor) -> None:
-        if not torch.compiler.is_compiling():
-            self.see()
-
-    def see(self) -> None:
         if (learner := self._learner()) is not None:
             learner.note(self._index)
