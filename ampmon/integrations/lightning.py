@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ampmon.client import run
@@ -42,8 +43,8 @@ class AmpmonLogger(Logger):
         return run_id()
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        values = params if isinstance(params, dict) else vars(params)
-        self._proposal.make(self._name, values)
+        values = params if isinstance(params, Mapping) else getattr(params, "__dict__", {})
+        self._proposal.make(self._name, dict(values))
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         run.log(numbers(metrics), step=step)
