@@ -67,6 +67,11 @@ def spent_s() -> float:
     return sum(ticks.get(pid, 0) for pid in family) / TICKS_PER_S
 
 
+def _named(item: pytest.Item) -> str:
+    """The item's file, as seen from this folder: those of campaigns may run beside."""
+    return os.path.relpath(item.path, TESTS)
+
+
 class Costs:
     """Sums up the processor time per file or test."""
 
@@ -95,15 +100,15 @@ class Costs:
             self.count("(start)")
         result = yield
         if self.by_test:
-            self.count(f"{item.path.relative_to(TESTS)}::{item.name}")
+            self.count(f"{_named(item)}::{item.name}")
         elif nextitem is None or nextitem.path != item.path:
-            self.count(str(item.path.relative_to(TESTS)))
+            self.count(_named(item))
         return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         if nextitem is None:  # the browser ends now, and nothing in the tree waits for its parts
-            self.count(str(item.path.relative_to(TESTS)))
+            self.count(_named(item))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object, error: object) -> None:
