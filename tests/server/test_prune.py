@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 from uuid import UUID, uuid4
 
 import msgspec
@@ -14,6 +16,7 @@ from sqlalchemy import func, make_url, select
 from sqlalchemy import update as change
 
 from ampmon_server.charts import FIGURES, Source, View
+from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import count
 from ampmon_server.queries.whatif_reader import Measured, measured
 from ampmon_server.settings import Settings
@@ -21,6 +24,7 @@ from ampmon_server.store import Busy, Edit, Failures, Keep, NotFound, PruneTask,
 from ampmon_server.store.admin import removing
 from ampmon_server.store.admin.prune import DAY_US
 from ampmon_server.store.engine import engine
+from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.schema.tables import (
     events,
     gradient_blocks,
@@ -33,7 +37,7 @@ from ampmon_server.store.schema.tables import (
     streams,
     update_pages,
 )
-from batches import Trainer, statistics
+from batches import START, Trainer, statistics
 from databases import provide
 from postgres import Postgres
 
@@ -216,6 +220,55 @@ def test_samples_that_are_gone_are_counted_where_a_cell_has_only_some_of_its_own
         assert store.series(trainer.run_id, columns=columns).gradients["n"].sum() == len(steps)
         cells = store.parameter_series(trainer.run_id, columns=columns).cells
         assert cells["n"].sum() == len(steps)
+
+
+@pytest.mark.parametrize("by", ["step", "time"])
+def test_windows_of_rarely_sampled_updates_share_out_what_pruning_left(
+    store: Store, by: Literal["step", "time"]
+) -> None:
+    """Of a run with rare samples, pruning leaves cells of 4096 steps, each in one of neighbouring windows."""
+    trainer, given = Trainer(), {"gradients": statistics().to_wire()}
+    steps = sorted({*range(0, 100_000, 200), *range(20_500, 21_500, 3)})
+    store.ingest(trainer.batch([trainer.update(ordinal=step, **given) for step in steps]))
+    age(store, trainer)
+    assert prune(store) > 0
+
+    def windows(cuts: Sequence[int], columns: int) -> Iterator[list[Cells]]:
+        at = [cut if by == "step" else START + 50_000 * cut for cut in cuts]
+        for ends in pairwise([0, *at, INTEGER_MAX + 1]):
+            view = {"start": ends[0], "stop": ends[1], "by": by, "columns": columns}
+            gradients = store.series(trainer.run_id, **view).gradients
+            yield [gradients, store.parameter_series(trainer.run_id, **view).cells]
+
+    for whole in next(windows([], 1000)):
+        assert len(whole) > 100_000 >> 12
+        assert (whole["last"] - whole["first"] < 4096).all()
+    for cuts in [[60_000], [50_000, 60_000], [20_800, 90_000], [4097, 98_500]]:
+        for columns in (10, 100, 1000):
+            for cells in zip(*windows(cuts, columns), strict=True):
+                assert sum(each["n"].sum() for each in cells) == len(steps)
+                for each, (start, stop) in zip(cells, pairwise([0, *cuts, 100_000]), strict=True):
+                    assert len(each)
+                    assert each["first"].min() >= start
+                    assert each["first"].max() < stop
+                    assert each["last"].max() < stop + 4096
+
+
+def test_a_run_whose_samples_are_pruned_is_judged_by_the_finest_cells_that_are_left(
+    store: Store,
+) -> None:
+    """A run with rare samples is judged by cells of 4096 steps and all newest samples, after pruning too."""
+    trainer, given = Trainer(), {"gradients": statistics().to_wire()}
+    steps = range(0, 100_000, 200)
+    store.ingest(trainer.batch([trainer.update(ordinal=step, **given) for step in steps]))
+    age(store, trainer)
+    assert prune(store) > 0
+    (scaler,) = store.case(trainer.run_id).scalers
+    held = [step for step in steps if step >= 24 * 4096]
+    assert (scaler.gradients["first"] >> 12).tolist() == [*range(24), *[24] * len(held)]
+    assert scaler.gradients["n"].sum() == len(steps)
+    assert scaler.samples.step[-len(held) :].tolist() == held
+    assert scaler.parameters.cells["n"].sum() >= len(held)
 
 
 def test_a_run_that_goes_on_after_it_was_pruned_counts_exactly(

@@ -20,7 +20,7 @@ from ampmon_server.store.pages.ranges import Range
 
 @dataclass(frozen=True, slots=True)
 class SparseSeries(windows.WindowedSeries):
-    """One series, some of whose pages are not stored. Where rows are pruned too, the cell above represents them."""
+    """One series, some of whose pages are not stored. Where rows are pruned too, cells above represent them."""
 
     def roll_up(self, first: int, last: int) -> None:
         """Rebuild the cells of these steps that lie before the edge and whose rows are all held."""
@@ -55,7 +55,10 @@ class SparseSeries(windows.WindowedSeries):
         whole = np.bincount(of, found["n"], len(cells)) == cells["n"]
         if whole.all():
             return found
-        both = joined([found[whole[of]], cells[~whole]])
+        rest = cells[~whole]
+        if below < level - 1:  # a level between may be stored for steps whose lower ones are not
+            rest = self._under(self._under(rest, level, level - 1), level - 1, below)
+        both = joined([found[whole[of]], rest])
         return both[np.argsort(both["first"], kind="stable")]
 
     def _with(self, kept: Cells, level: int, stretches: Sequence[Range]) -> Cells:

@@ -99,9 +99,9 @@ class WindowedSeries:
     def window(self, stretch: Stretch, columns: int) -> Cells:
         """The cells of a stretch, in order of step: ``columns / 4`` to ``columns * 4`` of them, or all of its rows.
 
-        They lie within it, except a cell of level 1 that begins in it and whose rows are pruned. A cell has the steps
-        of its extremes, so a line loses nothing where a cell is four columns wide. Columns that are eight times as
-        wide, and multiples of a power of two, each hold whole cells.
+        They lie within it, except cells that begin in it and whose rows are pruned. A cell has the steps of its
+        extremes, so a line loses nothing where a cell is four columns wide. Columns that are eight times as wide, and
+        multiples of a power of two, each hold whole cells.
         """
         level = TOP
         cells = self._cut(self._read(TOP, *stretch.steps), stretch)
