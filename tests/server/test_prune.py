@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import func, make_url, select
 from sqlalchemy import update as change
 
+from ampmon import wire
 from ampmon_server.charts import FIGURES, Source, View
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import count
@@ -25,6 +26,7 @@ from ampmon_server.store.admin import removing
 from ampmon_server.store.admin.prune import DAY_US
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.schema.tables import (
     events,
     gradient_blocks,
@@ -311,6 +313,31 @@ def test_steps_done_again_where_rows_are_gone_change_no_cell(
     assert count(store.series(trainer.run_id, columns=50).updates).updates == 5100
     with engine.reading(store._engine) as connection:
         assert connection.scalar(select(func.max(streams.c.updates))) == 5100
+
+
+def test_a_value_logged_again_replaces_the_old_one_after_pruning(
+    settings: Settings, store: Store
+) -> None:
+    """A resumed run replaces a value in the newest page of its name, even if updates from there on are pruned."""
+    trainer = Trainer()
+
+    def logged(by: Trainer, ordinal: int, value: float) -> wire.Scalars:
+        return msgspec.structs.replace(by.scalars({"val_loss": value}), ordinal=ordinal)
+
+    records = [*trainer.updates(10_300), *(logged(trainer, at, 0.5) for at in (0, 5000, 10_000))]
+    store.ingest(trainer.batch(records))
+    age(store, trainer)
+    prune(store)
+    resumed = Trainer(trainer.run_id, resume_step=10_000)
+    again = [*resumed.updates(600), logged(resumed, 0, 0.125), logged(resumed, 500, 0.25)]
+    store.ingest(resumed.batch(again))
+    (name,) = store.scalar_names(trainer.run_id)
+    assert (name.n, name.step, name.value) == (4, 10_500, 0.25)
+    cells = store.scalar_series(trainer.run_id, ["val_loss"], Stretch())["val_loss"]
+    assert cells["first"].tolist() == [0, 5000, 10_000, 10_500]
+    assert cells["value_last"].tolist() == [0.5, 0.5, 0.125, 0.25]
+    with Verification.begin(settings) as verification:
+        assert verification.run(trainer.run_id) == []
 
 
 @pytest.mark.parametrize("keep", [Keep(rows_days=DAYS), BOTH])

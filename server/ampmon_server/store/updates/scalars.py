@@ -91,13 +91,17 @@ def too_many(
 def write(
     connection: Connection, of: LoggedSeries, logged: Mapping[str, Rows], tails: Tails
 ) -> None:
-    """Store values by name, given in the order of logging. Values of steps whose rows are pruned are dropped."""
-    new = {}
+    """Store values by name, given in the order of logging.
+
+    Values of steps whose rows are pruned are dropped. A name's newest page is never pruned, so it still takes values.
+    """
+    new, edges = {}, {}
     for name, rows in logged.items():
-        kept = rows[rows["step"] >= of.rows_from]
+        key = of.key(name)
+        edge = PAGES.tail(connection, key, tails).edge
+        kept = rows[rows["step"] >= min(of.rows_from, edge)]
         if len(kept):
-            new[of.key(name)] = kept[np.argsort(kept["step"], kind="stable")]
-    edges = {key: PAGES.tail(connection, key, tails).edge for key in new}
+            new[key], edges[key] = kept[np.argsort(kept["step"], kind="stable")], edge
     PAGES.put(connection, new, tails)
     for key, rows in new.items():
         first, last = int(rows["step"][0]), int(rows["step"][-1])
