@@ -13,9 +13,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ampmon import wire
+from ampmon.numerics.histogram import BINS
 from ampmon_server.store import BadBatch, NotFound, Sender, Store, UnknownHeader, Wanted
 from ampmon_server.store.streams.state import SILENT_AFTER_US
-from batches import PARAMETERS, START, Trainer, statistics
+from batches import PARAMETERS, START, Trainer, counted, statistics
 
 
 pytestmark = pytest.mark.storage
@@ -228,6 +229,34 @@ def test_shards_add_up_and_replicas_do_not(store: Store) -> None:
     assert store.parameters(sharded).ranks == [0, 1]
     assert [row.looked for row in store.parameters(sharded).parameters] == [160, 160]
     assert store.run(sharded)[0].zero_fraction == pytest.approx(0.1)
+
+
+def test_a_late_sample_does_not_replace_the_newest_fractions(store: Store) -> None:
+    """A run's fractions are those of its newest sample, even if an earlier one or one before a resume arrives later."""
+    trainer = Trainer()
+
+    def sampled(by: Trainer, zeros: int) -> wire.Update:
+        histogram = np.zeros((2, BINS), np.int64)
+        histogram[:, 40] = 100 - zeros
+        return by.update(gradients=counted(histogram, zeros=zeros).to_wire())
+
+    def zero_fraction() -> float | None:
+        return store.run(trainer.run_id)[0].zero_fraction
+
+    records = [sampled(trainer, 10), *trainer.updates(4), sampled(trainer, 20), trainer.update()]
+    lost = sampled(trainer, 30)
+    store.ingest(trainer.batch(records[-1:]))
+    assert zero_fraction() is None
+    store.ingest(trainer.batch(records[3:-1]))
+    assert zero_fraction() == pytest.approx(0.2)
+    store.ingest(trainer.batch(records[:3]))
+    assert zero_fraction() == pytest.approx(0.2)
+
+    resumed = Trainer(trainer.run_id, resume_step=4)
+    store.ingest(resumed.batch([sampled(resumed, 40)]))
+    assert zero_fraction() == pytest.approx(0.4)
+    store.ingest(trainer.batch([lost]))
+    assert zero_fraction() == pytest.approx(0.4)
 
 
 def test_numbers_that_are_not_finite_come_back_as_they_were(store: Store) -> None:

@@ -89,11 +89,11 @@ class BatchWriter:
             if update.gradients is not None
         ]
         if samples:
-            gradients.write(self.connection, self.state, self.attempt, rows.stream, samples)
-            if tally.is_present(rows.stream, self.attempt):
-                gradients.summarize(
-                    self.connection, self.state, self.attempt, rows.stream, self.roster
-                )
+            seq = max(update.seq for _, update in placed if update.gradients is not None)
+            of = self.connection, self.state, self.attempt, stream
+            is_newest = gradients.write(*of, samples, late=seq < held)
+            if is_newest and tally.is_present(stream, self.attempt):
+                gradients.summarize(*of, self.roster)
         change = Change(first, last, edges, redone, bool(samples), bool(samples) and begins)
         gradient_rollups.note(self.connection, self.roster, stream, self.attempt, change)
         parameter_rollups.note(self.connection, self.roster, stream, self.attempt.number, change)

@@ -37,14 +37,28 @@ def write(
     attempt: Attempt,
     stream: IngestStream,
     samples: Sequence[Sample],
-) -> None:
-    """Store samples, given in order of step, and keep the newest with the stream."""
+    *,
+    late: bool = False,
+) -> bool:
+    """Store samples, given in order of step, and keep the newest with the stream. Return whether it is among these.
+
+    ``late``: later records of the attempt are stored already, and perhaps later samples.
+    """
     stacks = write_blocks(connection, gradient_blocks, state, attempt, stream, samples)
     rows = np.concatenate([totals.total(stack, stream.numel, stream.sample) for stack in stacks])
     _write_totals(connection, (state.run_id, stream.number, attempt.number), rows)
+    if not attempt.newest or (late and _has_later(connection, state, stream, samples[-1].step)):
+        return False
     newest = totals.row_to_bytes(rows)
     of = {"of": state.run_id, "number": stream.number, "newest": newest}
     connection.execute(_KEEP_NEWEST, of)
+    return True
+
+
+def _has_later(connection: Connection, state: RunState, stream: IngestStream, step: int) -> bool:
+    """Whether the sample kept with the stream is after ``step``."""
+    ((held,),) = fetch(connection, _NEWEST, {"of": state.run_id, "numbers": [stream.number]})
+    return held is not None and int(totals.row_from_bytes(held)["step"][0]) > step
 
 
 def write_blocks(
