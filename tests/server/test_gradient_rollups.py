@@ -193,6 +193,44 @@ def test_a_run_may_be_resumed_on_more_ranks_or_fewer(
         assert verification.run(run_id) == []
 
 
+@pytest.mark.parametrize("layouts", [("replicated", "sharded"), ("sharded", "replicated")])
+def test_a_run_may_be_resumed_with_another_layout(
+    settings: Settings, store: Store, layouts: tuple[wire.Layout, wire.Layout]
+) -> None:
+    """Only samples of a sharded attempt are sums over ranks, also when DDP resumes as FSDP or FSDP as DDP."""
+    run_id, wanted = uuid4(), {}
+    for place, layout in enumerate(layouts):
+        made = {"started": START + place * 60_000_000, "layout": layout, "world_size": 2}
+        ranks = [Trainer(run_id, rank, resume_step=place * 600, **made) for rank in (0, 1)]
+        steps = range(0, 620, 10)
+        for trainer in ranks:
+            is_sampled = layout == "sharded" or not trainer.rank
+            records = trainer.updates(620, sampled=steps if is_sampled else ())
+            for first in range(0, 620, 100):
+                store.ingest(trainer.batch(records[first : first + 100]))
+        shards = 2 if layout == "sharded" else 1
+        wanted.update({place * 600 + step: shards for step in steps})
+    with engine.reading(store._engine) as connection:
+        scaler = scalers.find(connection, run_id, None)
+        series = read_series(connection, scaler)
+        for level in LEVELS:
+            same(held(connection, scaler, level), GRADIENTS.roll(cells.of_series(series), level))
+    assert series.step.tolist() == list(wanted)
+    assert series.on_grid.looked.tolist() == [160 * shards for shards in wanted.values()]
+    for step in (0, 590, 600, max(wanted)):
+        ranks_of = list(range(wanted[step]))
+        assert store.parameters(run_id, step=step).ranks == ranks_of
+        assert store.modules(run_id, step=step).ranks == tuple(ranks_of)
+    summary = store.run(run_id)[0]
+    assert summary.sampled_updates == len(wanted)
+    assert summary.zero_fraction == pytest.approx(0.1)
+    (bits,) = headroom_bits(series.on_grid.amax[-1:])
+    assert summary.headroom_bits == bits
+    assert {each["layout"] for each in store.run(run_id)[0].streams} == {layouts[1]}
+    with Verification.begin(settings) as verification:
+        assert verification.run(run_id) == []
+
+
 def test_a_rank_that_was_not_told_of_others_is_not_alone(store: Store) -> None:
     """Shards of all known ranks are summed, even if the lowest rank reports a world size of one."""
     run_id = uuid4()

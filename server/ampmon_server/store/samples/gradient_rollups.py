@@ -1,7 +1,8 @@
 """Rolls up sampled gradients: ingest recomputes the cells, and figures read them.
 
 Cells cover a scaler over all ranks and attempts, like `samples.read_series`. Sharded gradients are added up at the
-steps that every rank of the attempt has sampled. Replicated gradients are those of the lowest rank that samples.
+steps that every rank of the attempt has sampled. Replicated gradients are those of the lowest rank that samples, or of
+the lowest rank if another attempt is sharded.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch
 from ampmon_server.store.samples.samples import read_series
 from ampmon_server.store.schema.tables import gradient_rollups, gradient_totals
-from ampmon_server.store.streams.attempts import Attempt, world_sizes
+from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.roster import Roster
-from ampmon_server.store.streams.scalers import Scaler
+from ampmon_server.store.streams.scalers import Scaler, shards
 from ampmon_server.store.streams.streams import IngestStream
 
 
@@ -103,10 +104,10 @@ def _is_last(
 ) -> bool:
     """Whether a stream's samples from ``first`` on may be the last missing ones of the ranks that started with it."""
     if scaler.is_sharded:
-        size = world_sizes(connection, scaler.run_id)[attempt.number]
+        count = shards(connection, scaler)[attempt.number]
         return all(
             each.last_step is not None and each.last_step >= first
-            for each in scaler.sampled[: scaler.shards(size)]
+            for each in scaler.sampled[:count]
         )
     return any(source.number == stream.number for source in scaler.sampled)
 

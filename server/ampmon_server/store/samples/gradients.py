@@ -15,8 +15,9 @@ from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples import compaction, totals
 from ampmon_server.store.samples.derived import derive
 from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals, streams
-from ampmon_server.store.streams.attempts import Attempt, world_sizes
+from ampmon_server.store.streams.attempts import Attempt
 from ampmon_server.store.streams.roster import Roster
+from ampmon_server.store.streams.scalers import shards
 from ampmon_server.store.streams.state import RunState
 from ampmon_server.store.streams.streams import IngestStream
 
@@ -107,10 +108,10 @@ def summarize(
 ) -> None:
     """Put the newest sample's fractions into the run's summary. Sharded samples wait until all shards have arrived."""
     numbers = [stream.number]
-    if stream.layout == "sharded":
+    if stream.is_sharded:
         scaler = roster.scaler(stream.scaler)
-        shards = scaler.shards(world_sizes(connection, state.run_id)[attempt.number])
-        numbers = [source.number for source in scaler.sampled[:shards]]
+        count = shards(connection, scaler)[attempt.number]
+        numbers = [source.number for source in scaler.sampled[:count]]
     rows = fetch(connection, _NEWEST, {"of": state.run_id, "numbers": numbers})
     newest = [
         totals.series(totals.row_from_bytes(row), exact=True) for (row,) in rows if row is not None

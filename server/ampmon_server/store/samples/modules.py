@@ -67,6 +67,7 @@ class _Shard:
 
     rank: int
     attempt: int
+    is_sharded: bool
     sample: Sample
     modules: Sequence[wire.Module]
 
@@ -87,11 +88,11 @@ def read_newest(
         if newest is None:
             continue
         step = newest.sample.step
-        size = world_sizes(connection, scaler.run_id)[newest.attempt]
+        size = world_sizes(connection, scaler.run_id)[newest.attempt] if newest.is_sharded else 0
         others = [
             _newest(connection, scaler, other, step, step + 1)
             for other in scaler.sources[place + 1 :]
-            if other.layout == "sharded" and other.rank < size
+            if other.rank < size
         ]
         return _together([newest, *filter(None, others)])
     return None
@@ -103,15 +104,15 @@ def _newest(
     """The newest sample of a stream that no later attempt supersedes."""
     table = headers.c
     held = connection.execute(
-        select(table.attempt, table.modules).where(
+        select(table.attempt, table.layout, table.modules).where(
             table.run_id == scaler.run_id,
             table.stream == source.number,
             table.modules.is_not(None),
         )
     )
     found = [
-        _Shard(source.rank, attempt, sample, unpack_modules(modules))
-        for attempt, modules in held.all()
+        _Shard(source.rank, attempt, layout == "sharded", sample, unpack_modules(modules))
+        for attempt, layout, modules in held.all()
         if (sample := _newest_of(connection, scaler, source, attempt, (start, stop))) is not None
     ]
     return max(found, key=lambda shard: shard.sample.step, default=None)

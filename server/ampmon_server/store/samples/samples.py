@@ -27,8 +27,7 @@ from ampmon_server.store.pages.packing import Sample
 from ampmon_server.store.samples import totals
 from ampmon_server.store.samples.totals import Samples
 from ampmon_server.store.schema.tables import gradient_blocks, gradient_totals, headers
-from ampmon_server.store.streams.attempts import world_sizes
-from ampmon_server.store.streams.scalers import Scaler, StreamSource, current
+from ampmon_server.store.streams.scalers import Scaler, StreamSource, current, shards
 from ampmon_server.store.streams.streams import unpack_parameters
 
 
@@ -61,25 +60,21 @@ def read_series(
     ]
     if not others or not len(lead):
         return lead
-    shards = _shards(connection, scaler, found[0][1])
+    counts = _shards(connection, scaler, found[0][1])
     parts = [
-        combine_shards([take_samples(lead, shards == wanted), *others[: wanted - 1]])
-        for wanted in np.unique(shards).tolist()
+        combine_shards([take_samples(lead, counts == wanted), *others[: wanted - 1]])
+        for wanted in np.unique(counts).tolist()
     ]
     together = join_samples(parts)
     return take_samples(together, np.argsort(together.step, kind="stable"))
 
 
 def _shards(connection: Connection, scaler: Scaler, attempts: Ints) -> Ints:
-    """How many shards belong to each sample of the lowest rank, given the ``attempts`` of the samples.
-
-    A run may resume on more or fewer ranks. The lowest rank always takes part.
-    """
+    """How many shards belong to each sample of the lowest rank, given the ``attempts`` of the samples."""
     if len(scaler.sampled) == 1:
         return np.ones_like(attempts)
-    sizes = world_sizes(connection, scaler.run_id)
-    shards = {attempt: scaler.shards(size) for attempt, size in sizes.items()}
-    return np.array([shards[attempt] for attempt in attempts.tolist()], np.int64)
+    of = shards(connection, scaler)
+    return np.array([of[attempt] for attempt in attempts.tolist()], np.int64)
 
 
 def _samples(
@@ -136,8 +131,8 @@ def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard
             _samples(connection, scaler.run_id, source, max(step - window, 0), step + 1)
             for source in sources
         ]
-        shards = _shards(connection, scaler, found[0][1])
-        newest = _newest_common([samples["step"] for samples, _ in found], shards)
+        counts = _shards(connection, scaler, found[0][1])
+        newest = _newest_common([samples["step"] for samples, _ in found], counts)
         if newest is None:
             continue
         common, wanted = newest
@@ -152,11 +147,11 @@ def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard
     raise NotFound(f"No gradient was sampled at or before step {step}.")
 
 
-def _newest_common(steps: Sequence[Samples], shards: Ints) -> tuple[int, int] | None:
-    """The newest step that has all of its shards, and how many there are."""
+def _newest_common(steps: Sequence[Samples], counts: Ints) -> tuple[int, int] | None:
+    """The newest step that has all of its shards, and how many. ``counts``: how many each of the first steps needs."""
     found = []
-    for wanted in np.unique(shards).tolist():
-        mine = steps[0][shards == wanted].tolist()
+    for wanted in np.unique(counts).tolist():
+        mine = steps[0][counts == wanted].tolist()
         common = set(mine).intersection(*(each.tolist() for each in steps[1:wanted]))
         found += [(step, wanted) for step in common]
     return max(found, default=None)

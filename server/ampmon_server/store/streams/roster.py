@@ -62,6 +62,7 @@ _HEADERS = select(
     headers.c.modules,
     headers.c.sample,
     headers.c.settings,
+    headers.c.layout,
 ).where(
     headers.c.run_id == bindparam("of"),
     headers.c.attempt == bindparam("attempt"),
@@ -229,7 +230,10 @@ class Roster:
     def _describe(
         self, place: int, header: wire.StreamHeader, held: Header | None
     ) -> Header | None:
-        """Apply a header to its stream. Return what to store of it, or None if it is stored already."""
+        """Apply a header to its stream. Return what to store of it, or None if it is stored already.
+
+        A process's first header may precede its sharded parameters, and may arrive again after the next header.
+        """
         stream = self.mine(header.stream)
         packed = Header(
             len(header.parameters),
@@ -237,6 +241,7 @@ class Roster:
             pack(header.modules) if header.modules else None,
             header.sample,
             _settings(header),
+            "sharded" if held is not None and held.layout == "sharded" else header.layout,
         )
         if held is not None and (held == packed or _is_shorter(place, header, held)):
             packed = held
@@ -251,6 +256,7 @@ class Roster:
             header.scaler,
             header.device,
             int(header.enabled),
+            packed.layout,
             header.sample,
             int(_is_exact(header)),
             packed.settings,
@@ -269,7 +275,7 @@ class Roster:
                 "stream": str(stream.number),
                 "rank": stream.rank,
                 "scaler": stream.scaler,
-                "layout": stream.layout,
+                "layout": header.layout,
             }
             state.exact = int(bool(state.exact) and _is_exact(header))
         self._listed = sorted(by_number.values(), key=lambda entry: int(str(entry["stream"])))
@@ -280,8 +286,8 @@ class Roster:
                 state.parameters, state.budget = len(header.parameters), header.budget
 
     def _lay_out(self, stream: IngestStream, layout: wire.Layout) -> None:
-        """Store a changed layout of a stream. Only the process's own stream may start without a known layout."""
-        if stream.layout != layout:
+        """Store that a stream is sharded in one of its attempts. The samples of the others are replicated still."""
+        if layout == "sharded" != stream.layout:
             stream.layout = layout
             table = streams.c
             self._connection.execute(

@@ -17,7 +17,7 @@ from ampmon_server.store.engine.errors import NotFound
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages.pages import edge_of
 from ampmon_server.store.schema.tables import headers, ledger, runs, streams
-from ampmon_server.store.streams.attempts import Start
+from ampmon_server.store.streams.attempts import Start, world_sizes
 from ampmon_server.store.streams.streams import COLUMNS
 
 
@@ -25,8 +25,9 @@ from ampmon_server.store.streams.streams import COLUMNS
 class StreamSource:
     """A stream as readers see it. ``overlaid``: it has several attempts, so rows may be superseded.
 
-    Rows before step ``rows_from`` and samples before ``samples_from`` are held only as rolled-up cells. Rows after step
-    ``counts_to`` are left out, because the run went back and has not come that far again.
+    ``layout`` is "sharded" if it was so in any attempt. Rows before step ``rows_from`` and samples before
+    ``samples_from`` are held only as rolled-up cells. Rows after step ``counts_to`` are left out, because the run went
+    back and has not come that far again.
     """
 
     number: int
@@ -97,11 +98,12 @@ class Scaler:
 
     @property
     def is_sharded(self) -> bool:
+        """Whether gradients were sharded in any attempt."""
         return any(source.layout == "sharded" for source in self.sources)
 
     @property
     def sampled(self) -> tuple[StreamSource, ...]:
-        """The streams that have its gradients: all ranks if sharded, else the lowest rank that samples."""
+        """The streams that have its gradients: all ranks if sharded in any attempt, else the lowest that samples."""
         if self.is_sharded:
             return self.sources
         return tuple(source for source in self.sources if source.sampled)[:1]
@@ -112,10 +114,6 @@ class Scaler:
             return self
         cut = [replace(each, counts_to=start.reach(each.number)) for each in self.sources]
         return replace(self, sources=tuple(cut))
-
-    def shards(self, world_size: int) -> int:
-        """How many of `sampled`, counted from the first, hold a shard when ``world_size`` ranks started; at least 1."""
-        return max(sum(source.rank < world_size for source in self.sampled), 1)
 
 
 def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
@@ -164,6 +162,34 @@ def _sources(*, alone: bool) -> Select[Any]:
         .group_by(*COLUMNS)
         .order_by(table.rank)
     )
+
+
+_SHARDED = (
+    select(headers.c.attempt)
+    .distinct()
+    .join(streams, (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream))
+    .where(
+        streams.c.run_id == bindparam("of"),
+        streams.c.scaler == bindparam("name"),
+        headers.c.layout == "sharded",
+    )
+)
+"""Selects the attempts in which any rank's gradients are sharded."""
+
+
+def shards(connection: Connection, scaler: Scaler) -> dict[int, int]:
+    """By attempt, how many of `Scaler.sampled`, counted from the first, have a part of each sample; at least 1.
+
+    A run may resume on more or fewer ranks, and with another layout. The lowest rank always takes part.
+    """
+    sharded = fetch(connection, _SHARDED, {"of": scaler.run_id, "name": scaler.name})
+    attempts = {attempt for (attempt,) in sharded}
+    return {
+        attempt: max(sum(each.rank < size for each in scaler.sampled), 1)
+        if attempt in attempts
+        else 1
+        for attempt, size in world_sizes(connection, scaler.run_id).items()
+    }
 
 
 def not_superseded(

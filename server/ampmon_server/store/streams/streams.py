@@ -93,18 +93,22 @@ COLUMNS = (
 
 
 class Header(NamedTuple):
-    """The stored part of a header: parameter count, both lists (packed), sample size, and settings as JSON."""
+    """The stored part of a header: parameter count, both lists (packed), sample size, settings as JSON, and layout."""
 
     parameter_count: int
     parameters: bytes
     modules: bytes | None
     sample: int | None
     settings: str
+    layout: str
 
 
 @dataclass(slots=True)
 class IngestStream:
-    """A stream as ingest sees it. The attempt's header sets ``numel`` [parameters], ``module_count``, ``sample``."""
+    """A stream as ingest sees it. ``layout`` is "sharded" if it was so in any attempt.
+
+    The attempt's header sets ``numel`` [parameters], ``module_count``, ``sample`` and ``is_sharded``.
+    """
 
     number: int
     rank: int
@@ -119,6 +123,7 @@ class IngestStream:
     numel: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     module_count: int = 0
     sample: int | None = None
+    is_sharded: bool = False
     _header: Header | None = None
 
     @property
@@ -126,13 +131,14 @@ class IngestStream:
         return len(self.numel)
 
     def note_header(self, held: Header) -> None:
-        """Set ``numel``, ``module_count`` and ``sample`` from the attempt's header."""
+        """Set the fields that the attempt's header sets."""
         if held is not self._header:  # unpack once, not for each batch
             self.numel, self.module_count = (
                 numel(held.parameters),
                 len(unpack_modules(held.modules)),
             )
-            self.sample, self._header = held.sample, held
+            self.sample, self.is_sharded = held.sample, held.layout == "sharded"
+            self._header = held
 
     def is_before(self, step: int) -> bool:
         """Whether all updates so far are before ``step``."""

@@ -121,6 +121,7 @@ streams = of_run(
     key("stream"),
     Column("rank", BigInteger, nullable=False),
     Column("scaler", String(128), nullable=False),
+    # "sharded" if it was so in any attempt.
     Column("layout", String(16), nullable=False),
     *map(count, ("updates", "sampled")),
     Column("first_step", BigInteger),
@@ -138,6 +139,7 @@ headers = of_run(
     Column("scaler_type", String(256), nullable=False),
     Column("device", String(256), nullable=False),
     flag("enabled"),
+    Column("layout", String(16), nullable=False),
     Column("sample", BigInteger),
     # Whether every element of every parameter is looked at.
     flag("exact"),
