@@ -432,6 +432,33 @@ def test_a_rank_that_left_keeps_no_rows_and_no_samples(store: Store) -> None:
     assert updates(store) == rows + 3100 - 3072 + 4300 - 4096
 
 
+def test_the_last_samples_of_a_rank_that_left_stay_in_its_cells(
+    settings: Settings, store: Store
+) -> None:
+    """Pruning keeps every sample of a rank that left in its parameters' cells, also if the rank comes back."""
+    first = Trainer(layout="sharded", world_size=2)
+    other = Trainer(first.run_id, rank=1, layout="sharded", world_size=2)
+    for each in (first, other):
+        store.ingest(each.batch(each.updates(500, sampled=range(0, 500, 20))))
+
+    def samples_of_other() -> int:
+        return int(store.parameter_series(first.run_id, stream=1).cells["n"].sum())
+
+    alone = Trainer(first.run_id, resume_step=500, layout="sharded", started=START + 10**9)
+    store.ingest(alone.batch(alone.updates(9500, sampled=range(0, 9500, 20))))
+    for _ in range(2):
+        age(store, first)
+        prune(store)
+        assert samples_of_other() == 25
+    made = {"layout": "sharded", "world_size": 2, "started": START + 2 * 10**9}
+    again = [Trainer(first.run_id, rank, resume_step=10_000, **made) for rank in (0, 1)]
+    for each in again:
+        store.ingest(each.batch(each.updates(600, sampled=range(0, 600, 20))))
+    assert samples_of_other() == 25 + 30
+    with Verification.begin(settings) as verification:
+        assert verification.run(first.run_id) == []
+
+
 def test_an_interrupt_is_made_good_the_next_time(store: Store, trainer: Trainer) -> None:
     """An interrupted pruning leaves counts right, and the next one removes the rest."""
     age(store, trainer)

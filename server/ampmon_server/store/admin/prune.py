@@ -1,7 +1,8 @@
 """Prunes old runs: deletes raw rows and samples, and keeps their aggregates, the skips, events and summary.
 
 Pruning deletes up to the edge of a page. So every cell has either all of its rows or none, and is never recomputed from
-a part of them. The newest page of a run keeps its rows, because a resumed run continues from them.
+a part of them. The newest page of a run keeps its rows, because a resumed run continues from them. Samples of ranks
+that end before it are rolled up first.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.errors import Busy
 from ampmon_server.store.pages.pages import PAGE_BITS, edge_of
 from ampmon_server.store.pages.pyramid import BITS, THIN
+from ampmon_server.store.samples import parameter_rollups
 from ampmon_server.store.schema.tables import (
     gradient_blocks,
     gradient_totals,
@@ -39,6 +41,7 @@ from ampmon_server.store.schema.tables import (
     update_pages,
 )
 from ampmon_server.store.streams import state as run_state
+from ampmon_server.store.streams.scalers import scalers_of
 
 
 DAY_US = 86_400 * 1_000_000
@@ -204,8 +207,12 @@ def prune(database: Engine, one: PruneTask) -> Iterator[int]:
 
 
 def _marked(connection: Connection, one: PruneTask) -> list[Removal]:
-    table = streams.c
-    for cut in _cuts(connection, one):
+    table, cuts = streams.c, _cuts(connection, one)
+    samples_from = {cut.stream: cut.samples for cut in cuts}
+    for scaler in scalers_of(connection, one.run_id.bytes):
+        if scaler.sources:
+            parameter_rollups.seal(connection, scaler, samples_from[scaler.number])
+    for cut in cuts:
         statement = update(streams).where(
             table.run_id == one.run_id.bytes, table.stream == cut.stream
         )

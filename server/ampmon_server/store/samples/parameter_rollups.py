@@ -244,6 +244,14 @@ def rebuild(connection: Connection, run_id: bytes, sources: Sequence[StreamSourc
         stream_samples(connection, run_id, source).series.rebuild(_REBUILT)
 
 
+def seal(connection: Connection, scaler: Scaler, before: int) -> None:
+    """Roll up the newest page of each stream that ends before step ``before``, whose samples are to be pruned."""
+    for source in scaler.sampled:
+        if source.sampled and source.last_step is not None and source.edge < before:
+            series = stream_samples(connection, scaler.run_id, source).series
+            replace(series, edge=before).roll_up(source.edge, source.last_step)
+
+
 def next_step(connection: Connection, run_id: bytes, source: StreamSource, step: int) -> int | None:
     """The first step at or after ``step`` that may have a sample."""
     table = gradient_blocks.c

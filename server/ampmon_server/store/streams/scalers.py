@@ -45,8 +45,8 @@ class StreamSource:
 
     @property
     def edge(self) -> int:
-        """The first step of the newest page."""
-        return edge_of(self.last_step)
+        """The first step of the newest page, or `samples_from` if the stream ended before it."""
+        return max(edge_of(self.last_step), self.samples_from)
 
     @property
     def reach(self) -> int:
