@@ -185,14 +185,11 @@ def _ranks(connection: Connection, scaler: Scaler, start: Start | None) -> Mappi
 def policy_of(connection: Connection, scaler: Scaler) -> ScalePolicy:
     """Return the scale policy that the newest attempt of a scaler reported."""
     header = headers.c
-    columns = (header.scaler_type, header.device, header.settings)
+    columns = (header.scaler_type, header.device, header.layout, header.settings)
     newest = newest_header(scaler.run_id, scaler.number, *columns)
-    kind, device, settings = connection.execute(newest).one()
+    kind, device, layout, settings = connection.execute(newest).one()
     return ScalePolicy(
-        scaler_type=kind,
-        device=device,
-        layout="sharded" if scaler.is_sharded else "replicated",
-        **_finite(orjson.loads(settings)),
+        scaler_type=kind, device=device, layout=layout, **_finite(orjson.loads(settings))
     )
 
 
