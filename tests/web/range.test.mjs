@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { about, around, fromPlot, moved, toPlot } from "../../web/js/range.js";
+import { about, around, fromPlot, moved, toPlot, within } from "../../web/js/range.js";
 
 test("a drag over steps takes the steps within it", () => {
   assert.deepEqual(fromPlot([9.6, 20.2], "step", 0), { start: 10, stop: 21 });
@@ -42,6 +42,15 @@ test("zooming keeps the middle, and moving keeps the length", () => {
 
 test("zooming in ends at two steps", () => {
   assert.deepEqual(moved({ start: 100, stop: 102 }, 0.5, 0), { start: 100, stop: 102 });
+});
+
+test("zooming out ends at the whole run", () => {
+  const whole = { start: 10, stop: 1000 };
+  assert.deepEqual(within({ start: 700, stop: 1100 }, whole), { start: 700, stop: 1000 });
+  assert.equal(within({ start: 0, stop: 1000 }, whole), null);
+  assert.equal(within({ start: 0, stop: 1000 }, { start: null, stop: 1000 }), null);
+  assert.deepEqual(within({ start: 5, stop: 9e9 }, { start: null, stop: null }), { start: 5, stop: 9e9 });
+  assert.deepEqual(within({ start: 2000, stop: 3000 }, whole), { start: 2000, stop: 3000 });
 });
 
 test("a view about a step shows it among few others, and marks it", () => {

@@ -52,6 +52,35 @@ def _zoom_that_is_taken_back_leaves_no_trace(reader: Reader) -> None:
     reader.wait("the whole run", lambda: reader.range() == [-0.5, 119.5])
 
 
+def test_a_key_before_the_figures_of_a_view_arrive_starts_from_that_view(reader: Reader) -> None:
+    """A zoom starts from the range asked for, not from the one still drawn, and never on another axis."""
+    run = PostedRun(reader.server)
+    run.updates(200)
+    reader.show(run)
+    reader.wait("the whole run", lambda: reader.range() == [-0.5, 199.5])
+    keyboard = reader.page.keyboard
+    held = reader.hold("**/figures/**")
+    reader.page.click("[data-x=time]")
+    keyboard.press("+")
+    assert reader.text(".where").startswith("Drag"), "the range of time is not known yet"
+    reader.page.click("[data-x=step]")
+    keyboard.press("+")
+    assert reader.text(".where") == "Showing steps 50 – 149"
+    keyboard.press("0")
+    keyboard.press("+")
+    assert reader.text(".where") == "Showing steps 50 – 149"
+    keyboard.press("f")
+    keyboard.press("ArrowLeft")
+    assert reader.text(".where") == "Showing steps 50 – 149"
+    reader.page.unroute_all()  # releases the held requests
+    assert held
+    reader.wait("the stretch", lambda: reader.range() == [49.5, 149.5])
+    for _ in range(6):
+        keyboard.press("-")
+    reader.wait("the whole run", lambda: reader.range() == [-0.5, 199.5])
+    assert "start=" not in reader.ask("location.hash")
+
+
 def test_charts_follow_the_newest_and_hold_still(reader: Reader) -> None:
     """Followed charts show the newest updates. Paused ones stay, can be zoomed, and catch up afterwards."""
     run = PostedRun(reader.server)

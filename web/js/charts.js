@@ -10,10 +10,10 @@ import { asked, endOf, pauseWords } from "./follow.js";
 import { zoneOf } from "./format.js";
 import { paced } from "./pace.js";
 import { Panel } from "./panel.js";
-import { MINUTE_MS, fromPlot, moved, toPlot } from "./range.js";
+import { MINUTE_MS, fromPlot, moved, toPlot, within } from "./range.js";
 import { fileName } from "./saving.js";
 import { toast } from "./toast.js";
-import { Toolbar } from "./toolbar.js";
+import { Toolbar, isWhole } from "./toolbar.js";
 
 /** @import { Point, Range, Summary, View } from "../types/page.js" */
 /** @import { End, Pause } from "./follow.js" */
@@ -50,6 +50,8 @@ export class Charts {
   #end = null;
   /** @type {Pause | null} */
   #pause = null;
+  /** The range of the whole run on each axis, as last drawn. @type {Partial<Record<View["x"], Range>>} */
+  #drawn = {};
   #toolbar = new Toolbar({
     onCommand: (command) => this.act(command),
     onAxis: (x) => this.#setAxis(x),
@@ -102,7 +104,7 @@ export class Charts {
     const { choices, sampled } = declaredOf(name);
     const ask = paced(() => this.#refresh(panel), sampled ? SAMPLED_MS : EACH_MS);
     const listener = {
-      onZoom: (/** @type {PlotRange} */ range) => this.#zoom(range),
+      onZoom: (/** @type {PlotRange} */ range) => this.#zoom(panel, range),
       onReset: () => this.#look(null),
       onClick: (/** @type {Point} */ point) => this.#click(panel, point),
       onChoice: (/** @type {string} */ choice, /** @type {string} */ value) => this.#choose(choice, value),
@@ -205,7 +207,7 @@ export class Charts {
     if (this.#held || !panel.visible || version === -1) return;
     const generation = this.#generation;
     const wanted = () => generation === this.#generation && !this.#held;
-    const view = this.#follows ? asked(this.view, this.#end, this.#pause) : { ...this.view, follow: null };
+    const view = this.#asked;
     if (view === null) return;
     const query = figureQuery(view, panel.choices);
     if (this.#zone) query.set("zone", String(this.#zone));
@@ -218,6 +220,7 @@ export class Charts {
     if (panel.justAnswered(of)) return;
     try {
       await panel.refresh(address, of, version, wanted);
+      if (wanted() && panel.range && isWhole(this.view)) this.#drawn[view.x] = fromPlot(panel.range, view.x, this.#zone);
     } catch (error) {
       if (error instanceof Refused && panel.onRefused(error)) return panel.noteAnswer(of);
       if (error instanceof Refused) return panel.fail(`The server could not draw this chart: ${error.message}`);
@@ -232,12 +235,16 @@ export class Charts {
     return zoneOf(this.view.start ?? this.#end?.time ?? null);
   }
 
-  /** The range shown, in whole steps or microseconds. @returns {Range | null} */
-  get #shown() {
-    const { start, stop, x } = this.view;
-    if (start !== null && stop !== null) return { start, stop };
-    const range = this.#panels.map((panel) => panel.range).find((range) => range !== null);
-    return range ? fromPlot(range, x, this.#zone) : null;
+  /** The view to request; null if the run's end must be known first. */
+  get #asked() {
+    return this.#follows ? asked(this.view, this.#end, this.#pause) : { ...this.view, follow: null };
+  }
+
+  /** The ends of the whole run, in whole steps or microseconds; null if not known yet. */
+  get #whole() {
+    const { x } = this.view;
+    const last = x === "user" ? undefined : this.#end?.[x];
+    return { start: this.#drawn[x]?.start ?? null, stop: last === undefined ? (this.#drawn[x]?.stop ?? null) : last + 1 };
   }
 
   /** @param {Panel} panel @param {Saved} kind */
@@ -255,16 +262,17 @@ export class Charts {
     }
   }
 
-  /** @param {PlotRange} range */
-  #zoom(range) {
-    this.#look(fromPlot(range, this.view.x, this.#zone));
+  /** @param {Panel} panel @param {PlotRange} range */
+  #zoom(panel, range) {
+    // The chart of another axis stays until the answer arrives.
+    if (panel.axis === this.view.x) this.#look(fromPlot(range, this.view.x, this.#zone));
   }
 
   /** @param {Range | null} range null for the whole run */
   #look(range) {
     const { start, stop } = range ?? { start: null, stop: null };
     this.listener.onView({ ...this.view, start, stop, follow: null, at: range && this.view.at });
-    if (range) for (const panel of this.#panels) if (panel.visible) void panel.show(toPlot(range, this.view.x, this.#zone));
+    if (range) for (const panel of this.#panels) if (panel.visible && panel.axis === this.view.x) void panel.show(toPlot(range, this.view.x, this.#zone));
   }
 
   /** @type {(name: string, value: string) => void} */
@@ -277,10 +285,13 @@ export class Charts {
     if (x !== this.view.x) this.listener.onView({ ...this.view, x, start: null, stop: null, follow: null, at: null });
   }
 
-  /** @param {number} factor @param {number} shift */
+  /** Do nothing while the range shown is unknown: its figures have not arrived. @param {number} factor @param {number} shift */
   #move(factor, shift) {
-    const shown = this.#shown;
-    if (shown) this.#look(moved(shown, factor, shift, this.view.at));
+    const [view, whole] = [this.#asked, this.#whole];
+    const [start, stop] = [view?.start ?? whole.start, view?.stop ?? whole.stop];
+    if (view === null || start === null || stop === null) return;
+    const range = moved({ start, stop }, factor, shift, this.view.at);
+    this.#look(factor > 1 ? within(range, whole) : range);
   }
 
   /** Follow this many of the newest updates, or stop following (null). @param {number | null} newest */

@@ -99,6 +99,11 @@ export class Panel {
     return axis?.fixedrange ? null : (axis?.range ?? null);
   }
 
+  /** The x axis of its figure; null without one. */
+  get axis() {
+    return new URLSearchParams(this.#address.split("?")[1]).get("x");
+  }
+
   /** Draw the figure at `address` if it is new. `of` identifies the request for `rests`. `version` is the run's known
    * version. `wanted` tells, when the answer arrives, whether it is still needed.
    * @param {string} address @param {string} of @param {number | null} version @param {() => boolean} wanted */

@@ -81,7 +81,7 @@ export class Toolbar {
 }
 
 /** @param {View} view */
-function isWhole({ start, stop, follow }) {
+export function isWhole({ start, stop, follow }) {
   return start === null && stop === null && follow === null;
 }
 
