@@ -105,6 +105,24 @@ def test_runs_are_edited_archived_and_deleted(reader: Reader) -> None:
     reader.wait("what is left", lambda: names(reader) == ["three"])
 
 
+def test_a_new_name_leaves_the_tags_alone(reader: Reader) -> None:
+    """The dialog that edits a run keeps tags that have commas unless the reader changes the tags, each once."""
+    run = PostedRun(reader.server, "named", tags=("lr=1,wd=2", "keep"))
+    run.updates(3)
+    reader.arrive(run)
+    for field, words, tags in (
+        ("Name", "renamed", ["lr=1,wd=2", "keep"]),
+        ("Tags", "b, a, b,", ["b", "a"]),
+    ):
+        reader.page.get_by_role("button", name="Edit…").click()
+        dialog = reader.page.get_by_role("dialog")
+        dialog.get_by_label(field).fill(words)
+        with reader.page.expect_response(lambda answer: answer.request.method == "PATCH"):
+            dialog.get_by_role("button", name="Save").click()
+        summary = reader.server.request("GET", f"/api/v1{run.path}").json()
+        assert (summary["name"], summary["tags"]) == ("renamed", tags)
+
+
 def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> None:
     """The page names the signed-in reader, offers changes only to that reader's runs, and lets the reader sign out."""
     reader = own_reader

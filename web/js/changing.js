@@ -48,13 +48,16 @@ export function remove(runs, onAnswer) {
 
 /** Edit a run's name and tags in a dialog. @param {Summary} run @param {(work: Work) => void} onAnswer */
 export function edit(run, onAnswer) {
+  const written = run.tags.join(", ");
   const fields = html`
     <label>Name<input name="name" .value=${run.name} maxlength="256" required dir="auto"></label>
-    <label>Tags, separated by commas<input name="tags" .value=${run.tags.join(", ")} dir="auto"></label>
+    <label>Tags, separated by commas<input name="tags" .value=${written} dir="auto"></label>
   `;
   ask("Edit run", fields, "Save", (form) => {
-    const tags = String(form.get("tags")).split(",").map((tag) => tag.trim()).filter(Boolean);
-    onAnswer((edited) => send("PATCH", pathOf(edited), { name: form.get("name"), tags }));
+    const tags = String(form.get("tags"));
+    // A tag may have a comma, so tags that were not changed are not sent.
+    const changed = tags !== written && { tags: [...new Set(tags.split(",").map((tag) => tag.trim()).filter(Boolean))] };
+    onAnswer((edited) => send("PATCH", pathOf(edited), { name: form.get("name"), ...changed }));
   });
 }
 
