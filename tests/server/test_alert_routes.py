@@ -164,9 +164,9 @@ def test_who_may_mute_more_than_a_run(holding: Client) -> None:
     [
         ({"until": 1}, "until"),
         ({"run_id": str(uuid4()), "project": "vision"}, "project"),
-        ({"rule": "Not a rule"}, "body"),
+        ({"rule": "Not a rule"}, "rule"),
         ({"everything": True}, "body"),
-        ({"run_id": "no id"}, "body"),
+        ({"run_id": "no id"}, "run_id"),
     ],
 )
 def test_a_mute_that_cannot_be_is_refused(client: TestClient, body: Any, field: str) -> None:

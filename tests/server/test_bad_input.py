@@ -191,6 +191,23 @@ def test_the_batch_that_was_spoilt_is_good(client: TestClient) -> None:
     assert len(client.get("/api/v1/runs").json()["runs"]) == 1
 
 
+def test_a_name_that_nobody_sees_is_refused_in_words(client: TestClient) -> None:
+    """A blank name or tag, and one with a control character, gets one sentence that names the field."""
+    assert post(client, msgspec.msgpack.encode(whole())).status_code == 200
+    (run,) = client.get("/api/v1/runs").json()["runs"]
+    for edit, field in (
+        ({"name": "   "}, "name"),
+        ({"name": "a\x1b[2J"}, "name"),
+        ({"tags": ["a", "\u200b"]}, "tags[1]"),
+    ):
+        answer = client.patch(f"/api/v1/runs/{run['run_id']}", json=edit)
+        needs = f"{field} needs a visible character and no control characters."
+        assert answer.status_code == 422
+        assert (answer.json()["field"], answer.json()["detail"]) == (field, needs)
+    spoilt = post(client, msgspec.msgpack.encode(spoil(in_record(0, stream="a\nb"))))
+    assert spoilt.json()["detail"] == "records[0].stream may hold no control characters."
+
+
 def bomb(pack: Callable[[bytes], bytes]) -> Callable[[], bytes]:
     """Compress 64 MiB of zeros lazily, so that test collection does not pay for it."""
     return lambda: pack(b"\0" * 2**26)

@@ -106,7 +106,10 @@ def test_runs_are_edited_archived_and_deleted(reader: Reader) -> None:
 
 
 def test_a_new_name_leaves_the_tags_alone(reader: Reader) -> None:
-    """The dialog that edits a run keeps tags that have commas unless the reader changes the tags, each once."""
+    """The dialog that edits a run keeps tags that have commas unless the reader changes the tags, each once.
+
+    It tells why a blank name is refused.
+    """
     run = PostedRun(reader.server, "named", tags=("lr=1,wd=2", "keep"))
     run.updates(3)
     reader.arrive(run)
@@ -121,6 +124,12 @@ def test_a_new_name_leaves_the_tags_alone(reader: Reader) -> None:
             dialog.get_by_role("button", name="Save").click()
         summary = reader.server.request("GET", f"/api/v1{run.path}").json()
         assert (summary["name"], summary["tags"]) == ("renamed", tags)
+    reader.ignore_page_errors("status of 422")
+    reader.page.get_by_role("button", name="Edit…").click()
+    reader.page.get_by_role("dialog").get_by_label("Name").fill("  ")
+    reader.page.keyboard.press("Enter")
+    why = "Action failed: name needs a visible character and no control characters."
+    reader.wait("the refusal", lambda: reader.text(".toast") == why)
 
 
 def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> None:

@@ -69,12 +69,12 @@ function ask(title, content, deed, answered) {
     dialog.remove();
     if (dialog.returnValue === "do") answered(new FormData(dialog.querySelector("form") ?? undefined));
   });
-  // A button of the form closes the dialog with the button's value. Escape closes it with none.
+  // The form's only submit button, which Enter in a field presses, closes the dialog with its value. Escape gives none.
   render(
     html`<form method="dialog">
       <h2>${title}</h2>
       ${content}
-      <p class="answers"><button value="" formnovalidate>Cancel</button><button value="do" class="deed">${deed}</button></p>
+      <p class="answers"><button type="button" @click=${() => dialog.close()}>Cancel</button><button value="do" class="deed">${deed}</button></p>
     </form>`,
     dialog,
   );

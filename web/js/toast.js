@@ -2,7 +2,9 @@
 
 import { h, say } from "./dom.js";
 
+/** How long a message is shown at least, and in addition for each letter that must be read. */
 const SHOWN_MS = 2400;
+const LETTER_MS = 60;
 
 /** @type {HTMLElement | null} */
 let place = null;
@@ -21,7 +23,7 @@ export function toast(words) {
   // Announce the same words again.
   place.textContent = "";
   say(place, words);
-  timer = setTimeout(() => place && say(place, ""), SHOWN_MS);
+  timer = setTimeout(() => place && say(place, ""), SHOWN_MS + LETTER_MS * words.length);
 }
 
 /** Do the work, or show that it failed. Return whether it succeeded. @param {() => Promise<unknown>} work */

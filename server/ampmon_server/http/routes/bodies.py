@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from ampmon import wire
 from ampmon_server.http.metrics import Reason
 from ampmon_server.http.problems import problem
 from ampmon_server.http.service import Service
@@ -27,6 +29,13 @@ _STATUS: Mapping[Reason, int] = {
     "too_large": 413,
     "type": 415,
     "version": 400,
+}
+
+_PATH = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
+# In msgspec's messages these patterns are hundreds of characters that nobody can read.
+_NEEDS = {
+    wire.VISIBLE: "needs a visible character and no control characters",
+    wire.PRINTABLE: "may hold no control characters",
 }
 
 
@@ -68,6 +77,15 @@ async def read(
     return bytes(body)
 
 
+def fault(error: Exception) -> tuple[str, str]:
+    """Return what is wrong with a body by an error of msgspec, and the field: "body" if it names none."""
+    words = str(error)
+    path = _PATH.search(words)
+    field = path[1] if path and path[1] else "body"
+    needs = next((needs for pattern, needs in _NEEDS.items() if repr(pattern) in words), None)
+    return (f"{field} {needs}." if needs else words), field
+
+
 async def read_json(
     request: Request, service: Service, kind: type[T], bytes_max: int
 ) -> T | Response:
@@ -78,4 +96,5 @@ async def read_json(
     except BodyRefused as refused:
         return refused.answer
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return problem(422, str(error), field="body")
+        detail, field = fault(error)
+        return problem(422, detail, field=field)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Sequence
 from functools import partial
@@ -21,7 +20,7 @@ from ampmon_server.http.auth.access import requires
 from ampmon_server.http.metrics import Metrics, reason_of
 from ampmon_server.http.problems import refusals
 from ampmon_server.http.routes import bodies
-from ampmon_server.http.routes.bodies import BodyRefused
+from ampmon_server.http.routes.bodies import BodyRefused, fault
 from ampmon_server.http.service import Service
 from ampmon_server.store import Busy, Outcome, Receipt, Sender
 
@@ -33,7 +32,6 @@ _WINDOW_BYTES_MAX = 2**23
 _EASY_BYTES, _RATIO_MAX = 2**23, 100
 """A body may decompress to `_EASY_BYTES` plus 100 times its size. Real samples reach 30 times at most."""
 _GZIP = 16 + zlib.MAX_WBITS
-_PATH = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
 
 _BATCH = {"schema": {"$ref": "#/components/schemas/Batch"}}
 _ACK = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Ack"}}}}
@@ -175,9 +173,7 @@ def _decode(service: Service, body: bytes, json: bool) -> wire.Batch:
         service.refusals.note(str(error))
         raise BodyRefused("version", str(error), "schema_version") from None
     except msgspec.ValidationError as error:
-        words = str(error)
-        path = _PATH.search(words)
-        raise BodyRefused("invalid", words, path[1] if path else "body") from None
+        raise BodyRefused("invalid", *fault(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         kind = "JSON" if json else "msgpack"
         raise BodyRefused("damaged", f"The body is not a batch in {kind}: {error}") from None
