@@ -31,6 +31,8 @@ test("a line between points says its nearest, with the number as the figure writ
 test("a mark is said within a few pixels of it, a bar over its width", () => {
   const mark = { type: "scatter", mode: "markers", x: [10], y: [0], text: ["step 10: back-off<br>2<sup>-3</sup>"], hoverinfo: "text" };
   assert.deepEqual([words(mark, { x: 11 }), words(mark, { x: 12 })], [["step 10: back-off, 2⁻³"], []]);
+  const coloured = { type: "bar", x: [10], y: [1], width: 8, text: ["3"], marker: { color: ["role:skip"] } };
+  assert.deepEqual(readAt(figure([coloured]), { x: 10, up: null, near: 1 }), [{ words: "3", colour: "" }]);
   const bar = { type: "bar", x: [10], y: [1], width: 8, text: ["1 of 8"], hoverinfo: "text" };
   assert.deepEqual([words(bar, { x: 14 }), words(bar, { x: 15 })], [["1 of 8"], []]);
 });

@@ -60,3 +60,28 @@ def test_a_run_is_added_and_made_the_baseline_on_the_page(reader: Reader) -> Non
     reader.page.get_by_role("button", name="Baseline: distant base").click()
     reader.wait("no band", lambda: reader.plot("logged", "plot.data.length") == 6)
     assert "baseline" not in reader.page.url
+
+
+def test_the_values_of_every_run_are_read_at_the_pointer(reader: Reader) -> None:
+    """The row above a chart has room for the values of all runs at a step, on a phone too, and no chart moves."""
+    runs = [PostedRun(reader.server, f"read {number} of nine") for number in range(9)]
+    for number, run in enumerate(runs):
+        run.logs({"loss": number + 1 / (1 + step)} for step in range(40))
+    reader.open(f"#/compare?runs={','.join(str(run.run_id) for run in runs)}")
+    row = "document.querySelector('[data-figure=logged] .readout')"
+    for width in (1440, 390):
+        reader.size(width, 900)
+        reader.scrolled_to("logged")
+        drawn = f"plot._fullLayout.width <= {width} && plot.data.length"
+        reader.wait("the lines", lambda drawn=drawn: reader.plot("logged", drawn))
+        plot = reader.figure("logged").locator(".plot")
+        reader.catch_up()
+        before = plot.bounding_box()
+        assert before is not None
+        reader.page.mouse.move(before["x"] + before["width"] * 0.6, before["y"] + 100)
+        read = "[data-figure=logged] .readout > *"
+        reader.wait("the step", lambda read=read: reader.text(read).startswith("step"))
+        assert len(reader.texts(read)) == 1 + len(runs)
+        assert reader.ask(f"{row}.scrollHeight <= {row}.clientHeight")
+        assert plot.bounding_box() == before
+        reader.page.mouse.move(0, 0)

@@ -12,7 +12,7 @@ import { unpacked } from "./saving.js";
 
 /** @typedef {{type: string, mode?: string, name?: string, hoverinfo?: string, hovertemplate?: string, width?: number,
  * x?: unknown, y?: unknown, text?: unknown, customdata?: unknown, z?: unknown,
- * meta?: {exact?: boolean}, line?: {shape?: string, color?: string}, marker?: {color?: string}}} Trace
+ * meta?: {exact?: boolean}, line?: {shape?: string, color?: string}, marker?: {color?: string | string[]}}} Trace
  * @typedef {{range?: [number, number], fixedrange?: boolean, unifiedhovertitle?: {text: string}}} Axis */
 
 const MARK_PIXELS = 6;
@@ -37,7 +37,9 @@ export function readAt(figure, spot) {
     if (trace.hoverinfo === "skip") return [];
     const point = trace.type === "heatmap" ? cellAt(trace, spot, yaxis) : pointAt(trace, spot);
     const words = point && wordsOf(trace, point);
-    return words ? [{ words, colour: (trace.line?.color ?? trace.marker?.color ?? "").replace(/^role:/, "") }] : [];
+    const colour = trace.line?.color ?? trace.marker?.color ?? "";
+    // Some bars have a colour each.
+    return words ? [{ words, colour: typeof colour === "string" ? colour.replace(/^role:/, "") : "" }] : [];
   });
 }
 
@@ -138,6 +140,11 @@ export class Readout {
   /** @param {Figure} figure one with numbers along x and vertical bars */
   show(figure) {
     this.#figure = figure;
+    // Reserve the rows that the values take at a step, so that the plot below does not move under the pointer.
+    this.element.style.minHeight = "";
+    const [, x = null] = /** @type {Axis} */ (figure.layout.xaxis ?? {}).range ?? [];
+    this.#write(x === null ? null : { x, up: 0.5 });
+    this.element.style.minHeight = `${this.element.offsetHeight}px`;
     this.#write();
   }
 
@@ -153,13 +160,13 @@ export class Readout {
     this.#write();
   }
 
-  #write() {
+  #write(place = this.#pointed) {
     if (!this.#figure) return;
     const { range, fixedrange, unifiedhovertitle } = /** @type {Axis} */ (this.#figure.layout.xaxis ?? {});
     if (!range) return;
     const [low, high] = range;
     const within = (/** @type {number | null | undefined} */ x) => (x != null && low <= x && x <= high ? x : null);
-    const pointed = within(this.#pointed?.x);
+    const pointed = within(place?.x);
     // A chart with its own axis has no place for a step.
     const marked = fixedrange ? null : within(this.#marked);
     this.#place("--cross", pointed, low, high);
@@ -168,7 +175,7 @@ export class Readout {
     const found = pointed ?? marked ?? chosen;
     // Whole numbers have nothing to read between them.
     const x = found !== null && /d\}/.test(unifiedhovertitle?.text ?? "") ? Math.round(found) : found;
-    const spot = x === null ? null : { x, up: this.#pointed?.up ?? null, near: ((high - low) * MARK_PIXELS) / this.plot.clientWidth };
+    const spot = x === null ? null : { x, up: place?.up ?? null, near: ((high - low) * MARK_PIXELS) / this.plot.clientWidth };
     const read = readAt(this.#figure, spot);
     const where = x === null ? "" : placeWords(this.#figure, x);
     const texts = read.map(({ words, colour }) => h("span", {}, colour && swatch(colour), withoutPlace(words, where)));
