@@ -105,6 +105,22 @@ def test_runs_are_edited_archived_and_deleted(reader: Reader) -> None:
     reader.wait("what is left", lambda: names(reader) == ["three"])
 
 
+def test_a_selected_run_that_is_deleted_elsewhere_holds_up_no_other(reader: Reader) -> None:
+    """Archiving selected runs passes over one that was deleted meanwhile, and clears the selection."""
+    runs = [PostedRun(reader.server, name, project="elsewhere") for name in ("kept", "gone")]
+    for run in runs:
+        run.updates(3)
+    reader.open("#/?project=elsewhere")
+    reader.wait("both", lambda: names(reader) == ["gone", "kept"])
+    for name in names(reader):
+        reader.page.get_by_label(f"Select {name}").check()
+    assert reader.server.request("DELETE", f"/api/v1{runs[1].path}").status == 204
+    reader.ignore_page_errors("status of 404")
+    reader.page.get_by_role("button", name="Archive").click()
+    reader.wait("none", lambda: reader.texts("table.runs tbody a") == [])
+    expect(reader.page.get_by_role("toolbar", name="Selected runs")).to_be_hidden()
+
+
 def test_a_new_name_leaves_the_tags_alone(reader: Reader) -> None:
     """The dialog that edits a run keeps tags that have commas unless the reader changes the tags, each once.
 
