@@ -215,6 +215,7 @@ def ask_for_run(ask: Pair, run_id: UUID) -> None:
     for drawn in ("scales", "losses"):
         ask(f"/runs/{drawn}?runs={run_id}")
     ask(f"{path}/skips/nearest?side=after&step=3")
+    ask(f"{path}/skips/nearest?side=before&time=1790000000500000")
     ask(f"{path}/updates")
     ask.pages(f"{path}/updates?limit=77&start=3")
     for query in ("?", "?stream=1&"):

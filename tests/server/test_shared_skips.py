@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import uuid4
 
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from batches import Trainer
+from batches import START, Trainer
 
 
 def test_pages_hold_each_skip_once_and_whole(
@@ -28,3 +29,29 @@ def test_pages_hold_each_skip_once_and_whole(
 
     assert [each["step"] for each in told] == [*range(steps)][::-1]
     assert {each["ranks_words"] for each in told} == {"all 3 ranks"}
+
+
+def test_the_nearest_skip_is_found_by_step_or_by_time(
+    client: TestClient, send: Callable[[wire.Batch], object]
+) -> None:
+    """A time stands for its step, although each rank has its own time there. The ends are found without both."""
+    run_id = uuid4()
+    for rank in range(2):
+        trainer = Trainer(run_id, rank, world_size=2)
+        updates = trainer.updates(60, skipped=[10, 30, 50])
+        send(trainer.batch([replace(each, time=each.time + 7 * rank) for each in updates]))
+
+    def found(**query: object) -> tuple[int | None, int | None]:
+        answer = client.get(f"/api/v1/runs/{run_id}/skips/nearest", params=query).json()
+        return answer["step"], answer["time"]
+
+    time = START + 50_000 * 30
+    step, at = found(side="after", step=10)
+    assert step == 30
+    assert at in {time, time + 7}
+    for of_rank in (time, time + 7):
+        assert found(side="after", time=of_rank)[0] == 50
+        assert found(side="before", time=of_rank)[0] == 10
+    assert found(side="after", time=0)[0] == found(side="after")[0] == 10
+    assert found(side="before", time=time * 2)[0] == found(side="before")[0] == 50
+    assert found(side="after", time=time * 2) == (None, None)

@@ -52,6 +52,26 @@ def _zoom_that_is_taken_back_leaves_no_trace(reader: Reader) -> None:
     reader.wait("the whole run", lambda: reader.range() == [-0.5, 119.5])
 
 
+def test_skips_are_gone_through_on_the_time_axis_from_a_link(reader: Reader) -> None:
+    """On the axis of time, the next and the previous skip are those beside the mark of a link, or beside its range."""
+    run = PostedRun(reader.server)
+    for _ in range(3):
+        run.updates(40)
+        run.updates(skipped=True)
+    first, second, third = (run.started + 1000 * step for step in (40, 81, 122))
+    keyboard = reader.page.keyboard
+    for key, view, at in (
+        ("j", f"start={first}&stop={third}&at={second}", third),
+        ("k", f"start={first}&stop={third}&at={second}", first),
+        ("j", f"start={second + 1}&stop={third + 1}", third),
+        ("k", f"start={first}&stop={second}", first),
+    ):
+        reader.open(f"#{run.path}?x=time&{view}")
+        reader.wait("the run", lambda: reader.text("h1") not in {"", "…"})
+        keyboard.press(key)
+        reader.wait("the skip", lambda at=at: reader.ask("location.hash").endswith(f"at={at}"))
+
+
 def test_a_key_before_the_figures_of_a_view_arrive_starts_from_that_view(reader: Reader) -> None:
     """A zoom starts from the range asked for, not from the one still drawn, and never on another axis."""
     run = PostedRun(reader.server)

@@ -21,8 +21,7 @@ export class SkipFinder {
   /** Return a view around the next or previous skip; null if there is none. Rejects if the server does not answer.
    * @type {(view: View, side: Side) => Promise<View | null>} */
   async find(view, side) {
-    const from = this.#from(view, side);
-    const query = new URLSearchParams({ side, ...(from === null ? {} : { step: String(from) }), ...(view.stream === null ? {} : { stream: view.stream }) });
+    const query = new URLSearchParams({ side, ...this.#from(view, side), ...(view.stream === null ? {} : { stream: view.stream }) });
     const { step, time } = /** @type {{step: number | null, time: number | null}} */ (await get(`${this.path}?${query}`));
     if (step === null || time === null) return null;
     const x = view.x === "time" ? "time" : "step";
@@ -32,11 +31,11 @@ export class SkipFinder {
     return { ...view, x, follow: null, at, ...around(at, length) };
   }
 
-  /** The step to search from: the mark, else an end of the range. @type {(view: View, side: Side) => number | null} */
+  /** The step or time to search from: the mark, else an end of the range.
+   * @type {(view: View, side: Side) => Record<string, string>} */
   #from({ x, start, stop, at }, side) {
-    if (at === this.#last.at) return this.#last.step;
-    if (x !== "step") return null;
-    if (at !== null) return at;
-    return side === "before" ? stop : start === null || start === 0 ? null : start - 1;
+    if (at === this.#last.at) return { step: String(this.#last.step) };
+    const from = at ?? (side === "before" ? stop : start ? start - 1 : null);
+    return x === "user" || from === null ? {} : { [x]: String(from) };
   }
 }

@@ -101,13 +101,15 @@ def find_skip(
     service: ServiceDependency,
     side: Literal["after", "before"],
     step: Number = None,
+    time: Number = None,
     stream: StreamNumber = None,
 ) -> Response:
-    """Find the skip nearest to ``step`` on one ``side``: its step and time, null if there is none.
+    """Find the skip nearest to ``step`` or ``time`` on one ``side``: its step and time, null if there is none.
 
-    Without ``step``, the first skip ``after`` the run's start, or the last ``before`` its end.
+    Without both, the first skip ``after`` the run's start, or the last ``before`` its end.
     """
-    found = service.store.nearest_skip(run_id, step, after=side == "after", stream=stream)
+    after = side == "after"
+    found = service.store.nearest_skip(run_id, step, after=after, stream=stream, time=time)
     return json_answer(found or {"step": None, "time": None})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, Row, Select, false, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, false, func, or_, select, tuple_
 
 from ampmon import wire
 from ampmon_server.model.case import Skip, SkipCulprit
@@ -63,8 +63,9 @@ def nearest(
     *,
     after: bool,
     stream: int | None = None,
+    time: int | None = None,
 ) -> Landmark | None:
-    """The scaler's skip nearest to ``step``, after or before it. Without a step, its first (``after``) or last skip.
+    """The scaler's skip nearest to ``step`` or the skips at ``time``, after or before. Without either, an end's.
 
     Raises NotFound.
     """
@@ -75,6 +76,11 @@ def nearest(
         table.stream.in_([source.number for source in scaler.sources]),
         not_superseded(table.run_id, table.stream, table.step, table.attempt),
     )
+    if time is not None:
+        # The ranks of a step have times of their own.
+        reached = table.time <= time if after else table.time >= time
+        edge = func.max(table.step) if after else func.min(table.step)
+        step = connection.execute(statement.with_only_columns(edge).where(reached)).scalar_one()
     if step is not None:
         statement = statement.where(table.step > step if after else table.step < step)
     order = table.step if after else table.step.desc()
