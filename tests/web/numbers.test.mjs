@@ -14,7 +14,7 @@ test("the interval in force is told, where the run tells it", () => {
 test("the budget is named, and whether it is exceeded; a fixed interval has none", () => {
   assert.equal(budgetWords({ budget: null, over_budget: false }), "");
   assert.equal(budgetWords({ budget: 0.01, over_budget: false }), "budget 1\u202f%");
-  assert.equal(budgetWords({ budget: 0.005, over_budget: true }), "over the budget of 0.5\u202f%");
+  assert.equal(budgetWords({ budget: 0.005, over_budget: true }), "over the budget of 0.5\u202f% at the recent rate");
 });
 
 test("one line says whether records were lost and what the monitor cost", () => {

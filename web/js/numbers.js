@@ -87,7 +87,8 @@ export function intervalWords(run) {
 /** @param {Summary} run */
 export function budgetWords(run) {
   if (run.budget === null) return "";
-  return `${run.over_budget ? "over the budget of" : "budget"} ${percent(run.budget)}`;
+  const budget = percent(run.budget);
+  return run.over_budget ? `over the budget of ${budget} at the recent rate` : `budget ${budget}`;
 }
 
 /** The state of the recording: "Recording, 0 lost, 0.8 % of training time". @param {Summary} run */
@@ -100,7 +101,7 @@ export function healthWords(run) {
 export function budgetAdvice(run) {
   if (!run.over_budget || run.budget === null) return "";
   return (
-    `Monitoring exceeds its budget of ${percent(run.budget)} of training time, even at the lowest sampling rate: ` +
+    `Monitoring now exceeds its budget of ${percent(run.budget)} of training time, even at the lowest sampling rate: ` +
     `one step in ${count(run.sampling_interval ?? 0)}, and after each change of the scale. ` +
     "Lower Config(sample=) to make samples cheaper on a CPU, or raise Config(budget=)."
   );

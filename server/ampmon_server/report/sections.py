@@ -138,7 +138,7 @@ def _numbers(run: dict[str, Any]) -> str:
 
 def _budget(run: dict[str, Any]) -> str:
     over = run["over_budget"] and run["budget"] is not None
-    return f", over the budget of {percent(run['budget'])}" if over else ""
+    return f", over the budget of {percent(run['budget'])} at the recent rate" if over else ""
 
 
 def _share(share: float | None, error: float | None = None) -> str:
