@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 import numpy as np
@@ -12,6 +12,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from ampmon import wire
+from ampmon_server.charts import View
+from ampmon_server.queries import comparing
+from ampmon_server.store import NotFound
 from batches import Trainer, adversarial
 
 
@@ -192,3 +195,23 @@ def test_what_cannot_be_compared_is_said(
     """No run, an invalid id or more than twenty runs get 422. Only missing runs get 404."""
     answer = client.get(f"/api/v1/compare/figures/scale?{query}")
     assert (answer.status_code, answer.json().get("field")) == (status, field)
+
+
+def test_a_run_that_is_deleted_while_it_is_compared_is_as_one_that_is_not_there(
+    client: TestClient, pair: list[str]
+) -> None:
+    """The others are compared again without it. A NotFound for runs that all exist is passed on."""
+    store = client.app.state.service.store  # type: ignore[attr-defined]
+    gone, kept = map(UUID, pair)
+
+    def compared(there: Sequence[UUID | None]) -> list[str | None]:
+        if there[0] is not None:
+            assert client.delete(f"/api/v1/runs/{gone}").status_code == 204
+            store.case(gone)
+        return [run and run.run_id for run in comparing.compare(store, there).runs]
+
+    assert comparing.despite_deletion(store, [gone, kept], compared) == [None, str(kept)]
+    with pytest.raises(NotFound, match="no figure 'none'"):
+        comparing.despite_deletion(
+            store, [kept], lambda there: comparing.draw(store, there, "none", View())
+        )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 import orjson
@@ -34,6 +34,7 @@ from ampmon_server.store.engine.numbers import KINDS, join
 from ampmon_server.store.updates.identity import Identity
 
 
+T = TypeVar("T")
 Axis = Literal["step", "time", "user"]
 SCALARS_MAX = 4
 """The newest and the least value are shown for at most this many logged names."""
@@ -74,6 +75,22 @@ class Reference:
 
     baseline: UUID | None = None
     name: str | None = None
+
+
+def despite_deletion(
+    store: Store, run_ids: Sequence[UUID | None], read: Callable[[Sequence[UUID | None]], T]
+) -> T:
+    """Return what ``read`` gives for the runs. If a run is deleted meanwhile, read again without it.
+
+    Raises NotFound if ``read`` does so for runs that exist.
+    """
+    try:
+        return read(run_ids)
+    except NotFound:
+        left = [each if _held(store, each) else None for each in run_ids]
+        if left == list(run_ids):
+            raise
+        return despite_deletion(store, left, read)
 
 
 def draw(

@@ -53,7 +53,11 @@ def compare(runs: Runs, by: By, request: Request, service: ServiceDependency) ->
     ``baseline`` is one of them, by default the first with the tag ``baseline``. ``distances`` says where each run's
     values of ``name``, by default its loss, [leave the band of the baseline](methods.md#band-of-a-baseline).
     """
-    return tagged_json(comparing.compare(service.store, runs, by), request)
+    store = service.store
+    compared = comparing.despite_deletion(
+        store, runs, lambda there: comparing.compare(store, there, by)
+    )
+    return tagged_json(compared, request)
 
 
 @router.get("/figures/{name}")
@@ -71,5 +75,8 @@ def show_compared(
 
     ``logged`` draws what was logged under the query's ``name``, or its running median of ``smooth`` columns.
     """
-    view = replace(view, smooth=smooth)
-    return tagged_json(comparing.draw(service.store, runs, name, view, by), request)
+    store, view = service.store, replace(view, smooth=smooth)
+    figure = comparing.despite_deletion(
+        store, runs, lambda there: comparing.draw(store, there, name, view, by)
+    )
+    return tagged_json(figure, request)
