@@ -201,7 +201,7 @@ def test_a_table_that_is_refused_says_so_and_holds_up_no_other(reader: Reader) -
 
 
 def test_a_chart_is_saved_and_a_number_copied(reader: Reader, tmp_path: Path) -> None:
-    """A chart is saved as PNG, SVG and CSV files named after run and chart. A number is copied with all digits."""
+    """A chart is saved as PNG, SVG and CSV files named after run and chart. Links and numbers are copied."""
     run = PostedRun(reader.server, "a <b>run</b>")
     run.updates(20)
     reader.show(run)
@@ -221,6 +221,11 @@ def test_a_chart_is_saved_and_a_number_copied(reader: Reader, tmp_path: Path) ->
     assert "loss scale,19,16,,65 536 = 2¹⁶" in saved["csv"].read_text("utf-8").replace(
         "\u202f", " "
     )
+    reader.open()
+    reader.page.keyboard.press("c")
+    reader.wait("word of a link", lambda: reader.text(".toast") == "Copied a link to this view")
+    assert reader.ask("navigator.clipboard.readText()").endswith("/#/")
+    reader.arrive(run)
     reader.page.click("[data-number=scale] button")
     reader.wait("word of it", lambda: reader.text(".toast") == "Copied 65536")
     assert reader.ask("navigator.clipboard.readText()") == "65536"

@@ -59,9 +59,29 @@ def test_a_run_that_is_not_there_is_said_to_be_on_its_own_page_alone(reader: Rea
     reader.page.unroute_all()
     reader.open(f"#/runs/{GONE}")
     reader.wait("the words", lambda: "No such run" in reader.text("h1"))
-    reader.wait("the refusal", lambda: "could not answer" in reader.text("#connection"))
+    assert reader.page.title() == "No such run · ampmon"
+    assert reader.text("#connection") == "Live"
     reader.open(NOWHERE)
-    reader.wait("the list", lambda: reader.text("#connection") == "Live")
+    reader.wait("the list", lambda: reader.page.title() == "Runs · ampmon")
+
+
+def test_a_deleted_run_is_left_for_the_list_or_said_to_be_gone(reader: Reader) -> None:
+    """A run deleted on its own page leads to the list. One deleted elsewhere is said to be gone, and all is well."""
+    reader.ignore_page_errors("404")
+    run = PostedRun(reader.server)
+    run.updates(3)
+    reader.arrive(run)
+    assert reader.server.request("DELETE", f"/api/v1{run.path}").status == 204
+    reader.wait("the words", lambda: "No such run" in reader.text("h1"))
+    assert reader.page.title() == "No such run · ampmon"
+    assert reader.text("#connection") == "Live"
+    run = PostedRun(reader.server)
+    run.updates(3)
+    reader.arrive(run)
+    reader.page.get_by_role("button", name="Delete…").click()
+    reader.page.get_by_role("button", name="Delete", exact=True).click()
+    reader.wait("the list", lambda: reader.text("h1") == "Runs")
+    assert reader.ask("location.hash") == "#/"
 
 
 def listening(reader: Reader) -> int:

@@ -14,13 +14,13 @@ import { mayChange } from "./account.js";
 
 const NAMED_MAX = 8;
 
-/** @type {(run: Summary, onChange: () => void) => TemplateResult} */
-export function runActions(run, onChange) {
-  const act = async (/** @type {Work} */ work) => (await succeeded(() => work(run))) && onChange();
+/** @type {(run: Summary, onChange: () => void, onDeleted: () => void) => TemplateResult} */
+export function runActions(run, onChange, onDeleted) {
+  const act = async (/** @type {Work} */ work, then = onChange) => (await succeeded(() => work(run))) && then();
   return html`<p class="own" ?hidden=${!mayChange(run)}>
     <button type="button" class="quiet" @click=${() => edit(run, act)}>Edit…</button>
     <button type="button" class="quiet" @click=${() => void act(archiving(!run.archived))}>${run.archived ? "Unarchive" : "Archive"}</button>
-    <button type="button" class="quiet" @click=${() => remove([run], act)}>Delete…</button>
+    <button type="button" class="quiet" @click=${() => remove([run], (work) => void act(work, onDeleted))}>Delete…</button>
   </p>`;
 }
 

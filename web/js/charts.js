@@ -5,7 +5,7 @@ import { Refused, SignedOut } from "./api.js";
 import * as crosshair from "./crosshair.js";
 import { declaredOf } from "./declared.js";
 import { h } from "./dom.js";
-import { copy, download, downloadText } from "./downloads.js";
+import { copyLink, download, downloadText } from "./downloads.js";
 import { asked, endOf, pauseWords } from "./follow.js";
 import { zoneOf } from "./format.js";
 import { paced } from "./pace.js";
@@ -177,7 +177,6 @@ export class Charts {
     const move = MOVES[command];
     if (move) this.#move(...move);
     else if (command === "whole") this.#look(null);
-    else if (command === "link") void copy(location.href, "a link to this view");
     else if (!this.#follows) return false;
     else if (command === "follow") this.#follow(this.view.follow === null ? this.#toolbar.newest : null);
     else if (command === "pause") this.#togglePause();
@@ -249,7 +248,7 @@ export class Charts {
 
   /** @param {Panel} panel @param {Saved} kind */
   async #save(panel, kind) {
-    if (kind === "link") return this.act("link");
+    if (kind === "link") return copyLink();
     const { start, stop, x } = this.view;
     const stretch = start === null || stop === null ? [] : [x, start, stop - 1];
     const name = fileName([this.#name, panel.name, ...stretch], kind);

@@ -16,9 +16,10 @@ export function downloadText(name, text, type) {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-/** Copy text, and show a toast. Return whether it worked. @type {(text: string, name?: string) => Promise<boolean>} */
+/** Copy text, and show a toast. @type {(text: string, name?: string) => Promise<void>} */
 export async function copy(text, what = text) {
   const done = await navigator.clipboard?.writeText(text).then(() => true, () => false) ?? false;
   toast(done ? `Copied ${what}` : `The browser blocked copying. Copy this text: ${text}`);
-  return done;
 }
+
+export const copyLink = () => copy(location.href, "a link to this view");

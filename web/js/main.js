@@ -5,13 +5,14 @@ import { AlertsPage } from "./alerts-page.js";
 import { Refused } from "./api.js";
 import { Compare } from "./compare.js";
 import { mark, say } from "./dom.js";
+import { copyLink } from "./downloads.js";
 import { ago, shortened } from "./format.js";
 import * as help from "./help.js";
 import { commandOf } from "./keyboard.js";
 import { List } from "./list.js";
 import { Live } from "./live.js";
 import { paced } from "./pace.js";
-import { noPage, noSuchRun } from "./not-found.js";
+import { noPage } from "./not-found.js";
 import * as plot from "./plot.js";
 import { Run } from "./run.js";
 import { signInFromAddress } from "./session.js";
@@ -67,6 +68,7 @@ async function update() {
     sayConnection(live.connection);
   } catch (error) {
     if (!(error instanceof Refused)) live.checkStream();
+    else if (shown === page && error.status === 404) showMissing();
     else if (shown === page) showFailure(error);
   }
 }
@@ -93,8 +95,8 @@ function open(address) {
   if (address.page === "run" || address.page === "compare") preload();
   if (address.page === "run") {
     const onView = (/** @type {View} */ view) => whileShown(() => go(format({ ...address, view })));
-    const onGone = () => whileShown(() => content.replaceChildren(...noSuchRun()));
-    opened = new Run(address.run, address.view, { onView, onTrouble, onGone });
+    const onDeleted = () => whileShown(() => go("#/"));
+    opened = new Run(address.run, address.view, { onView, onTrouble, onDeleted });
   } else if (address.page === "compare") {
     const onView = (/** @type {string[]} */ runs, /** @type {View} */ view) => whileShown(() => go(format({ ...address, runs, view })));
     opened = new Compare(address.runs, address.view, { onView, onTrouble });
@@ -119,6 +121,13 @@ function go(hash, typed = false) {
 /** Load the chart library early. If that fails, each chart says so. */
 function preload() {
   plot.load().catch(() => {});
+}
+
+function showMissing() {
+  const { title, element } = noPage();
+  content.replaceChildren(element);
+  document.title = `${title} · ampmon`;
+  sayConnection(live.connection);
 }
 
 /** @param {Error} error */
@@ -190,6 +199,7 @@ function onKey(event) {
 function act(command) {
   if (page?.act?.(command)) return true;
   if (command === "help") help.toggle();
+  else if (command === "link") void copyLink();
   else if (command === "theme") theme.toggle();
   else if (command === "list") location.hash = "#/";
   else if (command === "search") return search();

@@ -41,14 +41,14 @@ export class Run {
   #ownSteps = false;
   #judged = "";
 
-  /** @param {string} id @param {View} view @param {{onView: (view: View) => void, onTrouble: () => void, onGone: () => void}} listener */
-  constructor(id, view, { onView, onTrouble, onGone }) {
+  /** @param {string} id @param {View} view @param {{onView: (view: View) => void, onTrouble: () => void, onDeleted: () => void}} listener */
+  constructor(id, view, { onView, onTrouble, onDeleted }) {
     this.id = id;
     this.path = pathOf({ run_id: id });
     this.follows = [id];
     this.onView = onView;
     this.onTrouble = onTrouble;
-    this.onGone = onGone;
+    this.onDeleted = onDeleted;
     this.readTables = paced(() => this.#tables(), TABLES_MS);
     this.readFindings = paced(() => this.#diagnosis(), FINDINGS_MS);
     this.readDrawer = paced(() => this.#refreshDrawer(), DRAWER_MS);
@@ -118,10 +118,7 @@ export class Run {
   async refresh() {
     // What was logged decides which charts take room, so it is known before the first is drawn.
     const logged = this.#run ?? this.#readLogged().catch(() => {});
-    const summary = await get(this.path).catch((error) => {
-      if (error instanceof Refused && error.status === 404) this.onGone();
-      throw error;
-    });
+    const summary = await get(this.path);
     await logged;
     const run = /** @type {Detail} */ (summary);
     this.#run = run;
@@ -168,7 +165,7 @@ export class Run {
           ${run && this.#streams(run)}
           ${run && rankField(run, this.charts.view, (rank) => this.onView({ ...this.charts.view, rank }))}
           <p class="about">${about}</p>
-          ${run && runActions(run, () => void this.#again())}
+          ${run && runActions(run, () => void this.#again(), this.onDeleted)}
         </header>
         <p class="description" dir="auto" title=${words} ?hidden=${words === nothing}>${words}</p>
         ${this.findings.element}
