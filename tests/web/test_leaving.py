@@ -94,6 +94,23 @@ def listening(reader: Reader) -> int:
     return int(heard)
 
 
+def test_rows_that_come_late_replace_no_newer_ones(reader: Reader) -> None:
+    """A late answer with the first rows of a table leaves the older rows that the reader asked for meanwhile."""
+    run = PostedRun(reader.server)
+    run.updates(15, skipped=True)
+    reader.arrive(run)
+    reader.tab("skips")
+    rows = "[data-ledger=skips] tbody tr"
+    reader.wait("the newest", lambda: len(reader.texts(rows)) == 10)
+    held = reader.hold(re.compile(r"/skips\?limit=10&"))
+    run.updates(skipped=True)
+    reader.wait("the call", lambda: held)
+    reader.page.get_by_role("button", name="Older").click()
+    reader.wait("all", lambda: len(reader.texts(rows)) == 16)
+    reader.let_go(held)
+    assert len(reader.texts(rows)) == 16
+
+
 def test_charts_that_come_late_are_not_drawn(reader: Reader) -> None:
     """Charts requested or about to be drawn when their page is left are not drawn, and none listens to the window."""
     run = PostedRun(reader.server)

@@ -197,12 +197,19 @@ def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> 
 
 
 def _drag_survives_the_news(reader: Reader, run: PostedRun) -> None:
-    """Updates that arrive during a drag do not end it."""
+    """Updates that arrive during a drag do not end it. A press of another button holds no update back."""
+    box = reader.figure("scale").locator(".plot").bounding_box()
+    assert box is not None
+    reader.page.mouse.move(box["x"] + 300, box["y"] + 60)
+    reader.page.mouse.down(button="right")
+    run.updates(10)
+    reader.wait("the news", lambda: reader.range() == [-0.5, 169.5])
+    reader.page.mouse.up(button="right")
     reader.drag(-200, -150, release=False)
     run.updates(30)
-    reader.wait("the news", lambda: reader.text(SKIPPED) == "0 of 190")
+    reader.wait("the news", lambda: reader.text(SKIPPED) == "0 of 200")
     run.updates(1)
-    reader.wait("more news", lambda: reader.text(SKIPPED) == "0 of 191")
+    reader.wait("more news", lambda: reader.text(SKIPPED) == "0 of 201")
     reader.catch_up()
     reader.page.mouse.move(reader.page.viewport_size["width"] / 2 - 50, 0)
     reader.page.mouse.up()

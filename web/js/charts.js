@@ -310,9 +310,9 @@ export class Charts {
     this.#toolbar.update(this.view, { own: this.#own, live: this.#live, follows: this.#follows, paused });
   }
 
-  // Redrawing a chart would end a drag on it.
-  #hold = () => {
-    this.#held = true;
+  // Redrawing a chart would end a drag on it. The end of a press that opens a menu is not reported.
+  #hold = (/** @type {PointerEvent} */ { button }) => {
+    this.#held ||= button === 0;
   };
 
   #release = () => {

@@ -79,7 +79,7 @@ export class Drawer {
       get(`${path}/parameters?${new URLSearchParams({ ...of, name: parameter })}`).catch(unlessRefused),
       get(`${path}/skips?${new URLSearchParams({ ...of, parameter, limit: String(SKIPS) })}`).catch(unlessRefused),
     ]);
-    if (parameter !== this.charts.view.parameter) return;
+    if (parameter !== this.charts.view.parameter || stream !== this.charts.view.stream) return;
     this.#version = wanted;
     this.#read = {
       sampled: /** @type {Sampled | null} */ (sampled),

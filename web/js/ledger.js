@@ -36,8 +36,10 @@ export class Ledger {
 
   /** Fetch and show the rows, or say why the server refused. Rejects if the server does not answer. */
   async refresh() {
-    const read = await this.read(this.limit).catch((error) => ({ ...this.#read, words: refusalOf(error) }));
-    if (read) this.show(read);
+    const { limit } = this;
+    const read = await this.read(limit).catch((error) => ({ ...this.#read, words: refusalOf(error) }));
+    // The rows of a larger limit may have come first.
+    if (read && limit === this.limit) this.show(read);
   }
 
   /** @param {Read<Row>} read */

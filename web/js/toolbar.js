@@ -28,7 +28,8 @@ const ALONG = {
 };
 
 // On a phone a drag scrolls the page.
-const HINT = matchMedia("(pointer: coarse), (max-width: 480px)").matches ? "" : "Drag across a chart to zoom, double-click for the whole run";
+const coarse = matchMedia("(pointer: coarse), (max-width: 480px)");
+const HINT = "Drag across a chart to zoom, double-click for the whole run";
 
 export class Toolbar {
   element = h("div", { class: "toolbar", role: "toolbar", "aria-label": "Chart controls" });
@@ -73,7 +74,7 @@ export class Toolbar {
             </button>
           </div>
         </div>
-        <p class="where">${paused ?? (isWhole(view) ? HINT : shownWords(view))}</p>
+        <p class="where">${paused ?? (!isWhole(view) ? shownWords(view) : coarse.matches ? "" : HINT)}</p>
       `,
       this.element,
     );
