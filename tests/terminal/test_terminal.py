@@ -175,6 +175,22 @@ def test_an_archived_run_is_found_and_brought_back(place: Place) -> None:
     assert listed()
 
 
+def test_a_list_without_runs_says_whether_some_are_archived(tmp_path: Path) -> None:
+    """Without runs, the list says how to start one. With archived runs only, it says how to list them."""
+    server = Server(tmp_path / "ampmon")
+    server.start()
+    there = Place(server, {})
+    try:
+        assert there.typed("runs").out == "No runs yet. Start one: ampmon run train.py\n"
+        PostedRun(server, "old").updates()
+        assert there.typed("archive", "old").code == 0
+        words = "All runs are archived (1). List them: ampmon runs --archived\n"
+        assert there.typed("runs").out == words
+        assert json.loads(there.typed("runs", "--json").out)["runs"] == []
+    finally:
+        server.stop()
+
+
 def test_a_run_is_deleted_only_where_that_is_meant(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

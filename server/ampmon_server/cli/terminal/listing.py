@@ -54,13 +54,21 @@ def run(arguments: argparse.Namespace) -> int:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
             body = server.get("/runs", _query(arguments))
             listed = read(body, RunListAnswer)
+            filtered = bool(set(_query(arguments)) - {"limit"})
+            hidden = {"archived": "true", "limit": "1"}
+            bare = not listed.runs and not filtered and not arguments.json
+            archived = read(server.get("/runs", hidden), RunListAnswer).total if bare else 0
     except ClientError as why:
         print(f"ampmon runs: {why}", file=sys.stderr)
         return CANNOT
     if arguments.json:
         print(body.decode())
+    elif listed.runs:
+        _print(listed)
+    elif archived:
+        print(f"All runs are archived ({archived}). List them: ampmon runs --archived")
     else:
-        _print(listed, filtered=bool(set(_query(arguments)) - {"limit"}))
+        print("No run matches." if filtered else "No runs yet. Start one: ampmon run train.py")
     return 0
 
 
@@ -76,12 +84,9 @@ def _query(arguments: argparse.Namespace) -> dict[str, str]:
     return {name: value for name, value in asked.items() if value}
 
 
-def _print(listed: RunListAnswer, *, filtered: bool) -> None:
+def _print(listed: RunListAnswer) -> None:
     from rich.console import Console
 
-    if not listed.runs:
-        print("No run matches." if filtered else "No runs yet. Start one: ampmon run train.py")
-        return
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = PIPED_COLUMNS
