@@ -50,7 +50,7 @@ busy: $(VENV)/.dev ## run the suite five times beside eight busy loops (an hour;
 test-campaigns: $(VENV)/.dev ## run the tests of the campaigns and benchmarks (ARGS="campaigns/clinic"; minutes)
 	@$(BIN)/python -m pytest --numprocesses logical --dist loadfile $(or $(ARGS),campaigns)
 
-test-frameworks: $(FRAMEWORKS)/.installed ## train with Hugging Face, Lightning, DeepSpeed and others, watched, and compare (five minutes; SET=oldest)
+test-frameworks: $(FRAMEWORKS)/.installed ## train with Hugging Face, Lightning, DeepSpeed and others, watched, and compare (ten minutes; SET=oldest)
 	@FRAMEWORKS_PYTHON=$(CURDIR)/$(FRAMEWORKS)/bin/python FRAMEWORKS_SET=$(SET) \
 	  $(BIN)/python -m pytest --numprocesses logical campaigns/frameworks $(ARGS)
 
