@@ -68,6 +68,8 @@ def test_the_values_of_every_run_are_read_at_the_pointer(reader: Reader) -> None
     for number, run in enumerate(runs):
         run.logs({"loss": number + 1 / (1 + step)} for step in range(40))
     reader.open(f"#/compare?runs={','.join(str(run.run_id) for run in runs)}")
+    # The list of runs is above the charts, and comes by itself.
+    reader.wait("the runs", lambda: len(reader.texts(".compared li")) == len(runs))
     row = "document.querySelector('[data-figure=logged] .readout')"
     for width in (1440, 390):
         reader.size(width, 900)

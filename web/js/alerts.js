@@ -1,6 +1,7 @@
 // A finding's alert: since when it fires, where messages about it went, and buttons to acknowledge or mute it.
 
 import { send } from "./api.js";
+import { sentence } from "./format.js";
 import { html } from "./lit-html.js";
 import { succeeded } from "./toast.js";
 
@@ -89,9 +90,4 @@ export function hour(time) {
   const then = new Date(time / 1000);
   const today = then.toDateString() === new Date().toDateString();
   return then.toLocaleString(undefined, { ...(today ? {} : { dateStyle: "medium" }), timeStyle: "short" });
-}
-
-/** @param {string} words */
-function sentence(words) {
-  return words.charAt(0).toUpperCase() + words.slice(1);
 }

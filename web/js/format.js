@@ -159,3 +159,8 @@ function plain(number) {
 function trim(digits) {
   return digits.includes(".") ? digits.replace(/0+$/, "").replace(/\.$/, "") : digits;
 }
+
+/** @param {string} words */
+export function sentence(words) {
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}

@@ -167,8 +167,7 @@ export class List {
   }
 
   #changed() {
-    this.tick();
-    this.#read();
+    this.#scrolled();
     this.#groups();
   }
 

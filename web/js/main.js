@@ -68,7 +68,6 @@ async function update() {
     sayConnection(live.connection);
   } catch (error) {
     if (!(error instanceof Refused)) live.checkStream();
-    else if (shown === page && error.status === 404) showMissing();
     else if (shown === page) showFailure(error);
   }
 }
@@ -123,15 +122,13 @@ function preload() {
   plot.load().catch(() => {});
 }
 
-function showMissing() {
-  const { title, element } = noPage();
-  content.replaceChildren(element);
-  document.title = `${title} · ampmon`;
-  sayConnection(live.connection);
-}
-
-/** @param {Error} error */
+/** @param {Refused} error */
 function showFailure(error) {
+  if (error.status === 404) {
+    content.replaceChildren(noPage().element);
+    document.title = "No such run · ampmon";
+    return sayConnection(live.connection);
+  }
   mark(connection, "data-state", "refused");
   say(state, `The server could not answer: ${error.message}`);
   say(age, "");

@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { h, mark, renderForm, select } from "./dom.js";
+import { sentence } from "./format.js";
 import { html, nothing } from "./lit-html.js";
 import { menu, popup } from "./menu.js";
 import { Onscreen } from "./onscreen.js";
@@ -238,7 +239,7 @@ export class Panel {
 
   #write() {
     const { name, listener } = this;
-    const { title = this.#trouble && sentence(name), caption = "", empty = "", definitions = {} } = this.#meta ?? {};
+    const { title = this.#trouble && sentence(name.replaceAll("_", " ")), caption = "", empty = "", definitions = {} } = this.#meta ?? {};
     const why = this.#trouble || (this.#meta ? empty : "Loading…");
     const stacked = this.position !== "alone";
     const words = html`<p class="caption" ?hidden=${!caption}>${caption}</p>`;
@@ -276,9 +277,4 @@ export class Panel {
     offerSearch(field, chosen);
     return field;
   }
-}
-
-/** @param {string} name */
-function sentence(name) {
-  return name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ");
 }
