@@ -67,20 +67,18 @@ def test_the_values_of_every_run_are_read_at_the_pointer(reader: Reader) -> None
     runs = [PostedRun(reader.server, f"read {number} of nine") for number in range(9)]
     for number, run in enumerate(runs):
         run.logs({"loss": number + 1 / (1 + step)} for step in range(40))
-    reader.open(f"#/compare?runs={','.join(str(run.run_id) for run in runs)}")
-    # The list of runs is above the charts, and comes by itself.
-    reader.wait("the runs", lambda: len(reader.texts(".compared li")) == len(runs))
     row = "document.querySelector('[data-figure=logged] .readout')"
     for width in (1440, 390):
         reader.size(width, 900)
-        reader.scrolled_to("logged")
-        drawn = f"plot._fullLayout.width <= {width} && plot.data.length"
-        reader.wait("the lines", lambda drawn=drawn: reader.plot("logged", drawn))
+        reader.open(f"#/compare?runs={','.join(str(run.run_id) for run in runs)}")
+        # The list of runs is above the charts, and comes by itself.
+        reader.wait("the runs", lambda: len(reader.texts(".compared li")) == len(runs))
+        reader.wait("the lines", lambda: reader.scrolled_to("logged"))
         plot = reader.figure("logged").locator(".plot")
         reader.catch_up()
         before = plot.bounding_box()
         assert before is not None
-        reader.page.mouse.move(before["x"] + before["width"] * 0.6, before["y"] + 100)
+        reader.page.mouse.move(before["x"] + before["width"] * 0.4, before["y"] + 100)
         read = "[data-figure=logged] .readout > *"
         reader.wait("the step", lambda read=read: reader.text(read).startswith("step"))
         assert len(reader.texts(read)) == 1 + len(runs)
