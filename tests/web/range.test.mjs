@@ -48,8 +48,8 @@ test("zooming out ends at the whole run", () => {
   const whole = { start: 10, stop: 1000 };
   assert.deepEqual(within({ start: 700, stop: 1100 }, whole), { start: 700, stop: 1000 });
   assert.equal(within({ start: 0, stop: 1000 }, whole), null);
-  assert.equal(within({ start: 0, stop: 1000 }, { stop: 1000 }), null);
-  assert.deepEqual(within({ start: 5, stop: 9e9 }, {}), { start: 5, stop: 9e9 });
+  assert.equal(within({ start: 0, stop: 1000 }, { start: null, stop: 1000 }), null);
+  assert.deepEqual(within({ start: 5, stop: 9e9 }, { start: null, stop: null }), { start: 5, stop: 9e9 });
   assert.deepEqual(within({ start: 2000, stop: 3000 }, whole), { start: 2000, stop: 3000 });
 });
 

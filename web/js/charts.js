@@ -54,7 +54,7 @@ export class Charts {
   #drawn = {};
   #toolbar = new Toolbar({
     onCommand: (command) => this.act(command),
-    onAxis: (x) => x !== this.view.x && this.listener.onView({ ...this.view, x, start: null, stop: null, follow: null, at: null }),
+    onAxis: (x) => this.#setAxis(x),
     onFollow: (newest) => this.#follow(newest),
   });
 
@@ -104,11 +104,10 @@ export class Charts {
     const { choices, sampled } = declaredOf(name);
     const ask = paced(() => this.#refresh(panel), sampled ? SAMPLED_MS : EACH_MS);
     const listener = {
-      // The chart of another axis stays until the answer arrives.
-      onZoom: (/** @type {PlotRange} */ range) => panel.axis === this.view.x && this.#look(fromPlot(range, this.view.x, this.#zone)),
+      onZoom: (/** @type {PlotRange} */ range) => this.#zoom(panel, range),
       onReset: () => this.#look(null),
       onClick: (/** @type {Point} */ point) => this.#click(panel, point),
-      onChoice: (/** @type {string} */ choice, /** @type {string} */ value) => this.listener.onView({ ...this.view, choices: chosen(this.view.choices, choice, value) }),
+      onChoice: (/** @type {string} */ choice, /** @type {string} */ value) => this.#choose(choice, value),
       onWanted: ask.now,
       onSave: (/** @type {Saved} */ kind) => void this.#save(panel, kind),
     };
@@ -240,6 +239,13 @@ export class Charts {
     return this.#follows ? asked(this.view, this.#end, this.#pause) : { ...this.view, follow: null };
   }
 
+  /** The ends of the whole run, in whole steps or microseconds; null if not known yet. */
+  get #whole() {
+    const { x } = this.view;
+    const last = x === "user" ? undefined : this.#end?.[x];
+    return { start: this.#drawn[x]?.start ?? null, stop: last === undefined ? (this.#drawn[x]?.stop ?? null) : last + 1 };
+  }
+
   /** @param {Panel} panel @param {Saved} kind */
   async #save(panel, kind) {
     if (kind === "link") return copyLink();
@@ -255,6 +261,12 @@ export class Charts {
     }
   }
 
+  /** @param {Panel} panel @param {PlotRange} range */
+  #zoom(panel, range) {
+    // The chart of another axis stays until the answer arrives.
+    if (panel.axis === this.view.x) this.#look(fromPlot(range, this.view.x, this.#zone));
+  }
+
   /** @param {Range | null} range null for the whole run */
   #look(range) {
     const { start, stop } = range ?? { start: null, stop: null };
@@ -262,15 +274,22 @@ export class Charts {
     if (range) for (const panel of this.#panels) if (panel.visible && panel.axis === this.view.x) void panel.show(toPlot(range, this.view.x, this.#zone));
   }
 
+  /** @type {(name: string, value: string) => void} */
+  #choose(name, value) {
+    this.listener.onView({ ...this.view, choices: chosen(this.view.choices, name, value) });
+  }
+
+  /** @param {View["x"]} x */
+  #setAxis(x) {
+    if (x !== this.view.x) this.listener.onView({ ...this.view, x, start: null, stop: null, follow: null, at: null });
+  }
+
   /** Do nothing while the range shown is unknown: its figures have not arrived. @param {number} factor @param {number} shift */
   #move(factor, shift) {
-    const view = this.#asked;
-    const { x, at } = this.view;
-    const last = x === "user" ? undefined : this.#end?.[x];
-    const whole = { start: this.#drawn[x]?.start, stop: last === undefined ? this.#drawn[x]?.stop : last + 1 };
+    const [view, whole] = [this.#asked, this.#whole];
     const [start, stop] = [view?.start ?? whole.start, view?.stop ?? whole.stop];
-    if (view === null || start === undefined || stop === undefined) return;
-    const range = moved({ start, stop }, factor, shift, at);
+    if (view === null || start === null || stop === null) return;
+    const range = moved({ start, stop }, factor, shift, this.view.at);
     this.#look(factor > 1 ? within(range, whole) : range);
   }
 

@@ -42,7 +42,7 @@ export class Drawer {
     this.#onscreen = new Onscreen(this.element, () => void this.#fetch().catch(() => {}));
   }
 
-  /** Rejects if the server does not answer. @type {(run: Detail | null, view: View) => Promise<void>} */
+  /** Rejects if the server does not answer. @type {(run: Detail, view: View) => Promise<void>} */
   async refresh(run, view) {
     this.#run = run;
     this.look(view);

@@ -1,5 +1,6 @@
 // Actions on the selected runs: compare, rename and tag, archive, delete.
 
+import { Refused } from "./api.js";
 import { archiving, edit, remove } from "./changing.js";
 import { MOST } from "./compare.js";
 import { h } from "./dom.js";
@@ -62,7 +63,7 @@ export class Actions {
       for (const run of [...this.chosen.values()]) {
         await work(run).catch((error) => {
           // A run that was deleted elsewhere needs no change.
-          if (error.status !== 404) throw error;
+          if (!(error instanceof Refused && error.status === 404)) throw error;
         });
         this.chosen.delete(run.run_id);
       }

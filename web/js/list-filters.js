@@ -91,7 +91,7 @@ export class Filters {
     const chosen = this.given[name] ?? (name === "sort" ? "started" : "");
     // Keep the chosen option even if no run has it any more.
     const known = options.some(([value]) => value === chosen) ? options : [...options, [chosen, chosen]];
-    const onChoose = (/** @type {string} */ value) => this.#give({ [name]: value, ...(name === "sort" ? { order: COLUMNS.find((column) => column.sort === value)?.first ?? "" } : {}) });
+    const onChoose = (/** @type {string} */ value) => this.#give({ [name]: value, ...(name === "sort" ? { order: defaultOrder(value) } : {}) });
     return select({ name, label, options: /** @type {[string, string][]} */ (known), chosen, hidden, onChoose });
   }
 
@@ -100,6 +100,11 @@ export class Filters {
     const all = Object.entries({ ...this.given, ...changed }).filter(([, value]) => value !== "");
     this.onGiven(Object.fromEntries(all), typed);
   }
+}
+
+/** @param {string} sort */
+function defaultOrder(sort) {
+  return COLUMNS.find((column) => column.sort === sort)?.first ?? "";
 }
 
 /** @param {Record<string, number>} groups */

@@ -167,7 +167,8 @@ export class List {
   }
 
   #changed() {
-    this.#scrolled();
+    this.tick();
+    this.#read();
     this.#groups();
   }
 

@@ -68,6 +68,7 @@ async function update() {
     sayConnection(live.connection);
   } catch (error) {
     if (!(error instanceof Refused)) live.checkStream();
+    else if (shown === page && error.status === 404) showMissing();
     else if (shown === page) showFailure(error);
   }
 }
@@ -122,13 +123,15 @@ function preload() {
   plot.load().catch(() => {});
 }
 
-/** @param {Refused} error */
+function showMissing() {
+  const { title, element } = noPage();
+  content.replaceChildren(element);
+  document.title = `${title} · ampmon`;
+  sayConnection(live.connection);
+}
+
+/** @param {Error} error */
 function showFailure(error) {
-  if (error.status === 404) {
-    content.replaceChildren(noPage().element);
-    document.title = "No such run · ampmon";
-    return sayConnection(live.connection);
-  }
   mark(connection, "data-state", "refused");
   say(state, `The server could not answer: ${error.message}`);
   say(age, "");

@@ -31,9 +31,10 @@ export function moved({ start, stop }, factor, shift, mark = null) {
   return { start: first, stop: Math.max(first + 2, Math.round(middle + half)) };
 }
 
-/** The part of a range that is in the whole run, whose ends may not be known; null if it is all of it.
- * @type {(range: Range, whole: {start: number | undefined, stop: number | undefined}) => Range | null} */
-export function within({ start, stop }, { start: low = 0, stop: high = Infinity }) {
+/** The part of a range that is in the whole run; null if it is all of it. An end of null is not known.
+ * @type {(range: Range, whole: {start: number | null, stop: number | null}) => Range | null} */
+export function within({ start, stop }, whole) {
+  const [low, high] = [whole.start ?? 0, whole.stop ?? Infinity];
   if (start <= low && stop >= high) return null;
   const part = { start: Math.max(start, low), stop: Math.min(stop, high) };
   return part.start < part.stop ? part : { start, stop };

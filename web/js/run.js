@@ -51,7 +51,7 @@ export class Run {
     this.onDeleted = onDeleted;
     this.readTables = paced(() => this.#tables(), TABLES_MS);
     this.readFindings = paced(() => this.#diagnosis(), FINDINGS_MS);
-    this.readDrawer = paced(() => this.drawer.refresh(this.#run, this.charts.view).catch(() => this.onTrouble()), DRAWER_MS);
+    this.readDrawer = paced(() => this.#refreshDrawer(), DRAWER_MS);
     const page = { view: () => this.charts.view, onView: (/** @type {View} */ next) => this.#show(next) };
     this.charts = new Charts(id, view, { onView: page.onView, onTrouble });
     this.skips = skipLedger(id, page);
@@ -232,6 +232,10 @@ export class Run {
   close() {
     for (const each of [this.readDrawer, this.readTables, this.readFindings]) each.stop();
     for (const each of [this.scales, this.drawer, this.charts]) each.close();
+  }
+
+  async #refreshDrawer() {
+    if (this.#run) await this.drawer.refresh(this.#run, this.charts.view).catch(() => this.onTrouble());
   }
 
   /** Refresh the table of the open tab only. */

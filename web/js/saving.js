@@ -67,8 +67,13 @@ function rowsOf({ name, x, y, z, text }, zone) {
   if (z === undefined) return across.map((_, index) => [name, at(index), up[index], "", words[index]]);
   return unpacked(z).flatMap((row, level) => {
     const said = unpacked(words[level]);
-    return unpacked(row).map((value, index) => [name, at(index), up[level], said[index] && Math.abs(Number(value)) === FAR ? "" : value, said[index]]);
+    return unpacked(row).map((value, index) => [name, at(index), up[level], measured(value, said[index]), said[index]]);
   });
+}
+
+/** @param {unknown} value of a heatmap's cell @param {unknown} words */
+function measured(value, words) {
+  return words && Math.abs(Number(value)) === FAR ? "" : value;
 }
 
 /** @param {unknown} x in ms since the epoch, plus the zone @param {number} zone */

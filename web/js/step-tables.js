@@ -27,7 +27,7 @@ const skipColumns = ({ view, onView }) => [
   { name: "Optimizer", cell: (skip) => [skip.optimizer, skip.ranks_words].filter(Boolean).join(", ") },
   { name: "Cause", cell: causeOf },
   { name: "First to overflow", cell: (skip) => culpritsOf(skip, (parameter) => onView({ ...view(), parameter })) },
-  { name: "Scale", tight: true, cell: (skip) => `${power(revived(skip.scale, skip.scale_kind))} → ${power(revived(skip.scale_after, skip.scale_after_kind))}` },
+  { name: "Scale", tight: true, cell: movedScale },
 ];
 
 /** @type {Column<HappenedEvent>[]} */
@@ -87,6 +87,11 @@ export function skipLedger(run, page) {
 export function eventLedger(run, page) {
   const what = { name: "events", title: "Events", none: "No event yet. Starts, ends and manual changes are listed here." };
   return new StepLedger(run, what, EVENT_COLUMNS, ({ stream, attempt, seq }) => [stream, attempt, seq].join(" "), page);
+}
+
+/** @param {Skip} skip */
+function movedScale(skip) {
+  return `${power(revived(skip.scale, skip.scale_kind))} → ${power(revived(skip.scale_after, skip.scale_after_kind))}`;
 }
 
 /** @param {Skip} skip */
