@@ -16,6 +16,7 @@ from ampmon_server.analysis.whatif import (
     Flushed,
     Gradient,
     flushed_in,
+    levels,
     of_parameter,
     of_samples,
     usable,
@@ -37,7 +38,7 @@ NONE = "no sampled fp16-representable gradient is finite yet"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A gradient from samples of the steps ``first`` to ``last``, and the part that was flushed, None if unknown."""
+    """A gradient, with shares from samples of steps ``first`` to ``last``, and the part that was flushed, if known."""
 
     gradient: Gradient
     gone: Flushed | None
@@ -65,7 +66,8 @@ def measured(
     gradient = of_samples(samples)
     if gradient is None:
         return NONE
-    steps = usable(samples, SAMPLES).step
+    newest = usable(samples, SAMPLES)
+    steps = newest.step[levels(newest) == gradient.level]
     return Measured(gradient, flushed, int(steps[0]), int(steps[-1]))
 
 

@@ -12,7 +12,7 @@ from ampmon.numerics.formats import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
 from ampmon.numerics.histogram import elsewhere, headroom_bits
 from ampmon_server.analysis.whatif.errors import Share, widened
 from ampmon_server.analysis.whatif.flushed import Flushed, usable
-from ampmon_server.model.series import Floats, GradientSeries, take
+from ampmon_server.model.series import Floats, GradientSeries, Ints, take
 
 
 FORMATS: Mapping[str, FloatFormat] = {each.name.lower(): each for each in (FP16, BF16, E4M3, E5M2)}
@@ -65,6 +65,11 @@ class Best:
     subnormal_high: float
 
 
+def levels(samples: GradientSeries) -> Ints:
+    """The power of two of each sample's scale."""
+    return np.asarray(np.round(np.log2(samples.scale)), np.int64)
+
+
 def of_samples(samples: GradientSeries) -> Gradient | None:
     """Combine the newest samples of the parameters on fp16's grid. None if no sample is finite.
 
@@ -73,7 +78,7 @@ def of_samples(samples: GradientSeries) -> Gradient | None:
     newest = usable(samples, SAMPLES)
     if not len(newest):
         return None
-    level = np.round(np.log2(newest.scale)).astype(int)
+    level = levels(newest)
     now = int(level[-1])
     of = newest.on_grid
     largest = float((of.amax * 2.0 ** (now - level)).max())
