@@ -118,8 +118,11 @@ class Loop:
     def _meet(self, path: Path) -> None:
         destination = Destination.read(path)
         if destination is None:
+            # Left by a sender that was killed while removing it. A spool gets its name once it has files.
+            with contextlib.suppress(OSError):
+                path.rmdir()
             if not segments(path) and is_silent(path):
-                remove(path)  # left by a sender that was killed while removing it
+                remove(path)
             self._not_ours_until_s[path.name] = self._clock() + _LOOK_EVERY_S
             return
         if destination.mode != "online":

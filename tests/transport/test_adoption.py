@@ -240,13 +240,15 @@ def test_waiting_for_the_end_sees_a_spool_that_was_taken_over(tmp_path: Path) ->
 
 
 def test_what_a_killed_removal_left_is_removed(tmp_path: Path) -> None:
-    """A sender removes what a killed sender left while removing a delivered spool."""
-    attempts = [Attempt(tmp_path, process=DEAD) for _ in range(2)]
+    """A sender removes what a killed sender left while removing a delivered spool: at once if it is empty."""
+    attempts = [Attempt(tmp_path, process=DEAD) for _ in range(3)]
     for attempt in attempts:
         attempt.spool.close()
         (attempt.spool.path / "000000.seg").unlink()
     (attempts[1].spool.path / "destination").unlink()
     silent(attempts[1].spool.path)
+    for file in attempts[2].spool.path.iterdir():
+        file.unlink()
     stop = threading.Event()
     loop = Loop(tmp_path, lambda destination: MemoryTransport())
     thread = threading.Thread(target=loop.run, args=(stop,))
