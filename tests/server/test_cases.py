@@ -14,7 +14,7 @@ from ampmon_server.analysis.diagnosis import diagnose
 from ampmon_server.model.case import CULPRITS, RECENT
 from ampmon_server.model.series import EVENTS
 from ampmon_server.model.thresholds import Thresholds
-from ampmon_server.store import Judgement, Keep, NotFound, Store
+from ampmon_server.store import Edit, Judgement, Keep, NotFound, Store
 from ampmon_server.store.runs import cases
 from batches import PARAMETERS, START, Trainer, statistics
 
@@ -433,3 +433,9 @@ def test_pruning_gives_a_run_no_other_finding(store: Store, ended: bool) -> None
     store.keep(trainer.run_id, Judgement("", None, before, case.version, case.attempts))
     prune(store)
     assert judged() == (before if ended else ())
+    for archived in (True, False):
+        store.edit(trainer.run_id, Edit(archived=archived))
+        assert judged() == (before if ended else ())
+        store.keep(
+            trainer.run_id, Judgement("", None, judged(), store.case(trainer.run_id).version)
+        )

@@ -489,3 +489,22 @@ def test_a_rank_that_delivers_late_turns_no_time_back(store: Store) -> None:
 
     store.ingest(first.batch([first.update(time=START + 100_000)]))
     assert store.run(run_id)[0].last_time == START + 100_000
+
+
+def test_a_new_start_whose_clock_is_behind_counts(store: Store) -> None:
+    """The last time is that of the newest start, though its clock is behind and it went back to an earlier step."""
+    run_id = uuid4()
+    for resumed, clock in ((0, START), (100, START - 3_600_000_000)):
+        ranks = [
+            Trainer(run_id, rank, world_size=2, resume_step=resumed, started=clock)
+            for rank in (0, 1)
+        ]
+        for trainer in ranks:
+            updates = trainer.updates(600 - 4 * resumed)
+            times = [clock + 50_000 * number for number in range(len(updates))]
+            made = [
+                msgspec.structs.replace(update, time=time)
+                for update, time in zip(updates, times, strict=True)
+            ]
+            store.ingest(trainer.batch(made))
+    assert store.run(run_id)[0].last_time == START - 3_600_000_000 + 199 * 50_000

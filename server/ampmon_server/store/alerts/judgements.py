@@ -110,11 +110,14 @@ def _earlier(*times: int | None) -> int | None:
 
 
 def stored(connection: Connection, run_id: bytes) -> tuple[wire.Finding, ...] | None:
-    """Return the stored findings of a run, worst first. None if it is not judged yet, or is to be judged again."""
-    findings, due = connection.execute(
-        select(runs.c.findings, runs.c.alerts_due).where(runs.c.run_id == run_id)
+    """Return the stored findings of a run, worst first. None if it is not judged yet, or is to be judged again.
+
+    An archived run that is due has alerts to end, and nothing new to judge.
+    """
+    findings, due, archived = connection.execute(
+        select(runs.c.findings, runs.c.alerts_due, runs.c.archived).where(runs.c.run_id == run_id)
     ).one()
-    if findings is None or due is not None:
+    if findings is None or (due is not None and not archived):
         return None
     return msgspec.convert(orjson.loads(findings), tuple[wire.Finding, ...])
 

@@ -107,7 +107,7 @@ def _scaler(
         name=scaler.name,
         number=scaler.number,
         policy=policy_of(connection, scaler),
-        first=_one_by_one(connection, scaler, first, first + RECENT - 1),
+        first=_one_by_one(connection, scaler, first, min(first + RECENT, scaler.stop) - 1),
         updates=whole,
         recent=_recent(connection, scaler, start_of(whole, RECENT)),
         gradients=gradients,

@@ -204,7 +204,7 @@ def change(connection: Connection, run_id: UUID, edit: Edit) -> Summary:
         values["tags"] = orjson.dumps(edit.tags).decode()
     if edit.archived is not None:
         values["archived"] = int(edit.archived)
-        if edit.archived != bool(row.archived):
+        if edit.archived and not row.archived:
             values["alerts_due"] = now  # an archived run has no alerts
     connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
     return read_one(connection, run_id)

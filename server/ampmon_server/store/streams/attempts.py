@@ -164,6 +164,8 @@ def _register(
     state.ranks += last is None
     if number >= state.attempts:
         state.findings = None  # they are about the starts before, and may tell a training to stop
+        if state.last_time is not None:  # its clock may be behind theirs
+            state.last_time = min(state.last_time, header.started)
     state.attempts = max(state.attempts, number + 1)
     state.measurement = None  # each process must announce that it can be measured
     return Attempt(header.rank, number, origin, newest=True)
