@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
 from ampmon import wire
 from ampmon.activations.gathering import ActivationSample, Gathering, Lost
@@ -105,7 +106,7 @@ class ActivationSampler:
 
     def _watch_sums(self, gathering: Gathering, module: torch.nn.Module) -> None:
         for name, parameter in module.named_parameters(recurse=False):
-            if parameter.requires_grad and parameter.is_leaf:
+            if parameter.requires_grad and parameter.is_leaf and not is_lazy(parameter):
                 if parameter._post_accumulate_grad_hooks is None:
                     self._hooked.append((weakref.ref(module), name))
                 hook = _SumHook(self, gathering, 0)
@@ -129,7 +130,9 @@ class ActivationSampler:
         _remove(self._handles)
         while self._hooked:
             module, name = self._hooked.pop()
-            if isinstance(parameter := getattr(module(), name, None), torch.Tensor):
+            # Not as an attribute, which computes the parameter if it is parametrized by now.
+            held = module()
+            if held is not None and (parameter := held._parameters.get(name)) is not None:
                 forget_hooks(parameter)
 
     def left(self, gathering: Gathering, place: int, inputs: Any, output: Any) -> None:

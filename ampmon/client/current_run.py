@@ -33,6 +33,8 @@ _wanted: RunOptions | None = None
 _last_warning = ""
 _beginning = False
 """Whether a run is just beginning. A signal handler that interrupts this must not begin another."""
+_handled: BaseException | None = None
+"""The exception that the parent was handling when it forked this process. It is handled here too, and ends nothing."""
 _lock = threading.RLock()
 """Held while a run begins or ends, so there is only one. Reentrant, since a signal handler may interrupt the holder."""
 _generations = itertools.count()
@@ -167,6 +169,8 @@ def _fatal() -> BaseException | None:
     # Before the exit handlers run, the interpreter stores the exception there. Those of a multiprocessing child run
     # while it is still handled, and torch turns it into `sys.exit(1)` there.
     fatal = getattr(sys, "last_value", None) or sys.exc_info()[1]
+    if fatal is _handled:
+        return None
     if isinstance(fatal, SystemExit):
         return fatal.__context__ if fatal.code else None
     return fatal
@@ -180,6 +184,8 @@ def _after_fork_in_child() -> None:
 
 
 def _finish_in_worker(_: object) -> None:
+    global _handled
+    _handled = sys.exc_info()[1]
     Finalize(None, _at_exit, exitpriority=0)
 
 

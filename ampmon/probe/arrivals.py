@@ -11,7 +11,7 @@ import itertools
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -90,8 +90,10 @@ class _ElementTray:
 class _Sum:
     """What a parameter's ``.grad`` is the sum of."""
 
-    grad: weakref.ref[torch.Tensor] | None = None
-    """The sum itself. If ``.grad`` is another tensor later, training has discarded this one."""
+    place: int = 0
+    version: int = -1
+    """The address of ``.grad`` and its version, which each pass that adds to it raises. If either is not as expected,
+    training has discarded that tensor. It gets no weak reference, because torch swaps no tensor that has one."""
     passes: int = 0
     measured: list[int] = field(default_factory=list)
     """The numbers of the arrivals that were measured."""
@@ -245,11 +247,12 @@ class PassMeasurer:
             self._account.spend(started)
 
     def _add(self, place: int, grad: torch.Tensor) -> None:
-        so_far = self._sums.get(place)
-        if so_far is None or so_far.grad is None or so_far.grad() is not grad:
-            # A pass that builds a graph of itself replaces the sum by a new one that includes it.
-            kept = so_far if so_far is not None and torch.is_grad_enabled() else _Sum()
-            so_far = self._sums[place] = replace(kept, grad=weakref.ref(grad))
+        so_far = self._sums.setdefault(place, _Sum())
+        same = so_far.place == grad._cdata and grad._version > so_far.version
+        # A pass that builds a graph of itself replaces the sum by a new one that includes it.
+        if not (same or torch.is_grad_enabled()):
+            so_far = self._sums[place] = _Sum()
+        so_far.place, so_far.version = grad._cdata, grad._version
         if place in self._under_way:
             so_far.passes += 1
             if (number := self._under_way.pop(place)) is not None:

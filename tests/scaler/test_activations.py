@@ -387,6 +387,51 @@ def test_gradients_that_are_only_returned_are_left_out(data_directory: Path) -> 
     assert alike(*seen(data_directory))
 
 
+def test_a_parameter_that_is_parametrized_later_is_not_computed(data_directory: Path) -> None:
+    """A weight that gets a parametrization after the scaler is computed as often as without the monitor."""
+    computed = []
+    for stock in (True, False):
+        model, count = layers(), Counted()
+        scaler: Any = torch.amp.GradScaler("cpu")
+        if not stock:
+            scaler = ampmon.GradScaler("cpu", model=model, monitor=EVERY)
+        nn.utils.parametrize.register_parametrization(model[0], "weight", count, unsafe=True)
+        optimizer = SGD(model.parameters(), lr=0.0)
+        for _ in range(2):
+            scaler.scale(model(batch()).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        computed.append(count.calls)
+    assert computed[0] == computed[1]
+
+
+class Counted(nn.Module):
+    """A parametrization that counts its calls."""
+
+    calls = 0
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return weight
+
+
+def test_lazy_parameters_are_no_error(data_directory: Path) -> None:
+    """A model with parameters that its first batch shapes is sampled from then on, without an error."""
+    model = nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 1))
+    scaler = ampmon.GradScaler("cpu", model=model, monitor=EVERY)
+    model(batch())
+    optimizer = SGD(model.parameters(), lr=0.0)
+    for _ in range(2):
+        with torch.autocast("cpu", dtype=torch.float16):
+            output = model(batch())
+        scaler.scale(output.float().sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert scaler.monitor is not None
+    assert scaler.monitor.errors == 0
+    assert seen(data_directory)
+
+
 def test_models_are_told_apart_and_wrappers_are_not_named(data_directory: Path) -> None:
     """Modules in a mapping are named by its keys, those in a wrapper by their own names, and a model by its class."""
     torch.manual_seed(0)

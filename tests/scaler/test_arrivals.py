@@ -597,3 +597,19 @@ def test_a_model_is_converted_by_swapping_afterwards() -> None:
     scaler.update()
     assert len(fired) == PASSES
     assert scaler.monitor.errors == 0
+
+
+def test_a_model_is_converted_by_swapping_between_passes() -> None:
+    """Between two passes of a sampled iteration, torch can swap parameters together with their gradients."""
+    scaler, model, optimizer = begun()
+    scaler.scale(loss_of(model, torch.randn(8, 16))).backward()
+    assert not unhooked(model)
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model.double().float()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    scaler.scale(loss_of(model, torch.randn(8, 16))).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.monitor.errors == 0
