@@ -120,7 +120,8 @@ class DestinationWorker:
             due = turns.backoff.remaining_s() <= 0
             if due:
                 moved |= self._turn(name, turns)
-            # Headers that were refused just now may be refused forever: let the next attempt begin.
+            # Headers that were just refused may be refused forever, and a spool that failed twice in the same way may
+            # be unreadable: let the next attempt begin.
             if name in self._spools and not (due and turns.at_fault):
                 before.append(turns)
         return moved
@@ -147,7 +148,9 @@ class DestinationWorker:
                 self._gone(name)
                 return False
             turns.backoff.failed()
-            turns.problem = f"{type(error).__name__}: {error}"
+            problem = f"{type(error).__name__}: {error}"
+            turns.at_fault = problem == turns.problem
+            turns.problem = problem
             _log.exception("spool %s", name)
         else:
             return self._went_well(name, turns, progress)

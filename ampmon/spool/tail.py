@@ -16,6 +16,8 @@ from ampmon.system import private, signals
 
 CLOSED = "closed"
 _RETIRED_MAX = 16
+_RETRIES = 64
+"""If no segment can be made, the times that a frame without its header tries again per segment's length."""
 _NO_FD = -1
 _OPEN_FLAGS = (
     os.O_WRONLY
@@ -53,6 +55,8 @@ class SpoolTail:
         """Whether the newest segment lacks one of ``headers``."""
         self._rotate_at = 0
         """The offset from which on frames go to the next segment."""
+        self._retry_at = 0
+        """The same for frames while the newest segment lacks a header: more than 0 once no segment could be made."""
         self._end: int | None = None
         """Where the newest segment ends, or None if that is uncertain."""
         self._make_directory()
@@ -65,8 +69,10 @@ class SpoolTail:
         """
         fd, number, salt = self._file
         offset = self._size(fd) if self._end is None else self._end
-        due = offset >= self._rotate_at or self._lacks_header
-        if due and self._rotate(fd, number + 1, offset):
+        rotate_at = self._rotate_at
+        if self._lacks_header:
+            rotate_at = min(rotate_at, self._retry_at)
+        if offset >= rotate_at and self._rotate(fd, number + 1, offset):
             if key:
                 return  # the new segment begins with it
             fd, number, salt = self._file
@@ -175,6 +181,7 @@ class SpoolTail:
                 raise
             signals.let_through(error)
             self._rotate_at = offset + self._segment_bytes
+            self._retry_at = offset + self._segment_bytes // _RETRIES
             return False
         self.remade += self._gone
         self._gone = False
@@ -219,4 +226,5 @@ class SpoolTail:
                 unborn.unlink()
             raise
         self._rotate_at = len(headers) + self._segment_bytes
+        self._retry_at = 0
         return fd, number, salt

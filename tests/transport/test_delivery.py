@@ -20,7 +20,7 @@ from ampmon.sender.backoff import Backoff
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.sender.loop import http_transports
-from ampmon.spool import Destination, spools
+from ampmon.spool import Destination, layout, spools
 from ampmon.testing import ManualClock, MemoryTransport
 from attempts import DEAD, Attempt, seqs
 from recording_server import RecordingServer
@@ -576,6 +576,24 @@ def test_headers_refused_forever_hold_up_no_later_attempt(tmp_path: Path) -> Non
         assert [batch.attempt_id for batch in server.store.batches] == 2 * [resumed.id]
         assert seqs(server.store.records(resumed.id)) == list(range(6))
         assert spools(tmp_path) == [ended.spool.path, resumed.spool.path]
+        resumed.spool.close()
+        worker.transport.close()
+
+
+def test_an_unreadable_spool_holds_up_no_later_attempt(tmp_path: Path) -> None:
+    """If a segment of an ended attempt cannot be read, the run's next attempt waits once, and is then sent."""
+    clock = ManualClock()
+    with RecordingServer() as server:
+        ended, resumed, worker = refused_and_next(tmp_path, server, clock)
+        layout.segment_path(
+            ended.spool.path, 1
+        ).mkdir()  # as unreadable as a bad disk, and for root too
+        while resumed.id not in {batch.attempt_id for batch in server.store.batches}:
+            worker.work()
+            clock.advance(60.0)
+        assert problems(worker, ended, resumed) == [True, False]
+        assert server.store.batches[0].attempt_id == ended.id
+        assert seqs(server.store.records(ended.id)) == list(range(3))
         resumed.spool.close()
         worker.transport.close()
 

@@ -16,6 +16,7 @@ import pytest
 
 from ampmon import wire
 from ampmon.errors import SpoolError
+from ampmon.identity import uuid7
 from ampmon.spool import (
     Chunk,
     Cursor,
@@ -23,8 +24,10 @@ from ampmon.spool import (
     Position,
     SpoolReader,
     attempt_directory,
+    layout,
     segments,
 )
+from ampmon.spool.tail import SpoolTail
 from attempts import Attempt, endless
 from waiting import wait_for
 
@@ -93,6 +96,28 @@ def test_segments_rotate_and_begin_with_the_newest_headers(tmp_path: Path) -> No
     assert reader.headers["a"] == b"new"
     assert reader.headers["b"] == b"only"
     assert "attempt" in reader.headers
+
+
+def test_a_segment_that_cannot_begin_is_not_tried_at_every_frame(tmp_path: Path) -> None:
+    """After a failed try to begin a segment for a missing header, frames go on, and a try follows after more bytes."""
+    attempt = Attempt(tmp_path)
+    path = attempt_directory(tmp_path, later := uuid7())
+    tail = SpoolTail(path, later, Destination.of(attempt.options), 64_000)
+    blocked = layout.segment_path(path, 1)
+    blocked.mkdir()  # no file can take its name
+    tail.lacks_header()
+    tail.write(b"first")
+    tried = path.stat().st_mtime_ns
+    for _ in range(10):
+        tail.write(b"next")
+    assert path.stat().st_mtime_ns == tried
+    blocked.rmdir()
+    tail.headers["key"] = b"header"
+    for _ in range(2):
+        tail.write(b"x" * 1000)
+    assert segments(path) == [0, 1]
+    tail.close()
+    attempt.spool.close()
 
 
 def test_names_are_synced_with_what_they_name(
