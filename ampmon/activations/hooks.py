@@ -99,8 +99,8 @@ class ActivationSampler:
             for place, module in self._registry.meet(every_path=measures):
                 hook = _ForwardHook(self, gathering, place)
                 self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
-                if measures:
-                    self._watch_sums(gathering, module)
+            for module in self._registry.all() if measures else ():
+                self._watch_sums(gathering, module)
             self._gathering = gathering
         return len(self._registry.modules) > before
 
@@ -132,8 +132,9 @@ class ActivationSampler:
             module, name = self._hooked.pop()
             # Not as an attribute, which computes the parameter if it is parametrized by now.
             held = module()
-            if held is not None and (parameter := held._parameters.get(name)) is not None:
-                forget_hooks(parameter)
+            own = {} if held is None else dict(held.named_parameters(recurse=False))
+            if name in own:
+                forget_hooks(own[name])
 
     def left(self, gathering: Gathering, place: int, inputs: Any, output: Any) -> None:
         """Called by a hook when a module returns its output."""

@@ -81,6 +81,10 @@ class ModuleRegistry:
             for name, module, left_out in _descend("", model, met):
                 yield prefix + strip_wrappers(f"{name}."), module, left_out
 
+    def all(self) -> set[torch.nn.Module]:
+        """All modules of the models, those that cannot be hooked too. Walks the whole model."""
+        return {module for _, model in self._models() for module in model.modules()}
+
     def _models(self) -> list[tuple[str, torch.nn.Module]]:
         if self._roots is None:
             return built.models()

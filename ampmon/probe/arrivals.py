@@ -94,6 +94,7 @@ class _Sum:
     version: int = -1
     """The address of ``.grad`` and its version, which each pass that adds to it raises. If either is not as expected,
     training has discarded that tensor. It gets no weak reference, because torch swaps no tensor that has one."""
+    is_view: bool = False
     passes: int = 0
     measured: list[int] = field(default_factory=list)
     """The numbers of the arrivals that were measured."""
@@ -221,7 +222,10 @@ class PassMeasurer:
 
     def arrived(self, place: int, gradient: torch.Tensor, *, counts_only: bool) -> None:
         """Handle a gradient that a pass brought. With ``counts_only``, the first pass is counted, not measured."""
-        if not self.watching or torch.is_grad_enabled():
+        if not self.watching:
+            return
+        if torch.is_grad_enabled():
+            self._under_way[place] = None  # and not what `torch.autograd.grad` returned before
             return
         started = self._account.clock()
         try:
@@ -248,11 +252,14 @@ class PassMeasurer:
 
     def _add(self, place: int, grad: torch.Tensor) -> None:
         so_far = self._sums.setdefault(place, _Sum())
+        is_view = grad._is_view()
         same = so_far.place == grad._cdata and grad._version > so_far.version
+        # DDP replaces the sum by a view of its bucket, at the end of the first pass.
+        same = same or (is_view and so_far.passes > 0 and not so_far.is_view)
         # A pass that builds a graph of itself replaces the sum by a new one that includes it.
         if not (same or torch.is_grad_enabled()):
             so_far = self._sums[place] = _Sum()
-        so_far.place, so_far.version = grad._cdata, grad._version
+        so_far.place, so_far.version, so_far.is_view = grad._cdata, grad._version, is_view
         if place in self._under_way:
             so_far.passes += 1
             if (number := self._under_way.pop(place)) is not None:

@@ -387,6 +387,25 @@ def test_gradients_that_are_only_returned_are_left_out(data_directory: Path) -> 
     assert alike(*seen(data_directory))
 
 
+def test_gradients_of_a_compiled_module_are_kept_beside_those_of_others(
+    data_directory: Path,
+) -> None:
+    """In a GAN's loop with a compiled discriminator, the sample has the gradients that reach it."""
+    models: dict[str, Any] = {"g": layers(), "d": torch.compile(layers(), backend="eager")}
+    scaler = ampmon.GradScaler("cpu", model=models, monitor=EVERY)
+    optimizers = [SGD(each.parameters(), lr=0.0) for each in models.values()]
+    for each in models.values():
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = each(batch()).float().square().mean()
+        scaler.scale(loss).backward()
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+    scaler.update()
+    assert scaler.monitor.errors == 0
+    (sample,) = seen(data_directory)
+    assert sample.elements[sample.names.index("d")] == 32 * 4
+
+
 def test_a_parameter_that_is_parametrized_later_is_not_computed(data_directory: Path) -> None:
     """A weight that gets a parametrization after the scaler is computed as often as without the monitor."""
     computed = []

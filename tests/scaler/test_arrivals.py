@@ -9,6 +9,7 @@ import contextlib
 import copy
 import gc
 import pickle
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,25 @@ def test_gradients_that_are_only_returned_do_not_count(data_directory: Path) -> 
         torch.tensor([0.0, 1.0, 2.0, 3.0]),
         lambda weight: torch.autograd.grad((weight * 2.0**-20).sum(), weight) and None,
     )
+
+
+def test_a_pass_that_builds_a_graph_does_not_count_what_was_only_returned(
+    data_directory: Path,
+) -> None:
+    """The sample has neither what `torch.autograd.grad` returned nor what a pass with a graph adds after it."""
+    weight = nn.Parameter(torch.zeros(4))
+    optimizer = SGD([weight], lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=1.0, monitor=EXACT)
+    for _ in range(3):
+        optimizer.zero_grad()
+        scaler.scale(weight.sum()).backward()
+        torch.autograd.grad(scaler.scale(weight.sum() * 1000), weight)
+        with warnings.catch_warnings(action="ignore"):  # torch warns of a cycle that it makes
+            scaler.scale(weight.sum()).backward(create_graph=True)
+        scaler.step(optimizer)
+        scaler.update()
+    statistics = recording(data_directory).statistics(2)
+    assert statistics.amax.tolist() == [1.0]
 
 
 def test_gradients_that_are_discarded_do_not_count(data_directory: Path) -> None:

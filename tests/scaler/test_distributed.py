@@ -39,7 +39,7 @@ def work(rank: int, directory: str, port: int) -> None:
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS
     )
     sharded_by_fsdp2 = (sharded, hybrid, sharded_on_rank_0, collectives) if HAS_FSDP2 else ()
-    for scenario in (replicated, averaged, *sharded_by_fsdp2, fsdp_scaler, fused_sharded):
+    for scenario in (replicated, averaged, synced, *sharded_by_fsdp2, fsdp_scaler, fused_sharded):
         ampmon.init(dir=f"{directory}/{scenario.__name__}", mode="offline")
         scenario(rank)
         ampmon.finish()
@@ -174,6 +174,28 @@ def test_replicas_are_measured_before_they_are_averaged(directory: Path) -> None
         for statistics in map(Statistics.from_wire, sampled):
             assert statistics.looked.tolist() == [64, 8, 16, 2]
             assert statistics.on_grid.tolist() == [64, 8, 16, 2]
+
+
+def synced(rank: int) -> None:
+    """Train under DDP with views of its buckets, where each pass of an iteration averages over ranks."""
+    layer = torch.nn.Linear(4, 1, bias=False)
+    model = torch.nn.parallel.DistributedDataParallel(layer, gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(named(model.named_parameters()), lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=1.0, monitor=MEASURED)
+    for _ in range(3):
+        for factor in (4.0, 2.0, 1.0):
+            scaler.scale(model(torch.full((1, 4), factor)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def test_each_pass_is_measured_when_each_averages(directory: Path) -> None:
+    """Under DDP with views of its buckets, the first pass of an iteration is in the sample as the others are."""
+    gradients = by_rank(directory / "synced")[0].updates[2].gradients
+    assert gradients is not None
+    statistics = Statistics.from_wire(gradients)
+    assert statistics.amax.tolist() == [4.0]
 
 
 def sharded(rank: int, ranks_sampled: tuple[int, ...] | None = None) -> None:
