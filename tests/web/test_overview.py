@@ -207,6 +207,26 @@ def test_a_tab_asks_for_its_charts_once_it_is_open(reader: Reader) -> None:
     reader.page.remove_listener("request", note)
 
 
+def test_a_chart_that_is_redrawn_in_a_hidden_tab_keeps_the_room_of_its_values(
+    reader: Reader,
+) -> None:
+    """A new theme redraws every chart; the row of values above a hidden one stays as high as it was."""
+    reader.size(1440, 3000)
+    reader.open(trained(reader))
+    settle(reader)
+    reader.wait("the tab's chart", lambda: _readout(reader, "norm"))
+    room = "document.querySelector('[data-figure=norm] .readout').style.minHeight"
+    before = reader.ask(room)
+    assert before not in {"", "0px"}
+    colour = "plot.layout.hoverlabel.bgcolor"
+    drawn = reader.plot("norm", colour)
+    reader.tab("events")
+    reader.page.click("#theme")
+    reader.wait("new colours", lambda: reader.plot("norm", colour) != drawn)
+    assert reader.ask(room) == before
+    reader.page.click("#theme")
+
+
 def test_a_skip_that_is_gone_to_is_marked_and_a_reload_keeps_the_view(reader: Reader) -> None:
     """A key brings the stack into view and marks the step; a reload keeps mark, zoom, tab and theme.
 

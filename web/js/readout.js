@@ -140,12 +140,17 @@ export class Readout {
   /** @param {Figure} figure one with numbers along x and vertical bars */
   show(figure) {
     this.#figure = figure;
-    // Reserve the rows that the values take at a step, so that the plot below does not move under the pointer.
+    if (this.element.offsetHeight > 0) this.#reserve();
+    this.#write();
+  }
+
+  /** Reserve the rows that the values take at a step, so that the plot below does not move under the pointer. A hidden
+   * row keeps what it has. */
+  #reserve() {
+    const [, x = null] = /** @type {Axis} */ (this.#figure?.layout.xaxis ?? {}).range ?? [];
     this.element.style.minHeight = "";
-    const [, x = null] = /** @type {Axis} */ (figure.layout.xaxis ?? {}).range ?? [];
     this.#write(x === null ? null : { x, up: 0.5 });
     this.element.style.minHeight = `${this.element.offsetHeight}px`;
-    this.#write();
   }
 
   /** Read at a place, else at the mark, else at the newest. @param {number | null} x @param {number | null} up */
