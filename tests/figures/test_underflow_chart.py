@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 import made_series as made
-from ampmon_server.analysis.whatif import Flushed
+from ampmon_server.analysis.flushed import Flushed
 from ampmon_server.charts import Source, View
 from ampmon_server.charts.parts.judged import judge
 from ampmon_server.charts.parts.layout import MARGIN_RIGHT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ampmon_server.analysis.whatif import flushed_in
+from ampmon_server.analysis.flushed import flushed_in
 from ampmon_server.model.series import take_samples
 from campaigns.policy.gradients import samples, sparse, underflow_network
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from ampmon.numerics.formats import BF16, E4M3, E5M2, FP16, FloatFormat
-from ampmon_server.analysis.whatif import DOWN, LEVELS, best, curve, flushed_in, of_samples
+from ampmon_server.analysis.flushed import flushed_in
+from ampmon_server.analysis.whatif import DOWN, LEVELS, best, curve, of_samples
 from campaigns.policy.gradients import samples, sparse, underflow_network
 from campaigns.policy.shifted import misses, trained
 from campaigns.policy.tasks import TASKS

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.analysis.whatif import Flushed
+from ampmon_server.analysis.flushed import Flushed
 from ampmon_server.charts.parts.bands import band, held, line
 from ampmon_server.charts.parts.judged import JudgedGradients
 from ampmon_server.charts.parts.layout import Trace

@@ -10,17 +10,9 @@ from weakref import WeakKeyDictionary
 
 from ampmon.numerics.formats import FP32
 from ampmon_server.analysis.diagnosis import diagnose
+from ampmon_server.analysis.flushed import Flushed, flushed_in, usable
 from ampmon_server.analysis.policy import History, Kind, Recommended, Setting, Simulator, changed
-from ampmon_server.analysis.whatif import (
-    SAMPLES,
-    Flushed,
-    Gradient,
-    flushed_in,
-    levels,
-    of_parameter,
-    of_samples,
-    usable,
-)
+from ampmon_server.analysis.whatif import SAMPLES, Gradient, levels, of_parameter, of_samples
 from ampmon_server.model.series import GradientSeries
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import BadQuery, NotFound, ParameterPage, Recent, Store

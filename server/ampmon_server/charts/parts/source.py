@@ -10,8 +10,9 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ampmon_server.analysis.flushed import Flushed
 from ampmon_server.analysis.policy import Recommended, Simulation
-from ampmon_server.analysis.whatif import Flushed, Gradient
+from ampmon_server.analysis.whatif import Gradient
 from ampmon_server.model.aggregates.merging import Cells, Layout, starts_of
 from ampmon_server.model.aggregates.updates import LAYOUT
 from ampmon_server.model.case import ScalePolicy

@@ -8,7 +8,8 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from ampmon_server.analysis.whatif import DOWN, FORMATS, UP, Flushed, Gradient, best, curve
+from ampmon_server.analysis.flushed import Flushed
+from ampmon_server.analysis.whatif import DOWN, FORMATS, UP, Gradient, best, curve
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.http.routes.callers import OF_RUN

@@ -11,7 +11,7 @@ from ampmon_server.analysis.diagnosis.growth import bits_to_cure, is_climbing
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.subnormal import fix
 from ampmon_server.analysis.diagnosis.underflow import underflow
-from ampmon_server.analysis.whatif import flushed
+from ampmon_server.analysis.flushed import flushed_in
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import percent, plural
@@ -27,7 +27,7 @@ EXPLANATION = (
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     """Judge by the lower bound of the estimate, unless growth cures it soon."""
-    gone, seen = flushed(scaler), underflow(scaler)
+    gone, seen = flushed_in(scaler.samples), underflow(scaler)
     if gone is None or seen is None or not gone.plausible:
         return
     severity = thresholds.flushed.severity(gone.low)

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ampmon.numerics.formats import FP32
-from ampmon.numerics.histogram import BINS, EXPONENT_MIN, SMALL_CLASSES
+from ampmon.numerics.histogram import EXPONENT_MIN, SMALL_CLASSES
 from ampmon.numerics.sampling_error import Z_95
-from ampmon_server.model.case import ScalerCase
-from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints, Totals, take_samples
+from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints, take_samples
 
 
 NEAR = 512
 """Samples at most this many updates apart are compared."""
 
 _SUBNORMAL = SMALL_CLASSES.index("subnormal")
+_LOWEST = -24 - EXPONENT_MIN
+"""The bin of fp16's smallest number."""
 
 OCTAVES = 40
 """How far below fp16's smallest number the distribution of magnitudes is extrapolated."""
@@ -52,25 +54,20 @@ class Flushed:
         return self.seen - Z_95 * self.error <= self.small
 
 
-def flushed(case: ScalerCase) -> Flushed | None:
-    """Estimate from a scaler's samples. None if no change of the scale has a sample on either side."""
-    return flushed_in(case.samples)
-
-
 def flushed_in(samples: GradientSeries) -> Flushed | None:
     """Estimate from samples. None if no change of the scale has a sample on either side."""
     fine = usable(samples)
     if len(fine) < 2:
         return None
     level = np.round(np.log2(fine.scale)).astype(int)
-    zeros = _zero_shares(fine.on_grid)
+    zeros: Floats = fine.on_grid.zeros / fine.on_grid.elements
     near = np.diff(fine.step) <= NEAR
     moved = near & (np.diff(level) != 0)
     if not moved.any():
         return None
     profile, errors = _profile(level, zeros, moved, _noise(fine, zeros, level, near))
     newest = int(level[-1])
-    rest = _tail(fine, level, at=int(level.max()))
+    rest = _tail(fine, level)
     confirmed = profile[int(level.min())] > Z_95 * errors[int(level.min())]
     seen, error = profile[newest], errors[newest]
     share = float(zeros[level == newest][-8:].mean())
@@ -93,10 +90,6 @@ def usable(samples: GradientSeries, newest: int | None = None) -> GradientSeries
         fine &= of.parameters == of.parameters[np.flatnonzero(fine)[-1]]
     found = np.flatnonzero(fine)
     return take_samples(samples, found if newest is None else found[-newest:])
-
-
-def _zero_shares(of: Totals) -> Floats:
-    return np.asarray(of.zeros / of.elements, np.float64)
 
 
 def _noise(samples: GradientSeries, zeros: Floats, level: Ints, near: Flags) -> float:
@@ -133,24 +126,23 @@ def _profile(
     return profile, errors
 
 
-@dataclass(frozen=True, slots=True)
-class _Tail:
+class _Tail(NamedTuple):
     low: float
     estimate: float
     high: float
 
 
-def _tail(samples: GradientSeries, level: Ints, at: int) -> _Tail:
-    """Extrapolate the share below what fp16 holds at a level, from the lowest numbers that it holds.
+def _tail(samples: GradientSeries, level: Ints) -> _Tail:
+    """Extrapolate the share below what fp16 holds at the highest level, from the lowest numbers that it holds.
 
     In grid steps of 2^-24, the numbers 1, 2 to 3, and 4 to 7 stand for magnitudes from 0.5 to 1.5, to 3.5 and to 7.5.
     The density of log magnitudes continues below: straight (high), with its curvature (estimate), or with twice its
     curvature (low). Except for low, it at most halves per octave, because gradients are dense around zero.
     """
     of = samples.on_grid
-    here = np.flatnonzero(level == at)[-8:]
+    here = np.flatnonzero(level == level.max())[-8:]
     counts = of.histogram[here].sum(0) / of.elements[here].sum()
-    mass = counts[_bin(-24) : _bin(-24) + 3]
+    mass = counts[_LOWEST : _LOWEST + 3]
     if (mass <= 0).any():
         return _Tail(0.0, 0.0, float(mass[0]))
     edges = np.log2([0.5, 1.5, 3.5, 7.5])
@@ -176,7 +168,3 @@ def _tail(samples: GradientSeries, level: Ints, at: int) -> _Tail:
         estimate=below(1.0, math.log(2)),
         high=below(0.0, math.log(2)) * (1 + doubt),
     )
-
-
-def _bin(exponent: int) -> int:
-    return min(max(exponent - EXPONENT_MIN, 0), BINS - 1)
