@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ampmon_server.analysis.diagnosis.updates import skips_to_death
-from ampmon_server.analysis.policy.scaler_models import Hysteresis
+from ampmon_server.analysis.policy.scalers import Hysteresis
 from ampmon_server.model.case import ScalePolicy
 from made_cases import case, cells_of, found, rules_of, scaler
 

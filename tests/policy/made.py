@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ampmon_server.analysis.policy import History
-from ampmon_server.analysis.policy.scaler_models import Torch
+from ampmon_server.analysis.policy.scalers import Torch
 from ampmon_server.model.case import ScalePolicy
 from ampmon_server.model.series import empty_gradients
 

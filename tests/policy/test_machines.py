@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ampmon_server.analysis.policy.scaler_models import (
+from ampmon_server.analysis.policy.scalers import (
     FOREVER,
+    KINDS,
     Fairseq,
     Hysteresis,
+    Kind,
     ScalerModel,
+    Setting,
     Torch,
 )
-from ampmon_server.analysis.policy.settings import KINDS, Kind, Setting
 from policy.made import drive
 
 

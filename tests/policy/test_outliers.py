@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ampmon_server.analysis.policy import History, Setting, Simulator
-from ampmon_server.analysis.policy.outliers import Outliers
+from ampmon_server.analysis.policy.risks import Outliers
 from ampmon_server.analysis.policy.simulate import Skips
 from made_cases import skip
 from policy.made import history

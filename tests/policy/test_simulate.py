@@ -19,7 +19,7 @@ from ampmon_server.analysis.policy import (
     simulate,
 )
 from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
-from ampmon_server.analysis.policy.settings import DEFAULTS, TORCH, Kind, changed, recorded
+from ampmon_server.analysis.policy.scalers import DEFAULTS, TORCH, Kind, changed, recorded
 from ampmon_server.analysis.policy.simulate import Skips
 from ampmon_server.model.case import ScalePolicy
 from ampmon_server.model.series import empty_gradients

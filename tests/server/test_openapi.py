@@ -17,7 +17,7 @@ from schemathesis.engine.events import FatalError, NonFatalError, ScenarioFinish
 from schemathesis.python import asgi
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from ampmon_server.analysis.policy.settings import NAMES
+from ampmon_server.analysis.policy.scalers import NAMES
 from ampmon_server.http.app import create_app
 from ampmon_server.http.auth import Tokens
 from ampmon_server.http.service import Service

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from ampmon import wire
 from ampmon.numerics.formats import FP32
-from ampmon_server.analysis.policy.scaler_models import Torch
+from ampmon_server.analysis.policy.scalers import Torch
 from batches import Trainer, statistics
 
 

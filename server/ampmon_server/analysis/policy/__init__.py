@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ampmon_server.analysis.policy.advice import Advice, advise, has_no_gain, sentence
+from ampmon_server.analysis.policy.advice import Recommended, advise, has_no_gain, sentence
 from ampmon_server.analysis.policy.history import UPDATES_MAX, History
-from ampmon_server.analysis.policy.recommended import Recommended
-from ampmon_server.analysis.policy.settings import BOUNDS, KINDS, Kind, Setting, changed
+from ampmon_server.analysis.policy.scalers import BOUNDS, KINDS, Kind, Setting, changed
 from ampmon_server.analysis.policy.simulate import Path, Simulation, Simulator
 
 
@@ -13,7 +12,6 @@ __all__ = [
     "BOUNDS",
     "KINDS",
     "UPDATES_MAX",
-    "Advice",
     "History",
     "Kind",
     "Path",

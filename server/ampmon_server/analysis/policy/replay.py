@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ampmon_server.analysis.policy.ceiling import OverflowRisks, Risk
 from ampmon_server.analysis.policy.history import SAME, History
-from ampmon_server.analysis.policy.scaler_models import FOREVER, ScalerModel
+from ampmon_server.analysis.policy.risks import OverflowRisks, Risk
+from ampmon_server.analysis.policy.scalers import FOREVER, ScalerModel
 from ampmon_server.model.series import Floats, Ints
 
 

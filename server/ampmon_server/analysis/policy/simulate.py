@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ampmon_server.analysis.policy.ceiling import OverflowRisks
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.replay import Replay, ReplayOutcome
-from ampmon_server.analysis.policy.settings import Setting, recorded
+from ampmon_server.analysis.policy.risks import OverflowRisks
+from ampmon_server.analysis.policy.scalers import Setting, recorded
 from ampmon_server.analysis.policy.underflow import Lost, UnderflowShares
 from ampmon_server.model.series import Floats, Ints
 

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from ampmon.numerics.histogram import BINS, elsewhere
-from ampmon_server.analysis.policy.ceiling import OverflowRisks
 from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.replay import ReplayOutcome
+from ampmon_server.analysis.policy.risks import OverflowRisks
 from ampmon_server.analysis.whatif import widened
 from ampmon_server.model.series import Floats
 
