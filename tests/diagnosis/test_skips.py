@@ -367,3 +367,15 @@ def test_a_module_is_given_no_skips_of_others(modules, where, named):
     finding = found(replace(run, skips=tuple(rows)))[0]
     assert finding.title.startswith(where)
     assert finding.parameters == named
+
+
+def test_a_fix_for_an_endless_forward_overflow_is_written_once_for_a_framework():
+    """Under Accelerate, the fix for a forward pass that always overflows has its condition for clipping once."""
+    accelerate = ScalePolicy(
+        scaler_type="torch.amp.grad_scaler.GradScaler (accelerate.Accelerator)"
+    )
+    run = trained(lambda step, scale: step >= 100, 130, policy=accelerate)
+    lost = [replace(row, origin="forward", loss="not_finite") for row in run.skips]
+    finding = found(replace(run, skips=tuple(lost)))[0]
+    assert finding.rule == "forward_overflow"
+    assert finding.fix.count("if accelerator.sync_gradients:") == 1

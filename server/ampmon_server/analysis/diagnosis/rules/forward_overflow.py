@@ -12,7 +12,6 @@ from ampmon_server.analysis.diagnosis.origins import of_origin
 from ampmon_server.analysis.diagnosis.rules import diverged
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.updates import streaks
-from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import count, plural
@@ -56,10 +55,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         explanation=ENDLESS.format(module=named, step=count(end))
         if end
         else EXPLANATION.format(module=named),
-        fix=in_settings_of(
-            scaler.policy,
-            diverged.FIX.format(first=end) if end else FIX.format(module=named),
-        ),
+        fix=diverged.FIX.format(first=end) if end else FIX.format(module=named),
         scaler=scaler.name,
         first_step=found[0].step,
         last_step=found[-1].step,
