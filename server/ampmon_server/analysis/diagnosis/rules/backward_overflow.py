@@ -41,7 +41,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         title=f"{count(len(at_it))} of {count(len(found))} skips began in the backward pass, in module {module}",
         explanation=EXPLANATION.format(module=f"module {module}"),
         fix=FIX.format(module=module),
-        scaler=scaler.name,
         first_step=at_it[0].step,
         last_step=int(scaler.recent["last"][-1]),
         parameters=(module,),

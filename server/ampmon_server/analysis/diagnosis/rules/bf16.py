@@ -52,7 +52,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         title=f"Consider bf16: {title}",
         explanation=explanation,
         fix=FIX,
-        scaler=scaler.name,
         first_step=seen.first_step,
         last_step=seen.last_step,
         evidence={"binades": binades, "share": seen.share, "room_bits": seen.room},

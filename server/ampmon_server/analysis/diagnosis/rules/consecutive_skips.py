@@ -66,7 +66,6 @@ def examine(
         explanation=EXPLANATION.format(death=DEATH.format(left=left) if left else "")
         + (LOSS.format(name=heavy.name, ratio=magnitude_of(heavy.ratio)) if heavy else ""),
         fix=LIMIT.format(most=HEAVY) if heavy else FIX,
-        scaler=scaler.name,
         first_step=longest.first,
         last_step=longest.last,
         evidence={

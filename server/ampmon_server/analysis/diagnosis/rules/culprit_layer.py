@@ -62,7 +62,6 @@ def examine(
         title=f"{parameter} is the first to overflow in {count(times)} of {count(len(known))} skips",
         explanation=EXPLANATION.format(parameter=parameter),
         fix=FIX.format(parameter=parameter),
-        scaler=scaler.name,
         first_step=known[0].step,
         last_step=int(cells["last"][-1]),
         parameters=(parameter,),

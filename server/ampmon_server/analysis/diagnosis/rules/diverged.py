@@ -68,13 +68,12 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
         fix=LOWER.format(first=found.first, rate=rate.before)
         if rate
         else FIX.format(first=found.first),
-        scaler="" if scaler is None else scaler.name,
         first_step=found.first,
         last_step=found.last,
         evidence={"start": found.start, "low": found.low, "high": found.high},
         figure="scalars",
     )
-    yield finding if scaler is None else fitted(finding, scaler.policy)
+    yield finding if scaler is None else fitted(finding, scaler)
 
 
 def _words(name: str, found: Divergence) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from ampmon.wire import Finding
 from ampmon_server.analysis.policy.languages import in_settings_of, settings_in
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.case import Case, ScalePolicy, ScalerCase
+from ampmon_server.model.case import Case, ScalerCase
 from ampmon_server.model.thresholds import Thresholds
 
 
@@ -25,7 +25,7 @@ def each_scaler_with_logged(
             if len(scaler.recent):
                 # Logged values have the steps of the first scaler.
                 for finding in rule(scaler, {} if place else case.logged, thresholds):
-                    yield fitted(finding, scaler.policy)
+                    yield fitted(finding, scaler)
 
     return examine
 
@@ -44,7 +44,8 @@ def each_scaler(
     return each_scaler_with_logged(without_logged)
 
 
-def fitted(finding: Finding, policy: ScalePolicy) -> Finding:
-    """Return the finding with its fix rewritten for the script, and the settings in that fix."""
-    fix = in_settings_of(policy, finding.fix)
-    return msgspec.structs.replace(finding, fix=fix, setting=settings_in(finding.fix))
+def fitted(finding: Finding, scaler: ScalerCase) -> Finding:
+    """Return the finding as one of this scaler: its fix is rewritten for the script, and has its settings beside it."""
+    fix = in_settings_of(scaler.policy, finding.fix)
+    setting = settings_in(finding.fix)
+    return msgspec.structs.replace(finding, scaler=scaler.name, fix=fix, setting=setting)

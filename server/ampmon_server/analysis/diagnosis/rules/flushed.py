@@ -42,7 +42,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
             experiments=plural(gone.experiments, "change of the scale", "changes of the scale")
         ),
         fix=fix(seen, thresholds, np.inf),
-        scaler=scaler.name,
         first_step=seen.first_step,
         last_step=seen.last_step,
         evidence={

@@ -38,7 +38,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         f"instead of {power_of_two(newest.before)}",
         explanation=EXPLANATION.format(costs=SKIPS if newest.scale > newest.before else UNDERFLOW),
         fix=FIX,
-        scaler=scaler.name,
         first_step=newest.step,
         last_step=max(newest.step, min(newest.step + AFTER, int(scaler.recent["last"][-1]))),
         evidence={"before": newest.before, "scale": newest.scale, "times": len(scaler.forgotten)},

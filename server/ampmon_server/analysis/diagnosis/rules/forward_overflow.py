@@ -56,7 +56,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         if end
         else EXPLANATION.format(module=named),
         fix=diverged.FIX.format(first=end) if end else FIX.format(module=named),
-        scaler=scaler.name,
         first_step=found[0].step,
         last_step=found[-1].step,
         parameters=(module,) if module else (),

@@ -9,9 +9,10 @@ import numpy as np
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
+from ampmon_server.analysis.diagnosis.rules.each import fitted
 from ampmon_server.analysis.diagnosis.updates import Streak, streaks, whole_skips
-from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.scalars import not_finite
 from ampmon_server.model.case import LOST, Case, ScalerCase
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import plural, steps
@@ -59,7 +60,7 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
     for scaler in case.scalers:
         found = _without_inf(scaler)
         if found:
-            yield _finding(case, scaler, found, thresholds)
+            yield fitted(_finding(case, scaler, found, thresholds), scaler)
 
 
 def _finding(
@@ -79,8 +80,7 @@ def _finding(
         title=f"{plural(skipped, 'step was', 'steps were')} skipped {what} ({steps(first, last)}): "
         "changing the loss scale won't help",
         explanation=why + HALVES.format(logged=_logged(case)),
-        fix=in_settings_of(scaler.policy, fix),
-        scaler=scaler.name,
+        fix=fix,
         first_step=first,
         last_step=last,
         evidence={"skipped": skipped, "times": len(found), "longest": longest},
@@ -165,7 +165,7 @@ def _fitted(cells: Cells, step: int) -> bool:
 def _logged(case: Case) -> str:
     """A sentence on a logged loss that was not finite, if there is one."""
     for name, cells in case.logged.items():
-        lost = int((cells["nan"] + cells["inf"] + cells["minus_inf"]).sum())
+        lost = int(not_finite(cells).sum())
         if "loss" in name.lower() and lost:
             return LOGGED.format(name=name, times=plural(lost, "time"))
     return ""

@@ -60,7 +60,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         f"{count(first)}",
         explanation=EXPLANATION.format(why=SHARDED if sharded else REPLICATED),
         fix=FIX if sharded else AVERAGED,
-        scaler=scaler.name,
         first_step=first,
         last_step=last,
         evidence={"updates": times, "ranks": len(odd) + 1},

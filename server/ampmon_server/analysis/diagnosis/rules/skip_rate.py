@@ -153,7 +153,6 @@ def _finding(skips: _Skips, severity: Severity, logged: Mapping[str, Cells]) -> 
         f"({percent(skipped / updates)}), {cause.where}",
         explanation=EXPLANATION + cause.why,
         fix=cause.fix,
-        scaler=skips.scaler.name,
         first_step=int(skips.window["first"][0]),
         last_step=int(skips.window["last"][-1]),
         evidence={

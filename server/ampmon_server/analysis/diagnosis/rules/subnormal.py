@@ -51,7 +51,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         f"{power_of_two(seen.scale)}{by_hand}",
         explanation=EXPLANATION.format(cost=cost(seen)),
         fix=fix(seen, thresholds),
-        scaler=scaler.name,
         first_step=seen.first_step,
         last_step=seen.last_step,
         evidence={

@@ -76,7 +76,6 @@ def _finding(
         f"{percent(others)} of all others",
         explanation=EXPLANATION,
         fix=FIX.format(where=_around(names)),
-        scaler=scaler.name,
         first_step=int(cells["first"][0]),
         last_step=int(cells["last"][-1]),
         parameters=tuple(names[:NAMED]),

@@ -48,7 +48,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         title=title,
         explanation=EXPLANATION,
         fix=FIX.format(init_scale=in_code(first_scale if over else min(first_scale, INIT_SCALE))),
-        scaler=scaler.name,
         first_step=int(first["first"][0]),
         last_step=int(search["last"][-1]),
         evidence={"skipped": skipped, "scale": scale},

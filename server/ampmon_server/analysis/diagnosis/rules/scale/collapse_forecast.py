@@ -46,7 +46,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         f"(scale {power_of_two(scale)})",
         explanation=EXPLANATION.format(left=left),
         fix=FIX,
-        scaler=scaler.name,
         first_step=falling[0].first if falling else last,
         last_step=last,
         evidence={"scale": scale, "skips_left": left},

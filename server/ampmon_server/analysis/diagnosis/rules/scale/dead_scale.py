@@ -60,7 +60,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         title=title,
         explanation=EXPLANATION,
         fix=FIX.format(step=first, init_scale=in_code(alive if alive >= 1 else NOT_ONE)),
-        scaler=scaler.name,
         first_step=first,
         last_step=last,
         evidence={"scale": scale, "dead_since": first, **_began(scaler, first)},

@@ -38,7 +38,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         f"for {plural(last - first + 1, 'step')}",
         explanation=EXPLANATION,
         fix=FIX,
-        scaler=scaler.name,
         first_step=min(first, last),
         last_step=last,
         evidence={"scale": scale},

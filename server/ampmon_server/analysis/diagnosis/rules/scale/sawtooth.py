@@ -59,7 +59,6 @@ def examine(
         f"{interval} is too short ({count(tries)} of {count(updates)})",
         explanation=EXPLANATION.format(interval=count(interval)),
         fix=FIX,
-        scaler=scaler.name,
         first_step=int(window["first"][0]),
         last_step=int(window["last"][-1]),
         evidence={"skipped": tries, "updates": updates, "growth_interval": interval},

@@ -36,7 +36,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         title=f"The scale is at its cap, {power_of_two(scale)}: it was due to grow {plural(times, 'time')} and did not",
         explanation=EXPLANATION,
         fix=FIX,
-        scaler=scaler.name,
         first_step=int(capped["move_first"][0, CAPPED]),
         last_step=int(scaler.recent["last"][-1]),
         evidence={"scale": scale, "capped": times},

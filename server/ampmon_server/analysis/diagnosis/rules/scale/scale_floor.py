@@ -51,7 +51,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         f"{count(int(window['n'].sum()))} steps were skipped at it",
         explanation=LEAST if unscaled else EXPLANATION.format(why=BY_HAND if by_hand else FLOOR),
         fix="" if unscaled else FIX.format(init_scale=in_code(max(floor, 1.0))),
-        scaler=scaler.name,
         first_step=int(held["first"][0]),
         last_step=int(held["last"][-1]),
         evidence={"scale": floor, "skipped": skipped},

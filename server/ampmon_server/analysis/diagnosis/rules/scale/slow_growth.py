@@ -61,7 +61,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
             init_scale=in_code(seen.scale * 2.0**bits),
             growth_interval=faster(scaler.policy.growth_interval, bits, thresholds.growth_patience),
         ),
-        scaler=scaler.name,
         first_step=seen.first_step,
         last_step=seen.last_step,
         evidence={

@@ -63,7 +63,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         title=f"The scale has stayed at {power_of_two(scale)} for {count(quiet)} steps without a skip: {why}",
         explanation=PAST if past else EXPLANATION,
         fix=RESTART.format(growth_interval=interval) if past else FIX,
-        scaler=scaler.name,
         first_step=int((still if len(still) else scaler.recent)["first"][0]),
         last_step=int(scaler.recent["last"][-1]),
         evidence={"quiet": quiet, "growth_interval": interval, "scale": scale},
