@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.explaining import explained
-from ampmon_server.analysis.diagnosis.growth import follows_growth
 from ampmon_server.analysis.diagnosis.outliers import period_of
+from ampmon_server.analysis.diagnosis.updates import follows_growth
 from ampmon_server.model.aggregates import scalars
 from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.case import ScalePolicy, ScalerCase

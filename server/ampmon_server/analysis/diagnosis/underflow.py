@@ -1,4 +1,4 @@
-"""Measures how much of a scaler's gradients is too small for fp16, and how far the scale could grow."""
+"""Measures how much of a scaler's gradients is too small for fp16, and how far and how soon the scale can grow."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from ampmon.numerics import sampling_error
 from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import SMALL_CLASSES, classify, headroom_bits, shift
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
-from ampmon_server.analysis.diagnosis.updates import newest_scale
+from ampmon_server.analysis.diagnosis.updates import is_set_by_hand, newest_scale
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.series import Floats, Ints, Totals, take, take_samples
+from ampmon_server.model.thresholds import Thresholds
 
 
 NEWEST = 16
@@ -29,6 +30,10 @@ ERRORS = (7.0, 33.0)
 
 It is larger, because gradients are rounded throughout the backward pass. Measured on three networks, scales 1 to 16.
 """
+
+BITS_MAX = 24
+LATE = 100
+"""Updates after which a scaler has certainly reported a changed growth interval. It does so within 50."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +158,35 @@ def _rounding(of: Totals) -> float:
     small = float(classes.subnormal.sum() + classes.zero.sum())
     norm = math.sqrt(max(float(of.sum_squares.sum()), 0.0))
     return FP16.min_subnormal * math.sqrt(small / 12) / norm if norm > 0 else 0.0
+
+
+def bits_to_cure(seen: MeasuredUnderflow, thresholds: Thresholds) -> int | None:
+    """Return by how many bits the scale must grow to end the warning. None if there is no room for that."""
+    bearable = thresholds.subnormal.warning or 0.0
+    for bits in range(1, min(int(seen.room), BITS_MAX) + 1):
+        if seen.share_at(bits) < bearable:
+            return bits
+    return None
+
+
+def updates_to_grow(scaler: ScalerCase, bits: int) -> float:
+    """Return the updates until the scale has grown by ``bits``, from the growth tracker on, if none is skipped."""
+    policy = scaler.policy
+    if not policy.growth_factor > 1 or is_past_growth(scaler):
+        return math.inf
+    growths = math.ceil(bits / math.log2(policy.growth_factor))
+    return max(growths * policy.growth_interval - (scaler.growth_tracker or 0), 0)
+
+
+def is_past_growth(scaler: ScalerCase) -> bool:
+    """Whether torch cannot grow the scale: it grows when the tracker equals the interval, not when it is past it."""
+    interval = scaler.policy.growth_interval
+    return interval == 0 or (scaler.growth_tracker or 0) >= interval + LATE
+
+
+def is_climbing(scaler: ScalerCase, seen: MeasuredUnderflow, thresholds: Thresholds) -> bool:
+    """Whether growth will cure the underflow within `growth_patience` updates."""
+    bits = bits_to_cure(seen, thresholds)
+    if bits is None or is_set_by_hand(scaler.recent):
+        return False
+    return updates_to_grow(scaler, bits) <= thresholds.growth_patience

@@ -1,4 +1,4 @@
-"""Reads a scaler's updates for the rules: streaks of skips, moves of the scale, and its newest value."""
+"""Reads a scaler's updates for the rules: streaks of skips, calibration, and how the scale moves."""
 
 from __future__ import annotations
 
@@ -17,6 +17,19 @@ GROW, CAPPED, BACKOFF, MANUAL, DEAD = range(len(MOVES))
 
 DEAD_SCALE = 2.0**-128
 """At this scale and below, ``1/scale`` is not finite in fp32."""
+QUIET = 10
+"""This many updates in a row without a skip end calibration."""
+SOON = 3
+"""A growth causes the overflows in the first third of the growth interval after it.
+
+torch grows the scale after `growth_interval` updates without an overflow. A process that overflows once in d updates at
+any scale gets that far with a probability of exp(-growth_interval / d). For d up to a third of the interval, that is at
+most 5 %.
+"""
+AT_CEILING = 0.4
+"""Least share of the skips at a ceiling that come soon after a growth. Skips at every k-th batch rarely do."""
+ALIKE = 0.9
+"""Least share of the skips at a ceiling that are within a factor of two of one scale: the one that is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +89,6 @@ def held_scale(cells: Cells, policy: ScalePolicy) -> Flags:
     return np.asarray(found & (count - passed >= policy.hysteresis))
 
 
-def since(cells: Cells, step: int) -> Cells:
-    """Return the cells that begin at ``step`` or later."""
-    return cells[cells["first"] >= step]
-
-
 def newest_scale(scaler: ScalerCase) -> float | None:
     """Return the scale after the newest update. None if there is no update."""
     return float(scaler.recent["after_last"][-1]) if len(scaler.recent) else None
@@ -104,3 +112,66 @@ def skips_to_death(scale: float, policy: ScalePolicy) -> int | None:
     if is_alive(policy.min_scale):
         return None
     return math.ceil((math.log2(scale) + 128) / -math.log2(backoff_factor))
+
+
+def calibrated_from(scaler: ScalerCase) -> int:
+    """Return the first step after calibration. If it is not over, that is after all updates in `first`.
+
+    A scaler first searches for a scale that fits, by skipping updates. That ends with `QUIET` updates without a skip,
+    with a scale that grows, is set by hand or stays after a skip, or with an update applied at a scale below 1.
+    """
+    first = scaler.first
+    if not len(first):
+        return 0
+    quiet = _quiet_from(first)
+    other = np.flatnonzero(_ends_search(first, scaler.policy))
+    at = min(quiet, int(other[0]) if len(other) else len(first))
+    return int(first["first"][at]) if at < len(first) else int(first["last"][-1]) + 1
+
+
+def _quiet_from(cells: Cells) -> int:
+    """The place of the first cell from which on `QUIET` updates have no skip. The number of cells if there is none."""
+    skips = np.flatnonzero(cells["skipped"])
+    before = np.append(0, np.cumsum(cells["n"]))
+    begins = np.append(0, skips + 1)
+    quiet = before[np.append(skips, len(cells))] - before[begins]
+    found = np.flatnonzero(quiet >= QUIET)
+    return int(begins[found[0]]) if len(found) else len(cells)
+
+
+def _ends_search(cells: Cells, policy: ScalePolicy) -> np.ndarray:
+    moved = (cells["moves"][:, GROW] > 0) | (cells["moves"][:, MANUAL] > 0)
+    below = (cells["scale_first"] < 1) & ~whole_skips(cells)
+    return np.asarray(moved | held_scale(cells, policy) | below)
+
+
+def follows_growth(cells: Cells, policy: ScalePolicy, outlier: Flags | None = None) -> Flags:
+    """Return which updates may overflow because of a growth: soon after it, at a larger scale than before, [n].
+
+    If many skips come soon after a growth, and nearly all at one ceiling, later skips count too. A growth no longer
+    counts once a skip has taken it back or the scale was set by hand. An ``outlier`` never counts, because it overflows
+    at any scale.
+    """
+    grew = cells["moves"][:, GROW] > 0
+    moved = np.where(grew | (cells["moves"][:, MANUAL] > 0), np.arange(len(cells)), -1)
+    latest = np.append(-1, np.maximum.accumulate(moved)[:-1]) if len(cells) else moved
+    apart = cells["first"] - cells["last"][latest]
+    larger = cells["scale_first"] > cells["scale_first"][latest]
+    after = (latest >= 0) & grew[latest] & larger
+    if outlier is not None:
+        after &= ~outlier
+    soon = after & (apart <= max(policy.growth_interval / SOON, 1))
+    tries = after & (cells["skipped"] > 0)
+    if tries.any() and soon[tries].mean() >= AT_CEILING and has_ceiling(cells[tries]):
+        soon |= tries
+    return np.asarray(soon)
+
+
+def has_ceiling(skips: Cells) -> bool:
+    """Whether the skips have about the same scale, which is too large. Single heavy batches skip at any scale."""
+    scales = skips["scale_first"]
+    scales = scales[(scales > 0) & np.isfinite(scales)]
+    if not len(scales):
+        return False
+    octaves = np.log2(scales)
+    return bool(np.mean(np.abs(octaves - np.median(octaves)) <= 1) >= ALIKE)

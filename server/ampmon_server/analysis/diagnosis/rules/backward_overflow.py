@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.origins import of_origin
+from ampmon_server.analysis.diagnosis.ledger import of_origin
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds

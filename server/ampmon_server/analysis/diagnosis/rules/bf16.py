@@ -9,9 +9,8 @@ import numpy as np
 from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.growth import bits_to_cure
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.underflow import MeasuredUnderflow, underflow
+from ampmon_server.analysis.diagnosis.underflow import MeasuredUnderflow, bits_to_cure, underflow
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.model.words import percent, power_of_two

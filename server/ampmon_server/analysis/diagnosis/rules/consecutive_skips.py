@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.calibration import calibrated_from
 from ampmon_server.analysis.diagnosis.explaining import OUTLIER
 from ampmon_server.analysis.diagnosis.outliers import HEAVY, loss_over
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.analysis.diagnosis.rules.skip_rate import LIMIT
-from ampmon_server.analysis.diagnosis.updates import Streak, skips_to_death, streaks
+from ampmon_server.analysis.diagnosis.updates import (
+    Streak,
+    calibrated_from,
+    skips_to_death,
+    streaks,
+)
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds

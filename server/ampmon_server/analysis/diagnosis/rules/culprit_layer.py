@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.calibration import calibrated_from
-from ampmon_server.analysis.diagnosis.growth import follows_growth
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
 from ampmon_server.analysis.diagnosis.outliers import outlier_skips
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds

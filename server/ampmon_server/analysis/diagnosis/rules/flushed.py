@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.growth import bits_to_cure, is_climbing
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.rules.subnormal import fix
-from ampmon_server.analysis.diagnosis.underflow import underflow
+from ampmon_server.analysis.diagnosis.underflow import bits_to_cure, is_climbing, underflow
 from ampmon_server.analysis.flushed import flushed_in
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds

@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.ledger import SkippedUpdate
-from ampmon_server.analysis.diagnosis.origins import of_origin
+from ampmon_server.analysis.diagnosis.ledger import SkippedUpdate, of_origin
 from ampmon_server.analysis.diagnosis.rules import diverged
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
 from ampmon_server.analysis.diagnosis.updates import streaks

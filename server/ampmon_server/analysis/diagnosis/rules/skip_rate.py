@@ -9,11 +9,10 @@ import numpy as np
 
 from ampmon.numerics import sampling_error
 from ampmon.wire import Finding, Severity
-from ampmon_server.analysis.diagnosis.calibration import calibrated_from
-from ampmon_server.analysis.diagnosis.growth import follows_growth
 from ampmon_server.analysis.diagnosis.outliers import HEAVY as HEAVY_LOSS
 from ampmon_server.analysis.diagnosis.outliers import Common, common_of, outlier_skips
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
+from ampmon_server.analysis.diagnosis.updates import calibrated_from, follows_growth
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds

@@ -7,10 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.growth import BITS_MAX, bits_to_cure, is_climbing
 from ampmon_server.analysis.diagnosis.rules import bf16
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.underflow import MeasuredUnderflow, underflow
+from ampmon_server.analysis.diagnosis.underflow import (
+    BITS_MAX,
+    MeasuredUnderflow,
+    bits_to_cure,
+    is_climbing,
+    underflow,
+)
 from ampmon_server.analysis.diagnosis.updates import is_set_by_hand
 from ampmon_server.model.case import INIT_SCALE, ScalerCase
 from ampmon_server.model.thresholds import Thresholds

@@ -16,7 +16,6 @@ from ampmon_server.analysis.diagnosis.updates import (
     DEAD_SCALE,
     is_alive,
     newest_scale,
-    since,
     streaks,
 )
 from ampmon_server.model.case import ScalerCase
@@ -101,7 +100,7 @@ def _lived(scaler: ScalerCase) -> int:
 
 
 def _harm(scaler: ScalerCase, since_step: int) -> str:
-    after = since(scaler.recent, since_step + 1)
+    after = scaler.recent[scaler.recent["first"] > since_step]
     stepped = bool((after["skipped"] < after["n"]).any())
     return (
         "weights are being destroyed"

@@ -7,11 +7,16 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.growth import AT_CEILING, follows_growth, has_ceiling
 from ampmon_server.analysis.diagnosis.outliers import outlier_skips, period_of
 from ampmon_server.analysis.diagnosis.rules.each import each_scaler_with_logged
 from ampmon_server.analysis.diagnosis.rules.skip_rate import at_least, severity_of
-from ampmon_server.analysis.diagnosis.updates import GROW, whole_skips
+from ampmon_server.analysis.diagnosis.updates import (
+    AT_CEILING,
+    GROW,
+    follows_growth,
+    has_ceiling,
+    whole_skips,
+)
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.case import ScalePolicy, ScalerCase
 from ampmon_server.model.thresholds import Thresholds

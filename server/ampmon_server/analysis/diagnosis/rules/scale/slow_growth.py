@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis.growth import (
+from ampmon_server.analysis.diagnosis.rules.each import each_scaler
+from ampmon_server.analysis.diagnosis.rules.subnormal import cost
+from ampmon_server.analysis.diagnosis.underflow import (
+    MeasuredUnderflow,
     bits_to_cure,
     is_climbing,
     is_past_growth,
+    underflow,
     updates_to_grow,
 )
-from ampmon_server.analysis.diagnosis.rules.each import each_scaler
-from ampmon_server.analysis.diagnosis.rules.subnormal import cost
-from ampmon_server.analysis.diagnosis.underflow import MeasuredUnderflow, underflow
 from ampmon_server.analysis.diagnosis.updates import is_set_by_hand
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.thresholds import Thresholds
