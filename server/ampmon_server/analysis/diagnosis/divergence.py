@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ampmon_server.analysis.diagnosis.outliers import typical
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.scalars import not_finite
-from ampmon_server.model.series import Flags, Floats, Ints
+from ampmon_server.model.series import Flags, Floats
 
 
 BESIDE = 4
@@ -51,25 +52,25 @@ class Divergence:
 
 def divergence(cells: Cells) -> Divergence | None:
     """Return the divergence that the cells of a loss show. None while it falls, stays or is too noisy to tell."""
-    typical = _typical(cells)
+    values = typical(cells)
     n = len(cells)
     least = max(LEAST, int(STAYS * n))
-    if n < 3 * least or not np.isfinite(typical[:LEAST]).all():
+    if n < 3 * least or not np.isfinite(values[:LEAST]).all():
         return None
-    level = np.median(sliding_window_view(np.pad(typical, BESIDE, mode="edge"), LEAST), axis=1)
+    level = np.median(sliding_window_view(np.pad(values, BESIDE, mode="edge"), LEAST), axis=1)
     start = float(max(level[0], np.nan_to_num(cells["value_first"][0])))
     lowest = float(level.min())
     below = np.flatnonzero(level < lowest + HALF * (start - lowest))
     above = int(below[-1]) + 1 if len(below) else n
     if n - above < least or len(below) < least:
         return None
-    before, after = typical[below], typical[above:]
+    before, after = values[below], values[above:]
     noise = NOISE * _MAD * float(np.median(np.abs(before - level[below])))
     low, high = float(np.median(before[-LEAST:])), float(np.median(after))
     first = _left(level[:above], low + noise)
     fall, rise = float(level[0]) - lowest, high - low
     # Levels just before an explosion belong to it: medians reach into it, and noise hides its first updates.
-    steady = first - LEAST if typical[first:].max() - low > EXPLODES * fall else first
+    steady = first - LEAST if values[first:].max() - low > EXPLODES * fall else first
     risen = _largest_rise(level[:steady])
     far = np.flatnonzero(level[above:] >= min(low + HALF * rise, start + fall))
     most = np.quantile(before, 1 - TAIL, method="higher")
@@ -77,7 +78,7 @@ def divergence(cells: Cells) -> Divergence | None:
     is_abrupt = len(far) > 0 and above + int(far[0]) - first <= max(LEAST, int(ABRUPT * n))
     if not (is_sure and is_abrupt and np.quantile(after, TAIL, method="lower") > most):
         return None
-    begins = _first_step(cells, first, typical[first : above + 1] > low + noise)
+    begins = _first_step(cells, first, values[first : above + 1] > low + noise)
     return Divergence(begins, int(cells["first"][above]), int(cells["last"][-1]), start, low, high)
 
 
@@ -93,14 +94,6 @@ def _first_step(cells: Cells, left: int, is_high: Flags) -> int:
     return (
         int(cells["last"][first] - lost[first]) + 1 if lost[first] else int(cells["first"][first])
     )
-
-
-def _typical(cells: Cells) -> Floats:
-    """The mean of each cell without its largest value, which may be an outlier, [n]. Infinite if no value is finite."""
-    finite: Ints = cells["n"] - not_finite(cells)
-    rest = (cells["sum"] - cells["value_max"]) / np.maximum(finite - 1, 1)
-    mean = np.where(finite > 1, rest, cells["value_max"])
-    return np.asarray(np.where(finite > 0, mean, np.inf), np.float64)
 
 
 def _left(level: Floats, most: float) -> int:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ampmon.numerics.histogram import gradient_norm
 from ampmon_server.analysis.diagnosis.ledger import skipped_updates
 from ampmon_server.model.aggregates.merging import Cells
-from ampmon_server.model.aggregates.scalars import mean
+from ampmon_server.model.aggregates.scalars import mean, not_finite
 from ampmon_server.model.case import ScalerCase
 from ampmon_server.model.names import training_loss
-from ampmon_server.model.series import Flags, Floats, Ints
+from ampmon_server.model.series import Flags, Floats, GradientSeries, Ints
 
 
 MOST = 0.75
@@ -161,11 +162,11 @@ def _known(logged: Mapping[str, Cells]) -> _KnownLoss | None:
     if name is None:
         return None
     cells = logged[name]
-    finite = cells["n"] - cells["nan"] - cells["inf"] - cells["minus_inf"]
-    cells, finite = cells[finite > 0], finite[finite > 0]
+    cells = cells[not_finite(cells) < cells["n"]]
     if not len(cells):
         return None
-    return _KnownLoss(name, cells, _usual(cells, finite))
+    around = sliding_window_view(np.pad(typical(cells), BESIDE, mode="edge"), 2 * BESIDE + 1)
+    return _KnownLoss(name, cells, np.median(around, axis=1))
 
 
 def loss_over(logged: Mapping[str, Cells], first: int, last: int) -> LossPattern | None:
@@ -185,13 +186,12 @@ def loss_over(logged: Mapping[str, Cells], first: int, last: int) -> LossPattern
     return LossPattern(name, ratio, heavy, known=True)
 
 
-def _usual(cells: Cells, finite: Ints) -> Floats:
-    """The usual value around each cell, [n]: the median of its and its neighbours' means without the largest value."""
-    largest = cells["value_max"]
-    rest = (cells["sum"] - largest) / np.maximum(finite - 1, 1)
-    mean = np.where(finite > 1, rest, largest)
-    around = sliding_window_view(np.pad(mean, BESIDE, mode="edge"), 2 * BESIDE + 1)
-    return np.asarray(np.median(around, axis=1), np.float64)
+def typical(cells: Cells) -> Floats:
+    """Return each cell's mean without its largest value, which may be an outlier, [n]. Infinite if no value is finite."""
+    finite: Ints = cells["n"] - not_finite(cells)
+    rest = (cells["sum"] - cells["value_max"]) / np.maximum(finite - 1, 1)
+    mean = np.where(finite > 1, rest, cells["value_max"])
+    return np.asarray(np.where(finite > 0, mean, np.inf), np.float64)
 
 
 def _is_dense(cells: Cells) -> Flags:
@@ -200,15 +200,17 @@ def _is_dense(cells: Cells) -> Flags:
 
 def norm_ratio(scaler: ScalerCase, steps: Ints) -> float | None:
     """Return the median gradient norm of samples near these steps over that of all. None if there are too few."""
-    samples = scaler.samples
-    total = samples.on_grid.sum_squares + samples.off_grid.sum_squares
-    with np.errstate(divide="ignore", invalid="ignore"):
-        norm = np.sqrt(total) / samples.scale
+    samples, norm = scaler.samples, norms(scaler.samples)
     usable = np.isfinite(norm) & (norm > 0) & ~np.isin(samples.step, steps)
     near = usable & (np.abs(samples.step[:, None] - steps).min(1, initial=NEAR + 1) <= NEAR)
     if int(near.sum()) < SAMPLES:
         return None
     return float(np.median(norm[near]) / np.median(norm[usable]))
+
+
+def norms(samples: GradientSeries) -> Floats:
+    """Return the norm of the whole unscaled gradient in each sample, [m]."""
+    return gradient_norm(samples.on_grid.sum_squares + samples.off_grid.sum_squares, samples.scale)
 
 
 def culprits_of(scaler: ScalerCase, steps: Ints) -> CulpritPattern:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ampmon.wire import Finding
 from ampmon_server.analysis.diagnosis.divergence import Divergence, divergence
-from ampmon_server.analysis.diagnosis.outliers import culprits_of
+from ampmon_server.analysis.diagnosis.outliers import culprits_of, norms
 from ampmon_server.analysis.diagnosis.rules.each import fitted
 from ampmon_server.analysis.diagnosis.updates import GROW
 from ampmon_server.model.aggregates.merging import Cells
@@ -134,11 +134,7 @@ def _scale(scaler: ScalerCase, cells: Cells) -> str:
 
 def _norms(scaler: ScalerCase, found: Divergence) -> str:
     """How much the gradient grew, and in which parameter most, as far as samples reach back."""
-    samples = scaler.samples
-    total = samples.on_grid.sum_squares + samples.off_grid.sum_squares
-    with np.errstate(divide="ignore", invalid="ignore"):
-        norm = np.sqrt(total) / samples.scale
-    ratio = _ratio(norm, samples.step, found)
+    ratio = _ratio(norms(scaler.samples), scaler.samples.step, found)
     if not ratio >= RAISED:
         return ""
     of = scaler.parameters
