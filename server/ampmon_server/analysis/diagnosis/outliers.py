@@ -187,7 +187,7 @@ def loss_over(logged: Mapping[str, Cells], first: int, last: int) -> LossPattern
 
 
 def typical(cells: Cells) -> Floats:
-    """Return each cell's mean without its largest value, which may be an outlier, [n]. Infinite if no value is finite."""
+    """Return each cell's mean without its largest value, which may be an outlier, [n]. Infinite if none is finite."""
     finite: Ints = cells["n"] - not_finite(cells)
     rest = (cells["sum"] - cells["value_max"]) / np.maximum(finite - 1, 1)
     mean = np.where(finite > 1, rest, cells["value_max"])
