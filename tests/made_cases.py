@@ -9,7 +9,7 @@ import numpy as np
 
 from ampmon.numerics.histogram import BINS
 from ampmon.wire import Finding
-from ampmon_server.analysis.diagnosis import diagnose
+from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.model.aggregates import parameters as parameter_cells
 from ampmon_server.model.aggregates import updates as update_cells
 from ampmon_server.model.aggregates.gradients import of_series

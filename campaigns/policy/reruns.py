@@ -12,7 +12,9 @@ import torch
 
 import ampmon
 from ampmon import wire
-from ampmon_server.analysis.policy import History, Setting, Simulator
+from ampmon_server.analysis.policy.history import History
+from ampmon_server.analysis.policy.scalers import Setting
+from ampmon_server.analysis.policy.simulate import Simulator
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from campaigns.policy.tasks import ALL, train

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ampmon_server.analysis.diagnosis import diagnose, effective, rules
+from ampmon_server.analysis.diagnosis import rules
+from ampmon_server.analysis.diagnosis.diagnose import diagnose
+from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.analysis.diagnosis.rules import RULES
 from ampmon_server.charts import FIGURES
 from ampmon_server.model.aggregates import updates as update_cells

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from ampmon_server.analysis.diagnosis import diagnose
+from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.cli import main
 from ampmon_server.exchange.importing import NoScale, log_batches, read_log
 from ampmon_server.model.thresholds import Thresholds

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from ampmon_server.analysis.policy import History
+from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.scalers import Torch
 from ampmon_server.model.case import ScalePolicy
 from ampmon_server.model.series import empty_gradients

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ampmon_server.analysis.policy import History, Setting, Simulator
+from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.risks import Outliers
-from ampmon_server.analysis.policy.simulate import Skips
+from ampmon_server.analysis.policy.scalers import Setting
+from ampmon_server.analysis.policy.simulate import Simulator, Skips
 from made_cases import skip
 from policy.made import history
 from policy.made import recorded as record

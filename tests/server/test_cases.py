@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ampmon import wire
-from ampmon_server.analysis.diagnosis import diagnose
+from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.model.case import CULPRITS, RECENT
 from ampmon_server.model.series import EVENTS
 from ampmon_server.model.thresholds import Thresholds

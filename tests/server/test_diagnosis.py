@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 import ampmon
 from ampmon import wire
-from ampmon_server.analysis.diagnosis import diagnose
+from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.analysis.diagnosis.measured import RULES
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Store

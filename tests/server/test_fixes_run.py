@@ -20,8 +20,8 @@ from ampmon_server.analysis.diagnosis.rules.scale import (
     slow_growth,
     stuck_scale,
 )
-from ampmon_server.analysis.policy import Setting
 from ampmon_server.analysis.policy.languages import in_settings_of
+from ampmon_server.analysis.policy.scalers import Setting
 from ampmon_server.model.case import ScalePolicy
 from ampmon_server.store import Store
 from recording import recording

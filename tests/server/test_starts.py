@@ -14,7 +14,7 @@ import ampmon
 from ampmon import wire
 from ampmon.sender import drain
 from ampmon.wire.decoding import decode_batch
-from ampmon_server.analysis.diagnosis import diagnose
+from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.charts import FIGURES, Source, View
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Judgement, Store

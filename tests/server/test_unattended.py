@@ -16,7 +16,7 @@ from sqlalchemy import select, update
 from ampmon import wire
 from ampmon.testing import ManualClock
 from ampmon_server.alerting.targets import Alerts, Target
-from ampmon_server.analysis.diagnosis import diagnose
+from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.background import diagnosis_worker as judging
 from ampmon_server.background.bus import Bus
 from ampmon_server.background.diagnosis_worker import DiagnosisWorker

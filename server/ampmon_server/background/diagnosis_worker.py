@@ -17,7 +17,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from ampmon_server.alerting.targets import Alerts
-from ampmon_server.analysis.diagnosis import Diagnosis, diagnose
+from ampmon_server.analysis.diagnosis.diagnose import Diagnosis, diagnose
 from ampmon_server.analysis.diagnosis.rules import silent
 from ampmon_server.background.bus import Advance, Bus
 from ampmon_server.background.writer import QueueFull, Writer

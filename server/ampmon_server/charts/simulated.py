@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.analysis.policy import KINDS, Path, Setting, changed, sentence
+from ampmon_server.analysis.policy.advice import sentence
 from ampmon_server.analysis.policy.languages import in_settings_of
+from ampmon_server.analysis.policy.scalers import KINDS, Setting, changed
+from ampmon_server.analysis.policy.simulate import Path
 from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.gaps import GappedPoints, Gaps, broken
 from ampmon_server.charts.parts.layout import (

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import orjson
 
-from ampmon_server.analysis.diagnosis import effective
+from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.charts.compared import COMPARED
 from ampmon_server.charts.parts.layout import Figure
 from ampmon_server.charts.parts.source import Source, View

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ampmon_server.analysis.flushed import Flushed
-from ampmon_server.analysis.policy import Recommended, Simulation
+from ampmon_server.analysis.policy.advice import Recommended
+from ampmon_server.analysis.policy.simulate import Simulation
 from ampmon_server.analysis.whatif import Gradient
 from ampmon_server.model.aggregates.merging import Cells, Layout, starts_of
 from ampmon_server.model.aggregates.updates import LAYOUT

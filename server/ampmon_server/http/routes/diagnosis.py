@@ -10,7 +10,8 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from ampmon_server.analysis.diagnosis import diagnose, effective
+from ampmon_server.analysis.diagnosis.diagnose import diagnose
+from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.analysis.diagnosis.measured import RULES
 from ampmon_server.background.bus import Advance
 from ampmon_server.http.auth.access import requires

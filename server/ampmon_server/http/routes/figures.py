@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
-from ampmon_server.analysis.policy import Kind
+from ampmon_server.analysis.policy.scalers import Kind
 from ampmon_server.charts import FIGURES, View
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import ServiceDependency, tagged_json

@@ -11,7 +11,7 @@ from fastapi import Query
 from pydantic import BeforeValidator, GetCoreSchemaHandler
 
 from ampmon.wire import COUNT_MAX
-from ampmon_server.analysis.policy import BOUNDS
+from ampmon_server.analysis.policy.scalers import BOUNDS
 
 
 NO_NUL = r"^[^\x00]*$"

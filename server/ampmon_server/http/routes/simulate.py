@@ -8,7 +8,9 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from ampmon_server.analysis.policy import Kind, Setting, Simulation, advise
+from ampmon_server.analysis.policy.advice import advise
+from ampmon_server.analysis.policy.scalers import Kind, Setting
+from ampmon_server.analysis.policy.simulate import Simulation
 from ampmon_server.analysis.policy.underflow import Share
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.routes.answers import ServiceDependency, tagged_json

@@ -7,7 +7,7 @@ from uuid import UUID
 import numpy as np
 from sqlalchemy import Connection, select
 
-from ampmon_server.analysis.policy import UPDATES_MAX, History
+from ampmon_server.analysis.policy.history import UPDATES_MAX, History
 from ampmon_server.model.case import LOST
 from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.errors import NotFound
