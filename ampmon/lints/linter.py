@@ -15,16 +15,24 @@ from typing import Any, Concatenate, ParamSpec
 import torch
 
 from ampmon import wire
-from ampmon.lints.losses import Losses, scaled_before
-from ampmon.lints.making import Beginning, beginning, made_anew
-from ampmon.lints.optimizers import begins_with_leftovers, constructor_of, parameters_of
+from ampmon.lints.losses import Losses, computes_in, scaled_before
+from ampmon.lints.optimizers import (
+    FROZEN_AFTER,
+    Beginning,
+    Rates,
+    Schedule,
+    Steps,
+    beginning,
+    begins_with_leftovers,
+    constructor_of,
+    has_no_scale,
+    look,
+    made_anew,
+    parameters_of,
+    why_no_gradients,
+)
 from ampmon.lints.passes import GradientWatcher, look_on
-from ampmon.lints.poison import look
-from ampmon.lints.precision import computes_in
-from ampmon.lints.rates import FROZEN_AFTER, Rates, Schedule
-from ampmon.lints.refusals import has_no_scale, why_no_gradients
 from ampmon.lints.reporter import ENOUGH, LintReporter, Warn
-from ampmon.lints.steps import Steps
 from ampmon.training.outcome import is_sharded_scaler
 from ampmon.training.parameters import Models, OptimizerNames, ParameterRegistry, named_models
 from ampmon.training.series import Stream

@@ -1,4 +1,4 @@
-"""Marks the losses that `scale()` returned, and tells whether a backward pass of one is running."""
+"""Reads the losses of a scaler: marks those that `scale()` returned, and tells in which precision one was computed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 
 import torch
 
+from ampmon.lints.reporter import LintReporter, Warn
 from ampmon.probe.graphs import capturing
+from ampmon.training.call import Call
+from ampmon.training.series import Stream
 
 
 _SCALED = "ampmon: scaled"
@@ -121,3 +124,45 @@ def _near(head: Any) -> Iterator[Any]:
         yield node
         if len(waiting) < _NEAR:
             waiting.extend(each for each, _ in node.next_functions if each is not None)
+
+
+_NODES_MAX = 2000
+
+
+def computes_in(outputs: Any) -> torch.dtype | None:
+    """Return fp16 if any part of a loss was computed in it, else bfloat16 if any part was, else None.
+
+    Searches the nodes nearest to the loss. Nodes that a compiler has merged, and a generator of losses, stay unseen.
+    """
+    first = outputs[0] if isinstance(outputs, (list, tuple)) and outputs else outputs
+    node = getattr(first, "grad_fn", None) if isinstance(first, torch.Tensor) else None
+    waiting = [node] if node is not None else []
+    met: set[Any] = set(waiting)
+    found: set[torch.dtype] = set()
+    for node in waiting:  # grows meanwhile
+        found.update(part.dtype for part in getattr(node, "_input_metadata", ()))
+        if torch.float16 in found:
+            return torch.float16
+        for function, _ in node.next_functions:
+            if function is not None and function not in met and len(met) < _NODES_MAX:
+                met.add(function)
+                waiting.append(function)
+    return torch.bfloat16 if torch.bfloat16 in found else None
+
+
+_NO_CALL = Call("ampmon.client.scaler.GradScaler", {})
+
+
+def say_unscaled(stream: Stream, warn: Warn, loss: Any, why: str, call: Call | None) -> bool:
+    """Return whether the loss is computed in fp16. If so, report it: the fix is ``call``, with the scaler enabled."""
+    if computes_in(loss) is not torch.float16:
+        return False
+    first = loss[0] if isinstance(loss, (list, tuple)) else loss
+    note = "" if call else "or ampmon.watch(scaler), if you have one"
+    call = call or _NO_CALL
+    wanted = {"device": f'"{first.device.type}"'}
+    if "enabled" in call.arguments:
+        wanted["enabled"] = "True"
+    fix = call.code(wanted, note)
+    LintReporter(stream, warn).say("fp16_without_scaler", scaler=why, call=fix)
+    return True

@@ -1,11 +1,17 @@
-"""Reads the parameters, state and class of optimizers."""
+"""Reads optimizers: their parameters and state, learning rates, steps and scalers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
+
+from ampmon.lints.reporter import ENOUGH, LintReporter
+from ampmon.probe.gradients import local_elements
+from ampmon.probe.ring import Readback
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -32,3 +38,241 @@ def begins_with_leftovers(optimizer: torch.optim.Optimizer) -> bool:
     groups = [group for group in optimizer.param_groups if group["fused"] and group["momentum"]]
     states = (state_of(optimizer, each) for group in groups for each in group["params"])
     return bool(groups) and not any(state.get("momentum_buffer") is not None for state in states)
+
+
+FROZEN_AFTER = 1000
+AHEAD = 8
+"""Rate changes after a skip that are reported. A calibration or an epoch's end causes fewer."""
+
+
+class Rates:
+    """The learning rate of an optimizer's first group, checked at each step. Reads no tensor's value."""
+
+    __slots__ = ("_last", "_moves", "steps")
+
+    def __init__(self) -> None:
+        self._last: Any = None
+        self._moves = 0
+        self.steps = 0
+
+    def differ(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Count a step. Return whether the rate has changed since the last one."""
+        rate = optimizer.param_groups[0].get("lr")
+        if type(rate) is not float and isinstance(rate, torch.Tensor):
+            rate = id(rate), rate._version
+        self.steps += 1
+        if rate == self._last:
+            return False
+        self._last = rate
+        self._moves += 1
+        return self.steps > 1
+
+    def frozen(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether a scheduler holds the optimizer but has never changed its rate."""
+        return self._moves == 1 and bool(getattr(optimizer.step, "_wrapped_by_lr_sched", False))
+
+
+class Schedule:
+    """Combines rate changes, seen on the training thread, with skips, known when records are written."""
+
+    def __init__(self, reporter: Callable[[], LintReporter | None]) -> None:
+        self._reporter = reporter
+        self._skipped = False
+        self._ahead = 0
+
+    def written(self, moved: bool, skipped: bool) -> bool:
+        """Called with each update in order. Return whether a rate ``moved`` between a skip and this update."""
+        scheduled = moved and self._skipped
+        self._skipped = skipped
+        if scheduled:
+            self._ahead += 1
+            reporter = self._reporter()
+            if self._ahead == AHEAD and reporter is not None:
+                reporter.say("scheduler_on_skip")
+        return scheduled
+
+
+State = tuple[object, ...]
+_watched: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
+"""The number of scalers that step each optimizer. With several, the second step may be another scaler's."""
+
+
+class Steps:
+    """An optimizer's state after the scaler's step. None if it has none, as SGD without momentum.
+
+    Weights are not compared: other code may write into them between step and update, for example to clamp them.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._left: State | None = None
+        self._past = 0
+        """Consecutive updates with a second step."""
+        _watched[optimizer] = _watched.get(optimizer, 0) + 1
+
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        self._left = _state(optimizer)
+
+    def past(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Called after an update. Return whether each of the last ones had a second step."""
+        self._past = self._past + 1 if self._left not in (None, _state(optimizer)) else 0
+        self._left = None
+        return self._past >= ENOUGH and _watched.get(optimizer) == 1
+
+
+def _state(optimizer: torch.optim.Optimizer) -> State | None:
+    """Tensor versions and numbers in the state of the first parameter that has any."""
+    for parameter in parameters_of(optimizer):
+        if state := state_of(optimizer, parameter):
+            return tuple(
+                each._version if isinstance(each, torch.Tensor) else each
+                for each in state.values()
+                if isinstance(each, (torch.Tensor, int, float))
+            )
+    return None
+
+
+Beginning: TypeAlias = tuple[Any, Any]
+"""A scaler's initial scale and growth tracker, on the host."""
+SCALERS = 3
+"""A second scaler may begin a new phase of training, a third is reported."""
+
+
+@dataclass(slots=True)
+class _Known:
+    beginning: Beginning
+    scaler: weakref.ref[Any]
+    scalers: int = 1
+
+
+_known: weakref.WeakKeyDictionary[torch.optim.Optimizer, _Known] = weakref.WeakKeyDictionary()
+
+
+def beginning(scaler: Any) -> Beginning | None:
+    """Return what a scaler begins with, or None if it has scaled already. Reads no tensor."""
+    if not has_no_scale(scaler):
+        return None
+    return scaler.__dict__.get("_init_scale"), scaler.__dict__.get("_init_growth_tracker")
+
+
+def made_anew(
+    optimizer: torch.optim.Optimizer, scaler: weakref.ref[Any], begun: Beginning | None
+) -> bool:
+    """Whether this scaler is the third in a row to step the optimizer, all with the same beginning.
+
+    ``begun`` is None if the scaler was given a state, or has scaled before ampmon saw it.
+    """
+    known = _known.get(optimizer)
+    if begun is None or known is None or known.beginning != begun:
+        _known.pop(optimizer, None)
+        if begun is not None:
+            _known[optimizer] = _Known(begun, scaler)
+        return False
+    if known.scaler is not scaler and known.scaler() is not scaler():
+        known.scalers += 1
+        known.scaler = scaler
+        return known.scalers == SCALERS
+    return False
+
+
+_NEW_OPTIMIZER = (
+    "model = model.to(device)  # also add wrappers and adapters first\n"
+    "optimizer = {constructor}(model.parameters(), lr=...)"
+)
+_IN_TURN = (
+    "scaler.scale(loss).backward()\nscaler.step(optimizer)  # only those that this loss trains\n"
+    "scaler.update()\noptimizer.zero_grad()  # not before the step"
+)
+_NO_WAY = (
+    "This loss does not depend on them, or `zero_grad()` runs between `backward()` and `step()`."
+)
+
+
+def has_no_scale(scaler: Any) -> bool:
+    """Whether `scale()` was never called. Loading a state does not create the scale."""
+    state = scaler.__dict__
+    return "_scale" in state and state["_scale"] is None
+
+
+def why_no_gradients(
+    parameters: Sequence[torch.Tensor],
+    held: Sequence[int],
+    of_model: Collection[int],
+    steps: int,
+    constructor: str,
+) -> tuple[str, str] | None:
+    """Return the likely reason and the code to write instead, or None if some parameter has a gradient.
+
+    ``held`` are ids of the optimizer's parameters when it was first seen, ``of_model`` those of the models now, if
+    known. ``steps`` counts earlier steps. ``constructor`` is code for the optimizer's class.
+    """
+    if any(parameter.grad is not None for parameter in parameters):
+        return None
+    if not any(parameter.requires_grad for parameter in parameters):
+        return (
+            "All of them are frozen.",
+            "parameter.requires_grad_(True)  # before the backward pass",
+        )
+    now, then = {id(parameter) for parameter in parameters}, set(held)
+    if of_model and now.isdisjoint(of_model):
+        return (
+            "None of them is in the model: they were replaced after the optimizer was built. Wrappers, adapters and "
+            "moves to another device can do that.",
+            _NEW_OPTIMIZER.format(constructor=constructor),
+        )
+    if steps and now != then:
+        change = f"{len(now - then)} parameters were added and {len(then - now)} removed"
+        return f"The optimizer was changed since its first step: {change}. {_NO_WAY}", _IN_TURN
+    before = f"They had gradients in the {steps} steps before. " if steps else ""
+    return before + _NO_WAY, _IN_TURN
+
+
+NameOf = Callable[[torch.Tensor], str]
+
+
+@dataclass(slots=True)
+class PendingLook:
+    """Flags of finite tensors, which may still be on their way to the host."""
+
+    reporter: LintReporter
+    names: list[list[str]]
+    flags: list[Readback]
+    brief = False
+
+    def ready(self) -> bool:
+        return all(flags.ready() for flags in self.flags)
+
+    def write(self) -> None:
+        poisoned = [
+            name
+            for names, flags in zip(self.names, self.flags, strict=True)
+            for name, finite in zip(names, flags.result().tolist(), strict=True)
+            if not finite
+        ]
+        if poisoned:
+            self.reporter.say("poisoned_state", list(dict.fromkeys(poisoned)), count=len(poisoned))
+
+
+def look(
+    optimizers: Iterable[torch.optim.Optimizer], name_of: NameOf, reporter: LintReporter
+) -> PendingLook:
+    """Start to check the optimizers' weights and states, in one pass. Does not wait for a device."""
+    by_device: dict[torch.device, tuple[list[str], list[torch.Tensor]]] = {}
+    for optimizer in optimizers:
+        for name, tensor in _held(optimizer, name_of):
+            names, flags = by_device.setdefault(tensor.device, ([], []))
+            names.append(name)
+            flags.append(tensor.isfinite().all())
+    parts = by_device.values()
+    copies = [Readback(torch.stack(flags)) for _, flags in parts]
+    return PendingLook(reporter, [names for names, _ in parts], copies)
+
+
+def _held(optimizer: torch.optim.Optimizer, name_of: NameOf) -> Iterator[tuple[str, torch.Tensor]]:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            name = name_of(parameter)
+            # Only this rank's part of a sharded tensor: reading all of it would be a collective.
+            yield name, local_elements(parameter)
+            for value in state_of(optimizer, parameter).values():
+                if isinstance(value, torch.Tensor) and value.is_floating_point():
+                    yield name, local_elements(value)

@@ -8,12 +8,10 @@ from typing import Any
 
 import torch
 
-from ampmon.lints.clearing import Clearing
-from ampmon.lints.clipping import Clipping
+from ampmon.lints.gradient_checks import BackwardStepOrder, Clearing, Clipping
 from ampmon.lints.losses import Losses
 from ampmon.lints.optimizers import parameters_of
 from ampmon.lints.reporter import ENOUGH, LintReporter
-from ampmon.lints.turns import BackwardStepOrder
 from ampmon.probe.gradients import MEASURED, is_distributed, plain_gradients
 from ampmon.probe.order import forget_hooks
 from ampmon.probe.ring import Readback

@@ -3,10 +3,240 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from ampmon.lints.words import LINTS
 from ampmon.training.series import Deferred, Stream
+from ampmon.wire import Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Lint:
+    """Texts with placeholders for the values of a report. ``stop``: the run cannot recover."""
+
+    severity: Severity
+    title: str
+    explanation: str
+    fix: str
+    stop: bool = False
+
+
+_SCHEDULED = (
+    "before = scaler.get_scale()\nscaler.step(optimizer)\nscaler.update()\n"
+    "if scaler.get_scale() >= before:  # not after a skipped step\n    scheduler.step()"
+)
+
+LINTS: dict[str, Lint] = {
+    "fused_sgd": Lint(
+        "critical",
+        "The first step of {optimizer}, which is fused and has momentum, overflowed",
+        "Fused SGD creates its momentum buffer in its first step, from uninitialized memory. That step was skipped, "
+        "so nothing was written into the buffer, and the next step uses its leftovers as momentum. They go into the "
+        "weights, and no overflow is seen. Start the training again, and use no checkpoint of this run.",
+        "optimizer = torch.optim.SGD(parameters, lr, momentum=..., fused=False)",
+        stop=True,
+    ),
+    "sharded_fused": Lint(
+        "warning",
+        "{optimizer} is fused, so ranks do not agree on which steps to skip",
+        "When ShardedGradScaler unscales, it checks all ranks for an overflow. A fused optimizer unscales within its "
+        "own step, without that check: a rank whose shard overflowed skips alone, and the shards of the model drift "
+        "apart.",
+        "optimizer = {constructor}(model.parameters(), lr=..., fused=False)",
+    ),
+    "scaler_under_bf16": Lint(
+        "warning",
+        "Gradients are computed in bfloat16, with a scaler that is enabled",
+        "bfloat16 has the exponent range of fp32, so a loss scale has no underflow to prevent. The scaler still "
+        "unscales and checks all gradients, and skips steps.",
+        "scaler = ampmon.GradScaler(enabled=False)  # for bfloat16",
+    ),
+    "fp16_without_scaler": Lint(
+        "warning",
+        "The loss is computed in fp16, and {scaler}",
+        "Gradients below 2^-24 silently become zero in fp16. A scaler multiplies the loss to keep them above that, "
+        "and divides the gradients again before the step.",
+        "{call}",
+    ),
+    "fp16_parameters": Lint(
+        "critical",
+        "{count} parameters are fp16",
+        "An fp16 weight has 11 significant bits: an update of less than 1/2048 of it is lost. torch refuses to "
+        "unscale fp16 gradients (ValueError), unless the optimizer is fused. Keep the weights in fp32, and let "
+        "autocast run suitable operations in fp16. Cast the weights before you create the optimizer: Adagrad creates "
+        "its state then, in the dtype of the weights.",
+        'model.float()  # before you create the optimizer\nwith torch.autocast("cuda", torch.float16):\n    loss = ...',
+    ),
+    "unscaled_loss": Lint(
+        "critical",
+        "A backward pass starts from an unscaled loss",
+        "The scaler divides all gradients by the scale, including those of a loss without `scale()`. These become far "
+        "too small, and small gradients become zero in fp16.",
+        "scaler.scale(loss).backward()  # not loss.backward()",
+    ),
+    "scaled_twice": Lint(
+        "critical",
+        "`scale()` is called with a loss that is scaled already",
+        "The gradients are multiplied by the scale twice and divided by it once. Every step is too large by the factor "
+        "of the scale, and gradients overflow early.",
+        "scaler.scale(loss).backward()  # scale() once for each loss",
+    ),
+    "backward_twice": Lint(
+        "warning",
+        "A scaled loss is passed backward twice",
+        "Each backward pass adds the same gradients again. The step is as large as with twice the loss, and gradients "
+        "overflow at half the scale.",
+        "scaler.scale(loss).backward()  # once for each loss",
+    ),
+    "never_backward": Lint(
+        "warning",
+        "A loss is scaled and never passed backward",
+        "In each update, `scale()` returned a loss, but no backward pass started from it. The model learns nothing "
+        "from it.",
+        "scaler.scale(loss).backward()  # each loss that you scale",
+    ),
+    "stepped_past": Lint(
+        "critical",
+        "{optimizer} steps twice in each update",
+        "After `scaler.step(optimizer)`, the loop calls `optimizer.step()` as well. The second step uses the same "
+        "gradients again. If they overflowed, `scaler.step` skips its step and this one writes inf or NaN into the "
+        "weights.",
+        "scaler.step(optimizer)  # and no optimizer.step()\nscaler.update()",
+    ),
+    "unstepped": Lint(
+        "critical",
+        "{optimizer} has not stepped in {count} updates, although its gradients were unscaled",
+        "`unscale_` and `update` were called, and `step` was not. The model learns nothing from these batches.",
+        "scaler.unscale_(optimizer)\nscaler.step(optimizer)\nscaler.update()",
+    ),
+    "unscaled_twice": Lint(
+        "critical",
+        "Gradients are divided by the scale twice",
+        "`update()` was called between `unscale_()` and `step()`. It makes the scaler forget that the gradients are "
+        "unscaled, so `step()` divides them again, and they become far too small.",
+        "scaler.unscale_(optimizer)\nscaler.step(optimizer)\nscaler.update()  # once, after the step",
+    ),
+    "cleared_before_step": Lint(
+        "critical",
+        "Gradients are cleared between `backward()` and `step()`",
+        "The optimizer steps with gradients that are zero or missing, so this model learns nothing from its loss.",
+        "optimizer.zero_grad()  # before backward(), or after step()\nscaler.scale(loss).backward()\n"
+        "scaler.step(optimizer)\nscaler.update()",
+    ),
+    "cleared_within_batch": Lint(
+        "warning",
+        "Gradients are cleared between the backward passes of one step",
+        "Only the passes after the last `zero_grad()` count. The others of the batch are computed and thrown away.",
+        "optimizer.zero_grad()  # once, before the first backward pass\nfor micro_batch in batch:\n"
+        "    scaler.scale(loss_of(micro_batch) / len(batch)).backward()\nscaler.step(optimizer)\nscaler.update()",
+    ),
+    "clip_before_unscale": Lint(
+        "warning",
+        "Gradients are clipped while they are still scaled: their {measure} is {value:.4g} each time",
+        "The threshold is compared with gradients that are {scale:.6g} times too large, so every update is clipped to "
+        "it. After unscaling, the step is too small by the same factor.",
+        "scaler.unscale_(optimizer)\ntorch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
+        "scaler.step(optimizer)",
+    ),
+    "unscale_in_accumulation": Lint(
+        "warning",
+        "A backward pass adds scaled gradients to gradients that are already unscaled",
+        "After `unscale_`, another backward pass ran before `step`. The gradients that it adds stay scaled, so they "
+        "outweigh the earlier ones by the factor of the scale.",
+        "# once, after the last backward pass of the batch\nscaler.unscale_(optimizer)\nscaler.step(optimizer)",
+    ),
+    "scale_within_batch": Lint(
+        "warning",
+        "`update()` was called between the backward passes of one step",
+        "Gradients computed at different scales were added up, and `step` divides the sum by the last scale. The "
+        "earlier gradients get too much or too little weight.",
+        "# once, after the step\nscaler.step(optimizer)\nscaler.update()",
+    ),
+    "backward_under_autocast": Lint(
+        "warning",
+        "The backward pass runs under autocast",
+        "Operations of the backward pass already use the dtypes of the forward pass. Under autocast they may be cast "
+        "again, to fp16 where they need the range of fp32; torch advises against it.",
+        'with torch.autocast("cuda", torch.float16):\n    loss = ...\nscaler.scale(loss).backward()  # outside',
+    ),
+    "scaler_made_anew": Lint(
+        "warning",
+        "A third new scaler steps {optimizer}",
+        "Each new scaler loses the scale and the growth tracker of the last one: it starts again at the initial "
+        "scale, and skips steps again. If it lasts for fewer updates than `growth_interval`, its scale never grows.",
+        "scaler = ampmon.GradScaler(device)  # once, before the first epoch",
+    ),
+    "scheduler_on_skip": Lint(
+        "notice",
+        "The learning rate scheduler also steps when an optimizer step is skipped",
+        "The scheduler counts batches, not updates: each skipped step puts it one step ahead of the training, and its "
+        "warm-up or decay ends too early.",
+        _SCHEDULED,
+    ),
+    "scheduler_frozen": Lint(
+        "notice",
+        "{optimizer} has a scheduler, but its learning rate has not changed in {updates} updates",
+        "If the scheduler steps once an epoch, ignore this. Otherwise its `step()` is never called: call it after "
+        "each update.",
+        _SCHEDULED,
+    ),
+    "no_update": Lint(
+        "critical",
+        "`update()` is not called",
+        "`step` of the same optimizer was called a second time, or `unscale_` after it, without `update()` in "
+        "between: torch refuses that. Without `update()` the scale never changes, so overflows never stop.",
+        "scaler.step(optimizer)\nscaler.update()",
+    ),
+    "no_gradients": Lint(
+        "critical",
+        "{optimizer} steps without gradients: none of its {count} parameters has one",
+        'torch stops at such a step: "No inf checks were recorded for this optimizer." {why}',
+        "{instead}",
+    ),
+    "used_before_scale": Lint(
+        "critical",
+        "`{where}()` is called before `scale()`",
+        'torch stops there: "Attempted {where} but _scale is None." {why}',
+        "scaler.scale(loss).backward()  # first, also after a resume\nscaler.unscale_(optimizer)\n"
+        "scaler.step(optimizer)\nscaler.update()",
+    ),
+    "moved_outside_training": Lint(
+        "warning",
+        "The scaler was stepped before the first `scale()`{when}",
+        "`step()` and `update()` ran without `scale()`, so they changed the growth tracker, and perhaps the scale. "
+        "Loading an optimizer can do this: torch.distributed.checkpoint steps one that has no state yet, and "
+        "Accelerate passes that step on to the scaler under FSDP2.",
+        'scaler.load_state_dict(checkpoint["scaler"])  # last, after the optimizer',
+    ),
+    "no_step": Lint(
+        "critical",
+        "`scale()` was called {count} times, and `step()` never",
+        "The optimizer is stepped without the scaler: its gradients are still scaled, and overflows are not caught.",
+        "scaler.step(optimizer)  # instead of optimizer.step()\nscaler.update()",
+    ),
+    "shared_parameter": Lint(
+        "warning",
+        "{first} and {second} hold the same {count} parameters, and both step in one update",
+        "Each optimizer divides the gradients by the scale. The second divides gradients that are already unscaled, "
+        "so its step is close to zero.",
+        "# give each parameter to one optimizer",
+    ),
+    "uncleared_gradients": Lint(
+        "critical",
+        "Gradients are never cleared: each update adds to those before",
+        "The gradients of all batches so far are summed. Steps grow without end, and after one overflow the sum stays "
+        "infinite, so that every further step is skipped.",
+        "optimizer.zero_grad()  # before the next batch's backward pass",
+    ),
+    "poisoned_state": Lint(
+        "critical",
+        "{count} of the weights and optimizer states hold NaN or infinity",
+        "Every gradient computed from them is NaN, so every step is skipped and the scale falls: changing the loss "
+        "scale won't help. Resume from an earlier checkpoint.",
+        "model.load_state_dict(torch.load(checkpoint))",
+        stop=True,
+    ),
+}
 
 
 NAMED_MAX = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampmon.lints.words import LINTS
+from ampmon.lints.reporter import LINTS
 from ampmon_server.analysis.diagnosis.rules import (
     bf16,
     forgotten_state,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ampmon.lints.words import LINTS
+from ampmon.lints.reporter import LINTS
 from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.analysis.diagnosis.rules.lints import STOPPING
 from ampmon_server.model.case import ScalePolicy

@@ -18,10 +18,9 @@ from ampmon import wire
 from ampmon.client import current_run
 from ampmon.client.gear import LOOK_EVERY
 from ampmon.lints.losses import Losses
+from ampmon.lints.optimizers import look
 from ampmon.lints.passes import look_on
-from ampmon.lints.poison import look
-from ampmon.lints.reporter import LintReporter
-from ampmon.lints.words import LINTS
+from ampmon.lints.reporter import LINTS, LintReporter
 from older_torch import SEES_PRECISION, named
 from probe.test_no_sync import NoSync
 from recording import recording, recordings

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ampmon import wire
-from ampmon.lints.words import LINTS
+from ampmon.lints.reporter import LINTS
 from ampmon_server.analysis.diagnosis.rules import consecutive_skips, skip_rate, subnormal
 from ampmon_server.analysis.diagnosis.rules.scale import (
     calibration,

@@ -1,0 +1,156 @@
+"""Judges what happens to one gradient of an optimizer: clearing, clipping, and repeated backward passes."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ampmon.lints.losses import Losses
+from ampmon.lints.reporter import ENOUGH, LintReporter
+from ampmon.probe.ring import Readback
+
+
+class Clearing:
+    """After a step whose gradients are all zero, also reads what the backward pass leaves in one of them."""
+
+    def __init__(self) -> None:
+        self.wants = True
+        """Whether to measure the gradients before the next step."""
+        self._left: Readback | None = None
+        """The number of non-zero elements of one gradient after the first backward pass of an update."""
+        self._sizes: Readback | None = None
+        """Norm and largest element of all gradients at the step of the same update."""
+        self._suspect = False
+        """Whether all gradients were zero at the last measured step."""
+        self._emptied = 0
+        self._lost = 0
+        """Updates in which the gradient was missing when a later backward pass began."""
+        self._gone = False
+        self._between: Readback | None = None
+        self._betweens: list[Readback] = []
+
+    def passed(self, gradient: torch.Tensor | None) -> None:
+        """Called after the first backward pass of an update."""
+        if self._suspect and self.wants and gradient is not None:
+            self._left = Readback(torch.count_nonzero(gradient))
+
+    def emptied(self) -> None:
+        """Called when the optimizer steps and none of its parameters has a gradient."""
+        self._emptied += 1
+
+    def stepping(self, sizes: Readback | None) -> None:
+        """Called when the optimizer steps after other code wrote into its gradients. ``sizes``: None if unknown."""
+        self._sizes = sizes or self._sizes
+
+    def gone(self) -> None:
+        """Called when a later backward pass of the batch begins and the gradient is missing."""
+        self._gone = True
+
+    def begins(self, sizes: Readback | None) -> None:
+        """Called when a later pass begins after other code wrote into the gradients. ``sizes``: None if unknown."""
+        self._between = sizes
+
+    def updated(self, reporter: LintReporter, *, accumulates: bool) -> None:
+        """Called after an update. ``accumulates``: whether its backward passes should add up."""
+        self._judge_step(reporter)
+        if accumulates:
+            self._lost += self._gone
+            self._betweens += [self._between] if self._between is not None else []
+        self._gone, self._between = False, None
+        empty = sum(each.ready() and _empty(each) for each in self._betweens)
+        if self._lost + empty >= ENOUGH:
+            reporter.say("cleared_within_batch")
+
+    def _judge_step(self, reporter: LintReporter) -> None:
+        if self._emptied >= ENOUGH:
+            reporter.say("cleared_before_step")
+        sizes, left = self._sizes, self._left
+        self.wants = sizes is None
+        if sizes is None or not sizes.ready() or not (left is None or left.ready()):
+            return
+        if self._suspect and left is not None and left.result().tolist() and _empty(sizes):
+            reporter.say("cleared_before_step")
+        self._suspect = self.wants = _empty(sizes)
+        self._sizes = self._left = None
+
+
+def _empty(sizes: Readback) -> bool:
+    return not any(sizes.result().tolist())
+
+
+_SAME = 1e-4
+_SMALL = 1e-2
+"""Code that takes the scale into account does not clip to less than this times the scale."""
+
+
+class Clipping:
+    """Compares the sizes of finite gradients only, because an overflow says nothing about clipping."""
+
+    def __init__(self) -> None:
+        self._pending: list[Readback] = []
+        self._sizes: list[tuple[float, float]] = []
+        """Norm and largest element of the newest finite gradients."""
+        self.is_written = False
+        """Whether other code wrote into the gradients."""
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether other code wrote into gradients, but too few were finite so far, as while the scale still falls."""
+        return self.is_written and len(self._sizes) < ENOUGH
+
+    def written(self, sizes: Readback | None) -> None:
+        """Called after other code wrote into the scaled gradients. ``sizes``: norm and largest element, or None."""
+        if sizes is not None:
+            self._pending.append(sizes)
+            self.is_written = True
+
+    def updated(self, scale: float, reporter: LintReporter) -> None:
+        """Called after an update. ``scale`` is the newest known one, or 0."""
+        while self._pending and self._pending[0].ready():
+            norm, peak = self._pending.pop(0).result().tolist()
+            if 0 < norm < math.inf:
+                self._sizes = [*self._sizes, (norm, peak)][-ENOUGH:]
+        if len(self._sizes) < ENOUGH:
+            return
+        for measure, values in zip(
+            ("norm", "largest element"), zip(*self._sizes, strict=True), strict=True
+        ):
+            if max(values) <= (1 + _SAME) * min(values) and values[0] < _SMALL * scale:
+                reporter.say("clip_before_unscale", measure=measure, value=values[0], scale=scale)
+
+
+class BackwardStepOrder:
+    """The order of one parameter's backward passes and the optimizer's step within an update."""
+
+    def __init__(self, losses: Losses) -> None:
+        self._losses = losses
+        self._again = self._stepped = self._late = False
+        """Since the last update: whether a loss came twice, the optimizer stepped, a pass followed the step."""
+        self._dropped = False
+        """Whether a pass followed the step in the last update. False with several optimizers."""
+        self._repeats = self._lost = 0
+        """Consecutive updates with a loss that came twice, and with a late pass whose gradients were cleared."""
+
+    def passed(self) -> None:
+        own, again = self._losses.reaching(id(self))
+        self._again |= again
+        self._late |= self._stepped and own
+
+    def stepping(self) -> None:
+        self._stepped = True
+
+    def unscaling(self, reporter: LintReporter, *, kept: bool) -> None:
+        """Called before gradients are unscaled. ``kept``: they still include what the last update left."""
+        self._lost = self._lost + 1 if self._dropped and not kept else 0
+        if self._lost >= ENOUGH:
+            reporter.say("cleared_before_step")
+
+    def updated(self, reporter: LintReporter, *, alone: bool) -> None:
+        """Called after an update. ``alone``: the scaler has one optimizer."""
+        self._repeats = self._repeats + 1 if self._again else 0
+        if self._repeats == ENOUGH:
+            reporter.say("backward_twice")
+        # With several optimizers, the loss of one may reach another's parameters. The other clears those gradients.
+        self._dropped = alone and self._late
+        self._again = self._stepped = self._late = False
