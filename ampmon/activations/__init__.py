@@ -4,8 +4,7 @@ Owns which modules are hooked, when, and what is gathered in one iteration. Depe
 """
 
 from ampmon.activations.gathering import ActivationSample, Gathering, Lost
-from ampmon.activations.hooks import ActivationSampler
-from ampmon.activations.modules import ModuleRegistry
+from ampmon.activations.hooks import ActivationSampler, ModuleRegistry
 
 
 __all__ = ["ActivationSample", "ActivationSampler", "Gathering", "Lost", "ModuleRegistry"]
