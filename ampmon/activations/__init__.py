@@ -3,8 +3,8 @@
 Owns which modules are hooked, when, and what is gathered in one iteration. Depends on no scaler and no optimizer.
 """
 
-from ampmon.activations.gathering import ActivationSample, Gathering, Lost
+from ampmon.activations.gathering import ActivationSample, Lost
 from ampmon.activations.hooks import ActivationSampler, ModuleRegistry
 
 
-__all__ = ["ActivationSample", "ActivationSampler", "Gathering", "Lost", "ModuleRegistry"]
+__all__ = ["ActivationSample", "ActivationSampler", "Lost", "ModuleRegistry"]

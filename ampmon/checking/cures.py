@@ -10,8 +10,7 @@ from typing import TypeVar
 import torch
 
 from ampmon.checking.passes import Pass, PassRunner, Places
-from ampmon.checking.result import Preflight
-from ampmon.checking.verdict import compared, harmed, not_finite
+from ampmon.checking.result import Preflight, compared, harmed, not_finite
 from ampmon.errors import ConfigurationError
 
 

@@ -1,4 +1,4 @@
-"""The result of a preflight, as a table for people and as values for programs. Uses no tensors."""
+"""The result of a preflight: the verdict in words, the fix as code, and the modules, as a table and as values."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from ampmon.checking.passes import Pass, PassRunner, Places
 
 
 COLUMNS = 80
@@ -110,3 +112,150 @@ def percent(share: float | None) -> str:
 
 def power(scale: float | None) -> str:
     return "–" if scale is None else f"2^{math.log2(scale):g}"
+
+
+GRADIENT_ERROR = 0.01
+"""A gradient is reported if fp16 changes it by a larger share of its norm in fp32."""
+LOST = 0.5
+"""Rounding alone changes no gradient by this share."""
+BF16 = 'with torch.autocast("{device}", dtype=torch.bfloat16):  # and no GradScaler\n    loss = ...'
+FP32 = (
+    'with torch.autocast("{device}", enabled=False):  # in forward(), around {modules}\n'
+    "    out = layer(x.float())"
+)
+SCALE = 'scaler = ampmon.GradScaler("{device}", init_scale=2.0**{exponent:g})'
+BEGAN = {
+    "forward": " in the forward pass, first in {module}",
+    "backward": " in the backward pass at a loss scale of {scale}, first in {module}",
+    "loss": " in loss_fn, where the loss has to be computed from output.float()",
+    "input": " in the model's input",
+    None: "",
+}
+
+
+def harmed(found: Pass, bf16: Pass) -> Places:
+    """Modules whose gradients fp16's range harms: much is subnormal, there or on its way back, or much is lost.
+
+    Rounding may also change a gradient by some percent, if it turns a ReLU on or off. No scale helps then.
+    """
+    last = max(map(found.index, found.small), default=-2)
+    departed = found.departed is not None
+    return tuple(
+        place
+        for place in _over(found)
+        if not found.errors[place] <= bf16.errors[place]
+        and (departed or found.index(place) <= last or not found.errors[place] <= LOST)
+    )
+
+
+def not_finite(bench: PassRunner, truth: Pass, scale: float) -> Preflight:
+    """The result if fp32 has inf or NaN too."""
+    what = "gradient" if math.isfinite(truth.loss) else "loss"
+    return Preflight(
+        verdict=f"The {what} is not finite in fp32 either: the cause is the data or the model, not fp16. It "
+        f"began{_began(bench, truth)}.",
+        problem=True,
+        device=bench.device,
+        init_scale=scale,
+    )
+
+
+def compared(bench: PassRunner, first: Pass, bf16: Pass, cured: Pass | None) -> Preflight:
+    """The result from the first fp16 pass, the bf16 pass, and ``cured``, an fp16 pass without a problem, if found."""
+    bf16_helps = cured is None and bf16.finite and not first.error <= bf16.error
+    code = [BF16.format(device=bench.device)] if bf16_helps else _code(bench, first, cured or first)
+    fix = "\n".join(code)
+    return Preflight(
+        verdict=f"{_problem(bench, first, cured)}{_cure(bench, first, cured, bf16_helps)}",
+        problem=cured is None or bool(cured.kept) or cured.scale > first.scale,
+        fix=fix,
+        device=bench.device,
+        init_scale=first.scale,
+        scale=cured.scale if cured else None,
+        error=known(first.error),
+        fixed_error=known(cured.error) if cured and fix else None,
+        bf16_error=known(bf16.error),
+        modules=tuple(sorted(_modules(bench, first, bf16, cured), key=_goodness)),
+    )
+
+
+def _problem(bench: PassRunner, first: Pass, cured: Pass | None) -> str:
+    if not first.finite:
+        return f"fp16 overflows{_began(bench, first)}."
+    at, limit, over = power(first.scale), percent(GRADIENT_ERROR), _over(first)
+    words = f"changes no module's gradient by more than {limit}"
+    if over:
+        worst = _labels(bench, (max(over, key=lambda place: first.errors[place]),))
+        count = f"{len(over)} of {len(first.errors)} modules"
+        words = f"changes the gradient of {count} by more than {limit}, most in {worst}"
+    if first is not cured:
+        return f"At a loss scale of {at}, fp16 {words}."
+    by = ", by rounding alone" if over else ""
+    return f"Nothing to change: at a loss scale of {at}, fp16 overflows nowhere and {words}{by}."
+
+
+def _cure(bench: PassRunner, first: Pass, cured: Pass | None, bf16_helps: bool) -> str:
+    if cured is first:
+        return ""
+    if cured is None:
+        bf16 = "bf16 does better." if bf16_helps else "bf16 does not cure it either."
+        return f" No scale cures it, nor do a few modules in fp32. {bf16}"
+    kept = f"{_labels(bench, cured.kept)} in fp32" if cured.kept else ""
+    scale = f"a scale of {power(cured.scale)}" if cured.scale != first.scale else ""
+    if kept or cured.scale > first.scale:
+        rest = " The errors left are rounding." if _over(cured) else ""
+        return f" A test pass with {' and '.join(filter(None, (kept, scale)))} cured it.{rest}"
+    skips = math.ceil(math.log2(first.scale / cured.scale))
+    return (
+        f" GradScaler finds a scale that fits within {skips} skipped steps; or start with {scale}."
+    )
+
+
+def _code(bench: PassRunner, first: Pass, cured: Pass) -> Iterator[str]:
+    if cured.kept:
+        yield FP32.format(device=bench.device, modules=_labels(bench, cured.kept))
+    if cured.scale != first.scale:
+        yield SCALE.format(device=bench.device, exponent=math.log2(cured.scale))
+
+
+def _modules(
+    bench: PassRunner, first: Pass, bf16: Pass, cured: Pass | None
+) -> Iterator[ModuleCheck]:
+    origin, began = first.began()
+    last = cured or first
+    for place in sorted({*first.errors, *last.kept, *([] if began is None else [began])}):
+        name, kind = bench.name(place)
+        yield ModuleCheck(
+            name=name,
+            kind=kind,
+            finite=math.isfinite(first.loss) and math.isfinite(first.largest.get(place, 0.0)),
+            overflows=origin if place == began and origin in ("forward", "backward") else None,
+            error=known(first.errors.get(place)),
+            fixed_error=None if last is first else known(last.errors.get(place)),
+            bf16_error=known(bf16.errors.get(place)),
+            largest_scale=last.fits(place),
+            keep_fp32=place in last.kept,
+        )
+
+
+def _over(found: Pass) -> Places:
+    return tuple(place for place, error in found.errors.items() if not error <= GRADIENT_ERROR)
+
+
+def _began(bench: PassRunner, found: Pass) -> str:
+    origin, place = found.began()
+    module = "" if place is None else _labels(bench, (place,))
+    return BEGAN[origin].format(module=module, scale=power(found.scale))
+
+
+def _labels(bench: PassRunner, places: Places) -> str:
+    return ", ".join("module {} ({})".format(*bench.name(place)) for place in places)
+
+
+def known(number: float | None) -> float | None:
+    """The number, or None if it is not finite, because JSON cannot hold it."""
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _goodness(module: ModuleCheck) -> tuple[bool, bool, float]:
+    return module.overflows is None, module.finite, -(module.error or 0.0)

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from ampmon.checking.passes import PassRunner
-from ampmon.checking.refusals import checked_model
-from ampmon.checking.verdict import known
+from ampmon.checking.passes import PassRunner, checked_model
+from ampmon.checking.result import known
 from ampmon.errors import ConfigurationError
 from ampmon.system import signals
 
