@@ -24,12 +24,11 @@ from ampmon.client.monitor_view import Reporting, rates, shares
 from ampmon.client.recorder import Recorder
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
-from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
 from ampmon.probe.graphs import capturing
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.probe.ring import Readback
-from ampmon.probe.timing import DeviceTimer
+from ampmon.probe.timing import Account, DeviceTimer
 from ampmon.system import signals
 from ampmon.training import outcome
 from ampmon.training.outcome import Reading

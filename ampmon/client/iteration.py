@@ -18,7 +18,7 @@ from ampmon.lints import Schedule
 from ampmon.numerics.histogram import Statistics
 from ampmon.probe import attribution, eager
 from ampmon.probe.arrivals import Arrived
-from ampmon.probe.losses import Kept, LossCopy, keep
+from ampmon.probe.attribution import Kept, LossCopy, keep
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import TimedSpan

@@ -35,10 +35,10 @@ from ampmon.client.recorder import Recorder
 from ampmon.client.sampler import Sampler
 from ampmon.config import Config
 from ampmon.lints import Linter
-from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
 from ampmon.probe.gradients import is_sharded
 from ampmon.probe.order import BackwardOrderLearner
+from ampmon.probe.timing import Account
 from ampmon.system import signals
 from ampmon.training import outcome
 from ampmon.training.call import Call

@@ -13,8 +13,8 @@ from ampmon.client.recorder import Recorder
 from ampmon.config import Config
 from ampmon.numerics.histogram import Statistics, headroom_bits
 from ampmon.numerics.sampling_error import elements_of
-from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
+from ampmon.probe.timing import Account
 from ampmon.training.parameters import ParameterRegistry
 from ampmon.training.series import Stream
 

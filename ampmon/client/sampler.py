@@ -14,8 +14,8 @@ from ampmon.client.measurement import Measurer
 from ampmon.client.recorder import Recorder
 from ampmon.config import Config
 from ampmon.lints.optimizers import parameters_of
-from ampmon.probe.account import Account
 from ampmon.probe.arrivals import PassMeasurer
+from ampmon.probe.timing import Account
 from ampmon.training.parameters import OptimizerNames, ParameterRegistry
 
 

@@ -21,14 +21,13 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from ampmon.numerics.histogram import Statistics
 from ampmon.probe import eager, host
 from ampmon.probe.accelerator import current_stream, is_asynchronous, on
-from ampmon.probe.account import Account
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import MEASURED, is_distributed, local_elements
 from ampmon.probe.graphs import capturing
 from ampmon.probe.order import forget_hooks
 from ampmon.probe.ring import Readback
-from ampmon.probe.timing import DeviceTimer, TimedSpan
+from ampmon.probe.timing import Account, DeviceTimer, TimedSpan
 
 
 PASSES = 4

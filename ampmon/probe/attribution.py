@@ -1,13 +1,18 @@
-"""Finds the gradients that are not finite, before clipping spreads one inf to all of them."""
+"""Finds what made a step be skipped: gradients and losses that are not finite."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
+from ampmon import wire
 from ampmon.numerics.histogram import Statistics
+from ampmon.probe.gradients import MEASURED, local_elements
+from ampmon.probe.ring import Readback
 from ampmon.wire import Culprit
 
 
@@ -62,3 +67,67 @@ def from_statistics(statistics: Statistics) -> list[Culprit]:
         for index, inf, nan in zip(*(column.tolist() for column in columns), strict=True)
         if inf or nan
     ]
+
+
+ELEMENTS_MAX = 1024
+"""The most elements of a loss, and the most losses of an update, that are kept. Others are unknown."""
+
+Kept: TypeAlias = torch.Tensor | weakref.ref[torch.Tensor] | None
+"""None stands for a loss that was not kept."""
+_PLAIN = torch.Tensor.__torch_dispatch__
+"""The dispatch of tensors that hold their own values. Wrapper classes override it and define what values mean."""
+
+
+def keep(losses: list[Kept], outputs: Any) -> None:
+    """Keep the loss or losses passed to `scale()`. Reads no value and enqueues nothing."""
+    if isinstance(outputs, torch.Tensor):
+        small = outputs.numel() <= ELEMENTS_MAX and len(losses) < ELEMENTS_MAX
+        # Detached, because a graph may hold much memory until the update.
+        plain = local_elements(outputs) if small else outputs
+        losses.append(plain if small and type(plain).__torch_dispatch__ is _PLAIN else None)
+    elif isinstance(outputs, (list, tuple)):
+        for each in outputs:
+            keep(losses, each)
+    else:
+        losses.append(None)
+
+
+class LossCopy:
+    """The losses of one update on their way to the host. Only `state` waits for a device."""
+
+    def __init__(self, losses: Iterable[Kept]) -> None:
+        known: dict[tuple[torch.device, torch.dtype, torch.dtype], list[torch.Tensor]] = {}
+        self._complete = True
+        for kept in losses:
+            each = kept() if isinstance(kept, weakref.ref) else kept
+            if each is None or each.numel() > ELEMENTS_MAX or each.dtype not in MEASURED:
+                self._complete = False
+                continue
+            # The scale is an fp32 tensor without dimensions, so it affects the product's dtype only for a loss
+            # without dimensions.
+            scaled = each.dtype if each.dim() else torch.promote_types(each.dtype, torch.float32)
+            known.setdefault((each.device, each.dtype, scaled), []).append(each.reshape(-1))
+        self._copies = [(scaled, _fetched(parts)) for (_, _, scaled), parts in known.items()]
+
+    def ready(self) -> bool:
+        """Return whether the values are on the host. Does not wait."""
+        return all(copy.ready() for _, copy in self._copies)
+
+    def state(self, scale: float) -> wire.LossState | None:
+        """Return whether all losses were finite, and whether their products with the scale were.
+
+        Returns None if some losses are unknown and all known ones are finite. Waits for values not yet on the host.
+        """
+        overflowed = False
+        for scaled, copy in self._copies:
+            values = copy.result()
+            if not torch.isfinite(values).all():
+                return "not_finite"
+            overflowed |= not torch.isfinite(values.to(scaled) * scale).all()
+        if not (self._complete and self._copies):
+            return None
+        return "overflowed" if overflowed else "finite"
+
+
+def _fetched(parts: list[torch.Tensor]) -> Readback:
+    return Readback(parts[0] if len(parts) == 1 else torch.cat(parts))

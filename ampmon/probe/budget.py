@@ -1,7 +1,8 @@
-"""Decides when to sample: within a share of the training time, and always after a scale change. Reads no clock."""
+"""Decides when to sample: within a share of the training time, and always after a scale change."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from statistics import median, median_low
@@ -161,3 +162,33 @@ def _power_of_two(cost: float, room: float) -> int:
     while every * room < cost and every < _SLOWEST:
         every *= 2
     return every
+
+
+_SAVED_NS = 200_000_000
+"""The largest balance, and the initial one: overflows are most likely in the first updates."""
+
+
+class TimeAllowance:
+    """Decides whether work may run, for at most ``share`` of the time overall (0 to 1). ``clock`` gives nanoseconds."""
+
+    def __init__(self, share: float, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._share = share
+        self._clock = clock
+        self._left = float(_SAVED_NS)
+        self._looked = clock()
+        self._took = 0
+
+    def begin(self) -> int | None:
+        """Return the current time if the balance covers the work's last duration, else None.
+
+        With a ``share`` of 1 the work may always run.
+        """
+        now = self._clock()
+        self._left = min(self._left + self._share * (now - self._looked), _SAVED_NS)
+        self._looked = now
+        return now if self._left >= self._took or self._share >= 1 else None
+
+    def end(self, began: int) -> None:
+        """Charge the time since ``began`` to the balance."""
+        self._took = self._clock() - began
+        self._left -= self._took

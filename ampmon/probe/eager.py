@@ -15,8 +15,8 @@ import torch
 
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, Statistics, no_runs
 from ampmon.numerics.packed import AMAX, COUNTS, HISTOGRAM, SUM_SQUARES
+from ampmon.probe.gradients import flatten
 from ampmon.probe.ring import upload
-from ampmon.probe.sampling import flatten
 
 
 _BLOCK = 1 << 22

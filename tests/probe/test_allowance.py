@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ampmon.probe.allowance import TimeAllowance
+from ampmon.probe.budget import TimeAllowance
 
 
 def test_work_takes_its_share_of_the_time() -> None:

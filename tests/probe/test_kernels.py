@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import scripts
-from ampmon.probe.gpu import driver, kernels, loading
+from ampmon.probe.gpu import kernels, loading
 from ampmon.probe.gpu.table import Table
 from benchmarks.kernel_code import GPUS, LOOPS, RESULTS, Variant, compiled, usage, variants
 from older_torch import COMPILES, HAS_TOOLS, HAS_TRITON, INTERPRETS
@@ -133,7 +133,7 @@ def test_a_launch_finds_what_was_compiled_elsewhere(
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "driver.c"], check=True)
     stream = SimpleNamespace(cuda_stream=0)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(driver, "_mapped", lambda _: str(library))
+    monkeypatch.setattr(loading, "_mapped", lambda _: str(library))
     for name, value in {
         "device": lambda _: nullcontext(),
         "mem_get_info": lambda _: (1, 1),

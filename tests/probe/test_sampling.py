@@ -16,7 +16,7 @@ from ampmon.numerics.sampling_error import (
     share_variance,
     standard_error,
 )
-from ampmon.probe.sampling import sample_runs
+from ampmon.probe.gradients import sample_runs
 
 
 SAMPLE = 16_384

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, Statistics, headroom_bits
-from ampmon.probe import attribution, eager, host, passes
+from ampmon.probe import attribution, eager, host
 from ampmon.probe.gpu.table import Tables
-from ampmon.probe.sampling import sample_runs
+from ampmon.probe.gradients import sample_runs
 
 
 Measure = Callable[[list[torch.Tensor]], Statistics]
@@ -153,7 +153,7 @@ def test_devices_without_fp64_are_measured(
 def test_long_gradients_equal_the_reference(dtype: torch.dtype, values: list[float]) -> None:
     """On a CPU a gradient long enough for a pass of its own is counted and summed as exactly."""
     gradient = torch.tensor(values, dtype=torch.float64).to(dtype)
-    gradient = gradient.repeat(passes._APART // len(values) + 1)
+    gradient = gradient.repeat(host._APART // len(values) + 1)
     agree(on_cpu([gradient]), [gradient], on_cpu)
 
 

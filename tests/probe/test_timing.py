@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
-from ampmon.probe.timing import Baseline, DeviceTimer, TimedSpan
+from ampmon.probe.timing import Account, Baseline, DeviceTimer, TimedSpan
 from ampmon.testing import ManualClock
 from probe.scripted import Device
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import scripts
-from ampmon.probe.gpu.background_jobs import BackgroundJobs
+from ampmon.probe.gpu.loading import BackgroundJobs
 from waiting import wait_for
 
 
@@ -83,7 +83,7 @@ def test_training_goes_on_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyP
 
 FORKED = """
 import os, sys, threading
-from ampmon.probe.gpu.background_jobs import BackgroundJobs
+from ampmon.probe.gpu.loading import BackgroundJobs
 warmer, parent, go = BackgroundJobs(), os.getpid(), threading.Event()
 def job():
     if os.getpid() == parent:
@@ -100,7 +100,7 @@ go.set()
 """
 ENDED = """
 import threading, time
-from ampmon.probe.gpu.background_jobs import BackgroundJobs
+from ampmon.probe.gpu.loading import BackgroundJobs
 def job():
     while threading.main_thread().is_alive():
         time.sleep(0.001)

@@ -1,20 +1,26 @@
-"""Compiles and loads the kernels of each device, and reports those that are not ready yet."""
+"""Compiles the kernels of each device in the background, loads them, and launches them through the driver of torch."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
-from collections.abc import Callable
-from functools import partial
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import torch
 
-from ampmon.probe.gpu.background_jobs import BackgroundJobs
-from ampmon.probe.gpu.compiler import Architecture, Compiler, Kernel
-from ampmon.probe.gpu.driver import Function, capture_allowed
+from ampmon.probe.gpu.compiler import Architecture, Compiler, Kernel, MachineCode
 from ampmon.probe.gpu.table import Unsupported
 
+
+T = TypeVar("T")
 
 _PLAIN = ("GAPS", False)
 ORDINARY = (
@@ -27,6 +33,60 @@ ORDINARY = (
 
 class NotReady(Unsupported):
     """Another process is still compiling the kernels, so nothing is measured yet."""
+
+
+class BackgroundJobs(Generic[T]):
+    """Runs jobs on its own thread, each once and one after the other. Callers never wait.
+
+    The interpreter's exit waits for the running job and drops the others. A forked child restarts the job that was
+    running, once it requests one.
+    """
+
+    def __init__(self) -> None:
+        self._asked: set[Hashable] = set()
+        self._ended: dict[Hashable, T | Exception] = {}
+        self._waiting: deque[tuple[Hashable, Callable[[], T]]] = deque()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job is running or waiting."""
+        return bool(self._waiting)
+
+    def made(self, key: Hashable, job: Callable[[], T]) -> T | None:
+        """Return the job's result, or None until it has ended. The first call starts it.
+
+        The job's error is raised once, as a RuntimeError. The next call starts the job again.
+        """
+        ended = self._ended.get(key)
+        if isinstance(ended, Exception):
+            self._asked.discard(key)
+            del self._ended[key]
+            raise RuntimeError(str(ended)) from ended
+        if ended is not None:
+            return ended
+        if key not in self._asked:
+            self._asked.add(key)
+            self._waiting.append((key, job))
+        if self._thread is None or not self._thread.is_alive():
+            try:
+                # Explicitly no daemon: it would inherit that from torch's own threads, which may call this first.
+                self._thread = threading.Thread(
+                    target=self._work, name="ampmon-kernels", daemon=False
+                )
+                self._thread.start()
+            except RuntimeError:  # no thread can start, or the interpreter is exiting
+                self._thread = None
+        return None
+
+    def _work(self) -> None:
+        while self._waiting and threading.main_thread().is_alive():
+            key, job = self._waiting[0]
+            try:
+                self._ended[key] = job()
+            except Exception as error:
+                self._ended[key] = error
+            self._waiting.popleft()
 
 
 _warmer: BackgroundJobs[bool] = BackgroundJobs()
@@ -113,3 +173,97 @@ def architecture(device: torch.device) -> Architecture:
     if torch.version.hip is not None:
         return Architecture(str(properties.gcnArchName).partition(":")[0], lanes)
     return Architecture(f"sm_{properties.major}{properties.minor}", lanes)
+
+
+_MAPPED = Path("/proc/self/maps")
+_SCRATCH = 0, 0
+"""Newer Triton versions expect two more addresses, of memory that these kernels do not use."""
+_OUT_OF_MEMORY = 2
+_RELAXED = 2
+"""CUDA and HIP share these numbers: the out-of-memory error, and the relaxed capture mode."""
+
+
+class DriverError(Exception):
+    """The driver refused to load or to launch a kernel."""
+
+
+class Function:
+    """A kernel loaded on one device. Loading takes about a millisecond and works on any thread."""
+
+    def __init__(self, binary: MachineCode, device: torch.device) -> None:
+        self._driver = _driver()
+        self._threads, self._shared = binary.threads, binary.shared
+        self._handle, module = ctypes.c_void_p(), ctypes.c_void_p()
+        with torch.cuda.device(device):
+            # A thread has a driver context only after its first request to the device.
+            torch.cuda.mem_get_info(device)
+            self._driver.load(ctypes.byref(module), binary.code)
+            symbol = binary.symbol.encode()
+            self._driver.find(ctypes.byref(self._handle), module, symbol)
+
+    def __call__(self, grid: int, *tensors: torch.Tensor | None) -> None:
+        """Enqueue a launch of ``grid`` programs on the current stream of the current device. Does not wait."""
+        addresses = [each.data_ptr() for each in tensors if each is not None]
+        addresses += _SCRATCH
+        count = len(addresses)
+        values = (ctypes.c_uint64 * count)(*addresses)
+        first = ctypes.addressof(values)
+        parameters = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
+        stream = torch.cuda.current_stream().cuda_stream
+        sizes = grid, 1, 1, self._threads, 1, 1, self._shared
+        self._driver.launch(self._handle, *sizes, stream, parameters, None)
+
+
+class _Driver:
+    def __init__(self, library: str, names: Sequence[str]) -> None:
+        self._library = ctypes.CDLL(library)
+        self.load, self.find, self.launch, self.exchange = map(self._function, names)
+        pointer, number = ctypes.c_void_p, ctypes.c_uint
+        self.load.argtypes = [pointer, ctypes.c_char_p]
+        self.find.argtypes = [pointer, pointer, ctypes.c_char_p]
+        self.launch.argtypes = [pointer, *7 * [number], pointer, pointer, pointer]
+        self.exchange.argtypes = [pointer]
+
+    def _function(self, name: str) -> ctypes._NamedFuncPointer:
+        function = self._library[name]
+
+        def check(code: Any, *_: object) -> Any:
+            if code:
+                why = "out of memory" if code == _OUT_OF_MEMORY else f"driver error {code}"
+                raise DriverError(f"{name} failed: {why}")
+            return code
+
+        function.restype = ctypes.c_int
+        function.errcheck = check
+        return function
+
+
+@cache
+def _driver() -> _Driver:
+    library, prefix = (
+        ("libcuda.so", "cu") if torch.version.hip is None else ("libamdhip64.so", "hip")
+    )
+    names = [f"{prefix}{each}" for each in ("ModuleLoadData", "ModuleGetFunction")]
+    names.append("cuLaunchKernel" if prefix == "cu" else "hipModuleLaunchKernel")
+    names.append(f"{prefix}ThreadExchangeStreamCaptureMode")
+    return _Driver(_mapped(library), names)
+
+
+@contextmanager
+def capture_allowed() -> Iterator[None]:
+    """Prevent this thread's driver calls from breaking a CUDA graph that another thread is capturing."""
+    mode = ctypes.c_int(_RELAXED)
+    _driver().exchange(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        _driver().exchange(ctypes.byref(mode))
+
+
+def _mapped(name: str) -> str:
+    """Return the path of the library that torch has loaded."""
+    places = _MAPPED.read_text()
+    if (found := places.find(f"/{name}")) < 0:
+        raise DriverError(f"{name} is not loaded")
+    line = places[places.rfind("\n", 0, found) + 1 : places.find("\n", found)]
+    return line.split(maxsplit=5)[-1]
