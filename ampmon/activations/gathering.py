@@ -138,7 +138,7 @@ class Gathering:
             tray.packed.append(self._statistics_of(elements))
             tray.packed_of.append(owner)
 
-    def added(self) -> None:
+    def added(self, _: torch.Tensor) -> None:
         """Note that the current backward pass added to a parameter's gradient."""
         self._added.add(torch._C._current_graph_task_id())
 

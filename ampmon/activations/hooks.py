@@ -18,9 +18,9 @@ from torch.nn.parameter import is_lazy
 from ampmon import wire
 from ampmon.activations.gathering import ActivationSample, Gathering, Lost
 from ampmon.config import Config, clean_name
+from ampmon.probe.accelerator import capturing
 from ampmon.probe.device import DeviceProbe
-from ampmon.probe.graphs import capturing, traceable
-from ampmon.probe.order import forget_hooks
+from ampmon.probe.hooks import WeakHook, forget_hooks, remove_hooks, traceable
 from ampmon.training import built
 from ampmon.training.built import strip_wrappers
 from ampmon.training.parameters import Models, named_models
@@ -156,7 +156,7 @@ class ActivationSampler:
         self._registry = ModuleRegistry(models)
         self._gathering: Gathering | None = None
         self._handles: list[Any] = []
-        weakref.finalize(self, _remove, self._handles)
+        weakref.finalize(self, remove_hooks, self._handles)
         self._hooked: list[tuple[weakref.ref[torch.nn.Module], str]] = []
         """The parameters that had no hooks before: a module of each, and the name there."""
         self._spent_ns = self._watched_ns = 0
@@ -199,7 +199,7 @@ class ActivationSampler:
         with self._guarded():
             gathering = Gathering(self._config.sample, self._random, self._probe, measures=measures)
             for place, module in self._registry.meet(every_path=measures):
-                hook = _ForwardHook(self, gathering, place)
+                hook = _TraceableHook(self.left, weakref.ref(gathering), place)
                 self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
             for module in self._registry.all() if measures else ():
                 self._watch_sums(gathering, module)
@@ -211,7 +211,7 @@ class ActivationSampler:
             if parameter.requires_grad and parameter.is_leaf and not is_lazy(parameter):
                 if parameter._post_accumulate_grad_hooks is None:
                     self._hooked.append((weakref.ref(module), name))
-                hook = _SumHook(self, gathering, 0)
+                hook = WeakHook(gathering.added)
                 self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
 
     def end(self) -> tuple[ActivationSample | None, float]:
@@ -229,7 +229,7 @@ class ActivationSampler:
     def drop(self) -> None:
         """Unhook the modules and discard what was gathered."""
         self._gathering = None
-        _remove(self._handles)
+        remove_hooks(self._handles)
         while self._hooked:
             module, name = self._hooked.pop()
             # Not as an attribute, which computes the parameter if it is parametrized by now.
@@ -238,21 +238,27 @@ class ActivationSampler:
             if name in own:
                 forget_hooks(own[name])
 
-    def left(self, gathering: Gathering, place: int, inputs: Any, output: Any) -> None:
+    def left(
+        self, of: weakref.ref[Gathering], place: int, _: object, given: Any, named: Any, output: Any
+    ) -> None:
         """Called by a hook when a module returns its output."""
         # Without gradients, this is an evaluation, or the first of two passes under checkpointing.
-        if gathering is self._gathering and torch.is_grad_enabled():
+        if (gathering := self._current(of)) is not None and torch.is_grad_enabled():
             with self._guarded():
+                inputs = given, named
                 for tensor in gathering.called(place, inputs, output) if not _recorded() else ():
-                    tensor.register_hook(_GradientHook(self, gathering, place))
+                    tensor.register_hook(_TraceableHook(self.came_back, of, place))
 
-    def came_back(self, gathering: Gathering, place: int, gradient: torch.Tensor) -> None:
+    def came_back(self, of: weakref.ref[Gathering], place: int, gradient: torch.Tensor) -> None:
         """Called by a hook when a gradient has come back to a module's output."""
-        # A graph that outlives the iteration still has its hooks.
-        if gathering is self._gathering:
+        if (gathering := self._current(of)) is not None:
             with self._guarded():
                 if not _recorded():
                     gathering.gradient(place, gradient)
+
+    def _current(self, of: weakref.ref[Gathering]) -> Gathering | None:
+        """The gathering of a hook, if the iteration is still going on: a graph that outlives it keeps its hooks."""
+        return self._gathering if self._gathering is not None and of() is self._gathering else None
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -267,69 +273,22 @@ class ActivationSampler:
             self._spent_ns += time.perf_counter_ns() - started
 
 
-class _Hook:
-    """Keeps neither its owners nor a module alive. Copies and pickles of the model do not contain it."""
+class _TraceableHook(WeakHook):
+    """A hook that breaks no graph of torch.compile. Copies and pickles of the model do not contain it."""
 
-    __slots__ = ("_activations", "_gathering", "_place")
+    __slots__ = ()
 
-    def __init__(self, activations: ActivationSampler, gathering: Gathering, place: int) -> None:
-        self._activations = weakref.ref(activations)
-        self._gathering = weakref.ref(gathering)
-        self._place = place
-
-    def _owners(self) -> tuple[ActivationSampler, Gathering] | None:
-        activations, gathering = self._activations(), self._gathering()
-        return (activations, gathering) if activations and gathering else None
+    @traceable
+    def __call__(self, *passed: Any) -> None:
+        if not torch.compiler.is_compiling():
+            WeakHook.__call__(self, *passed)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A function that takes a hook's arguments and does nothing. Loading it needs no ampmon.
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 
-class _ForwardHook(_Hook):
-    __slots__ = ()
-
-    @traceable
-    def __call__(self, module: torch.nn.Module, given: Any, named: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling():
-            self.see((given, named), output)
-
-    def see(self, inputs: Any, output: Any) -> None:
-        if owners := self._owners():
-            activations, gathering = owners
-            activations.left(gathering, self._place, inputs, output)
-
-
-class _GradientHook(_Hook):
-    __slots__ = ()
-
-    @traceable
-    def __call__(self, gradient: torch.Tensor) -> None:
-        if not torch.compiler.is_compiling():
-            self.see(gradient)
-
-    def see(self, gradient: torch.Tensor) -> None:
-        if owners := self._owners():
-            activations, gathering = owners
-            activations.came_back(gathering, self._place, gradient)
-
-
-class _SumHook(_Hook):
-    """Called when a backward pass has added to a parameter's gradient."""
-
-    __slots__ = ()
-
-    def __call__(self, _: torch.Tensor) -> None:
-        if owners := self._owners():
-            owners[1].added()
-
-
 def _recorded() -> bool:
     """Whether the current work is being recorded to run again, in a CUDA graph or a trace."""
     traced: bool = torch._C._is_tracing()
     return capturing() or traced
-
-
-def _remove(handles: list[Any]) -> None:
-    while handles:
-        handles.pop().remove()

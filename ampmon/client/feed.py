@@ -24,9 +24,9 @@ from ampmon.client.monitor_view import Reporting, rates, shares
 from ampmon.client.recorder import Recorder
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
+from ampmon.probe.accelerator import capturing
 from ampmon.probe.budget import Budget
-from ampmon.probe.graphs import capturing
-from ampmon.probe.order import BackwardOrderLearner
+from ampmon.probe.hooks import BackwardOrderLearner
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import Account, DeviceTimer
 from ampmon.system import signals

@@ -22,8 +22,8 @@ from torch import Tensor
 from ampmon.client import current_run
 from ampmon.client.following import nothing
 from ampmon.client.iteration import Iteration, PendingUpdate
+from ampmon.probe.accelerator import capturing
 from ampmon.probe.attribution import keep
-from ampmon.probe.graphs import capturing
 from ampmon.training import outcome
 from ampmon.training.outcome import AnyReading, Reading, ReadingBetween, ReadingOnDevice
 

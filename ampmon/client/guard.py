@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
-from ampmon.probe.graphs import capturing
+from ampmon.probe.accelerator import capturing
 
 
 if TYPE_CHECKING:

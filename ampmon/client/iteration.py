@@ -19,7 +19,7 @@ from ampmon.numerics.histogram import Statistics
 from ampmon.probe import attribution, eager
 from ampmon.probe.arrivals import Arrived
 from ampmon.probe.attribution import Kept, LossCopy, keep
-from ampmon.probe.order import BackwardOrderLearner
+from ampmon.probe.hooks import BackwardOrderLearner
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import TimedSpan
 from ampmon.training import outcome

@@ -37,7 +37,7 @@ from ampmon.config import Config
 from ampmon.lints import Linter
 from ampmon.probe.budget import Budget
 from ampmon.probe.gradients import is_sharded
-from ampmon.probe.order import BackwardOrderLearner
+from ampmon.probe.hooks import BackwardOrderLearner
 from ampmon.probe.timing import Account
 from ampmon.system import signals
 from ampmon.training import outcome

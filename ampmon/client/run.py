@@ -157,7 +157,7 @@ def _capturing() -> bool:
     """Whether a CUDA graph is being captured. A copy would become part of it, and querying an event would break it."""
     if "torch" not in sys.modules:
         return False
-    from ampmon.probe.graphs import capturing
+    from ampmon.probe.accelerator import capturing
 
     return capturing()
 

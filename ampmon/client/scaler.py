@@ -22,7 +22,7 @@ from ampmon.client.troubles import warn
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
 from ampmon.probe.gpu import kernels
-from ampmon.probe.graphs import leave_untraced
+from ampmon.probe.hooks import leave_untraced
 from ampmon.system import signals
 from ampmon.training.call import Call
 from ampmon.training.construction import call_of

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ampmon.lints.reporter import LintReporter, Warn
-from ampmon.probe.graphs import capturing
+from ampmon.probe.accelerator import capturing
 from ampmon.training.call import Call
 from ampmon.training.series import Stream
 

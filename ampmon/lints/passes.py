@@ -13,7 +13,7 @@ from ampmon.lints.losses import Losses
 from ampmon.lints.optimizers import parameters_of
 from ampmon.lints.reporter import ENOUGH, LintReporter
 from ampmon.probe.gradients import MEASURED, is_distributed, plain_gradients
-from ampmon.probe.order import forget_hooks
+from ampmon.probe.hooks import WeakHook, forget_hooks
 from ampmon.probe.ring import Readback
 
 
@@ -78,7 +78,8 @@ class GradientWatcher:
         self._filled: Readback | None = None
         self.autocast = False
         self._autocasts = torch.amp.is_autocast_available(parameter.device.type)
-        self._handle: Any = parameter.register_post_accumulate_grad_hook(_PassHook(self))
+        hook = WeakHook(self.passed)
+        self._handle: Any = parameter.register_post_accumulate_grad_hook(hook)
         weakref.finalize(self, self._handle.remove)
 
     @property
@@ -276,16 +277,3 @@ def _sizes(optimizer: torch.optim.Optimizer) -> Readback | None:
 def _version(parameter: torch.Tensor | None) -> int | None:
     gradient = parameter.grad if parameter is not None else None
     return gradient._version if gradient is not None else None
-
-
-class _PassHook:
-    """A hook that keeps neither the parameter nor the `GradientWatcher` alive."""
-
-    __slots__ = ("_passes",)
-
-    def __init__(self, passes: GradientWatcher) -> None:
-        self._passes = weakref.ref(passes)
-
-    def __call__(self, parameter: torch.Tensor) -> None:
-        if (passes := self._passes()) is not None:
-            passes.passed(parameter)

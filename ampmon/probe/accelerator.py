@@ -1,4 +1,4 @@
-"""Streams and events of any asynchronous device.
+"""Streams, events and graph captures of any asynchronous device.
 
 From torch 2.6 on, `torch.accelerator` provides them for every backend. Before that, only CUDA has them.
 """
@@ -70,3 +70,26 @@ def on(stream: Any) -> Iterator[None]:
         finally:
             for each in reversed(before):
                 torch.accelerator.set_stream(each)
+
+
+def capturing() -> bool:
+    """Return whether the current stream is being captured into a graph. Neither syncs nor waits.
+
+    During a capture nothing can be measured: enqueued work becomes part of the graph, an event query breaks the
+    capture, and there are no values to read. False if no device can capture.
+    """
+    for each in _capturing_modules():  # noqa: SIM110 - it is asked in every update, and any() takes twice as long
+        if each.is_initialized() and each.is_current_stream_capturing():
+            return True
+    return False
+
+
+@cache
+def _capturing_modules() -> tuple[Any, ...]:
+    """torch.cuda, and the module of another accelerator if that can capture."""
+    present = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") else None
+    if present is None or present.type == "cuda":
+        return (torch.cuda,)
+    module = torch.get_device_module(present)
+    asked = ("is_initialized", "is_current_stream_capturing")
+    return (torch.cuda, module) if all(hasattr(module, each) for each in asked) else (torch.cuda,)

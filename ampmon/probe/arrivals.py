@@ -20,12 +20,11 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ampmon.numerics.histogram import Statistics
 from ampmon.probe import eager, host
-from ampmon.probe.accelerator import current_stream, is_asynchronous, on
+from ampmon.probe.accelerator import capturing, current_stream, is_asynchronous, on
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gpu.loading import NotReady
 from ampmon.probe.gradients import MEASURED, is_distributed, local_elements
-from ampmon.probe.graphs import capturing
-from ampmon.probe.order import forget_hooks
+from ampmon.probe.hooks import WeakHook, forget_hooks, remove_hooks
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import Account, DeviceTimer, TimedSpan
 
@@ -169,17 +168,18 @@ class PassMeasurer:
         self._account.spend(started)
 
     def _hook(self, place: int, parameter: Any, *, counts_only: bool) -> None:
-        arrival = _ArrivalHook(self, place, counts_only=counts_only)
-        handles = self._handles[id(parameter)] = [parameter.register_hook(arrival)]
-        added = AddedHook(self, place)
-        handles.append(parameter.register_post_accumulate_grad_hook(added))
+        arrived, added = WeakHook(self.arrived, place, counts_only), WeakHook(self.added, place)
+        self._handles[id(parameter)] = [
+            parameter.register_hook(arrived),
+            parameter.register_post_accumulate_grad_hook(added),
+        ]
 
     def close(self, parameters: Iterable[torch.Tensor]) -> None:
         """Unhook parameters whose gradients are complete."""
         for parameter in parameters:
-            for handle in self._handles.pop(id(parameter), ()):
-                handle.remove()
-                _forget_hooks(parameter)
+            if (handles := self._handles.pop(id(parameter), None)) is not None:
+                remove_hooks(handles)
+                forget_hooks(parameter)
 
     def drop(self) -> None:
         """Unhook all parameters and discard what was gathered."""
@@ -219,7 +219,7 @@ class PassMeasurer:
 
     # -- called by backward passes ------------------------------------------------------------------
 
-    def arrived(self, place: int, gradient: torch.Tensor, *, counts_only: bool) -> None:
+    def arrived(self, place: int, counts_only: bool, gradient: torch.Tensor) -> None:
         """Handle a gradient that a pass brought. With ``counts_only``, the first pass is counted, not measured."""
         if not self.watching:
             return
@@ -237,8 +237,9 @@ class PassMeasurer:
         finally:
             self._account.spend(started)
 
-    def added(self, place: int, grad: torch.Tensor | None) -> None:
-        """Handle the sum ``grad``, to which the gradient that arrived last was added."""
+    def added(self, place: int, parameter: torch.Tensor) -> None:
+        """Handle the parameter's ``.grad``, to which the gradient that arrived last was added."""
+        grad = parameter.grad
         if not self.watching or grad is None:
             return
         started = self._account.clock()
@@ -332,45 +333,6 @@ def _is_hookable(parameter: torch.Tensor) -> bool:
     return parameter.requires_grad and parameter.is_leaf and not sharded
 
 
-def _forget_hooks(parameter: Any) -> None:
-    """Remove empty lists of hooks, which torch would call in each later pass."""
-    if parameter._backward_hooks is not None and not parameter._backward_hooks:
-        parameter._backward_hooks = None
-    forget_hooks(parameter)
-
-
 def _remove(handles: dict[int, list[Any]]) -> None:
     while handles:
-        for handle in handles.popitem()[1]:
-            handle.remove()
-
-
-class _ParameterHook:
-    """Keeps neither the parameter nor `PassMeasurer` alive. Pickling leaves it out without a warning."""
-
-    __slots__ = ("_arrivals", "_place")
-    __torch_unserializable__ = True
-
-    def __init__(self, arrivals: PassMeasurer, place: int) -> None:
-        self._arrivals = weakref.ref(arrivals)
-        self._place = place
-
-
-class AddedHook(_ParameterHook):
-    __slots__ = ()
-
-    def __call__(self, parameter: torch.Tensor) -> None:
-        if (arrivals := self._arrivals()) is not None:
-            arrivals.added(self._place, parameter.grad)
-
-
-class _ArrivalHook(_ParameterHook):
-    __slots__ = ("_counts_only",)
-
-    def __init__(self, arrivals: PassMeasurer, place: int, *, counts_only: bool) -> None:
-        super().__init__(arrivals, place)
-        self._counts_only = counts_only
-
-    def __call__(self, gradient: torch.Tensor) -> None:
-        if (arrivals := self._arrivals()) is not None:
-            arrivals.arrived(self._place, gradient, counts_only=self._counts_only)
+        remove_hooks(handles.popitem()[1])

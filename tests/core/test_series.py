@@ -22,7 +22,7 @@ from ampmon.client.iteration import (
 )
 from ampmon.lints import Schedule
 from ampmon.probe import attribution, eager
-from ampmon.probe.order import BackwardOrderLearner
+from ampmon.probe.hooks import BackwardOrderLearner
 from ampmon.probe.ring import Readback
 from ampmon.testing import ManualClock
 from ampmon.training import outcome

@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from ampmon.client import measurement, recorder
-from ampmon.probe import graphs, ring
+from ampmon.probe import accelerator, ring
 from ampmon.probe.gpu import table
 from device.emulated import Device, device
 from device.place import PLACE
@@ -212,7 +212,7 @@ def test_an_allocation_in_a_capture_shows(
     """A monitor that misses a capture allocates pinned memory in it, which is a violation."""
     training = Training()
     training.optimizer.param_groups[0]["capturable"] = True  # torch 2.15 requires it
-    monkeypatch.setattr(graphs, "_capturing_modules", lambda: ())
+    monkeypatch.setattr(accelerator, "_capturing_modules", lambda: ())
     with emulated.capture() as graph:
         training.update(0)
     graph.replay()  # completes the copies that wait for it

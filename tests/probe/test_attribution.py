@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import ampmon
 from ampmon.probe import attribution
 from ampmon.probe.device import DeviceProbe
-from ampmon.probe.order import BackwardOrderLearner
+from ampmon.probe.hooks import BackwardOrderLearner
 from ampmon.wire import Culprit
 from probe.test_gradients import Operators
 from recording import recording

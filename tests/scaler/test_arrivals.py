@@ -23,7 +23,8 @@ from torch.utils.checkpoint import checkpoint
 
 import ampmon
 from ampmon.numerics.histogram import Statistics
-from ampmon.probe.arrivals import AddedHook
+from ampmon.probe.arrivals import PassMeasurer
+from ampmon.probe.hooks import WeakHook
 from recording import recording
 from scaler.test_parity import bits
 
@@ -61,7 +62,7 @@ def unhooked(model: nn.Module) -> bool:
         for each in model.parameters()
         for hook in (each._post_accumulate_grad_hooks or {}).values()
     ]
-    if any(isinstance(each, AddedHook) for each in after):
+    if any(isinstance(each, WeakHook) and each.function is PassMeasurer.added for each in after):
         return False
     return all(each._backward_hooks is None for each in model.parameters())
 

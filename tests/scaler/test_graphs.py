@@ -14,7 +14,7 @@ from torch.optim import SGD
 
 import ampmon
 from ampmon.client.iteration import PendingSample
-from ampmon.probe import graphs
+from ampmon.probe import accelerator
 from ampmon.probe.ring import Readback
 from recording import recording
 from scaler.test_ledger import iterate
@@ -90,7 +90,7 @@ def test_captured_updates_are_counted(
     with monkeypatch.context() as patched:
         patched.setattr(torch.cuda, "is_initialized", lambda: True)
         patched.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-        assert graphs.capturing()
+        assert accelerator.capturing()
         iterate(scaler, model, optimizer)
         iterate(scaler, model, optimizer)
     iterate(scaler, model, optimizer)

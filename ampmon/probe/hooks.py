@@ -1,9 +1,11 @@
-"""Learns the order in which the backward pass finishes gradients, from hooks on two updates."""
+"""Hooks on the tensors and modules of training, which keep nothing alive, and the order that they reveal."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -13,6 +15,42 @@ from ampmon.wire import BackwardOrder
 
 _PATIENCE = 3
 """After this many updates without a hook call, `learning` is False."""
+
+
+class WeakHook:
+    """Calls ``method`` with ``given`` and what torch passes, for as long as the method's owner lives.
+
+    Keeps neither the owner nor what it hooks alive. Pickling a tensor leaves it out without a warning.
+    """
+
+    __slots__ = ("_given", "_owner", "function")
+    __torch_unserializable__ = True
+
+    def __init__(self, method: Any, *given: Any) -> None:
+        self._owner = weakref.ref(method.__self__)
+        self.function: Callable[..., None] = method.__func__
+        self._given = given
+
+    def __call__(self, *passed: Any) -> None:
+        if (owner := self._owner()) is not None:
+            self.function(owner, *self._given, *passed)
+
+
+def forget_hooks(parameter: Any) -> None:
+    """Remove a parameter's empty dicts of hooks.
+
+    Torch would call empty ones in each later pass. It installs no hook in an old dict of post-accumulate hooks once the
+    tensor was swapped.
+    """
+    if parameter._backward_hooks is not None and not parameter._backward_hooks:
+        parameter._backward_hooks = None
+    if parameter._post_accumulate_grad_hooks == {}:
+        parameter._post_accumulate_grad_hooks = None
+
+
+def remove_hooks(handles: list[Any]) -> None:
+    while handles:
+        handles.pop().remove()
 
 
 class BackwardOrderLearner:
@@ -27,7 +65,7 @@ class BackwardOrderLearner:
         self._living = living
         """Yields the existing parameters with their indices."""
         self._handles: list[Any] = []
-        weakref.finalize(self, _remove, self._handles)
+        weakref.finalize(self, remove_hooks, self._handles)
         self._seen: list[int] = []
         self._first: list[int] | None = None
         self._position: dict[int, int] | None = None
@@ -45,11 +83,10 @@ class BackwardOrderLearner:
         self._patience = _PATIENCE
         for index, parameter in self._living():
             if parameter.requires_grad and parameter.is_leaf:
-                self._handles.append(
-                    parameter.register_post_accumulate_grad_hook(_Note(self, index))
-                )
+                hook = WeakHook(self.note, index)
+                self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
 
-    def note(self, index: int) -> None:
+    def note(self, index: int, _: torch.Tensor) -> None:
         self._seen.append(index)
 
     def updated(self) -> None:
@@ -77,34 +114,32 @@ class BackwardOrderLearner:
     def close(self) -> None:
         """Remove the hooks."""
         if self._handles:
-            _remove(self._handles)
+            remove_hooks(self._handles)
             for _, parameter in self._living():
                 forget_hooks(parameter)
 
 
-def forget_hooks(parameter: Any) -> None:
-    """Remove a parameter's empty dict of hooks, so that torch installs its next hook afresh.
+@cache
+def leave_untraced() -> None:
+    """Make torch.compile call this package without tracing into it, as it does with torch's own scaler.
 
-    With the old dict, torch installs no hook once the tensor was swapped.
+    Traced hooks would be cut into dozens of graphs, and recompiled whenever their counts change. This imports the
+    compiler's module, as the first optimizer does too. It has no effect if torch keeps its list of skipped modules
+    elsewhere: tracing is then slow but still correct.
     """
-    if parameter._post_accumulate_grad_hooks == {}:
-        parameter._post_accumulate_grad_hooks = None
+    try:
+        from torch._dynamo import trace_rules
+
+        trace_rules.add(__name__.partition(".")[0])
+    except Exception:
+        return
 
 
-def _remove(handles: list[Any]) -> None:
-    while handles:
-        handles.pop().remove()
+def traceable(function: Callable[..., None]) -> Any:
+    """Return the function as one that torch.compile does trace into, despite `leave_untraced`.
 
-
-class _Note:
-    """A hook that keeps neither the parameter nor the learner alive."""
-
-    __slots__ = ("_index", "_learner")
-
-    def __init__(self, learner: BackwardOrderLearner, index: int) -> None:
-        self._learner: Callable[[], BackwardOrderLearner | None] = weakref.ref(learner)
-        self._index = index
-
-    def __call__(self, parameter: torch.Tensor) -> None:
-        if (learner := self._learner()) is not None:
-            learner.note(self._index)
+    It is for functions that torch calls inside a model: untraced, they would break the graph there. Traced, they cost
+    nothing if all their code is behind ``if not torch.compiler.is_compiling()``.
+    """
+    code = function.__code__.replace(co_filename="<ampmon, traceable>")
+    return FunctionType(code, function.__globals__, function.__name__)
