@@ -81,13 +81,16 @@ class Slot:
 
 
 class Ring:
-    """The free slots. Threads take them and put them back, each in one operation."""
+    """The free slots. Threads take them and put them back, each in one operation.
+
+    There is no lock, because a fork could leave it locked forever.
+    """
 
     def __init__(self, slot: Callable[[int], Slot] = Slot) -> None:
         self._slot = slot
         self._free: defaultdict[tuple[torch.device, int], list[Slot]] = defaultdict(list)
         self._dropped: deque[tuple[tuple[torch.device, int], Slot]] = deque()
-        """Slots with abandoned copies that may still be in flight."""
+        """Slots with copies that nobody waits for, which may still be in flight."""
 
     def take(self, key: tuple[torch.device, int]) -> Slot:
         """Return a slot for copies from or to a device, with a size in bytes."""
@@ -108,6 +111,15 @@ class Ring:
     def drop(self, key: tuple[torch.device, int], slot: Slot) -> None:
         """Put back a slot whose copy may not have arrived. Does not query the device."""
         self._dropped.append((key, slot))
+
+    def upload(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """Return a copy of a host tensor on an accelerator, in the order of its current stream. Does not wait."""
+        key = (device, _size_class(tensor.nbytes))
+        slot = self.take(key)
+        sent = slot.send(tensor, device)
+        # Only after `send`: before it, other threads would query the event of the previous copy.
+        self.drop(key, slot)
+        return sent
 
 
 _ring = Ring()
@@ -174,45 +186,13 @@ class Readback:
         return self._tensor
 
 
-class Uploads:
-    """Copies host tensors to devices. A buffer is reused only after its copy has arrived.
-
-    Thread-safe: a thread takes a slot out in one operation, and then holds it alone. There is no lock, because a fork
-    could leave it locked forever.
-    """
-
-    def __init__(self, ring: Ring | None = None) -> None:
-        self._ring = ring or Ring()
-        self._under_way: deque[tuple[tuple[torch.device, int], Slot]] = deque()
-
-    def send(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-        """Return a copy of the tensor on an accelerator, in the order of its current stream. Does not wait."""
-        self._reclaim()
-        key = (device, _size_class(tensor.nbytes))
-        slot = self._ring.take(key)
-        sent = slot.send(tensor, device)
-        # Only after `send`: before it, other threads would query the event of the previous copy.
-        self._under_way.append((key, slot))
-        return sent
-
-    def _reclaim(self) -> None:
-        for _ in range(len(self._under_way)):
-            try:
-                key, slot = self._under_way.popleft()
-            except IndexError:  # other threads hold the rest
-                return
-            if slot.filled():
-                self._ring.put_back(key, slot)
-            else:
-                self._under_way.append((key, slot))
-
-
-_uploads = Uploads()
+_uploads = Ring()
+"""Apart from `_ring`, so that a readback queries no event of an upload."""
 
 
 def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return a copy of a host tensor on a device, without waiting. On a CPU this is the tensor itself."""
-    return _uploads.send(tensor, device) if is_asynchronous(device) else tensor.to(device)
+    return _uploads.upload(tensor, device) if is_asynchronous(device) else tensor.to(device)
 
 
 def _size_class(size: int) -> int:

@@ -39,7 +39,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """The device, running freely, with no wait counted and no buffer spoilt by an earlier fault."""
     monkeypatch.setattr(ring, "_ring", ring.Ring())
-    monkeypatch.setattr(ring, "_uploads", ring.Uploads())
+    monkeypatch.setattr(ring, "_uploads", ring.Ring())
     device().reset()
     yield device()
     device().reset()

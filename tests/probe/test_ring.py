@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from ampmon.probe.ring import Readback, Ring, Slot, Uploads, upload
+from ampmon.probe.ring import Readback, Ring, Slot, upload
 
 
 class Delayed(Slot):
@@ -184,15 +184,15 @@ def test_a_gpus_copies_arrive() -> None:
 def test_an_upload_is_not_written_over() -> None:
     """Each upload arrives whole, however late, and its buffer is reused once it has arrived."""
     slots: list[Delayed] = []
-    uploads = Uploads(Ring(lambda size: slots.append(Delayed(size)) or slots[-1]))
+    uploads = Ring(lambda size: slots.append(Delayed(size)) or slots[-1])
     cpu = torch.device("cpu")
-    late = [uploads.send(torch.tensor([n, -n]), cpu) for n in range(3)]
+    late = [uploads.upload(torch.tensor([n, -n]), cpu) for n in range(3)]
     for slot in slots:
         slot.arrive()
     assert [sent.tolist() for sent in late] == [[0, 0], [1, -1], [2, -2]]
 
     for n in range(50):
-        sent = uploads.send(torch.tensor([n, n]), cpu)
+        sent = uploads.upload(torch.tensor([n, n]), cpu)
         next(slot for slot in slots if not slot.arrived).arrive()
         assert sent.tolist() == [n, n]
     assert len(slots) == 3
@@ -205,7 +205,7 @@ def test_threads_upload_at_once(place: str) -> None:
     stopped, go_on = threading.Event(), threading.Event()
 
     def send(n: int) -> None:
-        sent[n] = uploads.send(torch.tensor([n]), cpu)
+        sent[n] = uploads.upload(torch.tensor([n]), cpu)
 
     other = threading.Thread(target=send, args=(-1,))
 
@@ -220,7 +220,7 @@ def test_threads_upload_at_once(place: str) -> None:
             assert go_on.wait(60)
 
     slots: list[Delayed] = []
-    uploads = Uploads(Ring(lambda size: slots.append(Watched(size, pass_by)) or slots[-1]))
+    uploads = Ring(lambda size: slots.append(Watched(size, pass_by)) or slots[-1])
     for n in range(3):
         send(n)
     arrive(slots)
