@@ -3,7 +3,6 @@
 from ampmon.lints.linter import Linter
 from ampmon.lints.losses import say_unscaled
 from ampmon.lints.optimizers import Schedule
-from ampmon.lints.reporter import LintReporter
 
 
-__all__ = ["LintReporter", "Linter", "Schedule", "say_unscaled"]
+__all__ = ["Linter", "Schedule", "say_unscaled"]

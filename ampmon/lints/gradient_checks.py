@@ -14,7 +14,8 @@ from ampmon.probe.ring import Readback
 class Clearing:
     """After a step whose gradients are all zero, also reads what the backward pass leaves in one of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, reporter: LintReporter) -> None:
+        self._reporter = reporter
         self.wants = True
         """Whether to measure the gradients before the next step."""
         self._left: Readback | None = None
@@ -51,26 +52,26 @@ class Clearing:
         """Called when a later pass begins after other code wrote into the gradients. ``sizes``: None if unknown."""
         self._between = sizes
 
-    def updated(self, reporter: LintReporter, *, accumulates: bool) -> None:
+    def updated(self, *, accumulates: bool) -> None:
         """Called after an update. ``accumulates``: whether its backward passes should add up."""
-        self._judge_step(reporter)
+        self._judge_step()
         if accumulates:
             self._lost += self._gone
             self._betweens += [self._between] if self._between is not None else []
         self._gone, self._between = False, None
         empty = sum(each.ready() and _empty(each) for each in self._betweens)
         if self._lost + empty >= ENOUGH:
-            reporter.say("cleared_within_batch")
+            self._reporter.say("cleared_within_batch")
 
-    def _judge_step(self, reporter: LintReporter) -> None:
+    def _judge_step(self) -> None:
         if self._emptied >= ENOUGH:
-            reporter.say("cleared_before_step")
+            self._reporter.say("cleared_before_step")
         sizes, left = self._sizes, self._left
         self.wants = sizes is None
         if sizes is None or not sizes.ready() or not (left is None or left.ready()):
             return
         if self._suspect and left is not None and left.result().tolist() and _empty(sizes):
-            reporter.say("cleared_before_step")
+            self._reporter.say("cleared_before_step")
         self._suspect = self.wants = _empty(sizes)
         self._sizes = self._left = None
 
@@ -87,7 +88,8 @@ _SMALL = 1e-2
 class Clipping:
     """Compares the sizes of finite gradients only, because an overflow says nothing about clipping."""
 
-    def __init__(self) -> None:
+    def __init__(self, reporter: LintReporter) -> None:
+        self._reporter = reporter
         self._pending: list[Readback] = []
         self._sizes: list[tuple[float, float]] = []
         """Norm and largest element of the newest finite gradients."""
@@ -105,7 +107,7 @@ class Clipping:
             self._pending.append(sizes)
             self.is_written = True
 
-    def updated(self, scale: float, reporter: LintReporter) -> None:
+    def updated(self, scale: float) -> None:
         """Called after an update. ``scale`` is the newest known one, or 0."""
         while self._pending and self._pending[0].ready():
             norm, peak = self._pending.pop(0).result().tolist()
@@ -117,14 +119,16 @@ class Clipping:
             ("norm", "largest element"), zip(*self._sizes, strict=True), strict=True
         ):
             if max(values) <= (1 + _SAME) * min(values) and values[0] < _SMALL * scale:
-                reporter.say("clip_before_unscale", measure=measure, value=values[0], scale=scale)
+                self._reporter.say(
+                    "clip_before_unscale", measure=measure, value=values[0], scale=scale
+                )
 
 
 class BackwardStepOrder:
     """The order of one parameter's backward passes and the optimizer's step within an update."""
 
-    def __init__(self, losses: Losses) -> None:
-        self._losses = losses
+    def __init__(self, losses: Losses, reporter: LintReporter) -> None:
+        self._losses, self._reporter = losses, reporter
         self._again = self._stepped = self._late = False
         """Since the last update: whether a loss came twice, the optimizer stepped, a pass followed the step."""
         self._dropped = False
@@ -140,17 +144,17 @@ class BackwardStepOrder:
     def stepping(self) -> None:
         self._stepped = True
 
-    def unscaling(self, reporter: LintReporter, *, kept: bool) -> None:
+    def unscaling(self, *, kept: bool) -> None:
         """Called before gradients are unscaled. ``kept``: they still include what the last update left."""
         self._lost = self._lost + 1 if self._dropped and not kept else 0
         if self._lost >= ENOUGH:
-            reporter.say("cleared_before_step")
+            self._reporter.say("cleared_before_step")
 
-    def updated(self, reporter: LintReporter, *, alone: bool) -> None:
+    def updated(self, *, alone: bool) -> None:
         """Called after an update. ``alone``: the scaler has one optimizer."""
         self._repeats = self._repeats + 1 if self._again else 0
         if self._repeats == ENOUGH:
-            reporter.say("backward_twice")
+            self._reporter.say("backward_twice")
         # With several optimizers, the loss of one may reach another's parameters. The other clears those gradients.
         self._dropped = alone and self._late
         self._again = self._stepped = self._late = False

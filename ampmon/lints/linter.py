@@ -21,7 +21,6 @@ from ampmon.lints.optimizers import (
     Beginning,
     Rates,
     Schedule,
-    Steps,
     beginning,
     begins_with_leftovers,
     constructor_of,
@@ -31,7 +30,7 @@ from ampmon.lints.optimizers import (
     parameters_of,
     why_no_gradients,
 )
-from ampmon.lints.passes import GradientWatcher, look_on
+from ampmon.lints.passes import GradientWatcher, watchable
 from ampmon.lints.reporter import ENOUGH, LintReporter, Warn
 from ampmon.training.outcome import is_sharded_scaler
 from ampmon.training.parameters import Models, OptimizerNames, ParameterRegistry, named_models
@@ -71,12 +70,12 @@ def harmless(
 @dataclass(slots=True)
 class _SeenOptimizer:
     optimizer: weakref.ref[torch.optim.Optimizer]
-    passes: GradientWatcher | None
+    watcher: GradientWatcher | None
+    """Watches its first updates."""
     shares: list[tuple[int, list[str]]]
     """Ids of other optimizers that hold some of the same parameters, with the names of these."""
     held: list[int]
     """Ids of its parameters when it was first seen."""
-    steps: Steps | None
     waiting: int = 0
     """Consecutive updates for which it was unscaled but not stepped."""
     unscaled: bool = False
@@ -97,7 +96,7 @@ class Linter:
         self._registry = registry
         self._names = names
         self._report = report
-        self._reporter: LintReporter | None = None
+        self._reporter = LintReporter()
         self._seen: dict[int, _SeenOptimizer] = {}
         self.early = True
         """Whether checks of the first updates remain. Later only `stepping` and `updated` check the loop."""
@@ -112,7 +111,7 @@ class Linter:
         self._moved = False
         self._idle = self._loaded = self._strayed = False
         """Whether no loss was scaled since the scaler was made or loaded; whether it was loaded; whether it updated."""
-        self.schedule = Schedule(lambda: self._reporter)
+        self.schedule = Schedule(self._reporter)
         self._losses = Losses(self._begins, report)
         self._unpassed = 0
         """Consecutive updates with a scaled loss that was not passed backward."""
@@ -127,23 +126,22 @@ class Linter:
     def give_up(self, error: Exception) -> None:
         """Report an error and end all checks."""
         self._report("lint", error)
-        self._reporter, self.early, self._suspect = None, False, False
+        self._reporter.connect(None, None)
+        self.early = self._suspect = False
 
     # -- called by the monitor, in this order --------------------------------------------------------
 
     def connect(self, stream: Stream | None, warn: Warn | None) -> None:
         """Report to this stream from now on. Without one nothing is recorded, so nothing is reported."""
-        self._reporter = (
-            LintReporter(stream, warn) if stream is not None and warn is not None else None
-        )
+        self._reporter.connect(stream, warn)
 
     @harmless
     def attached(self, scaler: Any, models: Models) -> None:
         self._sharded = is_sharded_scaler(scaler)
         self._scaler, self._beginning = weakref.ref(scaler), beginning(scaler)
-        if self._reporter is not None:
+        if self._reporter.connected:
             named = [pair for _, model in named_models(models) for pair in model.named_parameters()]
-            self._weigh(self._reporter, [(parameter, name) for name, parameter in named])
+            self._weigh([(parameter, name) for name, parameter in named])
 
     def begins(self, *, loaded: bool) -> None:
         """Called when the scaler is created or, with ``loaded``, gets a state."""
@@ -157,7 +155,7 @@ class Linter:
         """Called before `scale()`, with the loss."""
         strayed = self._idle and self._strayed
         self._idle = self._strayed = False
-        if self._reporter is None:
+        if not self._reporter.connected:
             return
         if strayed:
             when = " after its state was loaded" if self._loaded else ""
@@ -169,9 +167,8 @@ class Linter:
         self._scaled += 1
         if self._scaled == UNSTEPPED_MAX and not self._seen:
             self._reporter.say("no_step", count=UNSTEPPED_MAX)
-        for seen in self._seen.values():
-            if seen.passes is not None:
-                seen.passes.scaling()
+        for watcher in self._watchers():
+            watcher.scaling()
 
     @harmless
     def scaled(self, outputs: Any) -> None:
@@ -179,18 +176,20 @@ class Linter:
         self._losses.scaled(outputs)
 
     def _begins(self) -> None:
-        for seen in self._seen.values():
-            if seen.passes is not None:
-                seen.passes.begins()
+        for watcher in self._watchers():
+            watcher.begins()
+
+    def _watchers(self) -> list[GradientWatcher]:
+        return [seen.watcher for seen in self._seen.values() if seen.watcher is not None]
 
     @harmless
     def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
         """Called before an optimizer's gradients are unscaled: by `unscale_` if ``explicit``, else in `step`."""
-        if self._reporter is not None:
-            seen = self._of(optimizer, self._reporter)
+        if self._reporter.connected:
+            seen = self._of(optimizer)
             seen.unscaled |= explicit
-            if seen.passes is not None:
-                seen.passes.unscaling(optimizer, explicit=explicit, reporter=self._reporter)
+            if seen.watcher is not None:
+                seen.watcher.unscaling(optimizer, explicit=explicit)
 
     def stepping(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
         """Called before an optimizer's first `step()` in an iteration."""
@@ -207,8 +206,8 @@ class Linter:
     def has_stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """Called after `step()`."""
         seen = self._seen.get(id(optimizer)) if self.early else None
-        if seen is not None and seen.steps is not None and seen.optimizer() is optimizer:
-            seen.steps.stepped(optimizer)
+        if seen is not None and seen.watcher is not None and seen.optimizer() is optimizer:
+            seen.watcher.steps.stepped(optimizer)
 
     def stepped(self, optimizer: torch.optim.Optimizer, steps: int) -> None:
         """Count steps taken without a call of `stepping`. Its next call shows whether the rate has changed."""
@@ -225,41 +224,38 @@ class Linter:
         optimizer: torch.optim.Optimizer | None,
     ) -> None:
         """Called when torch raised in a method of the scaler. Report the cause if it is known."""
-        if (reporter := self._reporter) is None or not isinstance(error, AssertionError):
+        if not (self._reporter.connected and isinstance(error, AssertionError)):
             return
         if has_no_scale(scaler):
-            reporter.say("used_before_scale", where=where, why=LOADED if self._loaded else UNSCALED)
+            why = LOADED if self._loaded else UNSCALED
+            self._reporter.say("used_before_scale", where=where, why=why)
         elif where == "step" and optimizer is not None:
-            seen, parameters = self._of(optimizer, reporter), parameters_of(optimizer)
+            seen, parameters = self._of(optimizer), parameters_of(optimizer)
             ids = self._registry.of_models()
-            steps = seen.rates.steps - 1
-            why = why_no_gradients(parameters, seen.held, ids, steps, constructor_of(optimizer))
-            if why is not None:
-                reporter.say(
+            found = why_no_gradients(optimizer, seen.held, ids, seen.rates.steps - 1)
+            if found is not None:
+                self._reporter.say(
                     "no_gradients",
                     list(map(self._name, parameters)),
                     optimizer=self._names.name(optimizer),
                     count=len(parameters),
-                    why=why[0],
-                    instead=why[1],
+                    why=found[0],
+                    instead=found[1],
                 )
 
     def stepped_again(self) -> None:
         """Called when torch refused `step()` or `unscale_()` because no `update()` followed the last step."""
-        if self._reporter is not None:
-            self._reporter.say("no_update")
+        self._reporter.say("no_update")
 
     def unscaled_again(self) -> None:
         """Called when torch refused a second `unscale_()` in the same update."""
-        if self._reporter is not None:
-            self._reporter.say("unscale_in_accumulation")
+        self._reporter.say("unscale_in_accumulation")
 
     @harmless
     def moved(self) -> None:
         """Called after an `update()` without a step."""
-        for seen in self._seen.values():
-            if seen.passes is not None:
-                seen.passes.moved()
+        for watcher in self._watchers():
+            watcher.moved()
         self._wait(())
 
     def updated(self, steps: Collection[int]) -> bool:
@@ -274,7 +270,7 @@ class Linter:
     def written(self, steps: Sequence[wire.OptimizerStep], skips: int, scale: float) -> None:
         """Called for each update in order, once its steps and scale are known. May run on another thread."""
         self._scale = scale
-        if self._at_risk and self._reporter is not None:
+        if self._at_risk and self._reporter.connected:
             for step in steps:
                 if step.skipped and step.optimizer in self._at_risk:
                     self._reporter.say("fused_sgd", optimizer=step.optimizer)
@@ -289,34 +285,35 @@ class Linter:
 
     @harmless
     def _look_back(self, steps: Collection[int]) -> None:
-        if (reporter := self._reporter) is None:
+        if not self._reporter.connected:
             return
         self._wait(steps)
         seen = {step: self._seen[step] for step in steps if step in self._seen}
         for each in seen.values():
-            self._look_at(each, reporter)
-        self._report_shared(seen, reporter)
-        self._see_losses(reporter)
-        self.early = self._idle or any(each.passes is not None for each in self._seen.values())
+            self._look_at(each)
+        self._report_shared(seen)
+        self._see_losses()
+        self.early = self._idle or bool(self._watchers())
         if self._suspect:
             self._suspect = False
             optimizers = [optimizer for each in seen.values() if (optimizer := each.optimizer())]
-            reporter.submit(look(optimizers, self._name, reporter))
+            self._reporter.submit(look(optimizers, self._name, self._reporter))
 
-    def _look_at(self, seen: _SeenOptimizer, reporter: LintReporter) -> None:
-        if seen.passes is not None:
-            seen.passes.updated(self._scale, reporter, alone=len(self._seen) == 1)
+    def _look_at(self, seen: _SeenOptimizer) -> None:
+        if (watcher := seen.watcher) is None:
+            return
+        watcher.updated(self._scale, alone=len(self._seen) == 1)
         optimizer = seen.optimizer()
-        if seen.steps is not None and optimizer is not None and seen.steps.past(optimizer):
-            reporter.say("stepped_past", optimizer=self._names.name(optimizer))
-        if seen.passes is not None and seen.passes.over:
-            seen.passes = seen.steps = None
+        if optimizer is not None and watcher.steps.past(optimizer):
+            self._reporter.say("stepped_past", optimizer=self._names.name(optimizer))
+        if watcher.over:
+            seen.watcher = None
 
-    def _see_losses(self, reporter: LintReporter) -> None:
+    def _see_losses(self) -> None:
         unpassed = self._losses.count > self._losses.begun and not self._losses.by_hand
         self._unpassed = self._unpassed + 1 if unpassed else 0
-        if self._unpassed == ENOUGH and not reporter.knows("unscaled_loss"):
-            reporter.say("never_backward")
+        if self._unpassed == ENOUGH and not self._reporter.knows("unscaled_loss"):
+            self._reporter.say("never_backward")
         self._losses.updated()
 
     def _wait(self, steps: Collection[int]) -> None:
@@ -325,41 +322,40 @@ class Linter:
             seen.waiting = seen.waiting + 1 if seen.unscaled and key not in steps else 0
             seen.unscaled = False
             optimizer = seen.optimizer()
-            if seen.waiting == WAITING and self._reporter is not None and optimizer is not None:
-                self._reporter.say(
-                    "unstepped", optimizer=self._names.name(optimizer), count=WAITING
-                )
+            if seen.waiting == WAITING and optimizer is not None:
+                name = self._names.name(optimizer)
+                self._reporter.say("unstepped", optimizer=name, count=WAITING)
 
     @harmless
     def _step_early(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
-        if (reporter := self._reporter) is None:
+        if not self._reporter.connected:
             return
-        seen = self._of(optimizer, reporter)
-        if path == "unscaled" and seen.passes is not None:
-            seen.passes.stepping(optimizer, reporter)
+        seen = self._of(optimizer)
+        if path == "unscaled" and seen.watcher is not None:
+            seen.watcher.stepping(optimizer)
         elif path == "fused" and self._sharded:
             name, constructor = self._names.name(optimizer), constructor_of(optimizer)
-            reporter.say("sharded_fused", optimizer=name, constructor=constructor)
+            self._reporter.say("sharded_fused", optimizer=name, constructor=constructor)
         self._moved |= seen.rates.differ(optimizer)
 
     @harmless
     def _report_frozen(self, optimizer: torch.optim.Optimizer, seen: _SeenOptimizer) -> None:
-        if self._reporter is not None and seen.rates.frozen(optimizer):
+        if seen.rates.frozen(optimizer):
             name = self._names.name(optimizer)
             self._reporter.say("scheduler_frozen", optimizer=name, updates=FROZEN_AFTER)
 
-    def _of(self, optimizer: torch.optim.Optimizer, reporter: LintReporter) -> _SeenOptimizer:
+    def _of(self, optimizer: torch.optim.Optimizer) -> _SeenOptimizer:
         seen = self._seen.get(id(optimizer))
         if seen is None or seen.optimizer() is not optimizer:
-            seen = self._seen[id(optimizer)] = self._meet(optimizer, reporter)
+            seen = self._seen[id(optimizer)] = self._meet(optimizer)
             self.early = True
         return seen
 
-    def _meet(self, optimizer: torch.optim.Optimizer, reporter: LintReporter) -> _SeenOptimizer:
+    def _meet(self, optimizer: torch.optim.Optimizer) -> _SeenOptimizer:
         parameters = parameters_of(optimizer)
-        self._weigh(reporter, [(parameter, self._name(parameter)) for parameter in parameters])
+        self._weigh([(parameter, self._name(parameter)) for parameter in parameters])
         if self._scaler is not None and made_anew(optimizer, self._scaler, self._beginning):
-            reporter.say("scaler_made_anew", optimizer=self._names.name(optimizer))
+            self._reporter.say("scaler_made_anew", optimizer=self._names.name(optimizer))
         if begins_with_leftovers(optimizer):
             self._at_risk.add(self._names.name(optimizer))
         # Scripts that create an optimizer for every step must not fill this dict.
@@ -371,11 +367,16 @@ class Linter:
                 if both := [self._name(each) for each in parameters if id(each) in theirs]:
                     shares.append((key, both))
         held = list(map(id, parameters))
-        passes = look_on(optimizer, self._losses, self._report, sure=self.early)
-        steps = Steps(optimizer) if passes is not None else None
-        return _SeenOptimizer(weakref.ref(optimizer), passes, shares, held, steps)
+        return _SeenOptimizer(weakref.ref(optimizer), self._watcher(optimizer), shares, held)
 
-    def _weigh(self, reporter: LintReporter, parameters: list[tuple[torch.Tensor, str]]) -> None:
+    def _watcher(self, optimizer: torch.optim.Optimizer) -> GradientWatcher | None:
+        if (parameter := watchable(optimizer)) is None:
+            return None
+        return GradientWatcher(
+            optimizer, parameter, self._losses, self._reporter, self._report, sure=self.early
+        )
+
+    def _weigh(self, parameters: list[tuple[torch.Tensor, str]]) -> None:
         """Report trainable fp16 weights."""
         fp16 = [
             name
@@ -383,17 +384,18 @@ class Linter:
             if parameter.dtype is torch.float16 and parameter.requires_grad
         ]
         if fp16 and not self._sharded:
-            reporter.say("fp16_parameters", fp16, count=len(fp16))
+            self._reporter.say("fp16_parameters", fp16, count=len(fp16))
 
-    def _report_shared(self, stepped: dict[int, _SeenOptimizer], reporter: LintReporter) -> None:
+    def _report_shared(self, stepped: dict[int, _SeenOptimizer]) -> None:
         for key, seen in stepped.items():
             for other, names in seen.shares:
                 both = [stepped[each] for each in stepped if each in (other, key)]
                 optimizers = [optimizer for each in both if (optimizer := each.optimizer())]
                 if len(optimizers) == 2:  # neither is freed
                     first, second = map(self._names.name, optimizers)
-                    count = len(names)
-                    reporter.say("shared_parameter", names, first=first, second=second, count=count)
+                    self._reporter.say(
+                        "shared_parameter", names, first=first, second=second, count=len(names)
+                    )
 
     def _name(self, parameter: torch.Tensor) -> str:
         index = self._registry.index(parameter)

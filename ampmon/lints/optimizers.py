@@ -75,7 +75,7 @@ class Rates:
 class Schedule:
     """Combines rate changes, seen on the training thread, with skips, known when records are written."""
 
-    def __init__(self, reporter: Callable[[], LintReporter | None]) -> None:
+    def __init__(self, reporter: LintReporter) -> None:
         self._reporter = reporter
         self._skipped = False
         self._ahead = 0
@@ -86,9 +86,8 @@ class Schedule:
         self._skipped = skipped
         if scheduled:
             self._ahead += 1
-            reporter = self._reporter()
-            if self._ahead == AHEAD and reporter is not None:
-                reporter.say("scheduler_on_skip")
+            if self._ahead == AHEAD:
+                self._reporter.say("scheduler_on_skip")
         return scheduled
 
 
@@ -194,17 +193,14 @@ def has_no_scale(scaler: Any) -> bool:
 
 
 def why_no_gradients(
-    parameters: Sequence[torch.Tensor],
-    held: Sequence[int],
-    of_model: Collection[int],
-    steps: int,
-    constructor: str,
+    optimizer: torch.optim.Optimizer, held: Sequence[int], of_model: Collection[int], steps: int
 ) -> tuple[str, str] | None:
     """Return the likely reason and the code to write instead, or None if some parameter has a gradient.
 
     ``held`` are ids of the optimizer's parameters when it was first seen, ``of_model`` those of the models now, if
-    known. ``steps`` counts earlier steps. ``constructor`` is code for the optimizer's class.
+    known. ``steps`` counts earlier steps.
     """
+    parameters = parameters_of(optimizer)
     if any(parameter.grad is not None for parameter in parameters):
         return None
     if not any(parameter.requires_grad for parameter in parameters):
@@ -217,7 +213,7 @@ def why_no_gradients(
         return (
             "None of them is in the model: they were replaced after the optimizer was built. Wrappers, adapters and "
             "moves to another device can do that.",
-            _NEW_OPTIMIZER.format(constructor=constructor),
+            _NEW_OPTIMIZER.format(constructor=constructor_of(optimizer)),
         )
     if steps and now != then:
         change = f"{len(now - then)} parameters were added and {len(then - now)} removed"
@@ -231,20 +227,19 @@ NameOf = Callable[[torch.Tensor], str]
 
 @dataclass(slots=True)
 class PendingLook:
-    """Flags of finite tensors, which may still be on their way to the host."""
+    """The names of tensors with flags of the finite ones, which may still be on their way to the host."""
 
     reporter: LintReporter
-    names: list[list[str]]
-    flags: list[Readback]
+    parts: list[tuple[list[str], Readback]]
     brief = False
 
     def ready(self) -> bool:
-        return all(flags.ready() for flags in self.flags)
+        return all(flags.ready() for _, flags in self.parts)
 
     def write(self) -> None:
         poisoned = [
             name
-            for names, flags in zip(self.names, self.flags, strict=True)
+            for names, flags in self.parts
             for name, finite in zip(names, flags.result().tolist(), strict=True)
             if not finite
         ]
@@ -262,17 +257,15 @@ def look(
             names, flags = by_device.setdefault(tensor.device, ([], []))
             names.append(name)
             flags.append(tensor.isfinite().all())
-    parts = by_device.values()
-    copies = [Readback(torch.stack(flags)) for _, flags in parts]
-    return PendingLook(reporter, [names for names, _ in parts], copies)
+    parts = [(names, Readback(torch.stack(flags))) for names, flags in by_device.values()]
+    return PendingLook(reporter, parts)
 
 
 def _held(optimizer: torch.optim.Optimizer, name_of: NameOf) -> Iterator[tuple[str, torch.Tensor]]:
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            name = name_of(parameter)
-            # Only this rank's part of a sharded tensor: reading all of it would be a collective.
-            yield name, local_elements(parameter)
-            for value in state_of(optimizer, parameter).values():
-                if isinstance(value, torch.Tensor) and value.is_floating_point():
-                    yield name, local_elements(value)
+    for parameter in parameters_of(optimizer):
+        name = name_of(parameter)
+        # Only this rank's part of a sharded tensor: reading all of it would be a collective.
+        yield name, local_elements(parameter)
+        for value in state_of(optimizer, parameter).values():
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                yield name, local_elements(value)

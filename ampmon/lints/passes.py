@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ampmon.lints.gradient_checks import BackwardStepOrder, Clearing, Clipping
 from ampmon.lints.losses import Losses
-from ampmon.lints.optimizers import parameters_of
+from ampmon.lints.optimizers import Steps, parameters_of
 from ampmon.lints.reporter import ENOUGH, LintReporter
 from ampmon.probe.gradients import MEASURED, is_distributed, plain_gradients
 from ampmon.probe.hooks import WeakHook, forget_hooks
@@ -35,6 +35,7 @@ class GradientWatcher:
         optimizer: torch.optim.Optimizer,
         parameter: torch.Tensor,
         losses: Losses,
+        reporter: LintReporter,
         report: Callable[[str, Exception], None],
         *,
         sure: bool,
@@ -43,9 +44,10 @@ class GradientWatcher:
         self._known = id(parameter)
         self._losses, self._sure = losses, sure
         """Whether all losses of the current update were seen in `scale()`."""
-        self._report = report
-        self._clearing, self._clipping = Clearing(), Clipping()
-        self._turns = BackwardStepOrder(losses)
+        self._reporter, self._report = reporter, report
+        self.steps = Steps(optimizer)
+        self._clearing, self._clipping = Clearing(reporter), Clipping(reporter)
+        self._turns = BackwardStepOrder(losses, reporter)
         self._updates = 0
         self._count = 0
         """Backward passes since the last update."""
@@ -134,9 +136,7 @@ class GradientWatcher:
             if gradient is not None:
                 self._filled = Readback(torch.count_nonzero(gradient))
 
-    def unscaling(
-        self, optimizer: torch.optim.Optimizer, *, explicit: bool, reporter: LintReporter
-    ) -> None:
+    def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
         """Called before the gradients are unscaled: by `unscale_` if ``explicit``, else in `step`."""
         version = _version(self._parameter())
         if explicit:
@@ -144,23 +144,23 @@ class GradientWatcher:
         else:
             self._turns.stepping()
         if self.autocast:
-            reporter.say("backward_under_autocast")
+            self._reporter.say("backward_under_autocast")
         if version is None or not self._count:
             return
         if self._divided == (self._count, version):
-            reporter.say("unscaled_twice")
+            self._reporter.say("unscaled_twice")
         self._divided = self._count, version
-        self._see_whether_kept(version, reporter)
+        self._see_whether_kept(version)
         if (
             self._moved is not None
             and self._count > self._moved[0]
             and self._only_added(self._moved, version)
         ):
-            reporter.say("scale_within_batch")
+            self._reporter.say("scale_within_batch")
         if self._bare is not None and (not self._scaled or self._only_added(self._bare, version)):
-            reporter.say("unscaled_loss")
+            self._reporter.say("unscaled_loss")
         if version != self._version and (
-            self._clearing.wants or not reporter.knows("clip_before_unscale")
+            self._clearing.wants or not self._reporter.knows("clip_before_unscale")
         ):
             self._clearing.stepping(self._measure(optimizer))
 
@@ -169,21 +169,21 @@ class GradientWatcher:
         count, at = since
         return version == at + self._count - count
 
-    def _see_whether_kept(self, version: int, reporter: LintReporter) -> None:
+    def _see_whether_kept(self, version: int) -> None:
         # If other code writes into it too, such as DDP's reducer, the first pass decides, if the step has one loss.
         added = self._left is not None and version == self._left + self._count
         kept = added or (self._scalings == 1 and self._untouched)
         self._kept = self._kept + 1 if kept else 0
-        self._turns.unscaling(reporter, kept=kept)
+        self._turns.unscaling(kept=kept)
         filled = self._filled is not None and self._filled.ready() and self._filled.result().item()
         if self._kept >= ENOUGH and filled:
-            reporter.say("uncleared_gradients")
+            self._reporter.say("uncleared_gradients")
 
-    def stepping(self, optimizer: torch.optim.Optimizer, reporter: LintReporter) -> None:
+    def stepping(self, optimizer: torch.optim.Optimizer) -> None:
         """Called before a `step()` that follows `unscale_()`."""
         self._turns.stepping()
         if self._unscaled is not None and self._scaled > self._unscaled:
-            reporter.say("unscale_in_accumulation")
+            self._reporter.say("unscale_in_accumulation")
         version = _version(self._parameter())
         if version is None:
             if all(each.grad is None for each in parameters_of(optimizer)):
@@ -197,15 +197,14 @@ class GradientWatcher:
         if self._count and version is not None:
             self._moved = (self._count, version)
 
-    def updated(self, scale: float, reporter: LintReporter, *, alone: bool) -> None:
+    def updated(self, scale: float, *, alone: bool) -> None:
         """Called after an update. ``scale`` is the newest known one, or 0. ``alone``: the scaler has one optimizer."""
-        self._clipping.updated(scale, reporter)
+        self._clipping.updated(scale)
         gradient = self._gradient()
         kept = gradient is None or gradient.data_ptr() == self._place
-        self._clearing.updated(
-            reporter, accumulates=alone and kept and self._whole and self._scalings > 1
-        )
-        self._turns.updated(reporter, alone=alone)
+        accumulates = alone and kept and self._whole and self._scalings > 1
+        self._clearing.updated(accumulates=accumulates)
+        self._turns.updated(alone=alone)
         self._scaled, self._whole = 0, True
         self._bare = self._divided = None
         self._left = _version(self._parameter())
@@ -224,8 +223,7 @@ class GradientWatcher:
 
     def _parameter(self) -> torch.Tensor | None:
         optimizer = self._optimizer()
-        groups = optimizer.param_groups if optimizer is not None else ()
-        held: Iterator[torch.Tensor] = (each for group in groups for each in group["params"])
+        held = parameters_of(optimizer) if optimizer is not None else ()
         return next((each for each in held if id(each) == self._known), None)
 
     def _gradient(self) -> torch.Tensor | None:
@@ -239,28 +237,16 @@ class GradientWatcher:
         return sizes
 
 
-def look_on(
-    optimizer: torch.optim.Optimizer,
-    losses: Losses,
-    report: Callable[[str, Exception], None],
-    *,
-    sure: bool,
-) -> GradientWatcher | None:
-    """Watch an optimizer, or return None if autograd itself makes none of its gradients, as in FSDP."""
-    for parameter in _candidates(optimizer):
-        return GradientWatcher(optimizer, parameter, losses, report, sure=sure)
+def watchable(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
+    """Return a parameter whose gradient can be watched. None if autograd itself makes none of them, as in FSDP."""
+    for parameter in parameters_of(optimizer):
+        gradient = parameter.grad
+        if gradient is None or not parameter.requires_grad or not parameter.is_leaf:
+            continue
+        flat = getattr(parameter, "_is_flat_param", False)
+        if gradient.layout is torch.strided and not flat and not is_distributed(parameter):
+            return parameter
     return None
-
-
-def _candidates(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            gradient = parameter.grad
-            if gradient is None or not parameter.requires_grad or not parameter.is_leaf:
-                continue
-            flat = getattr(parameter, "_is_flat_param", False)
-            if gradient.layout is torch.strided and not flat and not is_distributed(parameter):
-                yield parameter
 
 
 @torch.no_grad()

@@ -248,12 +248,19 @@ Warn: TypeAlias = Callable[[str, str], None]
 
 
 class LintReporter:
-    """Reports the lints of one stream. May be called on any thread."""
+    """Reports the lints of one stream, once each. Without a stream, nothing. May be called on any thread."""
 
-    def __init__(self, stream: Stream, warn: Warn) -> None:
-        self._stream = stream
-        self._warn = warn
+    def __init__(self, stream: Stream | None = None, warn: Warn | None = None) -> None:
+        self.connect(stream, warn)
+
+    def connect(self, stream: Stream | None, warn: Warn | None) -> None:
+        """Report to this stream from now on."""
+        self._stream, self._warn = stream, warn
         self._reported: set[str] = set()
+
+    @property
+    def connected(self) -> bool:
+        return self._stream is not None
 
     def knows(self, rule: str) -> bool:
         """Whether the lint was already reported."""
@@ -261,19 +268,21 @@ class LintReporter:
 
     def submit(self, look: Deferred) -> None:
         """Submit a check that waits for values from a device."""
-        self._stream.submit(look)
+        if self._stream is not None:
+            self._stream.submit(look)
 
     def say(self, rule: str, parameters: Sequence[str] = (), **values: object) -> None:
         """Report a lint once. ``values`` fill the placeholders of its texts."""
-        if rule in self._reported:
+        stream, warn = self._stream, self._warn
+        if stream is None or warn is None or rule in self._reported:
             return
         self._reported.add(rule)
         lint = LINTS[rule]
         texts = lint.title, lint.explanation, lint.fix
         title, explanation, fix = (text.format(**values) for text in texts)
-        self._stream.event(
+        stream.event(
             "lint",
-            ordinal=self._stream.ordinal,
+            ordinal=stream.ordinal,
             rule=rule,
             severity=lint.severity,
             title=title,
@@ -284,4 +293,4 @@ class LintReporter:
         )
         if lint.severity != "notice":
             instead = f" Write:\n{fix}" if fix else ""
-            self._warn(f"finding {rule}", f"ampmon: {title}. {explanation}{instead}")
+            warn(f"finding {rule}", f"ampmon: {title}. {explanation}{instead}")

@@ -21,6 +21,7 @@ from ampmon.client.iteration import (
     taken,
 )
 from ampmon.lints import Schedule
+from ampmon.lints.reporter import LintReporter
 from ampmon.probe import attribution, eager
 from ampmon.probe.hooks import BackwardOrderLearner
 from ampmon.probe.ring import Readback
@@ -142,7 +143,7 @@ def pending(**told: Any) -> PendingUpdate:
         interval=None,
         over_budget=False,
         rates_moved=False,
-        schedule=Schedule(lambda: None),
+        schedule=Schedule(LintReporter()),
         fresh=False,
         memory_peak=None,
         **told,

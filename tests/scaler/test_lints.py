@@ -19,7 +19,7 @@ from ampmon.client import current_run
 from ampmon.client.gear import LOOK_EVERY
 from ampmon.lints.losses import Losses
 from ampmon.lints.optimizers import look
-from ampmon.lints.passes import look_on
+from ampmon.lints.passes import GradientWatcher, watchable
 from ampmon.lints.reporter import LINTS, LintReporter
 from older_torch import SEES_PRECISION, named
 from probe.test_no_sync import NoSync
@@ -473,13 +473,17 @@ def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
     for update in range(3):
         loop.loss().backward()
         losses = Losses(lambda: None, run.failed)
-        passes = passes or look_on(loop.optimizer, losses, run.failed, sure=True)
-        assert passes is not None
+        if passes is None:
+            parameter = watchable(loop.optimizer)
+            assert parameter is not None
+            passes = GradientWatcher(
+                loop.optimizer, parameter, losses, reporter, run.failed, sure=True
+            )
         if update == 1:
             loop.gradients()[0].mul_(0.5)
         with NoSync():
-            passes.unscaling(loop.optimizer, explicit=False, reporter=reporter)
-            passes.updated(0.0, reporter, alone=True)
+            passes.unscaling(loop.optimizer, explicit=False)
+            passes.updated(0.0, alone=True)
             passes.scaling()
         loop.optimizer.step()
     assert passes is not None
