@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec
 
@@ -31,7 +31,7 @@ from ampmon.lints.optimizers import (
     why_no_gradients,
 )
 from ampmon.lints.passes import GradientWatcher, watchable
-from ampmon.lints.reporter import ENOUGH, LintReporter, Warn
+from ampmon.lints.reporter import LintReporter, Warn
 from ampmon.training.outcome import is_sharded_scaler
 from ampmon.training.parameters import Models, OptimizerNames, ParameterRegistry, named_models
 from ampmon.training.series import Stream
@@ -113,8 +113,6 @@ class Linter:
         """Whether no loss was scaled since the scaler was made or loaded; whether it was loaded; whether it updated."""
         self.schedule = Schedule(self._reporter)
         self._losses = Losses(self._begins, report)
-        self._unpassed = 0
-        """Consecutive updates with a scaled loss that was not passed backward."""
         self._scaler: weakref.ref[Any] | None = None
         self._beginning: Beginning | None = None
 
@@ -140,8 +138,9 @@ class Linter:
         self._sharded = is_sharded_scaler(scaler)
         self._scaler, self._beginning = weakref.ref(scaler), beginning(scaler)
         if self._reporter.connected:
-            named = [pair for _, model in named_models(models) for pair in model.named_parameters()]
-            self._weigh([(parameter, name) for name, parameter in named])
+            self._weigh(
+                pair for _, model in named_models(models) for pair in model.named_parameters()
+            )
 
     def begins(self, *, loaded: bool) -> None:
         """Called when the scaler is created or, with ``loaded``, gets a state."""
@@ -292,7 +291,8 @@ class Linter:
         for each in seen.values():
             self._look_at(each)
         self._report_shared(seen)
-        self._see_losses()
+        if self._losses.updated() and not self._reporter.knows("unscaled_loss"):
+            self._reporter.say("never_backward")
         self.early = self._idle or bool(self._watchers())
         if self._suspect:
             self._suspect = False
@@ -308,13 +308,6 @@ class Linter:
             self._reporter.say("stepped_past", optimizer=self._names.name(optimizer))
         if watcher.over:
             seen.watcher = None
-
-    def _see_losses(self) -> None:
-        unpassed = self._losses.count > self._losses.begun and not self._losses.by_hand
-        self._unpassed = self._unpassed + 1 if unpassed else 0
-        if self._unpassed == ENOUGH and not self._reporter.knows("unscaled_loss"):
-            self._reporter.say("never_backward")
-        self._losses.updated()
 
     def _wait(self, steps: Collection[int]) -> None:
         """Count updates, up to a report, in which an optimizer was unscaled but not stepped."""
@@ -353,7 +346,7 @@ class Linter:
 
     def _meet(self, optimizer: torch.optim.Optimizer) -> _SeenOptimizer:
         parameters = parameters_of(optimizer)
-        self._weigh([(parameter, self._name(parameter)) for parameter in parameters])
+        self._weigh((self._name(parameter), parameter) for parameter in parameters)
         if self._scaler is not None and made_anew(optimizer, self._scaler, self._beginning):
             self._reporter.say("scaler_made_anew", optimizer=self._names.name(optimizer))
         if begins_with_leftovers(optimizer):
@@ -366,21 +359,19 @@ class Linter:
                 theirs = {id(parameter) for parameter in parameters_of(other)}
                 if both := [self._name(each) for each in parameters if id(each) in theirs]:
                     shares.append((key, both))
+        watcher = None
+        if (parameter := watchable(optimizer)) is not None:
+            watcher = GradientWatcher(
+                optimizer, parameter, self._losses, self._reporter, self._report, sure=self.early
+            )
         held = list(map(id, parameters))
-        return _SeenOptimizer(weakref.ref(optimizer), self._watcher(optimizer), shares, held)
+        return _SeenOptimizer(weakref.ref(optimizer), watcher, shares, held)
 
-    def _watcher(self, optimizer: torch.optim.Optimizer) -> GradientWatcher | None:
-        if (parameter := watchable(optimizer)) is None:
-            return None
-        return GradientWatcher(
-            optimizer, parameter, self._losses, self._reporter, self._report, sure=self.early
-        )
-
-    def _weigh(self, parameters: list[tuple[torch.Tensor, str]]) -> None:
+    def _weigh(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Report trainable fp16 weights."""
         fp16 = [
             name
-            for parameter, name in parameters
+            for name, parameter in parameters
             if parameter.dtype is torch.float16 and parameter.requires_grad
         ]
         if fp16 and not self._sharded:

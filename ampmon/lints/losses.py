@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ampmon.lints.reporter import LintReporter, Warn
+from ampmon.lints.reporter import ENOUGH, LintReporter, Warn
 from ampmon.probe.accelerator import capturing
 from ampmon.training.call import Call
 from ampmon.training.series import Stream
@@ -43,18 +43,20 @@ class Losses:
     ) -> None:
         self._begins = begins
         self._report = report
-        self.by_hand = False
+        self._by_hand = False
         """Whether a loss without a graph was scaled, as in loops that pass on gradients themselves."""
-        self.count = self.begun = 0
+        self._count = self._begun = 0
         """Losses scaled, and backward passes begun in one, since the last update."""
+        self._unpassed = 0
+        """Consecutive updates with a scaled loss that was not passed backward."""
 
     def scaled(self, outputs: Any) -> None:
         """Mark the losses that `scale()` returned."""
         for node in _heads(outputs):
             if node is None:
-                self.by_hand = True
+                self._by_hand = True
             else:
-                self.count += 1
+                self._count += 1
                 metadata: Any = node.metadata  # torch annotates it as a method
                 metadata[_SCALED] = True
                 node.register_prehook(_Begin(self))
@@ -62,14 +64,14 @@ class Losses:
     def began(self, began: _Begin) -> None:
         """Called when a backward pass begins in a loss that this scaler scaled."""
         try:
-            self.begun += 1
+            self._begun += 1
             begun = _Pass(began)
             torch.autograd.Variable._execution_engine.queue_callback(begun.end)
             _running.add(begun)
             self._begins()
         except Exception as error:
             self._report("lint", error)
-            self.by_hand = True
+            self._by_hand = True
 
     def reaching(self, place: int) -> tuple[bool, bool]:
         """Whether the running pass began in this scaler's loss, and whether that loss reached ``place`` before."""
@@ -81,12 +83,16 @@ class Losses:
             each.began.reached.add(place)
         return bool(own), again
 
-    def updated(self) -> None:
-        self.count = self.begun = 0
+    def updated(self) -> bool:
+        """Return whether this is the third update in a row in which a loss was not passed backward."""
+        unpassed = self._count > self._begun and not self._by_hand
+        self._unpassed = self._unpassed + 1 if unpassed else 0
+        self._count = self._begun = 0
+        return self._unpassed == ENOUGH
 
     def bare(self) -> bool:
         """Whether the running backward pass began in no scaled loss. False while a graph is captured."""
-        return not (_running or self.by_hand or capturing())
+        return not (_running or self._by_hand or capturing())
 
 
 class _Begin:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +22,33 @@ UPDATES = 8
 """Updates for which the hook watches an optimizer. A faulty loop is faulty from the start."""
 MOST = 64
 """The most updates while clipping is unsettled."""
+
+
+@dataclass(slots=True)
+class _GradientHistory:
+    """What happened to the gradient since the last update."""
+
+    passes: int = 0
+    version: int | None = None
+    """The gradient's version after the newest pass."""
+    place: int = 0
+    """The gradient's address after the newest pass."""
+    weights: int | None = None
+    """The parameter's version at the first pass."""
+    whole: bool = True
+    """Whether the weights were the same in all passes."""
+    scalings: int = 0
+    """Losses that were scaled."""
+    scaled: int = 0
+    """Passes of scaled losses."""
+    bare: tuple[int, int] | None = None
+    """Passes and version after the newest pass of an unscaled loss."""
+    unscaled: int | None = None
+    """Passes of scaled losses when `unscale_` was called."""
+    divided: tuple[int, int | None] | None = None
+    """Passes and version when the gradient was last unscaled."""
+    moved: tuple[int, int] | None = None
+    """Passes and version at an `update()` without a step, if there was a gradient."""
 
 
 class GradientWatcher:
@@ -49,30 +77,9 @@ class GradientWatcher:
         self._clearing, self._clipping = Clearing(reporter), Clipping(reporter)
         self._turns = BackwardStepOrder(losses, reporter)
         self._updates = 0
-        self._count = 0
-        """Backward passes since the last update."""
-        self._version: int | None = None
-        """The gradient's version after the newest pass."""
+        self._now = _GradientHistory()
         self._left: int | None = None
         """The gradient's version after the last update."""
-        self._moved: tuple[int, int] | None = None
-        """Passes and version at an `update()` without a step, if there was a gradient."""
-        self._scaled = 0
-        """Passes of scaled losses since the last update."""
-        self._bare: tuple[int, int] | None = None
-        """Passes and version after the newest pass of an unscaled loss."""
-        self._unscaled: int | None = None
-        """Passes of scaled losses when `unscale_` was called."""
-        self._divided: tuple[int, int | None] | None = None
-        """Passes and version when the gradient was last unscaled."""
-        self._weights: int | None = None
-        """The parameter's version at the first pass."""
-        self._whole = True
-        """Whether the weights were the same in all passes."""
-        self._place = 0
-        """The gradient's address after the newest pass."""
-        self._scalings = 0
-        """Losses scaled since the last update."""
         self._untouched = False
         """Whether the first pass since the last update added to the gradient which that left."""
         self._kept = 0
@@ -91,75 +98,80 @@ class GradientWatcher:
 
     def passed(self, parameter: torch.Tensor) -> None:
         """Called after a backward pass has added to the gradient."""
+        now = self._now
         try:
-            self._count += 1
-            self._version = _version(parameter)
+            now.passes += 1
+            now.version = _version(parameter)
             self._see_loss(parameter)
-            if self._count == 1 and self._left is not None:
-                self._untouched = self._untouched and self._version == self._left + 1
+            if now.passes == 1 and self._left is not None:
+                self._untouched = self._untouched and now.version == self._left + 1
             self.autocast |= self._autocasts and torch.is_autocast_enabled(parameter.device.type)
         except Exception as error:
             self._report("lint", error)
             self.close()
 
     def _see_loss(self, parameter: torch.Tensor) -> None:
+        now = self._now
         gradient = parameter.grad
-        self._place = gradient.data_ptr() if gradient is not None else 0
-        if self._count == 1:
-            self._weights = parameter._version
+        now.place = gradient.data_ptr() if gradient is not None else 0
+        if now.passes == 1:
+            now.weights = parameter._version
             self._clearing.passed(gradient)
-        self._whole = self._whole and self._weights == parameter._version
+        now.whole = now.whole and now.weights == parameter._version
         self._turns.passed()
         if (self._sure or self._updates) and self._losses.bare():
-            self._bare = self._count, self._version or 0
+            now.bare = now.passes, now.version or 0
         else:
-            self._scaled += 1
+            now.scaled += 1
 
     def begins(self) -> None:
         """Called when a backward pass begins in a scaled loss."""
-        if not self._count or self._unscaled is not None:
+        now = self._now
+        if not now.passes or now.unscaled is not None:
             return
         version, optimizer = _version(self._parameter()), self._optimizer()
         if version is None:
             self._clearing.gone()
-        elif version != self._version and optimizer is not None and self._count == 1:
+        elif version != now.version and optimizer is not None and now.passes == 1:
             self._clearing.begins(self._measure(optimizer))
 
     def scaling(self) -> None:
         """Called before `scale()`, so what the gradient holds precedes this loss's backward pass."""
-        self._scalings += 1
-        if not self._count:
+        now = self._now
+        now.scalings += 1
+        if not now.passes:
             left = self._left
             self._untouched = left is not None and _version(self._parameter()) == left
-        if self._kept == ENOUGH - 1 and self._filled is None and not self._count:
+        if self._kept == ENOUGH - 1 and self._filled is None and not now.passes:
             gradient = self._gradient()
             if gradient is not None:
                 self._filled = Readback(torch.count_nonzero(gradient))
 
     def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
         """Called before the gradients are unscaled: by `unscale_` if ``explicit``, else in `step`."""
+        now = self._now
         version = _version(self._parameter())
         if explicit:
-            self._unscaled = self._scaled
+            now.unscaled = now.scaled
         else:
             self._turns.stepping()
         if self.autocast:
             self._reporter.say("backward_under_autocast")
-        if version is None or not self._count:
+        if version is None or not now.passes:
             return
-        if self._divided == (self._count, version):
+        if now.divided == (now.passes, version):
             self._reporter.say("unscaled_twice")
-        self._divided = self._count, version
+        now.divided = now.passes, version
         self._see_whether_kept(version)
         if (
-            self._moved is not None
-            and self._count > self._moved[0]
-            and self._only_added(self._moved, version)
+            now.moved is not None
+            and now.passes > now.moved[0]
+            and self._only_added(now.moved, version)
         ):
             self._reporter.say("scale_within_batch")
-        if self._bare is not None and (not self._scaled or self._only_added(self._bare, version)):
+        if now.bare is not None and (not now.scaled or self._only_added(now.bare, version)):
             self._reporter.say("unscaled_loss")
-        if version != self._version and (
+        if version != now.version and (
             self._clearing.wants or not self._reporter.knows("clip_before_unscale")
         ):
             self._clearing.stepping(self._measure(optimizer))
@@ -167,12 +179,12 @@ class GradientWatcher:
     def _only_added(self, since: tuple[int, int], version: int) -> bool:
         """Whether only backward passes wrote into the gradient since these passes and this version."""
         count, at = since
-        return version == at + self._count - count
+        return version == at + self._now.passes - count
 
     def _see_whether_kept(self, version: int) -> None:
         # If other code writes into it too, such as DDP's reducer, the first pass decides, if the step has one loss.
-        added = self._left is not None and version == self._left + self._count
-        kept = added or (self._scalings == 1 and self._untouched)
+        added = self._left is not None and version == self._left + self._now.passes
+        kept = added or (self._now.scalings == 1 and self._untouched)
         self._kept = self._kept + 1 if kept else 0
         self._turns.unscaling(kept=kept)
         filled = self._filled is not None and self._filled.ready() and self._filled.result().item()
@@ -181,35 +193,35 @@ class GradientWatcher:
 
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
         """Called before a `step()` that follows `unscale_()`."""
+        now = self._now
         self._turns.stepping()
-        if self._unscaled is not None and self._scaled > self._unscaled:
+        if now.unscaled is not None and now.scaled > now.unscaled:
             self._reporter.say("unscale_in_accumulation")
         version = _version(self._parameter())
         if version is None:
             if all(each.grad is None for each in parameters_of(optimizer)):
                 self._clearing.emptied()
-        elif self._divided is not None and version != self._divided[1] and self._clearing.wants:
+        elif now.divided is not None and version != now.divided[1] and self._clearing.wants:
             self._clearing.stepping(_sizes(optimizer))
 
     def moved(self) -> None:
         """Called after an `update()` without a step."""
+        now = self._now
         version = _version(self._parameter())
-        if self._count and version is not None:
-            self._moved = (self._count, version)
+        if now.passes and version is not None:
+            now.moved = (now.passes, version)
 
     def updated(self, scale: float, *, alone: bool) -> None:
         """Called after an update. ``scale`` is the newest known one, or 0. ``alone``: the scaler has one optimizer."""
+        now = self._now
         self._clipping.updated(scale)
         gradient = self._gradient()
-        kept = gradient is None or gradient.data_ptr() == self._place
-        accumulates = alone and kept and self._whole and self._scalings > 1
+        kept = gradient is None or gradient.data_ptr() == now.place
+        accumulates = alone and kept and now.whole and now.scalings > 1
         self._clearing.updated(accumulates=accumulates)
         self._turns.updated(alone=alone)
-        self._scaled, self._whole = 0, True
-        self._bare = self._divided = None
         self._left = _version(self._parameter())
-        self._count, self._version, self._scalings = 0, None, 0
-        self._moved = self._unscaled = None
+        self._now = _GradientHistory()
         self._updates += 1
         if self._updates >= (MOST if self._clipping.unsettled else UPDATES):
             self.close()
