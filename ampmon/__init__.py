@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ampmon.client.run import init, log, metrics
     from ampmon.client.scaler import GradScaler, watch
     from ampmon.client.troubles import AmpmonWarning
-    from ampmon.client.unchanged import auto
     from ampmon.config import Config
     from ampmon.notebook import show
+    from ampmon.training.built import auto
 
 __version__ = "0.1.0"
 
@@ -48,7 +48,7 @@ _HOMES = {
     "GradScaler": "ampmon.client.scaler",
     "Policy": "ampmon.client.feed",
     "Preflight": "ampmon.checking",
-    "auto": "ampmon.client.unchanged",
+    "auto": "ampmon.training.built",
     "finish": "ampmon.client.current_run",
     "init": "ampmon.client.run",
     "log": "ampmon.client.run",

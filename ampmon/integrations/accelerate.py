@@ -8,9 +8,9 @@ from typing import Any
 from accelerate.tracking import GeneralTracker, on_main_process
 
 from ampmon.client import current_run, run
-from ampmon.client.unchanged import auto
 from ampmon.integrations.proposal import Proposal, numbers
 from ampmon.integrations.trackers import log_metrics
+from ampmon.training.built import auto
 
 
 class AmpmonTracker(GeneralTracker):

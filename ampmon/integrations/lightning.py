@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ampmon.client import run
-from ampmon.client.unchanged import auto
 from ampmon.integrations.proposal import Proposal, numbers, run_id
 from ampmon.integrations.trackers import log_metrics
+from ampmon.training.built import auto
 
 
 try:

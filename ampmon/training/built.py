@@ -1,4 +1,4 @@
-"""Names parameters by the modules of this process, if no model was given."""
+"""Sees what this process builds: its scalers, and its modules, which name parameters if no model was given."""
 
 from __future__ import annotations
 
@@ -45,6 +45,17 @@ def startup() -> ModuleType:
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return sys.modules[name]
+
+
+def auto() -> None:
+    """Watch every GradScaler that this process creates from now on, in any library.
+
+    Use it where `ampmon run` cannot be used: in notebooks, in Ray workers, and with a Python started with ``-I`` or
+    ``-S``. A second call does nothing. Imports no torch. Never raises, writes or syncs.
+    """
+    if "torch" in sys.modules:
+        see_modules()
+    startup().install()
 
 
 def see_modules() -> None:

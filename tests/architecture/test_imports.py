@@ -23,7 +23,7 @@ WITHOUT_TORCH = (
     "ampmon.transport",
     "ampmon.sender",
     "ampmon.launch",
-    "ampmon.client.unchanged",
+    "ampmon.training.built",
     "ampmon_server.http.app",
     "ampmon_server.cli.background",
     "ampmon_server.cli.commands",
