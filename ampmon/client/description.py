@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import math
+import sys
+from itertools import islice
+from traceback import walk_stack
 from typing import Any
 
 from ampmon import wire
 from ampmon.activations import ActivationSampler
 from ampmon.config import Config
 from ampmon.probe.budget import Budget
+from ampmon.training import outcome
 from ampmon.training.call import Call
 from ampmon.training.construction import class_name
 from ampmon.training.parameters import ParameterRegistry
-from ampmon.training.within import framework
 
 
 RULES_EVERY = 50
 """The least number of updates between two checks of a scaler's rules, which may be changed while it trains."""
+_FRAMEWORKS = (
+    ("transformers.trainer", "transformers.Trainer"),
+    ("lightning.pytorch", "lightning.Trainer"),
+    ("pytorch_lightning", "lightning.Trainer"),
+    ("lightning.fabric", "lightning.Fabric"),
+    ("lightning_fabric", "lightning.Fabric"),
+    ("accelerate", "accelerate.Accelerator"),
+)
+"""Modules, each with the class that holds the settings. Earlier ones may call later ones."""
+_FRAMES_MAX = 500
 
 
 class Description:
@@ -36,7 +49,7 @@ class Description:
         self._activations = activations
         self._call = call
         self._init_scale = 65536.0
-        self._within = framework()
+        self._within = _framework()
         self._looked = 0
         self._rules: tuple[Any, ...] = ()
 
@@ -48,7 +61,7 @@ class Description:
         if ordinal < self._looked + RULES_EVERY:
             return False
         self._looked = ordinal
-        return _rules(scaler) != self._rules
+        return outcome.rules(scaler) != self._rules
 
     def header(
         self, scaler: Any, stream: str, ordinal: int, layout: wire.Layout
@@ -57,8 +70,8 @@ class Description:
         self._looked = ordinal
         if not ordinal:
             self._init_scale = _finite(getattr(scaler, "_init_scale", 65536.0))
-        self._within = self._within or framework()
-        growth, backoff, interval = self._rules = _rules(scaler)
+        self._within = self._within or _framework()
+        growth, backoff, interval = self._rules = outcome.rules(scaler)
         return wire.StreamHeader(
             stream=stream,
             layout=layout,
@@ -77,15 +90,6 @@ class Description:
         )
 
 
-def _rules(scaler: Any) -> tuple[Any, ...]:
-    """The growth factor, backoff factor and growth interval, which may be changed while the scaler trains."""
-    return (
-        getattr(scaler, "_growth_factor", 2.0),
-        getattr(scaler, "_backoff_factor", 0.5),
-        getattr(scaler, "_growth_interval", 2000),
-    )
-
-
 def _count(value: Any) -> int:
     """A count limited to what the wire can hold. Scripts use sys.maxsize and infinity to mean never."""
     return int(min(max(value, 0), wire.COUNT_MAX))
@@ -100,3 +104,13 @@ def _class_name(scaler: Any, within: str) -> str:
     """The scaler's original class, followed by the framework that created it."""
     made_by = f" ({within})" if within else ""
     return class_name(scaler)[: 256 - len(made_by)] + made_by
+
+
+def _framework() -> str:
+    """Return the framework on the stack, such as "transformers.Trainer", or "". Reads only module names."""
+    frames = islice(walk_stack(sys._getframe()), _FRAMES_MAX)
+    modules = {str(frame.f_globals.get("__name__", "")) for frame, _ in frames}
+    for prefix, name in _FRAMEWORKS:
+        if any(each == prefix or each.startswith(f"{prefix}.") for each in modules):
+            return name
+    return ""

@@ -23,6 +23,8 @@ DEAD_SCALE = 2.0**-128
 DYING_SCALE = 2.0**-64
 """Below this scale, gradients are checked before unscaling: a little lower, that turns finite ones into inf."""
 
+Rules: TypeAlias = tuple[float, float, int]
+"""Growth factor, backoff factor, growth interval."""
 Flags: TypeAlias = Collection[torch.Tensor]
 """The found_inf tensors of one optimizer, one for each device of its gradients."""
 
@@ -204,6 +206,15 @@ def why(before: Reading, after: Reading, manual: bool, growth_interval: int) -> 
         return "grow"
     due = 0 < growth_interval <= before.growth_tracker + 1
     return "grow_capped" if due and after.growth_tracker == 0 else "steady"
+
+
+def rules(scaler: Any) -> Rules:
+    """The rules by which a scaler changes its scale. They may change while it trains."""
+    return (
+        getattr(scaler, "_growth_factor", 2.0),
+        getattr(scaler, "_backoff_factor", 0.5),
+        getattr(scaler, "_growth_interval", 2000),
+    )
 
 
 def keeps_found(scaler: Any) -> bool:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon.client.mirror import Mirror, moved
+from ampmon.client.following import Mirror, moved
 from ampmon.training.outcome import Reading
 
 
