@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -130,6 +131,25 @@ def _warn_of(error: Exception) -> None:
 def _is_settled(anew: bool) -> bool:
     """Whether there is a run, or none may begin."""
     return _current is not None or _disabled or (not anew and (_finished or _failed))
+
+
+def greet(run: Recorder) -> None:
+    """Print on stderr where to see the run: once, with its first scaler, on rank 0. Warn about misspelt variables."""
+    if run.greeted or run.rank != 0:
+        return
+    run.greeted = True
+    for name, nearest in config.unknown_variables():
+        run.warn(name, f"ampmon: {name} is not an ampmon variable; did you mean {nearest}?")
+    if not run.options.quiet and sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # stderr is closed, or its reader is gone
+            sys.stderr.write(f"ampmon: {_where(run)}\n")
+            sys.stderr.flush()
+
+
+def _where(run: Recorder) -> str:
+    if run.options.mode == "offline":
+        return f"recording this run in {run.options.dir}; send it with `ampmon sync`"
+    return f"watching this run: {run.options.url}/#/runs/{run.run_id}"
 
 
 def finish(deadline_s: float = FINISH_DEADLINE_S) -> None:

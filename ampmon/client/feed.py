@@ -17,7 +17,6 @@ import torch
 
 from ampmon import wire
 from ampmon.client import current_run
-from ampmon.client.greeting import greet
 from ampmon.client.iteration import Iteration, taken
 from ampmon.client.measurement import Measurer
 from ampmon.client.monitor_view import Reporting, rates, shares
@@ -185,7 +184,7 @@ class Feed(Reporting):
         self._stream: Stream | None = None
         if (run := current_run.ensure()) is not None:
             self._connect(run)
-            greet(run)
+            current_run.greet(run)
 
     def update(self, scale: Value, new_scale: Value, skipped: bool | torch.Tensor) -> None:
         """Record an update: the scale it used, the scale after it, and whether the optimizer's step was skipped.

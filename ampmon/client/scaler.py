@@ -16,7 +16,6 @@ import torch
 
 from ampmon import wire
 from ampmon.client import current_run
-from ampmon.client.greeting import greet
 from ampmon.client.monitor import Monitor
 from ampmon.client.troubles import warn
 from ampmon.config import Config
@@ -214,7 +213,7 @@ def _attach(
             scaler, model=model, name=name, config=config, on_finding=on_finding, call=call
         )
         kernels.expect(getattr(scaler, "_device", "cuda"))
-        greet(run)
+        current_run.greet(run)
     else:
         run.event("disabled", scaler=type(scaler).__name__)
         state[_UNSEEN] = run
