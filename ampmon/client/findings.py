@@ -14,7 +14,7 @@ from typing import get_args
 import msgspec
 
 from ampmon import wire
-from ampmon.client.reader import Reader
+from ampmon.client.threads import Reader
 from ampmon.spool import AnswersReader, requested
 from ampmon.system.plain import RULE, plain_finding
 

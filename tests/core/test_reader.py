@@ -12,7 +12,7 @@ import pytest
 
 import ampmon
 from ampmon.client import current_run
-from ampmon.client.reader import Reader
+from ampmon.client.threads import Reader
 from ampmon.training.series import Stream
 from recording import Recording, recording
 from waiting import DEADLINE_S

@@ -1,19 +1,22 @@
-"""The background thread of a run: syncs the spool, keeps the sender running, reports losses, and ends the run."""
+"""The background threads of a run: one syncs the spool and keeps the sender running, others run submitted work."""
 
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
 import time
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ampmon import sender
-from ampmon.client.findings import Findings
 from ampmon.client.quota import SCARCE
-from ampmon.config import RunOptions
 from ampmon.spool import SpoolWriter
 
+
+if TYPE_CHECKING:
+    from ampmon.client.recorder import Recorder
 
 EVERY_S = 1.0
 SYNC_EVERY_S = 0.05
@@ -24,27 +27,11 @@ STARTING_S = 15.0
 _PATIENCE_S = 0.1
 
 
-class MaintenanceTarget(Protocol):
-    """What the maintenance thread needs from the recorder."""
-
-    options: RunOptions
-    findings: Findings
-
-    def event(self, kind: str, **detail: Any) -> None:
-        """Write an event of the process."""
-
-    def warn(self, key: str, message: str) -> None:
-        """Warn the user once for each key."""
-
-    def report_losses(self) -> None:
-        """Write events for the records dropped and thinned since the last call."""
-
-
 class MaintenanceThread:
     """Maintains spool and delivery of the attempt ``attempt_id`` until `finish`. Raises nothing."""
 
-    def __init__(self, household: MaintenanceTarget, spool: SpoolWriter, attempt_id: UUID) -> None:
-        self._household = household
+    def __init__(self, recorder: Recorder, spool: SpoolWriter, attempt_id: UUID) -> None:
+        self._recorder = recorder
         self._spool = spool
         self._attempt_id = attempt_id
         self._wake = threading.Event()
@@ -87,32 +74,30 @@ class MaintenanceThread:
                 with contextlib.suppress(Exception):
                     self._look_after_delivery(now_s)
                 with contextlib.suppress(Exception):
-                    self._household.findings.look(self._spool.path)
+                    self._recorder.findings.look(self._spool.path)
             self._finishing.wait(SYNC_EVERY_S)
             self._wake.wait(EVERY_S - SYNC_EVERY_S)
             self._wake.clear()
         with contextlib.suppress(Exception):
             self._end()
         with contextlib.suppress(Exception):
-            self._household.findings.finish()
+            self._recorder.findings.finish()
 
     def _look_after_spool(self, now_s: float) -> None:
         spool = self._spool
         spool.look()
         if spool.kept != self._kept:
             self._kept = spool.kept
-            self._household.event(
-                "spool", kept=self._kept, why=spool.why, window_ms=spool.window_ms
-            )
+            self._recorder.event("spool", kept=self._kept, why=spool.why, window_ms=spool.window_ms)
         if now_s - self._losses_reported_s >= LOSSES_EVERY_S:
             self._losses_reported_s = now_s
-            self._household.report_losses()
+            self._recorder.report_losses()
         self.warn_of_spool()
 
     def warn_of_spool(self) -> None:
         """Warn about problems of the spool, once for each kind. Touches no disk, which may be the problem."""
-        spool, warn = self._spool, self._household.warn
-        where = self._household.options.dir
+        spool, warn = self._spool, self._recorder.warn
+        where = self._recorder.options.dir
         if spool.remade:
             warn(
                 "removed",
@@ -127,7 +112,7 @@ class MaintenanceThread:
                 "directory on a local disk.",
             )
         elif spool.kept == "disk" and spool.fullness >= SCARCE:
-            offline = self._household.options.mode == "offline"
+            offline = self._recorder.options.mode == "offline"
             send = (
                 "Send them with `ampmon sync`"
                 if offline
@@ -140,14 +125,14 @@ class MaintenanceThread:
             )
 
     def _look_after_delivery(self, now_s: float) -> None:
-        options = self._household.options
+        options = self._recorder.options
         if options.mode != "online":
             return
         sender.ensure_running(options.dir)
         status = sender.status(options.dir)
         problem = status.problem(options.url, self._attempt_id) if status else None
         if problem and (options.named or now_s - self._began_s >= STARTING_S):
-            self._household.warn(
+            self._recorder.warn(
                 "unreachable",
                 f"ampmon: {options.url} cannot be reached ({problem}). Training goes on; records wait in "
                 f"{options.dir} and are sent when it is back. Start the server with `ampmon serve`.",
@@ -155,9 +140,63 @@ class MaintenanceThread:
 
     def _end(self) -> None:
         self._spool.close(max(self._deadline - time.monotonic(), 0.0))
-        options = self._household.options
+        options = self._recorder.options
         if options.mode == "online":
             sender.ensure_running(options.dir)
             left_s = max(self._deadline - time.monotonic(), 0.0)
             sender.wait_until_sent(options.dir, self._attempt_id, left_s)
-            self._household.findings.look(self._spool.path)
+            self._recorder.findings.look(self._spool.path)
+
+
+class Reader:
+    """Runs work in the order of submission. Its thread starts with the first. Errors of the work are not raised.
+
+    All submitted work is done when `done` equals ``handed``. Both only grow.
+    """
+
+    def __init__(
+        self,
+        failed: Callable[[str, BaseException], None],
+        *,
+        thread: str = "ampmon-reader",
+        doing: str = "reading from the device",
+    ) -> None:
+        self.handed = 0
+        self.done = 0
+        self._failed = failed
+        self._name = thread
+        self._doing = doing
+        self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, work: Callable[[], object]) -> None:
+        """Submit work. Does not wait. Raises RuntimeError if no thread can start; the work stays submitted."""
+        self.handed += 1
+        self._queue.put(work)
+        if self._thread is None or not self._thread.is_alive():
+            thread = threading.Thread(target=self._read, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread
+
+    @property
+    def idle(self) -> bool:
+        return self.done == self.handed
+
+    def finish(self, deadline: float) -> None:
+        """End the thread when its work is done. Waits at most until ``deadline``, a time of time.monotonic().
+
+        Work submitted while no thread could start is done here.
+        """
+        self._queue.put(None)
+        if self._thread is None:
+            self._read()
+        else:
+            self._thread.join(max(deadline - time.monotonic(), 0.0))
+
+    def _read(self) -> None:
+        while (work := self._queue.get()) is not None:
+            try:
+                work()
+            except Exception as error:
+                self._failed(self._doing, error)
+            self.done += 1
