@@ -21,6 +21,7 @@ from ampmon.client.iteration import Iteration, taken
 from ampmon.client.measurement import Measurer
 from ampmon.client.monitor_view import Reporting, rates, shares
 from ampmon.client.recorder import Recorder
+from ampmon.client.run import copies, number, number_or_copy
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
 from ampmon.probe.accelerator import capturing
@@ -32,7 +33,7 @@ from ampmon.system import signals
 from ampmon.training import outcome
 from ampmon.training.outcome import Reading
 from ampmon.training.parameters import ParameterRegistry
-from ampmon.training.series import Stream
+from ampmon.training.series import Awaited, DeferredWrite, Stream
 
 
 Names: TypeAlias = Callable[[], Mapping[int, str]]
@@ -88,7 +89,6 @@ class Policy:
 
 
 Value = float | torch.Tensor
-Kept = float | Readback
 
 
 class FeedGradients:
@@ -196,7 +196,7 @@ class Feed(Reporting):
         with self._harmless() as stream:
             if stream is None:
                 return
-            values = [_kept(each) for each in (scale, new_scale, skipped)]
+            values = [number_or_copy(each) for each in (scale, new_scale, skipped)]
             gradients = self._gradients
             iteration = gradients.taken() if gradients is not None else Iteration()
             sampled = bool(iteration.samples)
@@ -208,8 +208,9 @@ class Feed(Reporting):
                 "cost": self._account.settle(duration, 0.0, iteration.spans, sampled=sampled),
             }
             stream.ordinal += 1
-            put = functools.partial(self._put, stream, iteration, more)
-            stream.submit(_Pending(values, iteration, put))
+            write = functools.partial(self._write, stream, iteration, more, values)
+            awaited: list[Awaited] = [*copies(values), iteration]
+            stream.submit(DeferredWrite(awaited, write, iteration.brief))
             self._account.handed_over(started, sampled=sampled)
 
     @property
@@ -275,10 +276,14 @@ class Feed(Reporting):
         header = self._policy.header(stream.name)
         run.header(self._gradients.described(header) if self._gradients is not None else header)
 
-    def _put(
-        self, stream: Stream, iteration: Iteration, more: dict[str, Any], values: list[float]
+    def _write(
+        self,
+        stream: Stream,
+        iteration: Iteration,
+        more: dict[str, Any],
+        values: list[float | Readback],
     ) -> None:
-        scale, after, found = values
+        scale, after, found = map(number, values)
         skipped = found != 0
         self._tracker = 0 if skipped or after != scale else self._tracker + 1
         # A skip may leave the scale unchanged. Then the event is no backoff.
@@ -300,35 +305,6 @@ class Feed(Reporting):
         self._scale = after
         self.updates += 1
         self.skips += skipped
-
-
-@dataclass(slots=True)
-class _Pending:
-    """An update with values that may still be on their way from a device."""
-
-    values: list[Kept]
-    iteration: Iteration
-    put: Callable[[list[float]], None]
-
-    @property
-    def brief(self) -> bool:
-        return self.iteration.brief
-
-    def ready(self) -> bool:
-        ready = all(isinstance(value, float) or value.ready() for value in self.values)
-        return ready and self.iteration.ready()
-
-    def write(self) -> None:
-        self.put(
-            [value if isinstance(value, float) else float(value.result()) for value in self.values]
-        )
-
-
-def _kept(value: Any) -> Kept:
-    """A float, or a copy of a value that is still on its way from a device."""
-    if isinstance(value, torch.Tensor) and not value.is_cpu:
-        return Readback(value.detach().reshape(()))
-    return float(value)
 
 
 def stream(name: str = "scaler", *, policy: Policy | None = None) -> Feed:

@@ -183,7 +183,7 @@ class PlainGear:
 
     def _is_known(self, ended: PendingUpdate) -> bool:
         """Whether the host knows the state after an update without skips. On a device, each step reads found_inf."""
-        before, after = ended.before, ended.after
+        before, after = ended.iteration.before, ended.after
         return (
             isinstance(before, Reading)
             and isinstance(after, Reading)
@@ -382,12 +382,10 @@ class PlainGear:
             stream=stream,
             ordinal=stream.ordinal,
             iteration=iteration,
-            before=before,
             after=after,
             growth_interval=self._interval,
             order=monitor._order,
-            duration=duration,
-            cost=cost,
+            known={"duration": duration, "cost": cost},
             rates_moved=monitor._linter.updated(self._steps),
             schedule=monitor._linter.schedule,
             done=partial(monitor._written, nothing, stream.ordinal),

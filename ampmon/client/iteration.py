@@ -16,7 +16,7 @@ from ampmon import wire
 from ampmon.activations import ActivationSample, Lost
 from ampmon.lints import Schedule
 from ampmon.numerics.histogram import Statistics
-from ampmon.probe import attribution, eager
+from ampmon.probe import eager
 from ampmon.probe.arrivals import Arrived
 from ampmon.probe.attribution import Kept, LossCopy, keep
 from ampmon.probe.hooks import BackwardOrderLearner
@@ -59,31 +59,16 @@ class PendingSample:
 
 @dataclass(slots=True)
 class PendingCulprits:
-    """An optimizer's gradients on one device that were not finite, from one of four sources.
+    """An optimizer's gradients on one device that were not finite: ``decode`` lists them, from what was awaited."""
 
-    The sources are: ``counted`` on the host; ``flags`` or ``counts`` of the gradients at ``indices``, which may still
-    be on their way to the host; or a ``sample`` that measured every element.
-    """
-
-    device: torch.device
-    counted: list[wire.Culprit] | None = None
-    flags: Readback | None = None
-    counts: Readback | None = None
-    sample: PendingSample | None = None
-    indices: list[int] = field(default_factory=list)
+    awaited: Readback | PendingSample | None
+    decode: Callable[[Any], list[wire.Culprit]]
 
     def ready(self) -> bool:
-        awaited = self.flags or self.counts or self.sample
-        return awaited is None or awaited.ready()
+        return self.awaited is None or self.awaited.ready()
 
     def result(self) -> list[wire.Culprit]:
-        if self.sample is not None:
-            return attribution.from_statistics(self.sample.result())
-        if self.counts is not None:
-            return attribution.from_counts(self.counts.result(), self.indices)
-        if self.flags is not None:
-            return attribution.from_flags(self.flags.result(), self.indices)
-        return self.counted or []
+        return self.decode(self.awaited.result() if self.awaited is not None else None)
 
 
 @dataclass(slots=True)
@@ -132,7 +117,7 @@ class Iteration:
         """Whether all measured values are on the host. Does not wait."""
         if self.samples and not all(sample.ready() for sample in self.samples):
             return False
-        for gathered in (self.activations, self.arrived, self.loss):
+        for gathered in (self.before, self.activations, self.arrived, self.loss):
             if gathered is not None and not gathered.ready():
                 return False
         culprits = self.culprits
@@ -174,23 +159,22 @@ class Iteration:
         return optimizer in self.steps and self.steps[optimizer].path == "plain"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class PendingUpdate:
     """An update whose values may still be on their way from the device.
 
-    ``done`` receives what the record holds: the steps, the number of skipped ones, the state before and after, and the
-    sample if there is one. For a skip whose loss was not finite, it also receives where that began.
+    ``known`` has the record's fields that are known already. ``done`` receives what the record holds: the steps, the
+    number of skipped ones, the state before and after, and the sample if there is one. For a skip whose loss was not
+    finite, it also receives where that began.
     """
 
     stream: Stream
     ordinal: int
     iteration: Iteration
-    before: AnyReading
     after: AnyReading
     growth_interval: int
     order: BackwardOrderLearner
-    duration: float | None
-    cost: float
+    known: dict[str, Any]
     rates_moved: bool
     schedule: Schedule
     done: Callable[
@@ -199,10 +183,6 @@ class PendingUpdate:
     ]
     manual: bool = False
     infers_skips: bool = False
-    interval: int | None = None
-    over_budget: bool = False
-    fresh: bool = False
-    memory_peak: int | None = None
 
     @property
     def brief(self) -> bool:
@@ -211,12 +191,13 @@ class PendingUpdate:
 
     def ready(self) -> bool:
         """Whether all values are on the host. Does not wait."""
-        return self.before.ready() and self.after.ready() and self.iteration.ready()
+        return self.after.ready() and self.iteration.ready()
 
     def write(self) -> None:
         """Write the record. Waits for values that are not on the host yet."""
-        before, after = self.before.result(), self.after.result()
         iteration = self.iteration
+        assert iteration.before is not None
+        before, after = iteration.before.result(), self.after.result()
         activations, gradients = iteration.activations, iteration.gradients()
         event = outcome.why(before, after, self.manual, self.growth_interval)
         steps = tuple(iteration.steps.values())
@@ -240,18 +221,13 @@ class PendingUpdate:
             growth_tracker=after.growth_tracker,
             event=event,
             optimizers=steps,
-            duration=self.duration,
-            cost=self.cost,
-            interval=self.interval,
-            over_budget=self.over_budget,
-            fresh=self.fresh,
             scheduled=self.schedule.written(self.rates_moved, True in skipped),
-            memory_peak=self.memory_peak,
             gradients=gradients,
             activations=activations.result() if activations is not None else None,
             loss=loss,
             origin=origin,
             origin_module=module,
+            **self.known,
         )
         self.done(steps, sum(skipped), before, after, gradients, lost)
 
@@ -271,29 +247,16 @@ def _joined(samples: list[PendingSample], arrived: Arrived | None) -> wire.Gradi
     return joined.to_wire() if len(joined) else None
 
 
-@dataclass(slots=True)
-class PendingMove:
-    """An `update()` without a step before it, such as a scale set by hand between iterations."""
-
-    stream: Stream
-    ordinal: int
-    before: AnyReading
-    after: AnyReading
-    manual: bool
-    brief = True
-
-    def ready(self) -> bool:
-        """Whether all values are on the host. Does not wait."""
-        return self.before.ready() and self.after.ready()
-
-    def write(self) -> None:
-        """Write the event. Waits for values that are not on the host yet."""
-        self.stream.event(
-            "manual_set" if self.manual else "update_without_step",
-            ordinal=self.ordinal,
-            scale=plain(self.before.result().scale),
-            scale_after=plain(self.after.result().scale),
-        )
+def write_move(
+    stream: Stream, ordinal: int, before: AnyReading, after: AnyReading, manual: bool
+) -> None:
+    """Write the event of an `update()` without a step before it, such as a scale set by hand. Waits for the values."""
+    stream.event(
+        "manual_set" if manual else "update_without_step",
+        ordinal=ordinal,
+        scale=plain(before.result().scale),
+        scale_after=plain(after.result().scale),
+    )
 
 
 def plain(value: float) -> float | str:

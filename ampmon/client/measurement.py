@@ -175,7 +175,7 @@ class Measurer:
                 sample = PendingSample(packed=packed, indices=indices)
                 self.timer.end(span, iteration.spans)
                 if len(fresh) == len(known):
-                    self._blame(optimizer, iteration, PendingCulprits(device, sample=sample))
+                    self._blame(optimizer, iteration, device, _of_sample(sample))
             else:
                 statistics = host.measure(tensors, indices, self._sample, self._random)
                 sample = PendingSample(statistics)
@@ -259,7 +259,7 @@ class Measurer:
             sample = PendingSample(packed=Readback(packed), indices=indices)
             iteration.samples.append(sample)
             iteration.measured.update(indices)
-            self._blame(optimizer, iteration, PendingCulprits(device, sample=sample))
+            self._blame(optimizer, iteration, device, _of_sample(sample))
 
     def after_unscale(
         self,
@@ -302,8 +302,7 @@ class Measurer:
         if standing is not None and standing.device == device and not (others or known):
             counts = standing.ask(optimizer, found[device])
             if counts is not None:
-                culprits = PendingCulprits(device, counts=counts, indices=standing.indices)
-                self._blame(optimizer, iteration, culprits)
+                self._blame(optimizer, iteration, device, _of_counts(counts, standing.indices))
                 return
         self.search(optimizer, iteration, found, known=False)
 
@@ -352,7 +351,7 @@ class Measurer:
                     if not known:
                         continue
                     culprits = self._flagged(iteration, indices, tensors)
-                self._blame(optimizer, iteration, culprits)
+                self._blame(optimizer, iteration, device, culprits)
 
     def _culprits(
         self,
@@ -365,27 +364,38 @@ class Measurer:
         """The gradients of one device that are not finite. Reads all, unless a kernel sees that ``found`` is zero."""
         device = tensors[0].device
         if not self._probe.takes(device) or (found is None and device.type == "cpu"):
-            return PendingCulprits(device, counted=attribution.count(tensors, indices))
+            counted = attribution.count(tensors, indices)
+            return PendingCulprits(None, lambda _: counted)
         asking = self._probe.culprits(tensors) if found is not None else None
         if found is not None and asking is not None and (counts := asking(found)) is not None:
             self._standing[optimizer] = RepeatableCount(optimizer, tensors, indices, asking)
-            return PendingCulprits(device, counts=counts, indices=indices)
+            return _of_counts(counts, indices)
         return self._flagged(iteration, indices, tensors)
 
     def _flagged(
         self, iteration: Iteration, indices: list[int], tensors: list[torch.Tensor]
     ) -> PendingCulprits:
-        device = tensors[0].device
-        span = self.timer.begin((device,))
+        span = self.timer.begin((tensors[0].device,))
         flags = Readback(attribution.flag(tensors))
         self.timer.end(span, iteration.spans)
-        return PendingCulprits(device, flags=flags, indices=indices)
+        return PendingCulprits(flags, partial(attribution.from_flags, indices=indices))
 
     @staticmethod
     def _blame(
-        optimizer: torch.optim.Optimizer, iteration: Iteration, culprits: PendingCulprits
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        device: torch.device,
+        culprits: PendingCulprits,
     ) -> None:
-        iteration.culprits.setdefault((id(optimizer), culprits.device), []).append(culprits)
+        iteration.culprits.setdefault((id(optimizer), device), []).append(culprits)
+
+
+def _of_sample(sample: PendingSample) -> PendingCulprits:
+    return PendingCulprits(sample, attribution.from_statistics)
+
+
+def _of_counts(counts: Readback, indices: list[int]) -> PendingCulprits:
+    return PendingCulprits(counts, partial(attribution.from_counts, indices=indices))
 
 
 def _grouped(gradients: Iterable[Gradient]) -> Iterator[tuple[list[int], list[torch.Tensor]]]:

@@ -22,11 +22,11 @@ from ampmon.client.guard import guarded
 from ampmon.client.iteration import (
     CULPRITS_MAX,
     Iteration,
-    PendingMove,
     PendingUpdate,
     memory_peak,
     plain_state,
     taken,
+    write_move,
 )
 from ampmon.client.measurement import Measurer, fusable
 from ampmon.client.measuring import Measuring
@@ -44,7 +44,7 @@ from ampmon.training import outcome
 from ampmon.training.call import Call
 from ampmon.training.outcome import Reading
 from ampmon.training.parameters import Models, OptimizerNames, ParameterRegistry
-from ampmon.training.series import Stream
+from ampmon.training.series import DeferredWrite, Stream
 
 
 class Monitor(MonitorProperties):
@@ -257,31 +257,34 @@ class Monitor(MonitorProperties):
         self._scale = 0.0 if manual else self._scale
         if not iteration.steps:
             self._linter.moved()
-            stream.submit(PendingMove(stream, stream.ordinal, before, after, manual))
+            write = partial(write_move, stream, stream.ordinal, before, after, manual)
+            stream.submit(DeferredWrite((before, after), write))
             return
         duration = self._account.lap(started)
         self.samples += (sampled := bool(iteration.samples))
         iteration.activations, beside = self._activations.end()
         infers = not outcome.keeps_found(scaler)
         self._measurer.ask_losses(iteration, infers=infers)
+        known: dict[str, Any] = {
+            "duration": duration,
+            "cost": self._account.settle(duration, beside, iteration.spans, sampled=sampled),
+            "fresh": self.fresh and not (stream.ordinal or self.updates),
+        }
+        if sampled:
+            known |= {"interval": self.interval, "over_budget": self.over_budget}
+            known["memory_peak"] = memory_peak()
         pending = PendingUpdate(
             stream=stream,
             ordinal=stream.ordinal,
             iteration=iteration,
-            before=before,
             after=after,
             manual=manual,
             growth_interval=getattr(scaler, "_growth_interval", 0),
             infers_skips=infers,
             order=self._order,
-            duration=duration,
-            cost=self._account.settle(duration, beside, iteration.spans, sampled=sampled),
-            interval=self.interval if sampled else None,
-            over_budget=sampled and self.over_budget,
+            known=known,
             rates_moved=self._linter.updated(iteration.steps),
             schedule=self._linter.schedule,
-            fresh=self.fresh and not (stream.ordinal or self.updates),
-            memory_peak=memory_peak() if sampled else None,
             done=partial(self._written, check, stream.ordinal),
         )
         self._order.updated()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from ampmon.client import current_run
 from ampmon.client.recorder import Recorder
 from ampmon.config import clean_name
 from ampmon.system import signals
-from ampmon.training.series import Stream
+from ampmon.training.series import DeferredWrite, Stream
 
 
 if TYPE_CHECKING:
@@ -103,7 +103,8 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
         kept = _collect(run, values)
         _leave_out_what_is_beyond(run, kept)
         if kept or not values:
-            stream.submit(_PendingScalars(run, stream, ordinal, user_step, kept))
+            write = partial(_write, run, stream, ordinal, user_step, kept)
+            stream.submit(DeferredWrite(copies(kept.values()), write))
         if not run.watches:
             _look_for_fp16(run, values)
     except Exception as error:
@@ -196,7 +197,7 @@ def _collect(run: Recorder, values: Mapping[str, Any]) -> dict[str, float | Read
     if len(values) > wire.SCALARS_MAX:
         raise ValueError(f"{len(values)} scalars in one call; the limit is {wire.SCALARS_MAX}")
     named = {clean_name(name): value for name, value in values.items()}
-    return _each(run, named, _number_or_copy)
+    return _each(run, named, number_or_copy)
 
 
 def _each(run: Recorder, values: Mapping[str, Any], convert: Callable[[Any], T]) -> dict[str, T]:
@@ -214,7 +215,8 @@ def _each(run: Recorder, values: Mapping[str, Any], convert: Callable[[Any], T])
     return converted
 
 
-def _number_or_copy(value: Any) -> float | Readback:
+def number_or_copy(value: Any) -> float | Readback:
+    """A float, or a copy of a value that is still on its way from a device."""
     if _is_on_device(value):
         from ampmon.probe.ring import Readback
 
@@ -226,7 +228,13 @@ def _is_on_device(value: Any) -> bool:
     return getattr(getattr(value, "device", None), "type", "cpu") != "cpu"
 
 
-def _number(value: float | Readback) -> float:
+def copies(values: Iterable[float | Readback]) -> list[Readback]:
+    """The values that may still be on their way from a device."""
+    return [value for value in values if not isinstance(value, float)]
+
+
+def number(value: float | Readback) -> float:
+    """The number itself. Waits for one that is still on its way."""
     return value if isinstance(value, float) else float(value.result())
 
 
@@ -242,24 +250,13 @@ def _leave_out_what_is_beyond(run: Recorder, values: dict[str, float | Readback]
         run.failed("ampmon.log", ValueError(more))
 
 
-@dataclass(slots=True)
-class _PendingScalars:
-    run: Recorder
-    stream: Stream
-    ordinal: int
-    user_step: int | None
-    values: dict[str, float | Readback]
-    brief = True
-
-    def ready(self) -> bool:
-        return all(isinstance(value, float) or value.ready() for value in self.values.values())
-
-    def write(self) -> None:
-        arrived = _each(self.run, self.values, _number)
-        if arrived or not self.values:
-            self.stream.put(
-                wire.Scalars,
-                ordinal=self.ordinal,
-                values=arrived,
-                user_step=self.user_step,
-            )
+def _write(
+    run: Recorder,
+    stream: Stream,
+    ordinal: int,
+    user_step: int | None,
+    values: dict[str, float | Readback],
+) -> None:
+    arrived = _each(run, values, number)
+    if arrived or not values:
+        stream.put(wire.Scalars, ordinal=ordinal, values=arrived, user_step=user_step)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ampmon import wire
@@ -40,6 +41,25 @@ class Deferred(Protocol):
 
     def write(self) -> None:
         """Write the record."""
+
+
+class Awaited(Protocol):
+    """A value that may still be on its way from a device."""
+
+    def ready(self) -> bool:
+        """Whether it is on the host. Does not wait."""
+
+
+@dataclass(slots=True)
+class DeferredWrite:
+    """A `Deferred` that calls ``write`` once all that it waits for is on the host."""
+
+    awaited: Sequence[Awaited]
+    write: Callable[[], None]
+    brief: bool = True
+
+    def ready(self) -> bool:
+        return all(each.ready() for each in self.awaited)
 
 
 class Stream:

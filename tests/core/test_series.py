@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -138,14 +139,9 @@ def pending(**told: Any) -> PendingUpdate:
         growth_interval=2000,
         infers_skips=False,
         order=BackwardOrderLearner(list),
-        duration=None,
-        cost=0.0,
-        interval=None,
-        over_budget=False,
+        known={},
         rates_moved=False,
         schedule=Schedule(LintReporter()),
-        fresh=False,
-        memory_peak=None,
         **told,
     )
 
@@ -164,13 +160,13 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
         culprits={
             (7, torch.device("cpu")): [
                 PendingCulprits(
-                    torch.device("cpu"),
-                    flags=Readback(attribution.flag(gradients)),
-                    indices=[0, 1, 2],
+                    Readback(attribution.flag(gradients)),
+                    functools.partial(attribution.from_flags, indices=[0, 1, 2]),
                 )
             ]
         },
         samples=[PendingSample(packed=Readback(eager.launch(gradients)), indices=[0, 1, 2])],
+        before=on_device(4.0, 11, 1.0),
     )
     told: list[tuple[Any, ...]] = []
     stream.submit(
@@ -178,7 +174,6 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
             stream=stream,
             ordinal=3,
             iteration=iteration,
-            before=on_device(4.0, 11, 1.0),
             after=on_device(2.0, 0),
             done=lambda *said: told.append(said),
         )
@@ -203,16 +198,15 @@ def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
     stream = Stream(paper, "scaler")
     iteration = Iteration(
         steps={7: taken("SGD", "plain")},
-        culprits={(7, torch.device("cpu")): [PendingCulprits(torch.device("cpu"), counted)]},
+        culprits={(7, torch.device("cpu")): [PendingCulprits(None, lambda _: counted)]},
+        before=Reading(4.0, 0, [True]),
     )
-    before, after = Reading(4.0, 0, [True]), Reading(2.0, 0, [])
     stream.submit(
         pending(
             stream=stream,
             ordinal=0,
             iteration=iteration,
-            before=before,
-            after=after,
+            after=Reading(2.0, 0, []),
             done=print,
         )
     )
