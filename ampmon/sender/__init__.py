@@ -5,9 +5,7 @@ A training process calls `ensure_running`, and otherwise only reads the files th
 
 from __future__ import annotations
 
-import importlib
 import logging
-from typing import TYPE_CHECKING, Any
 
 from ampmon.sender.adoption import orphans
 from ampmon.sender.launch import ensure_running
@@ -15,15 +13,9 @@ from ampmon.sender.statusfile import DestinationStatus, SenderStatus, status
 from ampmon.sender.wait import wait_until_sent
 
 
-if TYPE_CHECKING:
-    from ampmon.sender.draining import DrainReport, drain
-
-
 __all__ = [
     "DestinationStatus",
-    "DrainReport",
     "SenderStatus",
-    "drain",
     "ensure_running",
     "orphans",
     "status",
@@ -32,11 +24,3 @@ __all__ = [
 
 # A training process may not have set up logging. Nothing from here goes to its stderr.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
-
-
-def __getattr__(name: str) -> Any:
-    # Imported on first use: it loads the HTTP client, which a training process does not need.
-    if name in {"DrainReport", "drain"}:
-        module = importlib.import_module("ampmon.sender.draining")
-        return getattr(module, name)
-    raise AttributeError(f"module 'ampmon.sender' has no attribute {name!r}")

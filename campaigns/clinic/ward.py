@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ampmon import identity
-from ampmon.sender import drain
 from ampmon.transport import HttpTransport
 from campaigns.clinic.patient import Patient
 from campaigns.soak.nursery import Child, Nursery
+from draining import drain
 from serving import free_port
 from threaded_server import ThreadedServer
 

@@ -21,7 +21,7 @@ from alembic.script import ScriptDirectory
 
 import ampmon
 from ampmon import identity, wire
-from ampmon.sender import DestinationStatus, SenderStatus, drain, election
+from ampmon.sender import DestinationStatus, SenderStatus, election
 from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter, attempt_directory, spools
 from ampmon.system import private
 from ampmon.wire.decoding import decode_batch
@@ -35,6 +35,7 @@ from campaigns.faults.matrix import Line
 from campaigns.faults.parts import Part
 from campaigns.faults.seams import Fault
 from campaigns.faults.verdict import Verdict
+from draining import drain
 from waiting import DEADLINE_S
 
 

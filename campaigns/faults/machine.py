@@ -25,7 +25,6 @@ from hypothesis.stateful import (
 
 import ampmon
 from ampmon import identity, wire
-from ampmon.sender import drain
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.spool import Cursor, Destination, spools
@@ -34,6 +33,7 @@ from ampmon.transport import Transport
 from ampmon.wire.decoding import decode_batch
 from campaigns.faults.backends import Backend, InMemory, Real
 from campaigns.faults.life import Key, Kind, Life, Refused
+from draining import drain
 
 
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

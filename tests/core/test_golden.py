@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 from ampmon import wire
-from ampmon.sender import drain
 from ampmon.spool import Cursor, Destination, Position, SpoolReader
 from ampmon.testing import MemoryTransport
 from ampmon.wire.decoding import decode_batch
+from draining import drain
 
 
 GOLDEN = Path(__file__).parent / "golden"

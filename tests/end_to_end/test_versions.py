@@ -10,9 +10,9 @@ import pytest
 
 from ampmon import wire
 from ampmon.errors import Refused
-from ampmon.sender import drain
 from ampmon.transport import HttpTransport
 from attempts import Attempt
+from draining import drain
 from serving import Server
 
 

@@ -12,9 +12,9 @@ import torch
 
 import ampmon
 from ampmon.client import current_run
-from ampmon.sender import drain
 from ampmon.transport import HttpTransport
 from ampmon_server.store.updates.updates import PAGES
+from draining import drain
 from recording import recording
 from threaded_server import ThreadedServer
 from waiting import DEADLINE_S

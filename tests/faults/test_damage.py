@@ -16,13 +16,13 @@ import torch
 import ampmon
 from ampmon import identity, wire
 from ampmon.client import current_run
-from ampmon.sender import drain
 from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter, frame, segments, spools
 from ampmon.spool.layout import segment_path
 from ampmon.testing import MemoryTransport
 from attempts import DEAD
 from campaigns.faults.backends import Real
 from campaigns.faults.life import Key, Refused
+from draining import drain
 from waiting import DEADLINE_S
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ampmon.sender import drain
 from ampmon.sender.loop import http_transports
 from ampmon.spool import spools
 from ampmon.transport import HttpTransport
 from attempts import Attempt, seqs
 from campaigns.soak.proxy import Fault, Proxy
+from draining import drain
 from recording_server import RecordingServer
 from serving import Server, free_port
 from training import Trainer, stored

@@ -22,7 +22,6 @@ import torch
 import urllib3
 
 import ampmon
-from ampmon.sender import drain
 from ampmon.testing import MemoryTransport
 from ampmon.wire import Finding
 from ampmon_server.cli import main
@@ -37,6 +36,7 @@ from ampmon_server.client.answers import (
     SkipsAnswer,
 )
 from attempts import Attempt
+from draining import drain
 from serving import Server
 from threaded_server import ThreadedServer
 from waiting import wait_for

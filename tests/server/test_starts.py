@@ -12,7 +12,6 @@ import torch
 
 import ampmon
 from ampmon import wire
-from ampmon.sender import drain
 from ampmon.wire.decoding import decode_batch
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.charts import FIGURES, Source, View
@@ -20,6 +19,7 @@ from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Judgement, Store
 from ampmon_server.store.streams.attempts import BESIDE_US
 from batches import Trainer
+from draining import drain
 
 
 Clock = Callable[[int], None]

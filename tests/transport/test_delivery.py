@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import multiprocessing
 import subprocess
@@ -15,7 +14,7 @@ from ampmon import wire
 from ampmon.errors import Unreachable
 from ampmon.identity import uuid7
 from ampmon.identity.process import start_time, this_process
-from ampmon.sender import DrainReport, SenderStatus, drain
+from ampmon.sender import SenderStatus
 from ampmon.sender.backoff import Backoff
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.destination_worker import DestinationWorker
@@ -23,6 +22,7 @@ from ampmon.sender.loop import http_transports
 from ampmon.spool import Destination, layout, spools
 from ampmon.testing import ManualClock, MemoryTransport
 from attempts import DEAD, Attempt, seqs
+from draining import DrainReport, drain
 from recording_server import RecordingServer
 from waiting import wait_for
 
@@ -34,12 +34,6 @@ def server() -> MemoryTransport:
 
 def send(directory: Path, server: MemoryTransport, **options: tuple[str, ...]) -> DrainReport:
     return drain(directory, lambda destination: server, **options)
-
-
-def test_drain_is_a_function_whoever_asks() -> None:
-    """`ampmon.sender.drain` is the function also after the submodule of that name is loaded."""
-    for _ in range(2):
-        assert callable(importlib.import_module("ampmon.sender").drain)
 
 
 def test_records_arrive_once_and_in_order(tmp_path: Path, server: MemoryTransport) -> None:

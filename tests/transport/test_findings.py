@@ -20,10 +20,10 @@ from torch import nn
 import ampmon
 from ampmon import wire
 from ampmon.client.findings import FindingListener, Findings
-from ampmon.sender import drain
 from ampmon.spool import Answers, requested
 from ampmon.testing import MemoryTransport
 from attempts import Attempt, end_sender
+from draining import drain
 from older_torch import named
 from serving import Server
 from waiting import DEADLINE_S, wait_for

@@ -1,4 +1,4 @@
-"""Sends the contents of the spools once, in the calling thread, and takes nothing over. For tests and tools."""
+"""Sends the contents of the spools once, in the calling thread, and takes nothing over."""
 
 from __future__ import annotations
 
