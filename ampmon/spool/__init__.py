@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ampmon.spool.answers import Answers, AnswersReader, requested
-from ampmon.spool.claim import claim, claimant_of, is_mine
-from ampmon.spool.destination import Destination
 from ampmon.spool.layout import (
     Position,
     attempt_directory,
     attempt_id_of,
     bytes_behind,
+    claim,
+    claimant_of,
     discard_segments,
     end_of,
+    is_mine,
     last_changed,
     last_written,
     remove,
@@ -22,7 +22,14 @@ from ampmon.spool.layout import (
     time_at,
 )
 from ampmon.spool.reader import Chunk, SpoolEntry, SpoolReader
-from ampmon.spool.state import Cursor
+from ampmon.spool.state import (
+    Answers,
+    AnswersReader,
+    Cursor,
+    Destination,
+    is_closed,
+    requested,
+)
 from ampmon.spool.writer import SpoolWriter
 
 
@@ -43,6 +50,7 @@ __all__ = [
     "claimant_of",
     "discard_segments",
     "end_of",
+    "is_closed",
     "is_mine",
     "last_changed",
     "last_written",

@@ -1,6 +1,7 @@
 """Names of spool files: ``spool/<attempt id>/NNNNNN.seg``, beside files about them. Reads no contents.
 
-A spool that was taken over is ``spool/<attempt id>~<process that took it>``.
+A spool that was taken over is ``spool/<attempt id>~<process that took it>``. A takeover is one atomic rename, so only
+one process gets the spool.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+from ampmon.identity import ProcessIdentity, file_name, this_process
+
 
 SEGMENT_BYTES = 8 * 2**20
 """Once a segment holds this much, the next one begins."""
 SUFFIX = ".seg"
-TAKEN = "~"
+_TAKEN = "~"
+_CLAIM_FIELDS = 5
+_NOBODY_KNOWN = ProcessIdentity(pid=0, started=0, boot_id="?", host="?", namespace=0)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,7 +38,7 @@ def attempt_directory(directory: Path, attempt_id: UUID) -> Path:
 
 def attempt_id_of(path: Path) -> UUID | None:
     """The attempt of the spool at ``path``, taken over or not, or None if it is not a spool."""
-    name = path.name.partition(TAKEN)[0]
+    name = path.name.partition(_TAKEN)[0]
     try:
         return UUID(hex=name) if len(name) == 32 else None
     except ValueError:
@@ -57,6 +62,51 @@ def spools_in(folder: Path) -> list[Path]:
 def spools_of(directory: Path, attempt_id: UUID) -> list[Path]:
     """The spools of one attempt: its own and, after a takeover, the one with its earlier records."""
     return [path for path in spools(directory) if attempt_id_of(path) == attempt_id]
+
+
+def claimant_of(path: Path) -> ProcessIdentity | None:
+    """The process that took over the spool at ``path``, or None. An unreadable name gives one of unknown fate."""
+    _, taken, name = path.name.partition(_TAKEN)
+    if not taken:
+        return None
+    fields = name.split("_", _CLAIM_FIELDS - 1)
+    try:
+        pid, started, namespace, boot_id, host = fields
+        return ProcessIdentity(
+            pid=int(pid), started=int(started), boot_id=boot_id, host=host, namespace=int(namespace)
+        )
+    except ValueError:
+        return _NOBODY_KNOWN
+
+
+def is_mine(path: Path) -> bool:
+    """Whether this process took over the spool at ``path``."""
+    return path.name.partition(_TAKEN)[2] == _claim_name(this_process())
+
+
+def claim(path: Path) -> Path | None:
+    """Take over the spool at ``path``. Return its new path, or None if another process was quicker.
+
+    The writer goes on appending to the segment that it has open. Raises OSError.
+    """
+    attempt_id = attempt_id_of(path)
+    assert attempt_id is not None, f"{path} is a spool"
+    taken = path.with_name(f"{attempt_id.hex}{_TAKEN}{_claim_name(this_process())}")
+    try:
+        # A takeover counts as a change for processes that wait until the spool is silent.
+        os.utime(path)
+        path.rename(taken)
+    except FileNotFoundError:
+        # A file server may report this for a repeated request, although the rename was done.
+        return taken if taken.exists() else None
+    return taken
+
+
+def _claim_name(process: ProcessIdentity) -> str:
+    return (
+        f"{process.pid}_{process.started}_{process.namespace}_{process.boot_id}"
+        f"_{file_name(process.host)}"
+    )
 
 
 def segment_name(number: int) -> str:

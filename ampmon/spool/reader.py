@@ -10,7 +10,6 @@ from pathlib import Path
 from ampmon.errors import SpoolError
 from ampmon.spool import frame, layout
 from ampmon.spool.layout import Position
-from ampmon.spool.tail import CLOSED
 
 
 _READ_BYTES = 2**20
@@ -61,9 +60,6 @@ class SpoolReader:
     def seek(self, position: Position) -> None:
         """Go back to the end of an entry or a chunk."""
         self._position = position
-
-    def closed(self) -> bool:
-        return (self.path / CLOSED).exists()
 
     def read(self, *, bytes_max: int, records_max: int, over: bool) -> Chunk:
         """Return the next records, of one segment at most, and move past them.

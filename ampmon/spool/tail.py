@@ -9,12 +9,11 @@ from collections import deque
 from pathlib import Path
 from uuid import UUID
 
-from ampmon.spool import frame, layout
-from ampmon.spool.destination import Destination
+from ampmon.spool import frame, layout, state
+from ampmon.spool.state import Destination
 from ampmon.system import private, signals
 
 
-CLOSED = "closed"
 _RETIRED_MAX = 16
 _RETRIES = 64
 """If no segment can be made, the times that a frame without its header tries again per segment's length."""
@@ -134,7 +133,7 @@ class SpoolTail:
         self._retired.append(fd)
         self.sync()
         with contextlib.suppress(OSError):
-            private.replace(self.path / CLOSED, b"", durable=False)
+            state.close(self.path)
 
     def abandon(self) -> None:
         """Close files without a trace in the spool: for the child of a fork, whose parent goes on writing."""

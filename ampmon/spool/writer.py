@@ -16,8 +16,8 @@ from uuid import UUID
 from ampmon.config import SPOOL_BYTES
 from ampmon.errors import SpoolError
 from ampmon.spool import layout
-from ampmon.spool.destination import Destination
 from ampmon.spool.relay import POLL_S, RING_BYTES, SLOW_S, Relay, words
+from ampmon.spool.state import Destination
 from ampmon.spool.tail import SpoolTail
 from ampmon.system import private, signals
 from ampmon.system.mounts import network_file_system

@@ -16,7 +16,7 @@ from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.sync import Sync, spools_at
 from ampmon.spool import Destination, Position, segments, spools
 from ampmon.spool.layout import SUFFIX, segment_path
-from ampmon.spool.state import NAME as CURSOR
+from ampmon.spool.state import CURSOR
 from ampmon.transport import HttpTransport
 from ampmon_server.settings import LOOPBACK
 
