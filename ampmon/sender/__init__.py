@@ -8,9 +8,8 @@ from __future__ import annotations
 import logging
 
 from ampmon.sender.adoption import orphans
-from ampmon.sender.launch import ensure_running
+from ampmon.sender.launch import ensure_running, wait_until_sent
 from ampmon.sender.statusfile import DestinationStatus, SenderStatus, status
-from ampmon.sender.wait import wait_until_sent
 
 
 __all__ = [

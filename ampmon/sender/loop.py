@@ -13,12 +13,11 @@ from typing import TypeAlias
 
 from ampmon.config import server_address
 from ampmon.errors import AmpmonError
-from ampmon.sender.adoption import adopt
+from ampmon.sender.adoption import adopt, is_silent
 from ampmon.sender.delivery import BATCH_BYTES_MAX, SpoolDelivery
 from ampmon.sender.destination_worker import DestinationWorker
 from ampmon.sender.election import forget, home
 from ampmon.sender.statusfile import SenderStatus, clear_status
-from ampmon.sender.writer_liveness import is_silent
 from ampmon.spool import Destination, remove, segments, spools
 from ampmon.system import private
 from ampmon.transport import FollowingTransport, HttpTransport, Transport

@@ -17,15 +17,15 @@ import pytest
 
 from ampmon import sender
 from ampmon.identity import ProcessIdentity, this_process
-from ampmon.sender import drain, election
-from ampmon.sender.adoption import adopt, orphans
+from ampmon.sender import election
+from ampmon.sender.adoption import LINGER_S, SILENT_S, adopt, orphans
 from ampmon.sender.delivery import SpoolDelivery
 from ampmon.sender.loop import Loop
-from ampmon.sender.writer_liveness import LINGER_S, SILENT_S
 from ampmon.spool import Destination, claim, claimant_of, spools
 from ampmon.testing import ManualClock, MemoryTransport
 from ampmon_server.cli.orphan_senders import OrphanSenders
 from attempts import DEAD, Attempt, end_sender, seqs
+from draining import drain
 from recording_server import RecordingServer
 from waiting import DEADLINE_S, wait_for
 

@@ -22,8 +22,8 @@ import pytest
 from ampmon import wire
 from ampmon.identity import this_process
 from ampmon.sender import election
+from ampmon.sender.adoption import SILENT_S
 from ampmon.sender.sync import Sync
-from ampmon.sender.writer_liveness import SILENT_S
 from ampmon.spool import Destination, claim, spools
 from ampmon.testing import ManualClock, MemoryTransport
 from ampmon_server.cli import main
