@@ -20,7 +20,7 @@ from ampmon.sender.election import forget, home
 from ampmon.sender.statusfile import SenderStatus, clear_status
 from ampmon.spool import Destination, remove, segments, spools
 from ampmon.system import private
-from ampmon.transport import FollowingTransport, HttpTransport, Transport
+from ampmon.transport import HttpTransport, Transport
 
 
 IDLE_EXIT_S = 5.0
@@ -42,12 +42,11 @@ def http_transports(directory: Path) -> TransportFor:
     """
 
     def to(destination: Destination) -> Transport:
-        def at(url: str) -> HttpTransport:
-            return HttpTransport(url, token=destination.token, token_file=directory / "token")
+        def current() -> str:
+            return server_address(directory) or destination.url
 
-        if destination.named:
-            return at(destination.url)
-        return FollowingTransport(lambda: server_address(directory) or destination.url, at)
+        url = destination.url if destination.named else current
+        return HttpTransport(url, token=destination.token, token_file=directory / "token")
 
     return to
 

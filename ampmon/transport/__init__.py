@@ -13,7 +13,7 @@ import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 import urllib3
@@ -44,6 +44,8 @@ _RETRY_AFTER_MAX_S = 300.0
 _GZIP = 16 + zlib.MAX_WBITS
 _TRANSIENT = frozenset({401, 408, 425, 429})
 _LOST = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
+_Answer: TypeAlias = tuple[int, bytes, str | None]
+"""Status, body and Retry-After."""
 
 
 NOT_ACCEPTED = "HTTP 401: the token was not accepted"
@@ -68,7 +70,7 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """Posts batches to an ampmon server at ``url``.
+    """Posts batches to the ampmon server at ``url``. If that is a function, it returns the server's current URL.
 
     The token is ``token``, or else the content of ``token_file``, read at each attempt: the server creates that file
     when it first starts, which may be later. Nothing is sent without a token. Nothing is sent before the server has
@@ -78,20 +80,26 @@ class HttpTransport:
 
     def __init__(
         self,
-        url: str,
+        url: str | Callable[[], str],
         *,
         token: str | None = None,
         token_file: Path | None = None,
         read_timeout_s: float = READ_TIMEOUT_S,
         total_timeout_s: float = TOTAL_TIMEOUT_S,
     ) -> None:
-        self._url = url.rstrip("/")
+        self._url = url
         self._token = token
         self._token_file = token_file
+        self._read_timeout_s = read_timeout_s
+        self._total_timeout_s = total_timeout_s
         self._encoding, self._compress = _compression()
-        self._line = _KeptConnection(self._url, read_timeout_s, total_timeout_s)
+        self._connection: HTTPConnection | None = None
+        """Kept between requests, and reopened if the server has closed it."""
+        self._connected = "", ""
+        """The URL and the token for which the connection was made."""
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
+        url = self._url if isinstance(self._url, str) else self._url()
         token = self._read_token()
         headers = {"Content-Type": "application/msgpack", "Authorization": f"Bearer {token}"}
         if len(batch) >= _COMPRESSED_FROM_BYTES:
@@ -99,7 +107,7 @@ class HttpTransport:
             batch = self._compress(batch)
         # Drop the cause: exceptions of the HTTP client may quote what was sent.
         try:
-            status, answer, retry_after = self._line.post(batch, headers, token)
+            status, answer, retry_after = self._post(url.rstrip("/"), token, batch, headers)
         except _LOST as error:
             raise Unreachable(f"no answer: {_reason(error)}") from None
         if status == 200:
@@ -107,7 +115,9 @@ class HttpTransport:
         raise _failure(status, answer, retry_after)
 
     def close(self) -> None:
-        self._line.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _read_token(self) -> str:
         token = self._token
@@ -126,41 +136,8 @@ class HttpTransport:
             raise Unreachable("the token has characters that are not allowed in a token")
         return token
 
-
-class FollowingTransport:
-    """Posts batches to the server's current URL, as ``find`` returns it, through a transport from ``to``."""
-
-    def __init__(self, find: Callable[[], str], to: Callable[[str], Transport]) -> None:
-        self._find = find
-        self._to = to
-        self._url = find()
-        self._line = to(self._url)
-
-    def send(self, batch: bytes, records: int) -> wire.Ack:
-        url = self._find()
-        if url != self._url:
-            self._line.close()
-            self._url, self._line = url, self._to(url)
-        return self._line.send(batch, records)
-
-    def close(self) -> None:
-        self._line.close()
-
-
-class _KeptConnection:
-    """One connection to a server, kept between requests, and reopened if the server has closed it."""
-
-    def __init__(self, url: str, read_timeout_s: float, total_timeout_s: float) -> None:
-        self._url = url
-        self._read_timeout_s = read_timeout_s
-        self._total_timeout_s = total_timeout_s
-        self._connection: HTTPConnection | None = None
-        self._token: str | None = None
-
-    def post(
-        self, body: bytes, headers: dict[str, str], token: str
-    ) -> tuple[int, bytes, str | None]:
-        """Return the answer's status, body and Retry-After. Raises the errors of `_LOST`, and Unreachable."""
+    def _post(self, url: str, token: str, body: bytes, headers: dict[str, str]) -> _Answer:
+        """Return the answer in time. Raises the errors of `_LOST`, and Unreachable."""
         overdue = threading.Event()
         # A socket's timeout is for each read: a server that sends a byte a second would block forever.
         watch = threading.Timer(self._total_timeout_s, self._cut, (overdue,))
@@ -168,7 +145,7 @@ class _KeptConnection:
         watch.start()
         whole = False
         try:
-            answer = self._post(body, headers, token)
+            answer = self._post_on_kept(url, token, body, headers)
             whole = not overdue.is_set()
         except _LOST:
             if not overdue.is_set():
@@ -181,11 +158,6 @@ class _KeptConnection:
             raise TimeoutError("the whole request took too long")
         return answer
 
-    def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
     def _cut(self, overdue: threading.Event) -> None:
         overdue.set()
         sock = getattr(self._connection, "sock", None)
@@ -194,41 +166,35 @@ class _KeptConnection:
                 # Not the TLS socket's own shutdown: it would tear down what another thread is reading from.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
-    def _post(
-        self, body: bytes, headers: dict[str, str], token: str
-    ) -> tuple[int, bytes, str | None]:
-        connected = self._connection is not None and self._connection.is_connected
-        kept = connected and token == self._token  # for another token, nothing is proven yet
-        if not kept:
-            self._connect(token)
-        try:
-            return self._exchange(body, headers)
-        except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
-            if not kept:
-                raise
-        # The server closed an idle connection just as this was sent. That is no failure: try a new one.
-        self._connect(token)
-        return self._exchange(body, headers)
-
-    def _connect(self, token: str) -> None:
-        self.close()
-        url = urllib3.util.parse_url(self._url)
-        host = url.host or ""
-        if url.scheme == "https":
-            self._connection = HTTPSConnection(host, url.port, timeout=CONNECT_TIMEOUT_S)
-        else:
-            base = url.path or ""
-            self._connection = ProvenConnection(
-                host, url.port, timeout=CONNECT_TIMEOUT_S, token=token, base=base
-            )
-        self._connection.connect()
-        self._token = token
-        self._connection.timeout = self._read_timeout_s
-
-    def _exchange(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str | None]:
+    def _post_on_kept(self, url: str, token: str, body: bytes, headers: dict[str, str]) -> _Answer:
         connection = self._connection
-        assert connection is not None, "connected before"
-        path = (urllib3.util.parse_url(self._url).path or "") + INGEST_PATH
+        # For another token, nothing is proven yet.
+        if connection and connection.is_connected and self._connected == (url, token):
+            # The server may close an idle connection just as this is sent. That is no failure: try a new one.
+            with contextlib.suppress(ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
+                return self._exchange(connection, url, body, headers)
+        return self._exchange(self._connect(url, token), url, body, headers)
+
+    def _connect(self, url: str, token: str) -> HTTPConnection:
+        self.close()
+        parsed = urllib3.util.parse_url(url)
+        host, base = parsed.host or "", parsed.path or ""
+        connection: HTTPConnection
+        if parsed.scheme == "https":
+            connection = HTTPSConnection(host, parsed.port, timeout=CONNECT_TIMEOUT_S)
+        else:
+            connection = ProvenConnection(
+                host, parsed.port, timeout=CONNECT_TIMEOUT_S, token=token, base=base
+            )
+        self._connection, self._connected = connection, (url, token)
+        connection.connect()
+        connection.timeout = self._read_timeout_s
+        return connection
+
+    def _exchange(
+        self, connection: HTTPConnection, url: str, body: bytes, headers: dict[str, str]
+    ) -> _Answer:
+        path = (urllib3.util.parse_url(url).path or "") + INGEST_PATH
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             # A server that refuses a body may answer and close before it has read all of it.
             connection.request("POST", path, body, headers, preload_content=False)

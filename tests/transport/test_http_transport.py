@@ -60,6 +60,22 @@ def test_batch_arrives_and_is_acknowledged(
     assert len(server.store.records(ATTEMPT)) == 3
 
 
+def test_records_follow_a_server_that_moves(server: RecordingServer) -> None:
+    """Each batch goes to the current address, and the connection to the one before is closed."""
+    with RecordingServer() as other:
+        at = [server.url]
+        transport = HttpTransport(lambda: at[0], token="a-token")
+        transport.send(batch(), 1)
+        transport.send(batch(), 1)
+        before = transport._connection
+        at[0] = other.url
+        transport.send(batch(), 1)
+        assert (len(server.requests), len(other.requests)) == (2, 1)
+        assert before is not None
+        assert not before.is_connected
+        transport.close()
+
+
 @pytest.mark.parametrize("encoding", ["zstd", "gzip"])
 def test_large_batches_are_compressed(
     server: RecordingServer, monkeypatch: pytest.MonkeyPatch, encoding: str

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 import ampmon
-from ampmon import wire
 from ampmon.config import DEFAULT_URL, address_file, resolve, server_address
-from ampmon.transport import FollowingTransport
 from serving import Server
 from waiting import wait_for
 from warm import completed
@@ -44,43 +42,6 @@ def test_an_address_that_others_can_write_is_not_believed(data_directory: Path) 
     address_file(data_directory).write_text("http://127.0.0.1:9000\n")
     address_file(data_directory).chmod(0o666)
     assert server_address(data_directory) is None
-
-
-class Line:
-    """A transport that keeps what it is given."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.sent: list[bytes] = []
-        self.closed = False
-
-    def send(self, batch: bytes, records: int) -> wire.Ack:
-        self.sent.append(batch)
-        return wire.Ack(acked={})
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def test_records_follow_a_server_that_moves() -> None:
-    """Each batch goes to the current address, and the connection to the one before is closed."""
-    at, lines = ["http://127.0.0.1:1"], list[Line]()
-
-    def to(url: str) -> Line:
-        lines.append(Line(url))
-        return lines[-1]
-
-    following = FollowingTransport(lambda: at[0], to)
-    following.send(b"1", 1)
-    following.send(b"2", 1)
-    at[0] = "http://127.0.0.1:2"
-    following.send(b"3", 1)
-    assert [(line.url, line.sent, line.closed) for line in lines] == [
-        ("http://127.0.0.1:1", [b"1", b"2"], True),
-        ("http://127.0.0.1:2", [b"3"], False),
-    ]
-    following.close()
-    assert lines[-1].closed
 
 
 def test_a_run_reaches_a_server_that_starts_later_on_another_port(
