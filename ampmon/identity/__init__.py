@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ampmon.identity.attempt import LEFT_OUT, new_attempt, owner
+from ampmon.identity.attempt import LEFT_OUT, git_commit, new_attempt, owner, versions
 from ampmon.identity.ids import launched_run_id, rank_of_process, shared_run_id, uuid7
 from ampmon.identity.process import (
     Fate,
@@ -12,7 +12,6 @@ from ampmon.identity.process import (
     process_alive,
     this_process,
 )
-from ampmon.identity.source import git_commit, versions
 
 
 __all__ = [
