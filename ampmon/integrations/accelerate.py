@@ -8,8 +8,7 @@ from typing import Any
 from accelerate.tracking import GeneralTracker, on_main_process
 
 from ampmon.client import current_run, run
-from ampmon.integrations.proposal import Proposal, numbers
-from ampmon.integrations.trackers import log_metrics
+from ampmon.integrations.trackers import Proposal, log_metrics, numbers
 from ampmon.training.built import auto
 
 

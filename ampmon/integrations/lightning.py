@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ampmon.client import run
-from ampmon.integrations.proposal import Proposal, numbers, run_id
-from ampmon.integrations.trackers import log_metrics
+from ampmon.integrations.trackers import Proposal, log_metrics, numbers, run_id
 from ampmon.training.built import auto
 
 

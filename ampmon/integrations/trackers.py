@@ -1,17 +1,83 @@
-"""Logs ampmon's values to trackers with the interface of Weights & Biases, such as trackio and SwanLab."""
+"""What the integrations with trackers share: the run that a framework proposes, and ampmon's values in its trackers."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
-from ampmon.client import run
+from ampmon import config
+from ampmon.client import current_run, run
+from ampmon.client.scaler import watch
 from ampmon.client.troubles import warn
 from ampmon.system import signals
 
 
+class Proposal:
+    """A run that begins with the framework's first scale or logged value, unless the script has begun one.
+
+    Its methods never raise.
+    """
+
+    def __init__(self) -> None:
+        self._taken = False
+
+    def make(
+        self,
+        name: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        resume_step: int | None = None,
+    ) -> None:
+        """Propose a run. ``run_id`` continues a run, whose next update is ``resume_step``."""
+        try:
+            options = config.resolve(
+                name=name, config=settings, run_id=run_id, resume_step=resume_step
+            )
+            self._taken = current_run.propose(options)
+        except Exception as error:
+            signals.let_through(error)
+            warn(f"ampmon: cannot start the run with the framework's settings: {error}")
+
+    def watch(self, scaler: Any, model: Any) -> None:
+        """Watch a scaler, unless it is watched already or will be, as under `ampmon run`."""
+        known = hasattr(type(scaler), "_ampmon_waits_as") or hasattr(
+            type(scaler), "_ampmon_monitor"
+        )
+        if known or not callable(getattr(scaler, "is_enabled", None)):
+            return
+        try:
+            watch(scaler, model=model)
+        except Exception as error:
+            signals.let_through(error)
+            warn(f"ampmon: cannot watch the framework's scaler: {error}")
+
+    def end(self) -> None:
+        """Deliver and end the run if the framework began it. May block for up to five seconds."""
+        if self._taken:
+            self._taken = False
+            current_run.finish()
+
+
+def run_id() -> str | None:
+    """The id of the current run, or None until it has one."""
+    known = current_run.current()
+    return str(known.run_id) if known is not None and known.run_id is not None else None
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are numbers or tensors of one element."""
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, (int, float)) or getattr(value, "numel", lambda: 0)() == 1
+    }
+
+
 def log_metrics(tracker: Any, step: int | None = None) -> None:
-    """Log `ampmon.metrics()` to a module or run with a method `log(values, ...)`, such as ``wandb``.
+    """Log `ampmon.metrics()` to a tracker with the interface of Weights & Biases, such as trackio and SwanLab.
+
+    ``tracker`` is a module or run with a method `log(values, ...)`, such as ``wandb``.
 
     If `log` takes ``commit``, the values join the row that you log next, because a row of ampmon's own would make W&B
     drop rows of yours. Otherwise they are logged at ``step``. Never raises; warns once of a failure.

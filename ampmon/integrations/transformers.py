@@ -7,8 +7,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from ampmon.client import run
-from ampmon.integrations.proposal import Proposal, numbers, run_id
-from ampmon.integrations.trackers import log_metrics
+from ampmon.integrations.trackers import Proposal, log_metrics, numbers, run_id
 
 
 class AmpmonCallback(TrainerCallback):
