@@ -104,6 +104,15 @@ def test_values_of_another_scaler_are_drawn_where_they_were_logged(
     assert (len(at), at[value > 1].min()) == (20, jump)
 
 
+def test_compared_over_time_values_of_another_scaler_keep_their_steps(store: Store) -> None:
+    """In a comparison over time, a value logged with a GAN's second scaler has its step of the first one."""
+    trainer, batch = adversarial([1.0] * 50)
+    store.ingest(batch)
+    by = comparing.Reference(name="loss")
+    (line,) = comparing.draw(store, [trainer.run_id], "logged", View(x="time"), by)["data"]
+    assert made.read(line["customdata"]).tolist() == [*range(4, 250, 5)]
+
+
 def test_every_chart_can_be_drawn_by_own_steps(app: FastAPI, client: TestClient) -> None:
     """Every chart can be drawn by logged step, and is empty with an explanation for a run without any."""
     own: Store = app.state.service.store

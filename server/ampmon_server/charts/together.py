@@ -129,6 +129,7 @@ def since_start(run: Compared) -> Compared:
         updates=since(source.updates, run.started),
         gradients=since(source.gradients, run.started),
         scalars={name: since(cells, run.started) for name, cells in source.scalars.items()},
+        clock=source.clock and replace(source.clock, time=source.clock.time - run.started),
     )
     band = run.band and replace(run.band, cells=since(run.band.cells, run.started))
     left = run.left and replace(run.left, time=run.left.time - run.started)
