@@ -233,14 +233,25 @@ class Trainer:
 
 
 def adversarial(
-    losses: Sequence[float], *, critic: int = 5, skipped: Sequence[int] = (), name: str = "gan"
+    losses: Sequence[float],
+    *,
+    critic: int = 5,
+    skipped: Sequence[int] = (),
+    name: str = "gan",
+    resumed: Trainer | None = None,
 ) -> tuple[Trainer, wire.Batch]:
     """A GAN: in each iteration, ``critic`` steps of one scaler and one of another, after which the loss is logged.
 
-    The user's own step is the iteration. ``skipped`` are steps of the first scaler. Records are 10 ms apart.
+    The user's own step is the iteration. ``skipped`` are steps of the first scaler. Records are 10 ms apart, from when
+    the first trainer started, which is ``resumed`` if that is given.
     """
-    first = Trainer(name=name)
-    second = Trainer(first.run_id, scaler="generator", attempt_id=first.attempt_id)
+    first = resumed or Trainer(name=name)
+    second = Trainer(
+        first.run_id,
+        scaler="generator",
+        resume_step=first.resume_step,
+        attempt_id=first.attempt_id,
+    )
     records: list[wire.Record] = []
     for iteration, loss in enumerate(losses):
         begun = critic * iteration
@@ -250,7 +261,7 @@ def adversarial(
         records += [told[0], second.update(scale=8.0)]
         records.append(msgspec.structs.replace(told[1], ordinal=iteration))
     timed = [
-        msgspec.structs.replace(each, time=START + 10_000 * place)
+        msgspec.structs.replace(each, time=first.started + 10_000 * place)
         for place, each in enumerate(records)
     ]
     return first, first.batch(timed, headers=(*first.headers, second.stream))

@@ -19,7 +19,7 @@ from ampmon_server.model.series import UserSteps
 from ampmon_server.queries import comparing
 from ampmon_server.queries.drawing import ChartRequest, draw
 from ampmon_server.store import Store
-from batches import PARAMETERS, Trainer, adversarial
+from batches import PARAMETERS, START, Trainer, adversarial
 
 
 def log(store: Store, epochs: int, updates: int) -> Trainer:
@@ -102,6 +102,31 @@ def test_values_of_another_scaler_are_drawn_where_they_were_logged(
     (line,) = drawn["data"]
     at, value = made.read(line["x"]), made.read(line["y"])
     assert (len(at), at[value > 1].min()) == (20, jump)
+
+
+@pytest.mark.parametrize("zoom", [(200, 400), (290, 310), (100, 300), (300, 500), (300, None)])
+@pytest.mark.parametrize("restart", ["resumed", "set back"])
+def test_a_zoom_has_the_values_of_both_scalers_where_steps_and_times_disagree(
+    store: Store, restart: str, zoom: tuple[int, int | None]
+) -> None:
+    """After a resume at an earlier step, or a clock set back, a zoom has the values of both scalers at its steps."""
+    first, batch = adversarial([1.0] * 100)
+    if restart == "resumed":
+        store.ingest(batch)
+        later = Trainer(first.run_id, resume_step=0, started=START + 3_600_000_000)
+        store.ingest(adversarial([2.0] * 60, resumed=later)[1])
+    else:
+        back = [
+            msgspec.structs.replace(each, time=each.time - 3_600_000_000 * (place >= 400))
+            for place, each in enumerate(batch.records)
+        ]
+        store.ingest(msgspec.structs.replace(batch, records=tuple(back)))
+    lines = draw(store, first.run_id, "scalars", ChartRequest(View(*zoom)))["data"]
+    steps, values = (
+        {line["name"]: made.read(line[key]).tolist() for line in lines} for key in ("x", "y")
+    )
+    assert steps["loss"] == steps["critic_loss"] == [*range(zoom[0] + 4, zoom[1] or 500, 5)]
+    assert values["loss"] == values["critic_loss"]
 
 
 def test_compared_over_time_values_of_another_scaler_keep_their_steps(store: Store) -> None:

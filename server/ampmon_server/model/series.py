@@ -64,7 +64,8 @@ class UserSteps:
 class StepClock:
     """Maps times to the steps of a scaler: a line through p >= 1 points in order of ``time`` [p].
 
-    The step of a time is that of the last update before it. Beyond both ends it is the step of the end.
+    The step of a time is that of the last update before it. Beyond both ends it is the step of the end. Steps may fall,
+    as they do after a resume at an earlier one.
     """
 
     time: Ints
@@ -72,8 +73,9 @@ class StepClock:
 
     def at(self, times: Ints) -> Ints:
         """Return the step at each of ``times``."""
+        before = np.maximum(np.searchsorted(self.time, times, side="right") - 1, 0)
         found: Ints = np.floor(np.interp(times, self.time, self.step)).astype(np.int64)
-        return found
+        return np.maximum(found, self.step[before])  # where steps fall, the step before is held
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,14 @@ import numpy as np
 
 from ampmon.wire import COUNT_MAX
 from ampmon_server.charts.parts.source import Source, View
-from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.model.series import StepClock
 from ampmon_server.store import Store, Stretch
 from ampmon_server.store.updates.logged import Name
+
+
+OUTSIDE = 100
+"""The number of cells read before and after the steps in view, to tell their times from those in view."""
 
 
 def lowest(names: Sequence[Name]) -> dict[str, Name]:
@@ -67,19 +71,22 @@ def _placed(
     updates = source.updates
     if not len(updates):
         return None, during if view.whole else Stretch(0, 0)
+    parts, begin, end = [updates], updates["time_min"].min(), updates["time_max"].max()
+    if during.by == "step":
+        # After a resume at an earlier step, or a clock set back, steps outside may be between those inside.
+        outside = ((0, during.start), (during.stop, COUNT_MAX + 1))
+        parts += [
+            store.series(run_id, stream=stream, start=start, stop=stop, columns=OUTSIDE).updates
+            for start, stop in outside
+        ]
+    held = joined(parts)
     time, step = (
-        np.concatenate([updates[first], updates[last]])
+        np.concatenate([held[first], held[last]])
         for first, last in (("time_first", "time_last"), ("first", "last"))
     )
     if during.by == "step":
-        start, stop = 0, COUNT_MAX + 1
-        if during.start > 0:
-            start = int(time.min())
-            time, step = np.append(time, start - 1), np.append(step, during.start - 1)
-        beyond = store.series(run_id, stream=stream, start=during.stop, columns=100).updates[:1]
-        if len(beyond):
-            stop = int(beyond["time_first"][0])
-            time, step = np.append(time, stop), np.append(step, beyond["first"])
-        during = Stretch(start, stop, "time")
+        later = time[time > end]
+        start = int(begin) if (time < begin).any() else 0
+        during = Stretch(start, int(later.min()) if len(later) else COUNT_MAX + 1, "time")
     order = np.argsort(time, kind="stable")
     return StepClock(time[order], step[order]), during
