@@ -11,9 +11,9 @@ from hypothesis import given
 import made_series as made
 from ampmon_server.charts import Source, View
 from ampmon_server.charts.exponents import exponents
-from ampmon_server.charts.parts.gaps import Gaps, apart
-from ampmon_server.charts.parts.judged import judge
+from ampmon_server.charts.parts.samples import judge
 from ampmon_server.charts.parts.source import cut
+from ampmon_server.charts.parts.traces import Gaps, apart
 
 
 def _map(figure: dict, word: str) -> dict:  # type: ignore[type-arg]

@@ -7,8 +7,8 @@ import pytest
 
 import made_series as made
 from ampmon_server.charts import FIGURES, OWN_AXIS, Source, View
-from ampmon_server.charts.parts.gaps import Gaps
 from ampmon_server.charts.parts.source import cut
+from ampmon_server.charts.parts.traces import Gaps
 
 
 HOLE = (40, 60)

@@ -11,8 +11,8 @@ from hypothesis import given
 import made_series as made
 from ampmon_server.analysis.flushed import Flushed
 from ampmon_server.charts import Source, View
-from ampmon_server.charts.parts.judged import judge
 from ampmon_server.charts.parts.layout import MARGIN_RIGHT
+from ampmon_server.charts.parts.samples import judge
 from ampmon_server.charts.parts.source import cut
 from ampmon_server.charts.underflow import FATES, underflow
 from ampmon_server.model.words import percent

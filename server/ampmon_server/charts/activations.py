@@ -13,10 +13,7 @@ import numpy.typing as npt
 
 from ampmon.numerics import sampling_error
 from ampmon.numerics.histogram import SMALL_CLASSES, Classes, headroom_bits
-from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.layout import (
-    Figure,
-    Trace,
     empty,
     escaped,
     figure,
@@ -24,8 +21,8 @@ from ampmon_server.charts.parts.layout import (
     shortened,
     y_axis,
 )
-from ampmon_server.charts.parts.source import Source, View, cut
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.source import Chart, Figure, Source, View, cut
+from ampmon_server.charts.parts.traces import Trace, typed
 from ampmon_server.charts.underflow import FATES, ElementClass
 from ampmon_server.model.series import Floats, Ints, ModuleSample
 from ampmon_server.model.words import count, magnitude_of, percent, plural, power_of_two, within

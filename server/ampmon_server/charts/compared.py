@@ -13,22 +13,18 @@ from typing import Any
 import numpy as np
 
 from ampmon_server.charts.logged import logged
-from ampmon_server.charts.parts.bands import held, line
-from ampmon_server.charts.parts.judged import GRID_DEFINITION, judge
 from ampmon_server.charts.parts.layout import (
     DEAD,
     ENDLESS,
-    Figure,
-    Trace,
     beside,
     empty,
     log2_scale,
-    plot_x,
     powers_of_two,
     y_axis,
 )
-from ampmon_server.charts.parts.source import View, Window, cut
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.samples import GRID_DEFINITION, judge
+from ampmon_server.charts.parts.source import Figure, View, Window, cut
+from ampmon_server.charts.parts.traces import Trace, held, line, plot_x, typed
 from ampmon_server.charts.scale import stepped
 from ampmon_server.charts.together import (
     COLOURS,

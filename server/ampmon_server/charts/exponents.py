@@ -11,28 +11,17 @@ import numpy.typing as npt
 from ampmon.numerics.formats import FloatFormat
 from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon_server.analysis.whatif import FORMATS, LEVELS
-from ampmon_server.charts.parts.chart import Chart
-from ampmon_server.charts.parts.gaps import GappedPoints, Gaps, apart
-from ampmon_server.charts.parts.judged import (
+from ampmon_server.charts.parts.layout import empty, figure, hovered_x, powers_of_two, y_axis
+from ampmon_server.charts.parts.limits import FormatWindow
+from ampmon_server.charts.parts.samples import (
     GRID_DEFINITION,
     JudgedGradients,
     judge,
     scope,
     why_no_samples,
 )
-from ampmon_server.charts.parts.layout import (
-    Figure,
-    Trace,
-    empty,
-    figure,
-    hovered_x,
-    plot_x,
-    powers_of_two,
-    y_axis,
-)
-from ampmon_server.charts.parts.limits import FormatWindow
-from ampmon_server.charts.parts.source import Source, View, Window, cut
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
+from ampmon_server.charts.parts.traces import GappedPoints, Gaps, Trace, apart, plot_x, typed
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural, two_to
 

@@ -8,13 +8,10 @@ import numpy as np
 
 from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN
-from ampmon_server.charts.parts.bands import band, held
-from ampmon_server.charts.parts.gaps import Gaps, broken
-from ampmon_server.charts.parts.judged import JudgedGradients, judge
-from ampmon_server.charts.parts.layout import Trace, beside, plot_x
-from ampmon_server.charts.parts.sampled_scales import scales
+from ampmon_server.charts.parts.layout import beside
+from ampmon_server.charts.parts.samples import JudgedGradients, judge, scales
 from ampmon_server.charts.parts.source import View, Window
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, plot_x, typed
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import plural
 

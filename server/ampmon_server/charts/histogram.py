@@ -11,18 +11,9 @@ from ampmon.numerics.formats import FP16, FloatFormat
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, headroom_bits
 from ampmon_server.analysis.whatif import FORMATS
 from ampmon_server.charts.parameter import CHOOSE
-from ampmon_server.charts.parts.chart import Chart
-from ampmon_server.charts.parts.layout import (
-    Figure,
-    Trace,
-    empty,
-    figure,
-    nothing_here,
-    powers_of_two,
-    y_axis,
-)
-from ampmon_server.charts.parts.source import Source, View, cut
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.layout import empty, figure, nothing_here, powers_of_two, y_axis
+from ampmon_server.charts.parts.source import Chart, Figure, Source, View, cut
+from ampmon_server.charts.parts.traces import Trace, typed
 from ampmon_server.charts.underflow import FATES
 from ampmon_server.model.series import Floats, ParameterSample
 from ampmon_server.model.words import count, magnitude_of, percent, plural, power_of_two, two_to

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.parts.bands import band, held
-from ampmon_server.charts.parts.layout import Figure, Trace, empty, plot_x, y_axis
-from ampmon_server.charts.parts.source import View, Window, XAxis, axis_of, ends
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.layout import empty, y_axis
+from ampmon_server.charts.parts.source import Figure, View, Window, XAxis, axis_of, ends
+from ampmon_server.charts.parts.traces import Trace, band, held, plot_x, typed
 from ampmon_server.charts.scalars import columns_of, how_far, in_view, points_of, reaching
 from ampmon_server.charts.together import (
     COLOURS,

@@ -8,22 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.parts.bands import band, held
-from ampmon_server.charts.parts.chart import Chart
-from ampmon_server.charts.parts.gaps import Gaps, broken
-from ampmon_server.charts.parts.judged import COLUMN_PIXELS, why_no_samples
-from ampmon_server.charts.parts.layout import (
-    Figure,
-    Trace,
-    empty,
-    figure,
-    log_ticks,
-    plot_x,
-    y_axis,
-)
-from ampmon_server.charts.parts.sampled_scales import scales
-from ampmon_server.charts.parts.source import Source, View, Window, cut
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.layout import empty, figure, log_ticks, y_axis
+from ampmon_server.charts.parts.samples import COLUMN_PIXELS, scales, why_no_samples
+from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
+from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, plot_x, typed
 from ampmon_server.model.aggregates.merging import starts_of
 from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import Floats, Ints

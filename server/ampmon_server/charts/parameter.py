@@ -10,25 +10,28 @@ from typing import Any
 import numpy as np
 
 from ampmon.numerics.formats import FP16
-from ampmon_server.charts.parts.chart import Chart
-from ampmon_server.charts.parts.gaps import Gaps, broken
-from ampmon_server.charts.parts.judged import why_no_samples
 from ampmon_server.charts.parts.layout import (
-    Figure,
-    Trace,
     beside,
     empty,
     figure,
     hovered_x,
     level,
-    plot_x,
     powers_of_two,
     x_axis,
     y_axis,
 )
-from ampmon_server.charts.parts.sampled import in_window, merged, wide
-from ampmon_server.charts.parts.source import ParameterSource, Source, View, Window, XAxis, cut
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.samples import in_window, merged, why_no_samples, wide
+from ampmon_server.charts.parts.source import (
+    Chart,
+    Figure,
+    ParameterSource,
+    Source,
+    View,
+    Window,
+    XAxis,
+    cut,
+)
+from ampmon_server.charts.parts.traces import Gaps, Trace, broken, plot_x, typed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, magnitude_of, percent, plural

@@ -12,24 +12,20 @@ import numpy as np
 
 from ampmon.numerics.histogram import ON_GRID_SHARE
 from ampmon.numerics.sampling_error import elements_of
-from ampmon_server.charts.parts.chart import Chart
-from ampmon_server.charts.parts.gaps import Gaps, apart
-from ampmon_server.charts.parts.judged import why_no_samples
-from ampmon_server.charts.parts.layout import (
-    Figure,
-    Trace,
-    empty,
-    escaped,
-    figure,
-    hovered_x,
-    level,
-    plot_x,
-    y_axis,
-)
+from ampmon_server.charts.parts.layout import empty, escaped, figure, hovered_x, level, y_axis
 from ampmon_server.charts.parts.rows import LEVELS, ROWS_MAX, ParameterRows, rows_of
-from ampmon_server.charts.parts.sampled import in_window, merged, wide
-from ampmon_server.charts.parts.source import ParameterSource, Source, View, Window, XAxis, cut
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.samples import in_window, merged, why_no_samples, wide
+from ampmon_server.charts.parts.source import (
+    Chart,
+    Figure,
+    ParameterSource,
+    Source,
+    View,
+    Window,
+    XAxis,
+    cut,
+)
+from ampmon_server.charts.parts.traces import Gaps, Trace, apart, plot_x, typed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.names import block_of
 from ampmon_server.model.parameter_statistics import STATISTICS, Statistic, Unit

@@ -7,19 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.parts.chart import Chart
-from ampmon_server.charts.parts.layout import (
-    Figure,
-    Trace,
-    empty,
-    figure,
-    legend_top,
-    plot_x,
-    why_no_updates,
-    y_axis,
-)
-from ampmon_server.charts.parts.source import Source, View, Window, cut
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.layout import empty, figure, legend_top, why_no_updates, y_axis
+from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
+from ampmon_server.charts.parts.traces import Trace, plot_x, typed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Flags, Floats, Ints
 from ampmon_server.model.words import count, plural, power_of_two, pruned, steps

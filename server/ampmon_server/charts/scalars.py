@@ -9,22 +9,27 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.parts.chart import Chart
-from ampmon_server.charts.parts.gaps import Gaps, broken
 from ampmon_server.charts.parts.layout import (
-    Figure,
-    Trace,
     empty,
     escaped,
     figure,
     nothing_here,
     panel_label,
-    plot_x,
     shortened,
     y_axis,
 )
-from ampmon_server.charts.parts.source import Source, View, Window, XAxis, axis_of, cut, ends
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.source import (
+    Chart,
+    Figure,
+    Source,
+    View,
+    Window,
+    XAxis,
+    axis_of,
+    cut,
+    ends,
+)
+from ampmon_server.charts.parts.traces import Gaps, Trace, broken, plot_x, typed
 from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.aggregates.scalars import mean, merge, not_finite
 from ampmon_server.model.column_width import aligned_span

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,32 +13,35 @@ from ampmon_server.charts.headroom import Headroom, headroom
 from ampmon_server.charts.headroom import caption as room_caption
 from ampmon_server.charts.headroom import label as room_label
 from ampmon_server.charts.headroom import traces as room_traces
-from ampmon_server.charts.parts.chart import Chart
-from ampmon_server.charts.parts.gaps import is_whole
 from ampmon_server.charts.parts.layout import (
     DEAD,
     ENDLESS,
-    Figure,
-    Trace,
     beside,
     empty,
     figure,
     legend_top,
     level,
     log2_scale,
-    plot_x,
     powers_of_two,
     why_no_updates,
     x_axis,
     y_axis,
 )
-from ampmon_server.charts.parts.source import PLACES, Place, Source, View, Window, cut
-from ampmon_server.charts.parts.typed import typed
-from ampmon_server.charts.resumed import resumed
+from ampmon_server.charts.parts.source import (
+    PLACES,
+    Chart,
+    Figure,
+    Place,
+    Source,
+    View,
+    Window,
+    cut,
+)
+from ampmon_server.charts.parts.traces import Trace, is_whole, plot_x, typed
 from ampmon_server.charts.skips import rug
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import MOVES, missing
-from ampmon_server.model.series import Flags, Floats, Ints
+from ampmon_server.model.series import Flags, Floats, Ints, Resume
 from ampmon_server.model.words import count, plural, power, power_of_two, pruned, steps
 
 
@@ -50,6 +53,12 @@ STRIP = 0.12
 
 ROOM_MAX = 12.0
 """At most this many octaves of headroom are drawn above the highest scale."""
+
+MARKED_MAX = 200
+"""At most this many starts are marked, the newest."""
+
+_RESTORED = {"symbol": "diamond-open", "size": 9}
+_FORGOTTEN = {"symbol": "star-diamond-open", "size": 11}
 
 _POINTS: Mapping[Place, str] = {
     "first": "scale_first",
@@ -109,7 +118,7 @@ def scale(source: Source, view: View) -> Figure:
     room = headroom(window, view)
     low, high = _range(all_of, room)
     marks = [trace for mark in MARKS for trace in _marks(mark, window, view)]
-    marks += resumed(source, window, view)
+    marks += _resumed(source, window, view)
     shapes, labels = _labels(all_of, view)
     # In the stack, the chart of skips is right below.
     above = room_traces(room, window, view) if room else []
@@ -243,6 +252,51 @@ def _say(mark: EventMark, kind: int, cell: Cells) -> str:
         f"{where}: {plural(moves, mark.one, mark.many)}"
         f"<br>to between {power_of_two(least)} and {power_of_two(greatest)}"
     )
+
+
+def _resumed(source: Source, window: Window, view: View) -> list[Trace]:
+    """Mark the process starts in a window, apart for scalers that kept their scale and for those that lost it."""
+    at = np.array([(each.step, each.time) for each in source.resumes], np.int64).reshape(-1, 2)
+    x = window.x.of(at[:, 0], at[:, 1])
+    seen = np.flatnonzero((x >= window.low) & (x <= window.high))[-MARKED_MAX:]
+    forgot = np.array([source.resumes[place].forgotten is not None for place in seen], bool)
+    return [
+        _starts(name, [source.resumes[place] for place in places], x[places], view, symbol)
+        for name, places, symbol in (
+            ("resumed", seen[~forgot], _RESTORED),
+            ("not restored", seen[forgot], _FORGOTTEN),
+        )
+        if len(places)
+    ]
+
+
+def _starts(
+    name: str, starts: Sequence[Resume], x: Floats, view: View, symbol: dict[str, Any]
+) -> Trace:
+    return {
+        "type": "scatter",
+        "name": name,
+        "mode": "markers",
+        "marker": {
+            **symbol,
+            "color": "role:ink",
+            "line": {"width": 1.5, "color": "role:ink"},
+        },
+        "x": plot_x(x, view),
+        "y": typed(log2_scale(np.array([each.scale for each in starts]))),
+        "text": [_say_start(each) for each in starts],
+        "hoverinfo": "text",
+        "cliponaxis": False,
+    }
+
+
+def _say_start(start: Resume) -> str:
+    where = steps(start.step, start.step)
+    if start.forgotten is not None:
+        moved = f"{power_of_two(start.forgotten.before)} → {power_of_two(start.scale)}"
+        return f"{where}: the scaler's state was not restored<br>{moved}"
+    how = "its state restored" if start.restored else "its state not restored"
+    return f"{where}: resumed, {how}<br>{power_of_two(start.scale)}"
 
 
 def _range(cell: Cells, room: Headroom | None) -> tuple[float, float]:

@@ -12,21 +12,16 @@ from ampmon_server.analysis.policy.advice import sentence
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import KINDS, Setting, changed
 from ampmon_server.analysis.policy.simulate import Path
-from ampmon_server.charts.parts.chart import Chart
-from ampmon_server.charts.parts.gaps import GappedPoints, Gaps, broken
 from ampmon_server.charts.parts.layout import (
-    Figure,
-    Trace,
     empty,
     figure,
     legend_top,
-    plot_x,
     powers_of_two,
     why_no_updates,
     y_axis,
 )
-from ampmon_server.charts.parts.source import ReplaySource, Source, View, Window, cut
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.source import Chart, Figure, ReplaySource, Source, View, Window, cut
+from ampmon_server.charts.parts.traces import GappedPoints, Gaps, Trace, broken, plot_x, typed
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import plural, power_of_two, steps
 

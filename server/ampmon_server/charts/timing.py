@@ -7,23 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.parts.bands import band, held
-from ampmon_server.charts.parts.chart import Chart
-from ampmon_server.charts.parts.gaps import Gaps, broken
 from ampmon_server.charts.parts.layout import (
-    Figure,
-    Trace,
     empty,
     figure,
     log_ticks,
     panel_label,
-    plot_x,
     why_no_updates,
     x_axis,
     y_axis,
 )
-from ampmon_server.charts.parts.source import Source, View, Window, cut
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
+from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, plot_x, typed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import SPACE, steps

@@ -5,6 +5,7 @@ The normal share is given only as a number: drawn, it would fill nearly all of t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,13 +13,9 @@ from typing import Any
 import numpy as np
 
 from ampmon.numerics.histogram import SMALL_CLASSES
-from ampmon_server.charts.flushing import DEFINITION as FLUSHED
-from ampmon_server.charts.flushing import Flushing
-from ampmon_server.charts.flushing import caption as flushed_caption
-from ampmon_server.charts.parts.bands import band, held
-from ampmon_server.charts.parts.chart import Chart
-from ampmon_server.charts.parts.gaps import Gaps, broken
-from ampmon_server.charts.parts.judged import (
+from ampmon_server.analysis.flushed import Flushed
+from ampmon_server.charts.parts.layout import beside, empty, figure, y_axis
+from ampmon_server.charts.parts.samples import (
     GRID_DEFINITION,
     JudgedGradients,
     Place,
@@ -26,9 +23,8 @@ from ampmon_server.charts.parts.judged import (
     scope,
     why_no_samples,
 )
-from ampmon_server.charts.parts.layout import Figure, Trace, beside, empty, figure, plot_x, y_axis
-from ampmon_server.charts.parts.source import Source, View, Window, cut
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
+from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, line, plot_x, typed
 from ampmon_server.model.aggregates.gradients import SHARES
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, percent, within
@@ -67,6 +63,17 @@ LOST = (
 )
 FATES = (HELD, *LOST)
 
+_HATCH: Mapping[str, Any] = {
+    "fillcolor": "role:zero",
+    "fillpattern": {
+        "shape": "/",
+        "size": 6,
+        "solidity": 0.25,
+        "fgcolor": "role:zero",
+        "bgcolor": "rgba(0,0,0,0)",
+    },
+}
+
 META = {
     "title": "Gradient lost in fp16",
     "definitions": {
@@ -75,7 +82,10 @@ META = {
         "below range": "Not zero, but below 2⁻²⁴, fp16's smallest number: possible only for gradients computed in "
         "fp32.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was (dead units, unused rows of an embedding).",
-        "flushed": FLUSHED,
+        "flushed": "Values that fp16 turned into zero, as a share of all elements. They look like any other zero, so "
+        "the share is estimated: from how many zeros appeared and disappeared with the scale, and from how the "
+        "magnitudes continue below the range of fp16. Hatched between the bounds of the estimate, and drawn only "
+        "at the newest scale, to which it applies.",
         "inf or NaN": "Overflowed: one such element skips the step.",
         "standard error": "If only some elements were sampled, a share has a ±, and its line a band of 95 %: they "
         "show how far the share of all elements may be from it, estimated from the differences "
@@ -101,7 +111,7 @@ def underflow(source: Source, view: View) -> Figure:
         ends = np.array([gone.gone.low, gone.gone.estimate, gone.gone.high])
         low, at, high = _height(ends, floor).tolist()
         lines += gone.traces(low, high, at, view)
-    gone_caption = flushed_caption(gone, source.flushed, judged) if source.newest else ""
+    gone_caption = _flushed_caption(gone, source.flushed, judged) if source.newest else ""
     held = {**_line(HELD, judged, floor, window, view), "mode": "none"}
     return figure(
         [held, *filter(None, bands), *lines],
@@ -224,6 +234,72 @@ def ticks(floor: float, top: float) -> dict[str, Any]:
         "tickvals": [floor, *shown.tolist()],
         "ticktext": ["0 %", *(percent(10.0**decade) for decade in shown)],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Flushing:
+    """The estimate, and both ends [c] of the newest columns of samples, which have the scale of the estimate."""
+
+    gone: Flushed
+    left: Floats
+    right: Floats
+
+    @classmethod
+    def of(cls, gone: Flushed | None, judged: JudgedGradients, window: Window) -> Flushing | None:
+        """Return what to draw; None if nothing is known, or if the data moved the zeros and not the scale."""
+        if gone is None or not gone.plausible or judged.side == "off":
+            return None
+        scales = np.stack([judged.cells["scale_first"], judged.cells["scale_last"]])
+        other = np.flatnonzero((scales != scales[1, -1]).any(0))
+        # The newest column is drawn even if some of its samples have an older scale.
+        begins = min(int(other[-1]) + 1 if len(other) else 0, len(judged.cells) - 1)
+        left, right = held(judged.x, window)
+        return cls(gone, left[begins:], right[begins:])
+
+    def traces(self, low: float, high: float, at: float, view: View) -> list[Trace]:
+        """Draw the bounds and the estimate, at heights of a log axis."""
+        every = np.ones(len(self.left))
+        pieces = self.left, self.right
+        said = [f"≈ {self.words}"] * len(self.left)
+        return [
+            band(
+                *pieces,
+                low * every,
+                high * every,
+                view,
+                name="flushed, its bounds",
+                opacity=0.5,
+                **_HATCH,
+            ),
+            {
+                **line(*pieces, at * every, view, said, name="flushed"),
+                "line": {"color": "role:zero", "width": 1.5, "dash": "dash"},
+            },
+        ]
+
+    @property
+    def words(self) -> str:
+        """The estimate and its bounds."""
+        low, at, high = (
+            percent(each) for each in (self.gone.low, self.gone.estimate, self.gone.high)
+        )
+        return f"{at} ({low} – {high})"
+
+
+def _flushed_caption(
+    flushing: Flushing | None, gone: Flushed | None, judged: JudgedGradients
+) -> str:
+    """Say what is known of the flushed share, in a sentence with a leading space."""
+    if flushing is not None:
+        return f" fp16 flushed some of the zeros: an estimated {flushing.words} of all elements."
+    if judged.side == "off":
+        return ""
+    why = (
+        "no change of the scale has samples on both sides"
+        if gone is None
+        else "their number changed more than fp16 can explain, so the data changed along with the scale"
+    )
+    return f" How many of the zeros fp16 flushed is not known: {why}."
 
 
 def _line_labels(

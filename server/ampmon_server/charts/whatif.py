@@ -15,20 +15,17 @@ import numpy as np
 from ampmon.numerics.formats import BF16, FP16
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.whatif import FORMATS, LEVELS, Curve, best, curve, room
-from ampmon_server.charts.parts.chart import Chart
 from ampmon_server.charts.parts.layout import (
     FONT,
     HAIRLINE_AXIS,
-    Figure,
-    Trace,
     empty,
     figure,
     legend_top,
     powers_of_two,
     y_axis,
 )
-from ampmon_server.charts.parts.source import ScaleSource, Source, View, cut
-from ampmon_server.charts.parts.typed import typed
+from ampmon_server.charts.parts.source import Chart, Figure, ScaleSource, Source, View, cut
+from ampmon_server.charts.parts.traces import Trace, typed
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import SPACE, percent, steps, two_to
 

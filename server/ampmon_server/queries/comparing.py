@@ -13,8 +13,7 @@ import orjson
 
 from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.charts.compared import COMPARED
-from ampmon_server.charts.parts.layout import Figure
-from ampmon_server.charts.parts.source import Source, View
+from ampmon_server.charts.parts.source import Figure, Source, View
 from ampmon_server.charts.together import Compared
 from ampmon_server.model.aggregates.departure import Departure
 from ampmon_server.model.aggregates.scalars import empty as no_values

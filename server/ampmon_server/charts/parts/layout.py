@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ampmon_server.charts.parts.gaps import shades
-from ampmon_server.charts.parts.source import Axis, Source, View, Window
-from ampmon_server.charts.parts.typed import typed
-from ampmon_server.model.series import Floats, Ints
+from ampmon_server.charts.parts.source import Axis, Figure, Source, View, Window
+from ampmon_server.charts.parts.traces import Trace, shades
+from ampmon_server.model.series import Floats
 from ampmon_server.model.words import count, steps
 
-
-Figure: TypeAlias = dict[str, Any]
-Trace: TypeAlias = dict[str, Any]
 
 # All charts have the same margins, so a step is at the same place in all of them.
 MARGIN_LEFT = 64
@@ -252,19 +247,6 @@ def legend_top(words: Sequence[str], view: View) -> int:
     return 13 + 19 * -(-len(words) // in_a_row)
 
 
-def centres(first: Ints | Floats, last: Ints | Floats, span: float) -> Ints | Floats:
-    """Return the centres of a heatmap's columns [c] from the x of the first and last sample in each.
-
-    If every column has one sample, its centre is that sample. Otherwise it is the middle of the column's ``span`` of x.
-    Plotly draws evenly spaced columns in half the time, as an image with one pixel a cell.
-    """
-    if (first == last).all():
-        return first
-    # A whole number is the centre of an interval of length 1.
-    half = (span - 1) / 2 if first.dtype.kind == "i" else span / 2
-    return np.floor_divide(first, span) * span + half
-
-
 def y_axis(**keys: Any) -> dict[str, Any]:
     """Return a y axis of fixed range: dragging zooms only x."""
     return {
@@ -287,11 +269,6 @@ def zone_name(minutes: int) -> str:
         return "UTC"
     hours, rest = divmod(abs(minutes), 60)
     return f"UTC{'+' if minutes > 0 else '−'}{hours}{f':{rest:02}' if rest else ''}"
-
-
-def plot_x(x: npt.NDArray[Any], view: View) -> dict[str, str]:
-    """Encode x for Plotly: steps, or ms since the epoch in the view's zone."""
-    return typed(view.in_plot(x))
 
 
 def beside(y: float, text: str, role: str, view: View, **keys: Any) -> dict[str, Any]:

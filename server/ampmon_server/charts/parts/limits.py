@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ampmon.numerics.formats import FloatFormat
-from ampmon_server.charts.parts.bands import band, line
-from ampmon_server.charts.parts.layout import Trace, beside
+from ampmon_server.charts.parts.layout import beside
 from ampmon_server.charts.parts.source import View
+from ampmon_server.charts.parts.traces import Trace, band, line
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count
 

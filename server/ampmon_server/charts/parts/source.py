@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -38,6 +38,7 @@ ROWS_PER_COLUMN = 4
 
 Axis: TypeAlias = Literal["step", "time", "user"]
 Position: TypeAlias = Literal["alone", "stacked", "last"]
+Figure: TypeAlias = dict[str, Any]
 Number = TypeVar("Number", float, npt.NDArray[Any])
 Place: TypeAlias = Literal["first", "last", "scale_min", "scale_max", "skip", "move"]
 
@@ -312,3 +313,39 @@ def _within(x: Ints | Floats, view: View) -> Ints:
     first = 0 if view.start is None else int(np.searchsorted(x, view.start))
     last = len(x) if view.stop is None else int(np.searchsorted(x, view.stop))
     return np.arange(first, last)
+
+
+Reads: TypeAlias = Literal[
+    "series",
+    "newest",
+    "ranks",
+    "scalars",
+    "parameters",
+    "parameter",
+    "sample",
+    "modules",
+    "scales",
+    "replay",
+]
+"""What is read into a `Source`: the updates and gradients of the view alone ("series"), or more than that."""
+
+Tab: TypeAlias = Literal["gradients", "activations", "whatif", "system"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A chart. ``order`` places it among the others of a report, a notebook or a tab, the lowest first.
+
+    The page shows it in a ``tab``, unless it has its own place for it. ``choices`` are the query parameters with which
+    the reader can change it. A ``sampled`` chart changes only with a sample, so a growing run redraws it less often.
+    ``own_axis``: its x axis is not the run's. ``parameter``: it is drawn only for a chosen parameter.
+    """
+
+    draw: Callable[[Source, View], Figure]
+    order: int = 1000
+    reads: Reads = "series"
+    tab: Tab | None = None
+    choices: tuple[str, ...] = ()
+    sampled: bool = False
+    own_axis: bool = False
+    parameter: bool = False

@@ -1,17 +1,25 @@
-"""Gaps: stretches of x in which steps have no record. Every chart leaves them empty and shades them."""
+"""The traces of charts: typed arrays, lines that break at gaps, and stepped lines and bands.
+
+A gap is a stretch of x in which steps have no record. Every chart leaves gaps empty and shades them.
+"""
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ampmon_server.charts.parts.source import View, Window
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import missing
 from ampmon_server.model.series import Flags, Floats, Ints
 
+
+Trace: TypeAlias = dict[str, Any]
 
 SHADES_MAX = 100
 """At most this many gaps are shaded, the widest ones."""
@@ -21,6 +29,37 @@ SHADE_PIXELS = 2
 
 LABELLED = 0.12
 """A gap has room for a label if it is at least this share of the plot's width."""
+
+
+def typed(values: npt.NDArray[Any]) -> dict[str, str]:
+    """Encode ``values`` [n] or [rows, n] as a typed array of the smallest type that holds them exactly.
+
+    Whole numbers that do not fit in 32 bits become float64, because the browser has no 64-bit integers.
+    """
+    dtype = _dtype(values)
+    spec = {
+        "dtype": dtype,
+        "bdata": b64encode(np.ascontiguousarray(values, "<" + dtype).tobytes()).decode(),
+    }
+    if values.ndim > 1:
+        spec["shape"] = ",".join(map(str, values.shape))
+    return spec
+
+
+def _dtype(values: npt.NDArray[Any]) -> str:
+    if values.dtype.kind == "f":
+        return "f4" if values.dtype.itemsize <= 4 else "f8"
+    low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
+    for dtype in ("i1", "i2", "i4"):
+        limits = np.iinfo(dtype)
+        if limits.min <= low and high <= limits.max:
+            return dtype
+    return "f8"
+
+
+def plot_x(x: npt.NDArray[Any], view: View) -> dict[str, str]:
+    """Encode x for Plotly: steps, or ms since the epoch in the view's zone."""
+    return typed(view.in_plot(x))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +214,74 @@ _LABEL = {
         "font": {"size": 11, "color": "role:muted"},
     }
 }
+
+
+def held(x: Ints | Floats, window: Window) -> tuple[Floats, Floats]:
+    """Return the x where each column that begins at ``x`` [c] starts and ends.
+
+    A column ends at the next one, at a gap, or at the window's end.
+    """
+    ends = np.append(x, max(window.high, x[-1])).astype(np.float64)
+    places, starts, _ = Gaps.of(window).between(ends)
+    right = ends[1:].copy()
+    right[places] = starts
+    return ends[:-1], right
+
+
+def line(
+    left: Floats,
+    right: Floats,
+    height: Floats,
+    view: View,
+    said: Sequence[str] = (),
+    **keys: Any,
+) -> Trace:
+    """Draw a line along pieces from ``left`` to ``right`` [c] at ``height`` [c]. A piece of height NaN is left out.
+
+    ``said`` is the hover text of each piece.
+    """
+    parts = list(_together(left, right, height))
+    found = [
+        (np.stack([left[part], right[part]], axis=1).ravel(), np.repeat(height[part], 2))
+        for part in parts
+    ]
+    if said:
+        hovers = [[said[place] for place in part.tolist() for _ in "lr"] + [""] for part in parts]
+        text = [words for part in hovers for words in part][:-1]
+        keys = {"text": text, "hovertemplate": "%{text}", "hoverinfo": "text", **keys}
+    return _trace(found, view, **keys)
+
+
+def band(left: Floats, right: Floats, low: Floats, high: Floats, view: View, **keys: Any) -> Trace:
+    """Draw a filled trace between ``low`` and ``high`` [c] of pieces. A piece with a NaN end is left out."""
+    found = []
+    # Go right along the upper ends and back along the lower ones.
+    for part in _together(left, right, low + high):
+        along = np.stack([left[part], right[part]], axis=1).ravel()
+        out, back = np.repeat(high[part], 2), np.repeat(low[part], 2)
+        found.append((np.append(along, along[::-1]), np.append(out, back[::-1])))
+    return _trace(found, view, **{"line": {"width": 0}, "fill": "toself", **keys})
+
+
+def _together(left: Floats, right: Floats, height: Floats) -> Iterator[Ints]:
+    """Yield the places of each stretch of pieces that meet, without pieces of height NaN."""
+    known = np.isfinite(height)
+    cuts = np.flatnonzero((left[1:] != right[:-1]) | (known[1:] != known[:-1])) + 1
+    for part in np.split(np.arange(len(left)), cuts):
+        if len(part) and known[part[0]]:
+            yield part
+
+
+def _trace(found: list[tuple[Floats, Floats]], view: View, **keys: Any) -> Trace:
+    """Join stretches into one trace that breaks between them."""
+    x = [np.append(each, each[-1]) for each, _ in found]
+    y = [np.append(each, np.nan) for _, each in found]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "x": plot_x(np.concatenate(x)[:-1] if x else np.zeros(0), view),
+        "y": typed(np.concatenate(y)[:-1] if y else np.zeros(0)),
+        **keys,
+    }

@@ -1,4 +1,7 @@
-"""The gradients that charts judge: those on fp16's grid or, if there are none, the others."""
+"""Sampled gradients in pixel columns: those that charts judge, those of each parameter, and their loss scales.
+
+Charts judge the gradients on fp16's grid or, if there are none, the others.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 from ampmon.numerics.histogram import Classes, classify
-from ampmon_server.charts.parts.layout import NO_USER_STEPS, centres, nothing_here
+from ampmon_server.charts.parts.layout import NO_USER_STEPS, nothing_here
 from ampmon_server.charts.parts.source import Source, View, Window, XAxis
 from ampmon_server.model.aggregates.gradients import LAYOUT, SHARES, SIDES, Side
-from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.merging import Cells, starts_of
+from ampmon_server.model.aggregates.parameters import fields_of, layout
+from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural
 
@@ -159,3 +165,62 @@ def why_no_samples(window: Window, source: Source, view: View) -> str:
         "No gradient sampled yet. ampmon samples at least every 128 steps and after each change of the scale; "
         "Config(every=1) samples every step. Streams of ampmon.stream have no gradients.",
     )
+
+
+def centres(first: Ints | Floats, last: Ints | Floats, span: float) -> Ints | Floats:
+    """Return the centres of a heatmap's columns [c] from the x of the first and last sample in each.
+
+    If every column has one sample, its centre is that sample. Otherwise it is the middle of the column's ``span`` of x.
+    Plotly draws evenly spaced columns in half the time, as an image with one pixel a cell.
+    """
+    if (first == last).all():
+        return first
+    # A whole number is the centre of an interval of length 1.
+    half = (span - 1) / 2 if first.dtype.kind == "i" else span / 2
+    return np.floor_divide(first, span) * span + half
+
+
+def in_window(cells: Cells, axis: XAxis, window: Window) -> tuple[Cells, Ints | Floats]:
+    """Return the cells in a window in order of x, and the x of each."""
+    at = axis.of(cells["first"], cells["time_min"])
+    order = np.argsort(at, kind="stable")
+    order = order[(at[order] >= window.low) & (at[order] <= window.high)]
+    return cells[order], at[order]
+
+
+def merged(
+    cells: Cells, at: Ints | Floats, parameters: int, window: Window, columns: int
+) -> tuple[Cells, Ints | Floats]:
+    """Merge cells in order of x into at most ``columns`` columns (2 or more). Return them and their centres."""
+    span = aligned_span(window.low, window.high, max(columns, 2))
+    starts = starts_of(np.floor_divide(at, span).astype(np.int64))
+    ends = np.append(starts, len(at))[1:] - 1
+    of = layout(parameters, fields_of(cells))
+    return of.merge(cells, starts), centres(at[starts], at[ends], span)
+
+
+def wide(cells: Cells, name: str) -> npt.NDArray[Any]:
+    """Return a field of each parameter, [cells, parameters], also if there is only one parameter."""
+    values: npt.NDArray[Any] = cells[name]
+    return values if values.ndim > 1 else values[:, None]
+
+
+def scales(cells: Cells, window: Window) -> tuple[Floats, Floats]:
+    """Return the least and the greatest scale in each cell of samples.
+
+    A single sample has its own scale. A cell of several also covers the scales of the updates in its stretch.
+    """
+    ends = np.stack([cells["scale_first"], cells["scale_last"]])
+    ends = np.where(ends > 0, ends, np.nan)
+    least, most = np.fmin(*ends), np.fmax(*ends)
+    merged = np.flatnonzero(cells["n"] > 1)
+    updates = window.updates[np.argsort(window.updates["first"], kind="stable")]
+    if not len(merged) or not len(updates):
+        return least, most
+    first = np.searchsorted(updates["first"], cells["first"][merged], side="right") - 1
+    after = np.searchsorted(updates["first"], cells["last"][merged], side="right")
+    places = np.stack([np.maximum(first, 0), np.maximum(after, 1)], axis=1).ravel()
+    beside = np.append(updates["scale_min"], np.nan), np.append(updates["scale_max"], np.nan)
+    least[merged] = np.fmin(least[merged], np.fmin.reduceat(beside[0], places)[::2])
+    most[merged] = np.fmax(most[merged], np.fmax.reduceat(beside[1], places)[::2])
+    return np.where(least > 0, least, np.nan), most
