@@ -225,20 +225,18 @@ def _rug(run: Compared, window: Window, row: int, view: View) -> Trace:
     spans = zip(
         *(held_by[name].tolist() for name in ("skip_first", "skip_last", "skipped")), strict=True
     )
+    said = [f"{steps(first, last)}: {count(number)} skipped" for first, last, number in spans]
+    colour = f"role:{run.role}"
+    tick = {"symbol": "line-ns-open", "size": 14, "color": colour, "line": {"width": 1.5}}
     return {
         "type": "scatter",
         **hovered(run),
         "mode": "markers",
-        "marker": {
-            "symbol": "line-ns-open",
-            "size": 14,
-            "color": f"role:{run.role}",
-            "line": {"width": 1.5},
-        },
+        "marker": tick,
         "x": plot_x(window.x.at(held_by, "skip"), view),
         "y": [-row] * len(held_by),
         "customdata": typed(held_by["skipped"]),
-        "text": [f"{steps(first, last)}: {count(number)} skipped" for first, last, number in spans],
+        "text": said,
         "hovertemplate": "%{text}",
     }
 

@@ -11,7 +11,7 @@ from ampmon.numerics.histogram import BINS, EXPONENT_MIN
 from ampmon_server.charts.parts.layout import beside
 from ampmon_server.charts.parts.samples import JudgedGradients, judge, scales
 from ampmon_server.charts.parts.source import View, Window
-from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, plot_x, typed
+from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import plural
 
@@ -67,7 +67,8 @@ def traces(room: Headroom, window: Window, view: View) -> list[Trace]:
     """Draw the band above the scale, and the line of its upper end."""
     x = np.append(room.judged.x, max(window.high, room.judged.x[-1]))
     points = broken(x, Gaps.of(window), held=True)
-    limit, bits = (np.append(each, each[-1])[points.taken] for each in (room.limit, room.bits))
+    limit, bits = (np.append(each, each[-1]) for each in (room.limit, room.bits))
+    shown = np.where(points.empty, np.nan, bits[points.taken])
     return [
         band(
             *held(room.judged.x, window),
@@ -78,17 +79,15 @@ def traces(room: Headroom, window: Window, view: View) -> list[Trace]:
             fillcolor="role:scale",
             opacity=0.1,
         ),
-        {
-            "type": "scatter",
-            "name": "headroom",
-            "mode": "lines",
-            "line": {"shape": "hv", "color": "role:scale", "width": 1, "dash": "dot"},
-            "showlegend": False,
-            "x": plot_x(points.x, view),
-            "y": typed(np.where(points.empty, np.nan, limit)),
-            "text": [_said(each) for each in np.where(points.empty, np.nan, bits).tolist()],
-            "hovertemplate": "%{text}<extra></extra>",
-        },
+        points.line(
+            limit,
+            view,
+            name="headroom",
+            line={"shape": "hv", "color": "role:scale", "width": 1, "dash": "dot"},
+            showlegend=False,
+            text=[_said(each) for each in shown.tolist()],
+            hovertemplate="%{text}<extra></extra>",
+        ),
     ]
 
 

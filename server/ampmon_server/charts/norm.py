@@ -11,7 +11,7 @@ import numpy as np
 from ampmon_server.charts.parts.layout import empty, figure, log_ticks, y_axis
 from ampmon_server.charts.parts.samples import COLUMN_PIXELS, scales, why_no_samples
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, plot_x, typed
+from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, markers
 from ampmon_server.model.aggregates.merging import starts_of
 from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import Floats, Ints
@@ -101,20 +101,17 @@ def _norms(window: Window, view: View) -> Norms:
 
 def _traces(norms: Norms, window: Window, view: View) -> list[Trace]:
     x = np.append(norms.x, max(window.high, norms.x[-1]))
-    points = broken(x, Gaps.of(window), held=True)
-    middle = np.append(norms.middle, norms.middle[-1])[points.taken]
-    hovers = np.append(_said(norms), "")[np.minimum(points.taken, len(norms.x) - 1)]
-    line = {
-        "type": "scatter",
-        "name": "gradient norm",
-        "mode": "lines+markers" if len(x) <= 60 else "lines",
-        "marker": {"size": 4},
-        "line": {"shape": "hv", "color": "role:accent", "width": 1.5},
-        "x": plot_x(points.x, view),
-        "y": typed(np.where(points.empty | (middle <= 0), np.nan, middle)),
-        "text": hovers.tolist(),
-        "hoverinfo": "text",
-    }
+    middle, said = np.append(norms.middle, norms.middle[-1]), _said(norms)
+    line = broken(x, Gaps.of(window), held=True).line(
+        np.where(middle <= 0, np.nan, middle),
+        view,
+        [*said, said[-1]],
+        name="gradient norm",
+        mode="lines+markers" if len(x) <= 60 else "lines",
+        marker={"size": 4},
+        line={"shape": "hv", "color": "role:accent", "width": 1.5},
+        hoverinfo="text",
+    )
     if not (norms.high > norms.low).any():
         return [line]
     low = np.where(norms.low > 0, norms.low, norms.middle)
@@ -141,23 +138,13 @@ def _marks(norms: Norms, view: View) -> list[Trace]:
     if not len(lost):
         return []
     top = float(np.nanmax(norms.high)) if np.isfinite(norms.high).any() else 1.0
-    return [
-        {
-            "type": "scatter",
-            "name": "not finite",
-            "mode": "markers",
-            "marker": {"symbol": "x", "size": 7, "color": "role:skip"},
-            "x": plot_x(norms.x[lost], view),
-            "y": [top or 1.0] * len(lost),
-            "text": [
-                f"{steps(int(norms.first[at]), int(norms.last[at]))}: "
-                f"{count(int(norms.lost[at]))} of {plural(int(norms.samples[at]), 'sample')} {norms.not_finite}"
-                for at in lost
-            ],
-            "hoverinfo": "text",
-            "cliponaxis": False,
-        }
+    said = [
+        f"{steps(int(norms.first[at]), int(norms.last[at]))}: "
+        f"{count(int(norms.lost[at]))} of {plural(int(norms.samples[at]), 'sample')} {norms.not_finite}"
+        for at in lost
     ]
+    cross, y = {"symbol": "x", "size": 7, "color": "role:skip"}, [top or 1.0] * len(lost)
+    return [markers("not finite", norms.x[lost], y, said, cross, view, cliponaxis=False)]
 
 
 def _axis(norms: Norms) -> dict[str, Any]:

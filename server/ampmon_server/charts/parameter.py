@@ -31,7 +31,7 @@ from ampmon_server.charts.parts.source import (
     XAxis,
     cut,
 )
-from ampmon_server.charts.parts.traces import Gaps, Trace, broken, plot_x, typed
+from ampmon_server.charts.parts.traces import Gaps, Trace, broken
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, magnitude_of, percent, plural
@@ -128,17 +128,12 @@ class _Columns:
 
     def trace(self, y: Floats, said: list[str], **keys: Any) -> Trace:
         """Draw a line through ``y`` [c], with ``said`` [c] as the hover texts."""
-        points = self._points
-        return {
-            "type": "scatter",
+        style: dict[str, Any] = {
             "mode": "lines+markers" if len(y) <= 60 else "lines",
             "marker": {"size": 4},
-            "x": plot_x(points.x, self._view),
-            "y": typed(np.where(points.empty, np.nan, y[points.taken])),
-            "text": [said[place] for place in points.taken.tolist()],
             "hovertemplate": f"{hovered_x(self._view)}<br>%{{text}}<extra></extra>",
-            **keys,
         }
+        return self._points.line(y, self._view, said, **style | keys)
 
 
 def _shares(columns: _Columns) -> list[Trace]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ampmon_server.charts.parts.layout import empty, figure, legend_top, why_no_updates, y_axis
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import Trace, plot_x, typed
+from ampmon_server.charts.parts.traces import Trace, markers, plot_x, typed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Flags, Floats, Ints
 from ampmon_server.model.words import count, plural, power_of_two, pruned, steps
@@ -165,17 +165,7 @@ def _points(
         return None
     x = np.concatenate([strip.x[places] for strip, places in found])
     y: Floats = np.concatenate([np.full(len(places), -strip.place) for strip, places in found])
-    return {
-        "type": "scatter",
-        "name": name,
-        "mode": "markers",
-        "marker": mark,
-        "x": plot_x(x, view),
-        "y": typed(y),
-        "text": words,
-        "hoverinfo": "text",
-        "cliponaxis": False,
-    }
+    return markers(name, x, y, words, mark, view, cliponaxis=False)
 
 
 def _axis(strips: list[Strip]) -> dict[str, Any]:

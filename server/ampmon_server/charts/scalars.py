@@ -29,7 +29,7 @@ from ampmon_server.charts.parts.source import (
     cut,
     ends,
 )
-from ampmon_server.charts.parts.traces import Gaps, Trace, broken, plot_x, typed
+from ampmon_server.charts.parts.traces import Gaps, Trace, broken, each_once, markers, typed
 from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.aggregates.scalars import mean, merge, not_finite
 from ampmon_server.model.column_width import aligned_span
@@ -145,18 +145,16 @@ def _panel(
     axis = "y" if not place else f"y{place + 1}"
     x, step, value = points_of(cells, window)
     points = broken(x, gaps, held=False)
-    value = np.where(points.empty, np.nan, value[points.taken])
-    line: Trace = {
-        "type": "scatter",
-        "name": escaped(name),
-        "mode": "lines" if len(x) > 1 else "markers",
-        "line": {"color": "role:accent", "width": 1.5},
-        "x": plot_x(points.x, view),
-        "y": typed(value),
-        "customdata": typed(step[points.taken]),
-        "hovertemplate": "%{y:.6g}, step %{customdata:,d}<extra></extra>",
-        "yaxis": axis,
-    }
+    line = points.line(
+        value,
+        view,
+        name=escaped(name),
+        mode="lines" if len(x) > 1 else "markers",
+        line={"color": "role:accent", "width": 1.5},
+        customdata=typed(step[points.taken]),
+        hovertemplate="%{y:.6g}, step %{customdata:,d}<extra></extra>",
+        yaxis=axis,
+    )
     return [line, *_marks(name, cells, axis, window, view)]
 
 
@@ -169,22 +167,13 @@ def _marks(name: str, cells: Cells, axis: str, window: Window, view: View) -> li
     first, last = (
         window.x.steps(lost[end], lost[f"time_{end}"]).tolist() for end in ("first", "last")
     )
-    return [
-        {
-            "type": "scatter",
-            "name": f"{escaped(name)}, not finite",
-            "mode": "markers",
-            "marker": {"symbol": "x", "size": 7, "color": "role:skip"},
-            "x": plot_x(window.x.of(lost["first"], lost["time_first"]), view),
-            "y": [float(finite.max()) if len(finite) else 0.0] * len(lost),
-            "text": [
-                f"{_lost(cell)} in {steps(*ends)}"
-                for cell, *ends in zip(lost, first, last, strict=True)
-            ],
-            "hoverinfo": "text",
-            "yaxis": axis,
-        }
+    top = float(finite.max()) if len(finite) else 0.0
+    said = [
+        f"{_lost(cell)} in {steps(*ends)}" for cell, *ends in zip(lost, first, last, strict=True)
     ]
+    cross = {"symbol": "x", "size": 7, "color": "role:skip"}
+    x, named = window.x.at(lost, "first"), f"{escaped(name)}, not finite"
+    return [markers(named, x, [top] * len(lost), said, cross, view, yaxis=axis)]
 
 
 def points_of(cells: Cells, window: Window) -> tuple[Ints | Floats, Ints, Floats]:
@@ -194,11 +183,7 @@ def points_of(cells: Cells, window: Window) -> tuple[Ints | Floats, Ints, Floats
         np.stack([cells[fields[place]] for fields in _POINTS.values()], axis=1) for place in (0, 1)
     )
     x, shown = window.x.of(step, time), window.x.steps(step, time)
-    order = np.lexsort((step, x), axis=1)
-    x, step, shown, value = (
-        np.take_along_axis(each, order, axis=1) for each in (x, step, shown, value)
-    )
-    kept = np.diff(step, axis=1, prepend=-1) != 0  # draw a value once
+    kept, (x, step, shown, value) = each_once(x, step, shown, value)
     value = np.where(np.isfinite(value), value, np.nan)
     return x[kept], shown[kept], value[kept]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ from ampmon_server.charts.parts.source import (
     Window,
     cut,
 )
-from ampmon_server.charts.parts.traces import Trace, is_whole, plot_x, typed
+from ampmon_server.charts.parts.traces import Trace, each_once, is_whole, markers, plot_x, typed
 from ampmon_server.charts.skips import rug
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import MOVES, missing
@@ -203,14 +203,12 @@ def points(window: Window) -> tuple[Ints | Floats, Ints, Floats, Flags]:
     x = np.stack([window.x.at(cells, place) for place in _POINTS], axis=1)
     step = np.stack([cells[PLACES[place][0]] for place in _POINTS], axis=1)
     scale = np.stack([cells[name] for name in _POINTS.values()], axis=1)
-    order = np.lexsort((step, x), axis=1)
-    x, step, scale = (np.take_along_axis(each, order, axis=1) for each in (x, step, scale))
-    kept = np.diff(step, axis=1, prepend=-1) != 0  # draw an update once
+    kept, (at, step, scale) = each_once(x, step, scale)
     holes = np.zeros(step.shape, bool)
     if not is_whole(cells):
         holes[1:, 0] = cells["first"][1:] - cells["last"][:-1] > 1
         holes |= (step == cells["last"][:, None]) & (missing(cells) > 0)[:, None]
-    return x[kept], step[kept], scale[kept], holes[kept]
+    return at[kept], step[kept], scale[kept], holes[kept]
 
 
 def _marks(mark: EventMark, window: Window, view: View) -> list[Trace]:
@@ -220,24 +218,23 @@ def _marks(mark: EventMark, window: Window, view: View) -> list[Trace]:
     if not len(moved):
         return []
     cells, _ = window.columns(moved, view.columns // MARK_PIXELS)
+    colour = f"role:{mark.role}"
     return [
-        {
-            "type": "scatter",
-            "name": mark.one,
-            "mode": "markers",
-            "marker": {
+        markers(
+            mark.one,
+            window.x.at(cells, "move")[:, kind],
+            log2_scale(cells["move_scale"][:, kind]),
+            [_say(mark, kind, cell) for cell in cells],
+            {
                 "symbol": mark.symbol,
                 "size": 9,
-                "color": f"role:{mark.role}",
-                "line": {"width": 1, "color": f"role:{mark.role}"},
+                "color": colour,
+                "line": {"width": 1, "color": colour},
             },
-            "x": plot_x(window.x.at(cells, "move")[:, kind], view),
-            "y": typed(log2_scale(cells["move_scale"][:, kind])),
-            "customdata": typed(cells["moves"][:, kind]),
-            "text": [_say(mark, kind, cell) for cell in cells],
-            "hoverinfo": "text",
-            "cliponaxis": False,
-        }
+            view,
+            customdata=typed(cells["moves"][:, kind]),
+            cliponaxis=False,
+        )
     ]
 
 
@@ -260,34 +257,18 @@ def _resumed(source: Source, window: Window, view: View) -> list[Trace]:
     x = window.x.of(at[:, 0], at[:, 1])
     seen = np.flatnonzero((x >= window.low) & (x <= window.high))[-MARKED_MAX:]
     forgot = np.array([source.resumes[place].forgotten is not None for place in seen], bool)
-    return [
-        _starts(name, [source.resumes[place] for place in places], x[places], view, symbol)
-        for name, places, symbol in (
-            ("resumed", seen[~forgot], _RESTORED),
-            ("not restored", seen[forgot], _FORGOTTEN),
-        )
-        if len(places)
-    ]
-
-
-def _starts(
-    name: str, starts: Sequence[Resume], x: Floats, view: View, symbol: dict[str, Any]
-) -> Trace:
-    return {
-        "type": "scatter",
-        "name": name,
-        "mode": "markers",
-        "marker": {
-            **symbol,
-            "color": "role:ink",
-            "line": {"width": 1.5, "color": "role:ink"},
-        },
-        "x": plot_x(x, view),
-        "y": typed(log2_scale(np.array([each.scale for each in starts]))),
-        "text": [_say_start(each) for each in starts],
-        "hoverinfo": "text",
-        "cliponaxis": False,
-    }
+    traces = []
+    for name, places, symbol in (
+        ("resumed", seen[~forgot], _RESTORED),
+        ("not restored", seen[forgot], _FORGOTTEN),
+    ):
+        starts = [source.resumes[place] for place in places]
+        height = log2_scale(np.array([each.scale for each in starts], np.float64))
+        marker = {**symbol, "color": "role:ink", "line": {"width": 1.5, "color": "role:ink"}}
+        said = [_say_start(each) for each in starts]
+        if starts:
+            traces.append(markers(name, x[places], height, said, marker, view, cliponaxis=False))
+    return traces
 
 
 def _say_start(start: Resume) -> str:

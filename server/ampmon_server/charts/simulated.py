@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from ampmon_server.charts.parts.layout import (
     y_axis,
 )
 from ampmon_server.charts.parts.source import Chart, Figure, ReplaySource, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import GappedPoints, Gaps, Trace, broken, plot_x, typed
-from ampmon_server.model.series import Floats, Ints
+from ampmon_server.charts.parts.traces import Gaps, Trace, broken
+from ampmon_server.model.series import Floats
 from ampmon_server.model.words import plural, power_of_two, steps
 
 
@@ -43,6 +43,9 @@ PREFIX = "sim_"
 """The prefix of the reader's settings in the URL."""
 
 
+_HATCH = {"shape": "/", "fgcolor": "role:muted", "fgopacity": 0.6, "size": 4, "solidity": 0.2}
+
+
 def simulated(source: Source, view: View) -> Figure:
     """Draw two stepped lines and a band. A sentence gives the policy's result, or says that the run leaves it open."""
     window = cut(source, view)
@@ -52,13 +55,8 @@ def simulated(source: Source, view: View) -> Figure:
     path = found.simulated.path
     was = found.recorded.path or path
     low, high = _range(path, was)
-    along = _Along.of(path, window, view)
     return figure(
-        [
-            *_band(path, along),
-            _line("recorded", was.expected, along, "scale", "solid"),
-            _line("simulated", path.expected, along, "ink", "dash"),
-        ],
+        _traces(path, was, window, view),
         window,
         view,
         height=256,
@@ -76,46 +74,29 @@ def simulated(source: Source, view: View) -> Figure:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Along:
-    """The places of a path along x, in order, with a break where there is no record."""
+def _traces(path: Path, was: Path, window: Window, view: View) -> list[Trace]:
+    cells = window.in_steps
+    times = np.interp(path.steps, cells["first"], cells["time_first"]).astype(np.int64)
+    x = window.x.of(path.steps, times)
+    order = np.argsort(x, kind="stable")
+    points = broken(x[order], Gaps.of(window), held=True)
 
-    order: Ints
-    points: GappedPoints
-    view: View
+    def stepped(name: str, level: Floats, role: str, dash: str) -> Trace:
+        said = [_scale(each) for each in level[order].tolist()]
+        style = {"shape": "hv", "color": f"role:{role}", "width": 1.5, "dash": dash}
+        mode = "lines" if len(points.x) > 1 else "lines+markers"
+        keys = {"mode": mode, "hovertemplate": "%{text}", "line": style}
+        return points.line(level[order], view, said, name=name, **keys)
 
-    @classmethod
-    def of(cls, path: Path, window: Window, view: View) -> _Along:
-        cells = window.updates[np.argsort(window.updates["first"], kind="stable")]
-        times = np.interp(path.steps, cells["first"], cells["time_first"]).astype(np.int64)
-        x = window.x.of(path.steps, times)
-        order = np.argsort(x, kind="stable")
-        return cls(order, broken(x[order], Gaps.of(window), held=True), view)
-
-    def line(self, level: Floats, **keys: Any) -> Trace:
-        drawn = np.where(self.points.empty, np.nan, level[self.order][self.points.taken])
-        return {
-            "type": "scatter",
-            "mode": "lines" if len(drawn) > 1 else "lines+markers",
-            "x": plot_x(self.points.x, self.view),
-            "y": typed(drawn),
-            **keys,
-        }
-
-
-def _line(name: str, level: Floats, along: _Along, role: str, dash: str) -> Trace:
-    line = {"shape": "hv", "color": f"role:{role}", "width": 1.5, "dash": dash}
-    said = [_scale(each) for each in level[along.order][along.points.taken].tolist()]
-    return along.line(level, name=name, text=said, hovertemplate="%{text}", line=line)
-
-
-def _band(path: Path, along: _Along) -> list[Trace]:
-    """Draw the lower end, invisible, and the upper end, filled down to it."""
-    hatched = {"shape": "/", "fgcolor": "role:muted", "fgopacity": 0.6, "size": 4, "solidity": 0.2}
-    unseen: Trace = {"mode": "lines", "line": {"shape": "hv", "width": 0}, "hoverinfo": "skip"}
+    unseen: Trace = {"line": {"shape": "hv", "width": 0}, "hoverinfo": "skip"}
     return [
-        along.line(path.low, **unseen, showlegend=False),
-        along.line(path.high, **unseen, name="band", fill="tonexty", fillpattern=hatched),
+        # The lower end, invisible, and the upper end, filled down to it.
+        points.line(path.low[order], view, **unseen, showlegend=False),
+        points.line(
+            path.high[order], view, **unseen, name="band", fill="tonexty", fillpattern=_HATCH
+        ),
+        stepped("recorded", was.expected, "scale", "solid"),
+        stepped("simulated", path.expected, "ink", "dash"),
     ]
 
 

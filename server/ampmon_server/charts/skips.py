@@ -10,7 +10,7 @@ import numpy as np
 
 from ampmon_server.charts.parts.layout import empty, figure, why_no_updates, y_axis
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import Trace, plot_x, typed
+from ampmon_server.charts.parts.traces import Trace, markers, plot_x, typed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.words import count, percent, pruned, steps
 
@@ -82,29 +82,14 @@ def rug(window: Window, view: View, **keys: Any) -> list[Trace]:
     skipped = window.updates[window.updates["skipped"] > 0]
     if not len(skipped):
         return []
-    return [
-        {
-            "type": "scatter",
-            "name": "skips",
-            "mode": "markers",
-            "marker": {
-                "symbol": "line-ns-open",
-                "size": 10,
-                "color": "role:skip",
-                "line": {"width": 1.5},
-            },
-            "x": plot_x(window.x.at(skipped, "skip"), view),
-            "y": [0] * len(skipped),
-            "customdata": typed(skipped["skipped"]),
-            "text": [
-                f"{steps(first, last)}<br>{count(number)} skipped"
-                for first, last, number in _rows(skipped, "skip_first", "skip_last", "skipped")
-            ],
-            "hoverinfo": "text",
-            "showlegend": False,
-            **keys,
-        }
+    said = [
+        f"{steps(first, last)}<br>{count(number)} skipped"
+        for first, last, number in _rows(skipped, "skip_first", "skip_last", "skipped")
     ]
+    tick = {"symbol": "line-ns-open", "size": 10, "color": "role:skip", "line": {"width": 1.5}}
+    keys |= {"customdata": typed(skipped["skipped"]), "showlegend": False}
+    x, y = window.x.at(skipped, "skip"), [0] * len(skipped)
+    return [markers("skips", x, y, said, tick, view, **keys)]
 
 
 def _count_ticks(top: int) -> dict[str, list[int]]:

@@ -17,7 +17,7 @@ from ampmon_server.charts.parts.layout import (
     y_axis,
 )
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, plot_x, typed
+from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.series import Floats
 from ampmon_server.model.words import SPACE, steps
@@ -46,7 +46,7 @@ def timing(source: Source, view: View) -> Figure:
         return empty(META, "No step time yet: it is measured from the second step of a process on.")
     both = len(measured) > 0
     traces = _times(timed, window, view) if len(timed) else []
-    traces += _memory(measured, window, view) if both else []
+    traces += [_memory(measured, window, view)] if both else []
     made = figure(
         traces,
         window,
@@ -75,43 +75,37 @@ def _mean(cells: Cells) -> Floats:
 
 def _times(cells: Cells, window: Window, view: View) -> list[Trace]:
     mean, most = _mean(cells), cells["duration_max_ns"] / 1e9
-    x = window.x.at(cells, "first")
-    line = _line("time per step", cells, mean, window, view)
-    line["text"] = [
+    said = [
         f"{where}: {_seconds(each)}" + (f"<br>the longest {_seconds(top)}" if top > each else "")
         for where, each, top in zip(_where(cells), mean.tolist(), most.tolist(), strict=True)
     ]
+    line = _line("time per step", cells, mean, said, window, view)
     if not (most > mean).any():
-        return [_broken(line, x, window, view)]
+        return [line]
     around: dict[str, Any] = {"name": "to the longest", "fillcolor": "role:accent", "opacity": 0.2}
-    return [band(*held(x, window), mean, most, view, **around), _broken(line, x, window, view)]
+    return [band(*held(window.x.at(cells, "first"), window), mean, most, view, **around), line]
 
 
-def _memory(cells: Cells, window: Window, view: View) -> list[Trace]:
+def _memory(cells: Cells, window: Window, view: View) -> Trace:
     peak = cells["memory_peak"].astype(np.float64)
-    line = _line("peak memory", cells, peak, window, view)
     peaks = zip(_where(cells), peak.tolist(), strict=True)
-    line |= {"text": [f"{where}: {_bytes(each)}" for where, each in peaks], "yaxis": "y2"}
-    return [_broken(line, window.x.at(cells, "first"), window, view)]
+    said = [f"{where}: {_bytes(each)}" for where, each in peaks]
+    return _line("peak memory", cells, peak, said, window, view, yaxis="y2")
 
 
-def _line(name: str, cells: Cells, y: Floats, window: Window, view: View) -> Trace:
-    return {
-        "type": "scatter",
-        "name": name,
-        "mode": "lines" if len(cells) > 1 else "markers",
-        "line": {"shape": "hv", "color": "role:accent", "width": 1.5},
-        "y": y,
-        "hoverinfo": "text",
-    }
-
-
-def _broken(line: Trace, x: Any, window: Window, view: View) -> Trace:
-    """Place a line at ``x``, with breaks at gaps."""
-    points = broken(x, Gaps.of(window), held=False)
-    y = np.where(points.empty, np.nan, line["y"][points.taken])
-    text = [line["text"][place] for place in points.taken.tolist()]
-    return {**line, "x": plot_x(points.x, view), "y": typed(y), "text": text}
+def _line(
+    name: str, cells: Cells, y: Floats, said: list[str], window: Window, view: View, **keys: Any
+) -> Trace:
+    return broken(window.x.at(cells, "first"), Gaps.of(window), held=False).line(
+        y,
+        view,
+        said,
+        name=name,
+        mode="lines" if len(cells) > 1 else "markers",
+        line={"shape": "hv", "color": "role:accent", "width": 1.5},
+        hoverinfo="text",
+        **keys,
+    )
 
 
 def _where(cells: Cells) -> list[str]:

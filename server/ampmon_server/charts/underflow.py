@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,14 +23,14 @@ from ampmon_server.charts.parts.samples import (
     why_no_samples,
 )
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, line, plot_x, typed
+from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, each_once, held, line
 from ampmon_server.model.aggregates.gradients import SHARES
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, percent, within
 
 
-ENDS = ("first", "last")
-PLACES: tuple[Place, ...] = ("first", "min", "max", "last")
+ENDS: tuple[Place, ...] = ("first", "last")
+EXTREMES: tuple[Place, ...] = ("min", "max")
 """The samples of a column that are drawn."""
 
 DECADES_MAX = 7
@@ -135,47 +134,27 @@ def _line(
     x, share, column = _points(fate, judged)
     x, share, column = (np.append(each, each[-1]) for each in (x, share, column))
     x[-1] = window.high
-    points = broken(x, Gaps.of(window), held=True)
-    share, column = share[points.taken], column[points.taken]
-    return {
-        "type": "scatter",
-        "name": fate.word,
-        "mode": "lines+markers" if len(x) <= 60 else "lines",
-        "line": {"shape": "hv", "width": 1.5, "color": f"role:{fate.role}"},
-        "marker": {"size": 4},
-        "showlegend": fate is not HELD,
-        "x": plot_x(points.x, view),
-        "y": typed(np.where(points.empty, np.nan, _height(share, floor))),
-        "text": _said(fate, share, judged, column),
-        "hovertemplate": "%{text}",
-    }
+    return broken(x, Gaps.of(window), held=True).line(
+        _height(share, floor),
+        view,
+        _said(fate, share, judged, column),
+        name=fate.word,
+        mode="lines+markers" if len(x) <= 60 else "lines",
+        line={"shape": "hv", "width": 1.5, "color": f"role:{fate.role}"},
+        marker={"size": 4},
+        showlegend=fate is not HELD,
+        hovertemplate="%{text}",
+    )
 
 
 def _points(fate: ElementClass, judged: JudgedGradients) -> tuple[Ints | Floats, Floats, Ints]:
     """Return x, share and column of the drawn samples, in order of x, [p]."""
-    x, step, share = (
-        np.stack([read(place, fate.place) for place in PLACES], axis=1)
-        for read in (partial(_x, judged), partial(_step, judged), partial(_share_at, judged))
-    )
-    order = np.lexsort((step, x), axis=1)
-    x, step, share = (np.take_along_axis(each, order, axis=1) for each in (x, step, share))
-    kept = np.diff(step, axis=1, prepend=-1) != 0  # draw a sample once
-    return x[kept], share[kept], np.nonzero(kept)[0]
-
-
-def _x(judged: JudgedGradients, place: Place, of: int) -> Ints | Floats:
-    x = judged.at(place)
-    return x if x.ndim == 1 else x[:, of]
-
-
-def _step(judged: JudgedGradients, place: Place, of: int) -> Ints:
-    steps: Ints = judged.of(place if place in ENDS else f"{place}_step")
-    return steps if steps.ndim == 1 else steps[:, of]
-
-
-def _share_at(judged: JudgedGradients, place: Place, of: int) -> Floats:
-    shares: Floats = judged.of(f"{place}_share" if place in ENDS else place)[:, of]
-    return shares
+    of = fate.place
+    x = [*map(judged.at, ENDS), *(judged.at(most)[:, of] for most in EXTREMES)]
+    step = [*map(judged.of, ENDS), *(judged.of(f"{most}_step")[:, of] for most in EXTREMES)]
+    share = [judged.of(each)[:, of] for each in ("first_share", "last_share", *EXTREMES)]
+    kept, (at, _, shares) = each_once(*(np.stack(each, axis=1) for each in (x, step, share)))
+    return at[kept], shares[kept], np.nonzero(kept)[0]
 
 
 def _said(fate: ElementClass, share: Floats, judged: JudgedGradients, column: Ints) -> list[str]:

@@ -214,7 +214,7 @@ def scales(cells: Cells, window: Window) -> tuple[Floats, Floats]:
     ends = np.where(ends > 0, ends, np.nan)
     least, most = np.fmin(*ends), np.fmax(*ends)
     merged = np.flatnonzero(cells["n"] > 1)
-    updates = window.updates[np.argsort(window.updates["first"], kind="stable")]
+    updates = window.in_steps
     if not len(merged) or not len(updates):
         return least, most
     first = np.searchsorted(updates["first"], cells["first"][merged], side="right") - 1

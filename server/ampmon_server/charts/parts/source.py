@@ -221,10 +221,14 @@ class Window:
         return int(self.updates["first"].min()), int(self.updates["last"].max())
 
     @property
+    def in_steps(self) -> Cells:
+        """The updates in order of step. A clock that was set back gives them another order of x."""
+        return self.updates[np.argsort(self.updates["first"], kind="stable")]
+
+    @property
     def all_updates(self) -> Cells:
         """The updates merged into one cell. The window must have one."""
-        in_steps = self.updates[np.argsort(self.updates["first"], kind="stable")]
-        return LAYOUT.merge(in_steps, np.zeros(1, np.int64))
+        return LAYOUT.merge(self.in_steps, np.zeros(1, np.int64))
 
     def columns(self, cells: Cells, most: int, layout: Layout = LAYOUT) -> tuple[Cells, float]:
         """Merge some of the window's cells into at most ``most`` columns (2 or more). Return them and their span.

@@ -6,7 +6,7 @@ A gap is a stretch of x in which steps have no record. Every chart leaves gaps e
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -75,8 +75,8 @@ class Gaps:
     @classmethod
     def of(cls, window: Window) -> Gaps:
         """Find the gaps between a window's updates."""
-        # Use the order of step: a clock that was set back changes the order of x, but leaves no gap.
-        cells = window.updates[np.argsort(window.updates["first"], kind="stable")]
+        # A clock that was set back changes the order of x, but leaves no gap.
+        cells = window.in_steps
         if is_whole(cells):
             return cls(np.zeros(0), np.zeros(0))
         first, last = (window.x.at(cells, place).astype(np.float64) for place in ("first", "last"))
@@ -131,6 +131,18 @@ class GappedPoints:
     taken: Ints
     x: Ints | Floats
     empty: Flags
+
+    def line(self, y: Floats, view: View, said: Sequence[str] | None = None, **keys: Any) -> Trace:
+        """Draw a line through ``y`` of the original points [p], with ``said`` [p] as the hover texts."""
+        if said is not None:
+            keys = {"text": [said[place] for place in self.taken.tolist()], **keys}
+        return {
+            "type": "scatter",
+            "mode": "lines",
+            "x": plot_x(self.x, view),
+            "y": typed(np.where(self.empty, np.nan, y[self.taken])),
+            **keys,
+        }
 
 
 def _whole(x: Ints | Floats) -> GappedPoints:
@@ -214,6 +226,41 @@ _LABEL = {
         "font": {"size": 11, "color": "role:muted"},
     }
 }
+
+
+def markers(
+    name: str,
+    x: Ints | Floats,
+    y: Any,
+    said: Sequence[str],
+    marker: Mapping[str, Any],
+    view: View,
+    **keys: Any,
+) -> Trace:
+    """Draw marks at ``x`` [p] and heights ``y`` [p], with ``said`` [p] as the hover texts."""
+    return {
+        "type": "scatter",
+        "name": name,
+        "mode": "markers",
+        "marker": marker,
+        "x": plot_x(x, view),
+        "y": typed(y) if isinstance(y, np.ndarray) else y,
+        "text": said,
+        "hoverinfo": "text",
+        **keys,
+    }
+
+
+def each_once(
+    x: npt.NDArray[Any], step: Ints, *values: npt.NDArray[Any]
+) -> tuple[Flags, list[npt.NDArray[Any]]]:
+    """Put the points of each column in order of x, and tell which are needed to draw each step once.
+
+    All arguments are [c, points]. Returns the needed ones [c, points], and ``x``, ``step`` and ``values`` in order.
+    """
+    order = np.lexsort((step, x), axis=1)
+    ordered = [np.take_along_axis(each, order, axis=1) for each in (x, step, *values)]
+    return np.diff(ordered[1], axis=1, prepend=-1) != 0, ordered
 
 
 def held(x: Ints | Floats, window: Window) -> tuple[Floats, Floats]:
