@@ -16,6 +16,7 @@ from ampmon_server.charts.logged import logged
 from ampmon_server.charts.parts.layout import (
     DEAD,
     ENDLESS,
+    around,
     beside,
     empty,
     log2_scale,
@@ -85,7 +86,8 @@ def scale(runs: Sequence[Compared], view: View) -> Figure:
         return empty(_SCALE, nothing_of(runs, view, "step", NO_UPDATE))
     ends = [cells.all_updates[0] for _, cells in drawn]
     height = tall(len(drawn), 320)
-    low, high = _span(np.array([[end["scale_min"], end["scale_max"]] for end in ends]))
+    scales = np.array([end[most] for end in ends for most in ("scale_min", "scale_max")])
+    low, high = around(log2_scale(scales))
     newest = log2_scale(np.array([end["after_last"] for end in ends]))
     labels = [
         (float(at), f"{run.label} {power(float(at)) if DEAD < at < ENDLESS else ''}", run)
@@ -239,14 +241,6 @@ def _rug(run: Compared, window: Window, row: int, view: View) -> Trace:
         "text": said,
         "hovertemplate": "%{text}",
     }
-
-
-def _span(scales: Any) -> tuple[float, float]:
-    heights = log2_scale(scales.astype(np.float64))
-    finite = heights[np.isfinite(heights)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    middle, half = (low + high) / 2, max((high - low) / 2, 2.0)
-    return middle - half * 1.15 - 0.25, middle + half * 1.15 + 0.25
 
 
 def _decades(shares: Sequence[Any]) -> tuple[float, float]:

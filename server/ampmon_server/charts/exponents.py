@@ -11,7 +11,15 @@ import numpy.typing as npt
 from ampmon.numerics.formats import FloatFormat
 from ampmon.numerics.histogram import EXPONENT_MIN
 from ampmon_server.analysis.whatif import FORMATS, LEVELS
-from ampmon_server.charts.parts.layout import empty, figure, hovered_x, powers_of_two, y_axis
+from ampmon_server.charts.parts.layout import (
+    choice,
+    colour_bar,
+    empty,
+    figure,
+    hovered_x,
+    powers_of_two,
+    y_axis,
+)
 from ampmon_server.charts.parts.limits import FormatWindow
 from ampmon_server.charts.parts.samples import (
     GRID_DEFINITION,
@@ -21,7 +29,7 @@ from ampmon_server.charts.parts.samples import (
     why_no_samples,
 )
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
-from ampmon_server.charts.parts.traces import GappedPoints, Gaps, Trace, apart, plot_x, typed
+from ampmon_server.charts.parts.traces import GappedPoints, Gaps, Trace, apart, edges, plot_x, typed
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural, two_to
 
@@ -67,16 +75,15 @@ def exponents(source: Source, view: View) -> Figure:
         return empty(META, "No sample here has a positive scale to divide by.")
     judged, levels = replace(judged, cells=judged.cells[held]), levels[held]
     columns = apart(judged.centres, Gaps.of(window))
-    slide = FormatWindow.along(
-        _at_least_two(columns.x, window),
-        _at_least_two(np.where(columns.empty, np.nan, levels[columns.taken])).astype(np.float64),
-        FORMATS[view.format],
-    )
+    x = edges(columns.x, window)
+    shown = np.resize(np.where(columns.empty, np.nan, levels[columns.taken]), len(x))
+    slide = FormatWindow.along(x, shown, FORMATS[view.format])
     level = int(levels[judged.newest_column])
     exponents, counts = _unscaled(judged, levels)
     low, high = slide.reach(float(exponents[0]) - 0.5, float(exponents[-1]) + 0.5)
     bands = [ExponentRows(exponents, counts, "2<sup>%{y:d}</sup>"), *_apart(judged, low, high)]
     bottom, top = low - 2.25, high if len(bands) == 2 else high + 2.25
+    formats = [(name, f"window of {of.name}") for name, of in FORMATS.items()]
     return figure(
         [
             *(_heatmap(band, columns, window, view) for band in bands),
@@ -89,7 +96,7 @@ def exponents(source: Source, view: View) -> Figure:
         meta={
             **META,
             "caption": _caption(judged, level, slide.format),
-            "choices": [_choice(view)],
+            "choices": [choice("format", "Number format of the window", view.format, formats)],
             "slider": _slider(level),
             "window": {
                 "format": slide.format.name,
@@ -157,7 +164,7 @@ def _heatmap(band: ExponentRows, columns: GappedPoints, window: Window, view: Vi
     colour = np.where(counts > 0, np.log10(1.0 + counts), np.nan)
     return {
         "type": "heatmap",
-        "x": _column_x(columns.x, window, view),
+        "x": plot_x(edges(columns.x, window), view),
         "y": typed(band.heights),
         "z": typed(colour.astype(np.float32)),
         "customdata": typed(_few_bytes(counts)),
@@ -173,22 +180,6 @@ def _few_bytes(counts: Floats) -> Ints | npt.NDArray[np.float32]:
     return whole if (whole == counts).all() else counts.astype(np.float32)
 
 
-def _column_x(x: Ints | Floats, window: Window, view: View) -> dict[str, str]:
-    """Encode the centres of columns. A single column is given by its edges."""
-    return plot_x(_at_least_two(x, window), view)
-
-
-def _at_least_two(values: Ints | Floats, window: Window | None = None) -> Ints | Floats:
-    """Return values of at least two columns. A single x becomes two edges of its column, wide enough to be seen.
-
-    Without a ``window``, a single value is repeated.
-    """
-    if len(values) > 1:
-        return values
-    half = max(0.5, (window.high - window.low) / 200) if window else 0.0
-    return np.array([values[0] - half, values[0] + half])
-
-
 def _ticks(bands: list[ExponentRows], low: float, high: float) -> dict[str, Any]:
     """Powers of two along the exponents, and the names of the rows apart."""
     room = 0.04 * (high - low)
@@ -198,15 +189,6 @@ def _ticks(bands: list[ExponentRows], low: float, high: float) -> dict[str, Any]
         values.append(float(band.heights[0]))
         texts.append("zero" if band.word == "zero" else "inf")
     return {"tickvals": values, "ticktext": texts}
-
-
-def _choice(view: View) -> dict[str, Any]:
-    return {
-        "name": "format",
-        "label": "Number format of the window",
-        "chosen": view.format,
-        "options": [[name, f"window of {of.name}"] for name, of in FORMATS.items()],
-    }
 
 
 def _label(view: View) -> int:
@@ -223,23 +205,12 @@ def _colours(elements: int, view: View) -> dict[str, Any]:
         "colorscale": "role:counts",
         "cmin": 0,
         "cmax": float(np.log10(1 + elements)),
-        "colorbar": {
-            "orientation": "h",
-            "x": 1,
-            "xanchor": "right",
-            "y": 1,
-            "yanchor": "bottom",
-            "ypad": _label(view),
-            "lenmode": "pixels",
-            "len": 200,
-            "thickness": 8,
-            "outlinewidth": 0,
-            "ticklen": 2,
-            "tickangle": 0,
-            "title": {"text": "elements ", "side": "right", "font": {"size": 12}},
-            "tickvals": [float(np.log10(1 + 10**power)) for power in powers],
-            "ticktext": [count(10**power) for power in powers],
-        },
+        "colorbar": colour_bar(
+            "elements",
+            ypad=_label(view),
+            tickvals=[float(np.log10(1 + 10**power)) for power in powers],
+            ticktext=[count(10**power) for power in powers],
+        ),
     }
 
 

@@ -11,7 +11,16 @@ from ampmon.numerics.formats import FP16, FloatFormat
 from ampmon.numerics.histogram import BINS, EXPONENT_MIN, headroom_bits
 from ampmon_server.analysis.whatif import FORMATS
 from ampmon_server.charts.parameter import CHOOSE
-from ampmon_server.charts.parts.layout import empty, figure, nothing_here, powers_of_two, y_axis
+from ampmon_server.charts.parts.layout import (
+    choice,
+    empty,
+    figure,
+    label,
+    nothing_here,
+    powers_of_two,
+    upright,
+    y_axis,
+)
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, cut
 from ampmon_server.charts.parts.traces import Trace, typed
 from ampmon_server.charts.underflow import FATES
@@ -70,6 +79,8 @@ def histogram(source: Source, view: View) -> Figure:
     low = min(bars[0].at, FP16.exponent_min_subnormal) - 1.0
     high = max(bars[-1].at, FP16.exponent_max) + 1.0
     limits = [(at, words) for at, words in _limits(into) if low < at < high]
+    formats = [(name, f"limits of {of.name}") for name, of in FORMATS.items()]
+    named = choice("format", "Number format of the limits", view.format, formats)
     decades = float(np.log10(max(bar.elements for bar in bars)))
     return figure(
         [_trace(bars, int(sample.statistics.looked[0]), into)],
@@ -77,11 +88,11 @@ def histogram(source: Source, view: View) -> Figure:
         view,
         height=272,
         top=24,
-        meta={**META, "caption": _caption(sample, bars, into), "choices": [_choice(view)]},
+        meta={**META, "caption": _caption(sample, bars, into), "choices": [named]},
         bargap=0.15,
         xaxis=_x_axis(low, high, bars, view),
         yaxis=_y_axis(decades),
-        shapes=[_limit(at) for at, _ in limits],
+        shapes=[{**upright(at, "ink", "dot"), "xref": "x"} for at, _ in limits],
         annotations=[_name(at, words) for at, words in limits],
     )
 
@@ -93,15 +104,6 @@ def _limits(into: FloatFormat) -> list[tuple[float, str]]:
         (into.exponent_min_normal - 0.5, "subnormal"),
         (into.exponent_min_subnormal - 0.5, "below range"),
     ]
-
-
-def _choice(view: View) -> dict[str, Any]:
-    return {
-        "name": "format",
-        "label": "Number format of the limits",
-        "chosen": view.format,
-        "options": [[name, f"limits of {of.name}"] for name, of in FORMATS.items()],
-    }
 
 
 def _bars(sample: ParameterSample, into: FloatFormat) -> list[_Bar]:
@@ -193,34 +195,10 @@ def _y_axis(decades: float) -> dict[str, Any]:
     )
 
 
-def _limit(at: float) -> dict[str, Any]:
-    line = {"color": "role:ink", "width": 1, "dash": "dot"}
-    return {
-        "type": "line",
-        "xref": "x",
-        "x0": at,
-        "x1": at,
-        "yref": "paper",
-        "y0": 0,
-        "y1": 1,
-        "line": line,
-    }
-
-
 def _name(at: float, words: str) -> dict[str, Any]:
     """Name what is beyond a limit, above the plot and to its left: a phone has no room right of the last limit."""
-    return {
-        "xref": "x",
-        "x": at,
-        "yref": "paper",
-        "y": 1,
-        "yanchor": "bottom",
-        "text": words,
-        "showarrow": False,
-        "font": {"size": 11, "color": "role:muted"},
-        "xanchor": "right",
-        "xshift": 2,
-    }
+    place = {"xref": "x", "x": at, "xanchor": "right", "xshift": 2}
+    return label(words, "muted", **place, yref="paper", y=1, yanchor="bottom")
 
 
 def _caption(sample: ParameterSample, bars: list[_Bar], into: FloatFormat) -> str:

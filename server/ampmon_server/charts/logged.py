@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.parts.layout import empty, y_axis
+from ampmon_server.charts.parts.layout import choice, empty, y_axis
 from ampmon_server.charts.parts.source import Figure, View, Window, XAxis, axis_of, ends
 from ampmon_server.charts.parts.traces import Trace, band, held, plot_x, typed
 from ampmon_server.charts.scalars import columns_of, how_far, in_view, points_of, reaching
@@ -234,22 +234,14 @@ def _labels(
 
 
 def _choices(names: Sequence[str], name: str, view: View) -> list[dict[str, Any]]:
-    which = {
-        "name": "name",
-        "label": "Logged value",
-        "chosen": name,
-        "options": [[each, each] for each in names],
-    }
-    smooth = {
-        "name": "smooth",
-        "label": "Smoothing",
-        "chosen": str(view.smooth),
-        "options": [
-            [str(each), f"median of {each} columns" if each else "not smoothed"]
-            for each in SMOOTHINGS
-        ],
-    }
-    return [which, smooth, how_far(view)]
+    smoothings = [
+        (str(each), f"median of {each} columns" if each else "not smoothed") for each in SMOOTHINGS
+    ]
+    return [
+        choice("name", "Logged value", name, [(each, each) for each in names]),
+        choice("smooth", "Smoothing", str(view.smooth), smoothings),
+        how_far(view),
+    ]
 
 
 def _caption(drawn: Sequence[_Line], view: View) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.charts.parts.layout import empty, figure, log_ticks, y_axis
+from ampmon_server.charts.parts.layout import empty, figure, log_axis, y_axis
 from ampmon_server.charts.parts.samples import COLUMN_PIXELS, scales, why_no_samples
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
 from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, markers
@@ -148,15 +148,11 @@ def _marks(norms: Norms, view: View) -> list[Trace]:
 
 
 def _axis(norms: Norms) -> dict[str, Any]:
-    axis = y_axis(type="log")
     drawn = np.concatenate([norms.low, norms.high])
     drawn = drawn[np.isfinite(drawn) & (drawn > 0)]
     if not len(drawn):
-        return {**axis, "range": [-1, 1]}
-    low, high = math.log10(drawn.min()), math.log10(drawn.max())
-    pad = max(0.08 * (high - low), 0.15)
-    low, high = low - pad, high + pad
-    return {**axis, "range": [low, high], **log_ticks(low, high, "{:.3g}".format)}
+        return y_axis(type="log", range=[-1, 1])
+    return log_axis(math.log10(drawn.min()), math.log10(drawn.max()), "{:.3g}".format)
 
 
 def _caption(norms: Norms) -> str:

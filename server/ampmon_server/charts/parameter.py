@@ -16,6 +16,7 @@ from ampmon_server.charts.parts.layout import (
     figure,
     hovered_x,
     level,
+    panel_label,
     powers_of_two,
     x_axis,
     y_axis,
@@ -102,7 +103,7 @@ def parameter(source: Source, view: View) -> Figure:
         shapes=[level(height, "muted", yref="y2", dash="dot") for height, _ in LEVELS],
         annotations=[
             *(beside(at, words, "muted", view, yref="y2") for at, words in LEVELS),
-            *_titles(view),
+            *_titles(),
         ],
     )
 
@@ -211,27 +212,15 @@ def _norms(decades: Floats) -> dict[str, Any]:
     }
 
 
-def _titles(view: View) -> list[dict[str, Any]]:
+def _titles() -> list[dict[str, Any]]:
     """Name each panel above it. The names of the shares have the colours of their lines."""
-    gap = 176
-    titles = [("y", SHARES[0][2], SHARES[0][1], 0), ("y", SHARES[1][2], SHARES[1][1], gap)]
+    titles = [("y", words, role, 176 * place) for place, (_, role, words) in enumerate(SHARES)]
     titles += [
         ("y2", "largest magnitude, scaled", "accent", 0),
         ("y3", "norm, unscaled", "accent", 0),
     ]
     return [
-        {
-            "xref": "paper",
-            "yref": "paper",
-            "x": 0,
-            "y": PANELS[axis][1],
-            "xanchor": "left",
-            "yanchor": "bottom",
-            "xshift": shift,
-            "text": f"<b>{words}</b>",
-            "showarrow": False,
-            "font": {"size": 11, "color": f"role:{role}"},
-        }
+        panel_label(words, PANELS[axis][1], role, yanchor="bottom", xshift=shift)
         for axis, words, role, shift in titles
     ]
 

@@ -12,7 +12,16 @@ import numpy as np
 
 from ampmon.numerics.histogram import ON_GRID_SHARE
 from ampmon.numerics.sampling_error import elements_of
-from ampmon_server.charts.parts.layout import empty, escaped, figure, hovered_x, level, y_axis
+from ampmon_server.charts.parts.layout import (
+    choice,
+    colour_bar,
+    empty,
+    escaped,
+    figure,
+    hovered_x,
+    level,
+    y_axis,
+)
 from ampmon_server.charts.parts.rows import LEVELS, ROWS_MAX, ParameterRows, rows_of
 from ampmon_server.charts.parts.samples import in_window, merged, why_no_samples, wide
 from ampmon_server.charts.parts.source import (
@@ -25,7 +34,7 @@ from ampmon_server.charts.parts.source import (
     XAxis,
     cut,
 )
-from ampmon_server.charts.parts.traces import Gaps, Trace, apart, plot_x, typed
+from ampmon_server.charts.parts.traces import Gaps, Trace, apart, edges, plot_x, typed
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.names import block_of
 from ampmon_server.model.parameter_statistics import STATISTICS, Statistic, Unit
@@ -93,7 +102,7 @@ META = {
 def parameters(source: Source, view: View) -> Figure:
     """Draw a row for each parameter or part of the model, and a column for one or several sampled updates."""
     window, of = cut(source, view), source.parameters
-    meta = {**META, "choices": [search_choice(of.search)]} if of is not None else META
+    meta = {**META, "choices": [_search_choice(of.search)]} if of is not None else META
     if of is not None and of.search and not of.names:
         return empty(meta, f"No parameter matches {of.search!r}. Search for part of a name.")
     if of is None or not len(of.cells):
@@ -111,6 +120,7 @@ def parameters(source: Source, view: View) -> Figure:
     z = statistic.drawn(worst).T
     height = int(np.clip(len(rows) * ROW_PIXELS, HEIGHT_MIN, HEIGHT_MAX))
     labels = list(map(escaped, rows.names))
+    statistics = [(name, each.word) for name, each in STATISTICS.items()]
     return figure(
         [_heatmap(z, labels, x, statistic, int(columns["n"].max()), window, view)],
         window,
@@ -120,7 +130,11 @@ def parameters(source: Source, view: View) -> Figure:
         meta={
             **META,
             "caption": _caption(of, columns, rows, left_out),
-            "choices": [_statistic_choice(of), *_level_choice(rows), search_choice(of.search)],
+            "choices": [
+                choice("statistic", "Statistic", of.statistic, statistics),
+                *_level_choice(rows),
+                _search_choice(of.search),
+            ],
             "opens": rows.opens(of.names),
         },
         yaxis=y_axis(
@@ -134,32 +148,19 @@ def parameters(source: Source, view: View) -> Figure:
     )
 
 
-def search_choice(search: str) -> dict[str, Any]:
-    """Return the search field for parameters. The page shows a choice without options as a text field."""
-    return {
-        "name": "search",
-        "label": "Find parameters by part of a name; * and ? are wildcards",
-        "chosen": search,
-        "options": [],
-    }
-
-
-def _statistic_choice(of: ParameterSource) -> dict[str, Any]:
-    return {
-        "name": "statistic",
-        "label": "Statistic",
-        "chosen": of.statistic,
-        "options": [[each, STATISTICS[each].word] for each in STATISTICS],
-    }
+def _search_choice(search: str) -> dict[str, Any]:
+    """The search field for parameters. The page shows a choice without options as a text field."""
+    words = "Find parameters by part of a name; * and ? are wildcards"
+    return choice("search", words, search, [])
 
 
 def _level_choice(rows: ParameterRows) -> list[dict[str, Any]]:
     if len(rows.offered) < 2:
         return []
     options = [
-        [level, f"{LEVELS[level][0]} ({count(number)})"] for level, number in rows.offered.items()
+        (level, f"{LEVELS[level][0]} ({count(number)})") for level, number in rows.offered.items()
     ]
-    return [{"name": "group", "label": "Rows", "chosen": rows.level, "options": options}]
+    return [choice("group", "Rows", rows.level, options)]
 
 
 def _kept(columns: Cells, rows: ParameterRows) -> Ints:
@@ -182,10 +183,7 @@ def _heatmap(
 ) -> Trace:
     """``samples`` is the most samples that share a column."""
     columns = apart(x, Gaps.of(window))
-    x, z = columns.x, np.where(columns.empty, np.nan, z[:, columns.taken])
-    if len(x) == 1:
-        half = max(0.5, (window.high - window.low) / 200)
-        x = np.array([x[0] - half, x[0] + half])
+    z = np.where(columns.empty, np.nan, z[:, columns.taken])
     of = f"<br>the worst of up to {plural(samples, 'sample')}" if samples > 1 else ""
     cell_text: Trace = {}
     hover = _HOVER[statistic.unit]
@@ -196,7 +194,7 @@ def _heatmap(
         hover = "%{text}"
     return {
         "type": "heatmap",
-        "x": plot_x(x, view),
+        "x": plot_x(edges(columns.x, window), view),
         "y": list(labels),
         "z": typed(np.nan_to_num(z, nan=np.nan, posinf=FAR, neginf=-FAR).astype(np.float32)),
         "coloraxis": "coloraxis",
@@ -255,30 +253,14 @@ def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
     """The colour axis, reversed if less is worse."""
     is_share, lower = statistic.unit == "share", statistic.lower_is_worse
     low, high = _limits(z[np.isfinite(z)], statistic)
-    bar = {
-        "orientation": "h",
-        "x": 1,
-        "xanchor": "right",
-        "y": 1,
-        "yanchor": "bottom",
-        "ypad": 0,
-        "lenmode": "pixels",
-        "len": 200,
-        "thickness": 8,
-        "outlinewidth": 0,
-        "ticklen": 2,
-        "nticks": 4,
-        "tickangle": 0,
-        "tickformat": ".3~%" if is_share else ".3~g",
-        "title": {"text": f"{statistic.label} ", "side": "right", "font": {"size": 12}},
-    }
+    ticks = ".3~%" if is_share else ".3~g"
     return {
         # A share of 0 has the background's colour; otherwise a map of zeros would look full.
         "colorscale": "role:shares" if is_share and not lower else "role:counts",
         "reversescale": lower,
         "cmin": low,
         "cmax": high,
-        "colorbar": bar,
+        "colorbar": colour_bar(statistic.label, nticks=4, tickformat=ticks),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ampmon_server.charts.parts.layout import (
+    choice,
     empty,
     escaped,
     figure,
@@ -230,23 +231,16 @@ def _choices(source: Source, view: View) -> list[dict[str, Any]]:
     if len(source.logged) <= at_once:
         return [how]
     chosen = next(iter(source.scalars)) if len(source.scalars) == 1 else ""
-    several = [["", f"{PANELS_MAX} of {count(len(source.logged))} names"]]
-    which = {
-        "name": "name",
-        "label": "Logged values shown",
-        "chosen": chosen,
-        "options": [
-            *(several if at_once > 1 else []),
-            *([name, name] for name in source.logged),
-        ],
-    }
-    return [which, how]
+    options = [(name, name) for name in source.logged]
+    if at_once > 1:
+        options.insert(0, ("", f"{PANELS_MAX} of {count(len(source.logged))} names"))
+    return [choice("name", "Logged values shown", chosen, options), how]
 
 
 def how_far(view: View) -> dict[str, Any]:
     """Return the choice between linear and log axes."""
-    axes = [["linear", "linear axes"], ["log", "log axes"]]
-    return {"name": "y", "label": "Value axes", "chosen": view.y, "options": axes}
+    axes = [("linear", "linear axes"), ("log", "log axes")]
+    return choice("y", "Value axes", view.y, axes)
 
 
 def _caption(drawn: Mapping[str, Cells], source: Source, view: View) -> str:

@@ -16,6 +16,7 @@ from ampmon_server.charts.headroom import traces as room_traces
 from ampmon_server.charts.parts.layout import (
     DEAD,
     ENDLESS,
+    around,
     beside,
     empty,
     figure,
@@ -287,8 +288,7 @@ def _range(cell: Cells, room: Headroom | None) -> tuple[float, float]:
         low, high = 0.0, 1.0
     if room is not None:
         high = max(high, min(room.top, high + ROOM_MAX))
-    middle, half = (low + high) / 2, max((high - low) / 2, 2.0)
-    return middle - half * 1.15 - 0.25, middle + half * 1.15 + 0.25
+    return around(np.array([low, high]))
 
 
 def _labels(cell: Cells, view: View) -> tuple[list[Trace], list[Trace]]:

@@ -13,6 +13,7 @@ from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.analysis.policy.scalers import KINDS, Setting, changed
 from ampmon_server.analysis.policy.simulate import Path
 from ampmon_server.charts.parts.layout import (
+    around,
     empty,
     figure,
     legend_top,
@@ -54,7 +55,7 @@ def simulated(source: Source, view: View) -> Figure:
         return empty(META, why_no_updates(source, view))
     path = found.simulated.path
     was = found.recorded.path or path
-    low, high = _range(path, was)
+    low, high = around(np.concatenate([path.low, path.high, was.low, was.high]), pad=0.0)
     return figure(
         _traces(path, was, window, view),
         window,
@@ -98,14 +99,6 @@ def _traces(path: Path, was: Path, window: Window, view: View) -> list[Trace]:
         stepped("recorded", was.expected, "scale", "solid"),
         stepped("simulated", path.expected, "ink", "dash"),
     ]
-
-
-def _range(*paths: Path) -> tuple[float, float]:
-    ends: Floats = np.concatenate([end for path in paths for end in (path.low, path.high)])
-    ends = ends[np.isfinite(ends)]
-    low, high = (float(ends.min()), float(ends.max())) if len(ends) else (0.0, 1.0)
-    middle, half = (low + high) / 2, max((high - low) / 2, 2.0)
-    return middle - half * 1.15, middle + half * 1.15
 
 
 def _scale(level: float) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from ampmon_server.charts.parts.layout import (
     empty,
     figure,
-    log_ticks,
+    log_axis,
     panel_label,
     why_no_updates,
     x_axis,
@@ -114,14 +114,11 @@ def _where(cells: Cells) -> list[str]:
 
 
 def _time_axis(cells: Cells, domain: list[float]) -> dict[str, Any]:
-    axis = y_axis(type="log", domain=domain)
     if not len(cells):
-        return {**axis, "range": [-3, 0]}
+        return y_axis(type="log", domain=domain, range=[-3, 0])
     low = math.log10(_mean(cells).min())
     high = math.log10(max(cells["duration_max_ns"].max(), cells["duration_ns"].min()) / 1e9)
-    pad = max(0.08 * (high - low), 0.15)
-    low, high = low - pad, high + pad
-    return {**axis, "range": [low, high], **log_ticks(low, high, _seconds, at_most=4)}
+    return log_axis(low, high, _seconds, at_most=4, domain=domain)
 
 
 def _memory_axis(cells: Cells) -> dict[str, Any]:

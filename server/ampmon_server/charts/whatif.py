@@ -18,10 +18,13 @@ from ampmon_server.analysis.whatif import FORMATS, LEVELS, Curve, best, curve, r
 from ampmon_server.charts.parts.layout import (
     FONT,
     HAIRLINE_AXIS,
+    choice,
     empty,
     figure,
+    label,
     legend_top,
     powers_of_two,
+    upright,
     y_axis,
 )
 from ampmon_server.charts.parts.source import Chart, Figure, ScaleSource, Source, View, cut
@@ -99,7 +102,7 @@ def whatif(source: Source, view: View) -> Figure:
         meta={
             **META,
             "caption": _caption(asked),
-            "choices": [_formats(asked)],
+            "choices": [choice("format", "Format", asked.format, list(NAMES.items()))],
             "slider": {"low": LEVELS[0], "high": LEVELS[-1], "value": at.chosen},
             "sentence": _sentence(asked, shares, at),
             **_standing(asked, at),
@@ -154,37 +157,15 @@ class _Marks:
                 at.setdefault(level, []).append(word)
         for row, (level, words) in enumerate(at.items()):
             dash = "solid" if "today" in words else "dash" if "limit" in words else "dot"
-            yield _line(level, dash), _label(level, f"{', '.join(words)}: 2<sup>{level}</sup>", row)
-
-
-def _line(level: int, dash: str) -> dict[str, Any]:
-    line = {"color": "role:scale", "width": 1.5, "dash": dash}
-    return {
-        "type": "line",
-        "x0": level,
-        "x1": level,
-        "yref": "paper",
-        "y0": 0,
-        "y1": 1,
-        "line": line,
-    }
+            words_at = f"{', '.join(words)}: 2<sup>{level}</sup>"
+            yield upright(level, "scale", dash, width=1.5), _label(level, words_at, row)
 
 
 def _label(level: int, text: str, row: int) -> dict[str, Any]:
     left = level > (LEVELS[0] + LEVELS[-1]) / 2
-    return {
-        "x": level,
-        "yref": "paper",
-        "y": 1,
-        "yanchor": "top",
-        "yshift": -16 * row,
-        "xanchor": "right" if left else "left",
-        "xshift": -2 if left else 2,
-        "text": text,
-        "showarrow": False,
-        "bgcolor": "role:background",
-        "font": {"size": 11, "color": "role:ink"},
-    }
+    across = {"x": level, "xanchor": "right" if left else "left", "xshift": -2 if left else 2}
+    down = {"yref": "paper", "y": 1, "yanchor": "top", "yshift": -16 * row}
+    return label(text, "ink", **across, **down, bgcolor="role:background")
 
 
 def _traces(loss: LossKind, shares: Curve, measured: int | None) -> list[Trace]:
@@ -273,15 +254,6 @@ def _x_axis(view: View) -> dict[str, Any]:
         "title": {"text": "scale", "standoff": 4, "font": {"family": FONT}},
         "unifiedhovertitle": {"text": "at 2<sup>%{x:d}</sup>"},
         **ticks,
-    }
-
-
-def _formats(asked: ScaleSource) -> dict[str, Any]:
-    return {
-        "name": "format",
-        "label": "Format",
-        "chosen": asked.format,
-        "options": [[name, NAMES[name]] for name in FORMATS],
     }
 
 

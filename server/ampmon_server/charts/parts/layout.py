@@ -130,18 +130,10 @@ def _title_apart(layout: dict[str, Any]) -> None:
     Plotly moves a real title away from a colour bar above the plot, onto the ticks.
     """
     axis = layout["xaxis"]
-    label = {
-        "text": axis["title"]["text"],
-        "showarrow": False,
-        "xref": "paper",
-        "x": 0.5,
-        "yref": "paper",
-        "y": 0,
-        "yanchor": "top",
-        "yshift": -22,
-    }
+    place = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0, "yanchor": "top", "yshift": -22}
+    title = {"text": axis["title"]["text"], "showarrow": False, **place}
     layout["xaxis"] = {**axis, "title": None}
-    layout["annotations"] = [*layout.get("annotations", ()), label]
+    layout["annotations"] = [*layout.get("annotations", ()), title]
 
 
 def empty(meta: Mapping[str, Any], reason: str) -> Figure:
@@ -259,6 +251,23 @@ def y_axis(**keys: Any) -> dict[str, Any]:
     }
 
 
+def log_axis(
+    low: float, high: float, say: Callable[[float], str], at_most: int = 5, **keys: Any
+) -> dict[str, Any]:
+    """Return a y axis around 10^low to 10^high. ``say`` names its ticks, of which there are ``at_most`` or fewer."""
+    pad = max(0.08 * (high - low), 0.15)
+    low, high = low - pad, high + pad
+    return y_axis(type="log", range=[low, high], **log_ticks(low, high, say, at_most), **keys)
+
+
+def around(heights: Floats, pad: float = 0.25) -> tuple[float, float]:
+    """Return the range of an axis of log2 that shows the finite ``heights``, and at least four powers of two."""
+    held = heights[np.isfinite(heights)]
+    low, high = (float(held.min()), float(held.max())) if len(held) else (0.0, 1.0)
+    middle, half = (low + high) / 2, max((high - low) / 2, 2.0)
+    return middle - half * 1.15 - pad, middle + half * 1.15 + pad
+
+
 def _along(view: View) -> str:
     return f"time ({zone_name(view.zone)})" if view.x == "time" else AXES[view.x]
 
@@ -273,21 +282,18 @@ def zone_name(minutes: int) -> str:
 
 def beside(y: float, text: str, role: str, view: View, **keys: Any) -> dict[str, Any]:
     """Return a label at height ``y`` in the right margin, or inside the right edge of a narrow plot."""
-    place: dict[str, Any] = {"xanchor": "left", "xshift": 6}
+    place: dict[str, Any] = {"xref": "paper", "x": 1, "yref": "y", "y": y, "align": "left"}
     if view.narrow:
-        place = {"xanchor": "right", "yshift": 10, "bgcolor": "role:background", "opacity": 0.85}
-    return {
-        "xref": "paper",
-        "x": 1,
-        "yref": "y",
-        "y": y,
-        "text": text,
-        "showarrow": False,
-        "align": "left",
-        "font": {"size": 11, "color": f"role:{role}"},
-        **place,
-        **keys,
-    }
+        place |= {"xanchor": "right", "yshift": 10, "bgcolor": "role:background", "opacity": 0.85}
+    else:
+        place |= {"xanchor": "left", "xshift": 6}
+    return label(text, role, **place | keys)
+
+
+def label(text: str, role: str, **place: Any) -> dict[str, Any]:
+    """Return an annotation without an arrow. ``text`` is Plotly's HTML."""
+    font = {"size": 11, "color": f"role:{role}"}
+    return {"text": text, "showarrow": False, "font": font, **place}
 
 
 def level(
@@ -295,17 +301,14 @@ def level(
 ) -> dict[str, Any]:
     """Return a horizontal line across the plot at height ``y``."""
     line = {"color": f"role:{role}", "width": width, "dash": dash}
-    return {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "yref": "y",
-        "y0": y,
-        "y1": y,
-        "line": line,
-        **keys,
-    }
+    across = {"xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": y, "y1": y}
+    return {"type": "line", **across, "line": line, **keys}
+
+
+def upright(x: float, role: str, dash: str, width: float = 1) -> dict[str, Any]:
+    """Return a vertical line across the plot at ``x``."""
+    line = {"color": f"role:{role}", "width": width, "dash": dash}
+    return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
 
 
 def escaped(text: str) -> str:
@@ -355,16 +358,23 @@ def log_ticks(
     return {"tickvals": found, "ticktext": [say(each) for each in found]}
 
 
-def panel_label(name: str, top: float) -> dict[str, Any]:
+def choice(
+    name: str, label: str, chosen: str, options: Sequence[tuple[str, str]]
+) -> dict[str, Any]:
+    """Return a choice beside a chart: a query parameter, and its values with their words."""
+    return {"name": name, "label": label, "chosen": chosen, "options": list(map(list, options))}
+
+
+def colour_bar(title: str, **keys: Any) -> dict[str, Any]:
+    """Return a colour bar above the right end of a plot."""
+    place = {"x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "ypad": 0}
+    size = {"lenmode": "pixels", "len": 200, "thickness": 8, "outlinewidth": 0}
+    ticks = {"ticklen": 2, "tickangle": 0}
+    named = {"text": f"{title} ", "side": "right", "font": {"size": 12}}
+    return {"orientation": "h", **place, **size, **ticks, "title": named, **keys}
+
+
+def panel_label(name: str, top: float, role: str = "muted", **keys: Any) -> dict[str, Any]:
     """Label a panel at its upper left corner. ``name`` is Plotly's HTML, and ``top`` is a share of the height."""
-    return {
-        "xref": "paper",
-        "yref": "paper",
-        "x": 0,
-        "y": top,
-        "xanchor": "left",
-        "yanchor": "top",
-        "text": f"<b>{name}</b>",
-        "showarrow": False,
-        "font": {"size": 11, "color": "role:muted"},
-    }
+    corner = {"xref": "paper", "yref": "paper", "x": 0, "y": top, "xanchor": "left"}
+    return label(f"<b>{name}</b>", role, **{**corner, "yanchor": "top", **keys})

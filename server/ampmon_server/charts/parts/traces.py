@@ -188,6 +188,14 @@ def apart(x: Ints | Floats, gaps: Gaps) -> GappedPoints:
     )
 
 
+def edges(x: Ints | Floats, window: Window) -> Ints | Floats:
+    """Return the x of a heatmap's columns. A single column becomes its two edges, wide enough to be seen."""
+    if len(x) > 1:
+        return x
+    half = max(0.5, (window.high - window.low) / 200)
+    return np.array([x[0] - half, x[0] + half])
+
+
 def shades(window: Window, view: View) -> list[dict[str, Any]]:
     """Return Plotly shapes that shade the gaps of a window below the data."""
     if not len(window.updates):
