@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ampmon_server.charts.parts.layout import choice, empty, y_axis
-from ampmon_server.charts.parts.source import Figure, View, Window, XAxis, axis_of, ends
+from ampmon_server.charts.parts.source import Figure, View, Window, XAxis, axis_of, ends, in_view
 from ampmon_server.charts.parts.traces import Trace, band, held, plot_x, typed
-from ampmon_server.charts.scalars import columns_of, how_far, in_view, points_of, reaching
+from ampmon_server.charts.scalars import columns_of, how_far, points_of, reaching
 from ampmon_server.charts.together import (
     COLOURS,
     Compared,
@@ -128,7 +128,7 @@ def _line(run: Compared, cells: Cells, window: Window, view: View, few: bool) ->
     value = mean(columns)
     known = np.isfinite(value)
     value[known] = smoothed(value[known], view.smooth)
-    x = window.x.of(columns["first"], columns["time_first"])
+    x = window.x.at(columns, "first")
     step = window.x.steps(columns["first"], columns["time_first"])
     return _Line(run, x, step, value, window, beneath)
 
@@ -166,7 +166,7 @@ def _shade(line: _Line, axis: dict[str, Any], view: View) -> Trace:
     """Draw the baseline's band, as far as it is in view."""
     found = line.run.band
     assert found is not None
-    x = line.window.x.of(found.cells["first"], found.cells["time_first"])
+    x = line.window.x.at(found.cells, "first")
     seen = (x >= line.window.low) & (x <= line.window.high)
     if not seen.any():
         none = np.zeros(0)

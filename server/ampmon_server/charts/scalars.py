@@ -25,10 +25,10 @@ from ampmon_server.charts.parts.source import (
     Source,
     View,
     Window,
-    XAxis,
     axis_of,
     cut,
     ends,
+    in_view,
 )
 from ampmon_server.charts.parts.traces import Gaps, Trace, broken, each_once, markers, typed
 from ampmon_server.model.aggregates.merging import Cells, starts_of
@@ -114,17 +114,6 @@ def scalars(source: Source, view: View) -> Figure:
     return made
 
 
-def in_view(cells: Cells, x: XAxis, view: View) -> Cells:
-    """Return the cells that a view shows, in order of x."""
-    at = x.of(cells["first"], cells["time_first"])
-    if (np.diff(at) < 0).any():  # the clock was set back
-        order = np.argsort(at, kind="stable")
-        cells, at = cells[order], at[order]
-    first = 0 if view.start is None else int(np.searchsorted(at, view.start))
-    last = len(at) if view.stop is None else int(np.searchsorted(at, view.stop))
-    return cells[first:last]
-
-
 def _window(source: Source, drawn: Mapping[str, Cells], view: View) -> Window:
     """Return the stretch of x that all charts show or, if there is no update, that of the values."""
     window = cut(source, view)
@@ -136,8 +125,8 @@ def _window(source: Source, drawn: Mapping[str, Cells], view: View) -> Window:
 
 def columns_of(cells: Cells, window: Window) -> Cells:
     """Merge cells into one for each pixel column that has a value."""
-    at = window.x.of(cells["first"], cells["time_first"])
-    return merge(cells, starts_of(np.floor_divide(at, window.span).astype(np.int64)))
+    keys = np.floor_divide(window.x.at(cells, "first"), window.span).astype(np.int64)
+    return merge(cells, starts_of(keys))
 
 
 def _panel(

@@ -279,7 +279,7 @@ def axis_of(source: Source, name: str, view: View) -> XAxis:
 def cut(source: Source, view: View) -> Window:
     """Cut ``source`` to ``view``, and merge its updates into pixel columns."""
     x = XAxis(view.x, source.user)
-    updates, gradients = (_cut(cells, x, view) for cells in (source.updates, source.gradients))
+    updates, gradients = (in_view(cells, x, view) for cells in (source.updates, source.gradients))
     low, high = ends((updates, gradients), x, view)
     span = aligned_span(low, high, view.columns)
     window = Window(low, high, span, updates, gradients, x)
@@ -305,18 +305,15 @@ def ends(series: Sequence[Cells], x: XAxis, view: View) -> tuple[int, float]:
     return low, max(low, high)
 
 
-def _cut(cells: Cells, x: XAxis, view: View) -> Cells:
+def in_view(cells: Cells, x: XAxis, view: View) -> Cells:
+    """Return the cells that a view shows, in order of x."""
     at = x.at(cells, "first")
     if (np.diff(at) < 0).any():  # the clock was set back
-        cells = cells[np.argsort(at, kind="stable")]
-        at = x.at(cells, "first")
-    return cells if view.whole else cells[_within(at, view)]
-
-
-def _within(x: Ints | Floats, view: View) -> Ints:
-    first = 0 if view.start is None else int(np.searchsorted(x, view.start))
-    last = len(x) if view.stop is None else int(np.searchsorted(x, view.stop))
-    return np.arange(first, last)
+        order = np.argsort(at, kind="stable")
+        cells, at = cells[order], at[order]
+    first = 0 if view.start is None else int(np.searchsorted(at, view.start))
+    last = len(at) if view.stop is None else int(np.searchsorted(at, view.stop))
+    return cells[first:last]
 
 
 Reads: TypeAlias = Literal[
