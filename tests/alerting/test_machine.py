@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ampmon_server.alerting.machine import Alert, AlertStep, Patience, step
-from ampmon_server.model.severities import RANKS
+from ampmon_server.model.thresholds import RANKS
 
 
 MINUTE = 60_000_000

@@ -20,8 +20,7 @@ from ampmon_server.model.aggregates import updates as update_cells
 from ampmon_server.model.aggregates.merging import starts_of
 from ampmon_server.model.case import Case, ScalePolicy, ScalerCase
 from ampmon_server.model.series import EVENTS, Forgotten, empty_gradients
-from ampmon_server.model.severities import RANKS
-from ampmon_server.model.thresholds import Levels, Thresholds
+from ampmon_server.model.thresholds import RANKS, Levels, Thresholds
 from made_cases import (
     START,
     case,

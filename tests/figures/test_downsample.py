@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import made_series as made
-from ampmon_server.model.column_width import aligned_span
+from ampmon_server.model.aggregates.merging import aligned_span
 
 
 @made.SOME

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ampmon.wire import Severity
-from ampmon_server.model.severities import RANKS, worse
+from ampmon_server.model.thresholds import RANKS, worse
 
 
 State = Literal["pending", "firing", "resolved"]

@@ -11,7 +11,7 @@ import msgspec
 
 from ampmon.wire import Severity
 from ampmon_server.alerting.machine import Patience
-from ampmon_server.model.severities import RANKS
+from ampmon_server.model.thresholds import RANKS
 
 
 _SERVICES = """

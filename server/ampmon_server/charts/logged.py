@@ -27,10 +27,9 @@ from ampmon_server.charts.together import (
 )
 from ampmon_server.model.aggregates.departure import SMOOTH, smoothed
 from ampmon_server.model.aggregates.gradients import empty as no_gradients
-from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.merging import Cells, aligned_span
 from ampmon_server.model.aggregates.scalars import mean
 from ampmon_server.model.aggregates.updates import empty as no_updates
-from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count
 

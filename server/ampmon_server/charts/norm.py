@@ -12,8 +12,7 @@ from ampmon_server.charts.parts.layout import empty, figure, log_axis, y_axis
 from ampmon_server.charts.parts.samples import COLUMN_PIXELS, scales, why_no_samples
 from ampmon_server.charts.parts.source import Chart, Figure, Source, View, Window, cut
 from ampmon_server.charts.parts.traces import Gaps, Trace, band, broken, held, markers
-from ampmon_server.model.aggregates.merging import starts_of
-from ampmon_server.model.column_width import aligned_span
+from ampmon_server.model.aggregates.merging import aligned_span, starts_of
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural, steps
 

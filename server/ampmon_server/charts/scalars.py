@@ -31,9 +31,8 @@ from ampmon_server.charts.parts.source import (
     in_view,
 )
 from ampmon_server.charts.parts.traces import Gaps, Trace, broken, each_once, markers, typed
-from ampmon_server.model.aggregates.merging import Cells, starts_of
+from ampmon_server.model.aggregates.merging import Cells, aligned_span, starts_of
 from ampmon_server.model.aggregates.scalars import mean, merge, not_finite
-from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural, steps
 

@@ -1,11 +1,24 @@
-"""The thresholds of findings for a notice, a warning and critical. Their sources are in docs/findings/."""
+"""The severities of findings, and the thresholds of each. The sources of the thresholds are in docs/findings/."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ampmon.wire import Severity
+
+
+RANKS: Mapping[Severity, int] = {"critical": 0, "warning": 1, "notice": 2}
+"""The worst severity has the lowest number."""
+
+
+def worse(one: Severity, other: Severity) -> Severity:
+    return min(one, other, key=lambda each: RANKS[each])
+
+
+def milder(one: Severity, other: Severity) -> Severity:
+    return max(one, other, key=lambda each: RANKS[each])
 
 
 class Levels(NamedTuple):

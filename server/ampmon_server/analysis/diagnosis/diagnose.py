@@ -14,8 +14,7 @@ from ampmon_server.analysis.diagnosis.measured import measured
 from ampmon_server.analysis.diagnosis.recommending import recommend
 from ampmon_server.analysis.diagnosis.rules import RULES
 from ampmon_server.model.case import Case
-from ampmon_server.model.severities import RANKS
-from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.thresholds import RANKS, Thresholds
 
 
 @dataclass(frozen=True, slots=True)

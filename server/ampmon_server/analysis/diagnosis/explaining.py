@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ampmon.wire import Finding
-from ampmon_server.model.severities import worse
+from ampmon_server.model.thresholds import worse
 
 
 SKIPPED = "skipped"

@@ -13,7 +13,7 @@ from ampmon_server.analysis.policy.history import History
 from ampmon_server.analysis.policy.scalers import changed
 from ampmon_server.analysis.policy.simulate import Simulator
 from ampmon_server.model.case import ScalerCase
-from ampmon_server.model.severities import RANKS
+from ampmon_server.model.thresholds import RANKS
 from ampmon_server.model.words import count
 
 

@@ -16,9 +16,8 @@ from ampmon.numerics.histogram import Classes, classify
 from ampmon_server.charts.parts.layout import NO_USER_STEPS, nothing_here
 from ampmon_server.charts.parts.source import Source, View, Window, XAxis
 from ampmon_server.model.aggregates.gradients import LAYOUT, SHARES, SIDES, Side
-from ampmon_server.model.aggregates.merging import Cells, starts_of
+from ampmon_server.model.aggregates.merging import Cells, aligned_span, starts_of
 from ampmon_server.model.aggregates.parameters import fields_of, layout
-from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, plural
 

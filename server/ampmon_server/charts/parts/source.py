@@ -14,10 +14,9 @@ from ampmon_server.analysis.flushed import Flushed
 from ampmon_server.analysis.policy.advice import Recommended
 from ampmon_server.analysis.policy.simulate import Simulation
 from ampmon_server.analysis.whatif import Gradient
-from ampmon_server.model.aggregates.merging import Cells, Layout, starts_of
+from ampmon_server.model.aggregates.merging import Cells, Layout, aligned_span, starts_of
 from ampmon_server.model.aggregates.updates import LAYOUT
 from ampmon_server.model.case import ScalePolicy
-from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import (
     Floats,
     Ints,

@@ -13,9 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ampmon_server.model.aggregates.merging import Cells, starts_of
+from ampmon_server.model.aggregates.merging import Cells, aligned_span, starts_of
 from ampmon_server.model.aggregates.scalars import mean, merge
-from ampmon_server.model.column_width import aligned_span
 from ampmon_server.model.series import Floats
 
 

@@ -178,6 +178,21 @@ def joined(parts: Sequence[Cells]) -> Cells:
     return np.concatenate([part.view(INT) for part in parts]).view(parts[0].dtype)
 
 
+_FINEST_SPAN = 2.0**-20
+
+
+def aligned_span(low: int, high: float, columns: int) -> float:
+    """Return the least power of two whose multiples cut ``low`` to ``high`` into at most ``columns`` (>= 2) parts.
+
+    Parts keep their places as a run grows. If ``high`` is an int, x has whole numbers only and the result is at least
+    1.
+    """
+    span: float = 1 if isinstance(high, int) else _FINEST_SPAN
+    while high // span - low // span >= columns:
+        span *= 2
+    return span
+
+
 def starts_of(keys: Ints) -> Ints:
     """Return the place where each run of equal ``keys`` [n] begins."""
     if not len(keys):

@@ -11,8 +11,7 @@ from ampmon.system.plain import RULE
 from ampmon.wire import Finding
 from ampmon_server.analysis.policy.languages import in_settings_of, on_device_of
 from ampmon_server.model.case import Case, RunEvent
-from ampmon_server.model.severities import RANKS
-from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.thresholds import RANKS, Thresholds
 
 
 KIND = "lint"

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from ampmon.wire import Finding
 from ampmon_server.analysis.policy.languages import in_settings_of
 from ampmon_server.model.case import Case
-from ampmon_server.model.severities import milder
-from ampmon_server.model.thresholds import Thresholds
+from ampmon_server.model.thresholds import Thresholds, milder
 from ampmon_server.model.words import percent, plural
 
 
