@@ -12,7 +12,7 @@ from typing import Literal
 
 from playwright.sync_api import Browser
 
-from ampmon_server.pages.styles import themes
+from ampmon_server.pages.assets import themes
 from browser import chromium
 from campaigns.pictures.drawn import DRAWN
 from campaigns.pictures.measured import Measured, train

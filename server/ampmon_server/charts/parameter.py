@@ -21,7 +21,7 @@ from ampmon_server.charts.parts.layout import (
     x_axis,
     y_axis,
 )
-from ampmon_server.charts.parts.samples import in_window, merged, why_no_samples, wide
+from ampmon_server.charts.parts.samples import in_window, merged, why_no_samples
 from ampmon_server.charts.parts.source import (
     Chart,
     Figure,
@@ -34,6 +34,7 @@ from ampmon_server.charts.parts.source import (
 )
 from ampmon_server.charts.parts.traces import Gaps, Trace, broken
 from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.parameters import wide
 from ampmon_server.model.series import Floats, Ints
 from ampmon_server.model.words import count, magnitude_of, percent, plural
 

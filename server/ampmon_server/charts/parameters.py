@@ -23,7 +23,7 @@ from ampmon_server.charts.parts.layout import (
     y_axis,
 )
 from ampmon_server.charts.parts.rows import LEVELS, ROWS_MAX, ParameterRows, rows_of
-from ampmon_server.charts.parts.samples import in_window, merged, why_no_samples, wide
+from ampmon_server.charts.parts.samples import in_window, merged, why_no_samples
 from ampmon_server.charts.parts.source import (
     Chart,
     Figure,
@@ -36,6 +36,7 @@ from ampmon_server.charts.parts.source import (
 )
 from ampmon_server.charts.parts.traces import Gaps, Trace, apart, edges, plot_x, typed
 from ampmon_server.model.aggregates.merging import Cells
+from ampmon_server.model.aggregates.parameters import wide
 from ampmon_server.model.names import block_of
 from ampmon_server.model.parameter_statistics import STATISTICS, Statistic, Unit
 from ampmon_server.model.series import Floats, Ints

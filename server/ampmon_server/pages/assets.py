@@ -1,12 +1,18 @@
-"""Finds the page's files: in the package in a wheel, beside `server/` in a checkout; Plotly's are in its package."""
+"""Finds the page's files: in the package in a wheel, beside `server/` in a checkout; Plotly's are in its package.
+
+Also returns the page's styles for files that load nothing.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 
 _PACKAGE = Path(__file__).parents[1]
@@ -93,3 +99,26 @@ def check_plotly() -> str | None:
 
 def plotly_version() -> str:
     return version("plotly")
+
+
+def themes() -> dict[str, dict[str, Any]]:
+    """Return the colours of each role, by theme."""
+    roles: dict[str, dict[str, Any]] = json.loads(
+        (web_directory() / "roles.json").read_text("utf-8")
+    )
+    return roles
+
+
+def embedded(sheets: Iterable[str]) -> str:
+    """Return the text of these sheets of web/css. The reader's system chooses the theme."""
+    texts = [(web_directory() / "css" / f"{name}.css").read_text("utf-8") for name in sheets]
+    roles = themes()
+    light, dark = (_properties(roles[theme]) for theme in ("light", "dark"))
+    night = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+    return "\n".join([*texts, f":root {{ {light} }}", night])
+
+
+def _properties(roles: dict[str, Any]) -> str:
+    return " ".join(
+        f"--{name}: {colour};" for name, colour in roles.items() if isinstance(colour, str)
+    )

@@ -8,7 +8,7 @@ import re
 from datetime import datetime, timezone
 from typing import Any
 
-from ampmon_server.pages import assets, styles
+from ampmon_server.pages import assets
 from ampmon_server.report.data import ReportData
 from ampmon_server.report.sections import sections
 
@@ -58,11 +58,11 @@ def page(report: ReportData, version: str, now: datetime | None = None) -> str:
     return _SHELL.format(
         title=html.escape(f"{report.run['name']} · ampmon"),
         policy=html.escape(POLICY),
-        style=styles.embedded(STYLES),
+        style=assets.embedded(STYLES),
         body=sections(report),
         version=html.escape(version),
         when=when,
-        roles=_in_script(styles.themes()),
+        roles=_in_script(assets.themes()),
         figures=_in_script(_drawn({each.name: each.figure for each in report.charts})),
         narrow=_in_script(_drawn({each.name: each.narrow for each in report.charts})),
         plotly=assets.plotly().decode().replace("</script", "<\\/script"),

@@ -198,12 +198,6 @@ def merged(
     return of.merge(cells, starts), centres(at[starts], at[ends], span)
 
 
-def wide(cells: Cells, name: str) -> npt.NDArray[Any]:
-    """Return a field of each parameter, [cells, parameters], also if there is only one parameter."""
-    values: npt.NDArray[Any] = cells[name]
-    return values if values.ndim > 1 else values[:, None]
-
-
 def scales(cells: Cells, window: Window) -> tuple[Floats, Floats]:
     """Return the least and the greatest scale in each cell of samples.
 

@@ -7,7 +7,7 @@ from html import escape
 
 from starlette.responses import HTMLResponse
 
-from ampmon_server.pages import styles
+from ampmon_server.pages import assets
 
 
 SHEETS = ("base", "bar", "controls", "signin")
@@ -55,4 +55,4 @@ def page(title: str) -> HTMLResponse:
 @cache
 def _written(title: str) -> str:
     words = escape(_WHAT_TO_DO[title])
-    return _SHELL.format(style=styles.embedded(SHEETS), title=title, words=words)
+    return _SHELL.format(style=assets.embedded(SHEETS), title=title, words=words)

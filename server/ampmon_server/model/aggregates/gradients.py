@@ -51,38 +51,27 @@ _NEWEST: Mapping[str, Kind] = {
 }
 
 
+_OLDEST: Mapping[str, Kind] = {"first_time": INT, "first_share": (FLOAT, _ALL)}
+_MIN: Mapping[str, Kind] = {"min_step": (INT, _ALL), "min_time": (INT, _ALL)}
+_MAX: Mapping[str, Kind] = {"max_step": (INT, _ALL), "max_time": (INT, _ALL)}
+
+
+def _of(side: Side, fields: Mapping[str, Kind]) -> dict[str, Kind]:
+    return {f"{side}_{name}": kind for name, kind in fields.items()}
+
+
 def _of_sides(fields: Mapping[str, Kind]) -> dict[str, Kind]:
-    return {f"{side}_{name}": kind for side in SIDES for name, kind in fields.items()}
+    return {**_of("on", fields), **_of("off", fields)}
 
 
 def _choices(side: Side) -> tuple[Choice, ...]:
-    def named(fields: Mapping[str, Kind]) -> dict[str, Kind]:
-        return {f"{side}_{name}": kind for name, kind in fields.items()}
-
     return (
-        Choice(
-            "least",
-            f"{side}_first",
-            INT,
-            named({"first_time": INT, "first_share": (FLOAT, _ALL)}),
-        ),
-        Choice("greatest", f"{side}_last", INT, named(_NEWEST)),
-        *(
-            Choice(
-                most,
-                f"{side}_{word}",
-                (FLOAT, _ALL),
-                named({f"{word}_step": (INT, _ALL), f"{word}_time": (INT, _ALL)}),
-            )
-            for most, word in _EXTREMES
-        ),
+        Choice("least", f"{side}_first", INT, _of(side, _OLDEST)),
+        Choice("greatest", f"{side}_last", INT, _of(side, _NEWEST)),
+        Choice("least", f"{side}_min", (FLOAT, _ALL), _of(side, _MIN)),
+        Choice("greatest", f"{side}_max", (FLOAT, _ALL), _of(side, _MAX)),
     )
 
-
-_EXTREMES: tuple[tuple[Literal["least", "greatest"], str], ...] = (
-    ("least", "min"),
-    ("greatest", "max"),
-)
 
 _NEVER: Mapping[str, float] = {
     "first": NEVER,

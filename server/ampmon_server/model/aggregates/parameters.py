@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ampmon.numerics.formats import FP16
 from ampmon.numerics.histogram import bin_of
@@ -87,10 +88,10 @@ def of_samples(
     cells["time_min"] = cells["time_max"] = times
     for name in FIELDS:
         if name in COUNTS and name in of.add:
-            _wide(cells, name)[:, places] = columns(name)
+            wide(cells, name)[:, places] = columns(name)
         elif name in of.least or name in of.greatest:
-            _wide(cells, name)[...] = np.nan
-            _wide(cells, name)[:, places] = _STORED[name].values(columns, scales[:, None])
+            wide(cells, name)[...] = np.nan
+            wide(cells, name)[:, places] = _STORED[name].values(columns, scales[:, None])
     return cells
 
 
@@ -99,15 +100,15 @@ def taken(cells: Cells, places: Sequence[int] | Ints, fields: tuple[str, ...] = 
     fewer = np.zeros(len(cells), layout(len(places), fields).dtype)
     for name in fewer.dtype.names or ():
         if name in FIELDS:
-            _wide(fewer, name)[...] = _wide(cells, name)[:, places]
+            wide(fewer, name)[...] = wide(cells, name)[:, places]
         else:
             fewer[name] = cells[name]
     return fewer
 
 
-def _wide(cells: Cells, name: str) -> np.ndarray:
-    """A field as [m, parameters], as a view: one of a single parameter has no second axis."""
-    values = cells[name]
+def wide(cells: Cells, name: str) -> npt.NDArray[Any]:
+    """Return a view of a field as [m, parameters]: a field of a single parameter has no second axis."""
+    values: npt.NDArray[Any] = cells[name]
     return values if values.ndim > 1 else values[:, None]
 
 
@@ -122,8 +123,8 @@ def grown(cells: Cells, to: int) -> Cells:
         if name not in FIELDS:
             more[name] = cells[name]
             continue
-        _wide(more, name)[...] = 0 if name in COUNTS else np.nan
+        wide(more, name)[...] = 0 if name in COUNTS else np.nan
         if name in held:
-            known = _wide(cells, name)
-            _wide(more, name)[:, : known.shape[1]] = known
+            known = wide(cells, name)
+            wide(more, name)[:, : known.shape[1]] = known
     return more
