@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from uuid import UUID
 
-from ampmon_server.exchange.exporting import formats, pieces
+from ampmon_server.exchange import formats
+from ampmon_server.exchange.tables import pieces
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 

@@ -37,7 +37,8 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Store
 @pytest.fixture
 def written(tmp_path: Path) -> Export:
     """Write one table of a run as the export route does, and return the file."""
-    from ampmon_server.exchange.exporting import formats, pieces
+    from ampmon_server.exchange import formats
+    from ampmon_server.exchange.tables import pieces
 
     def write(store: Store, what: str, kind: str, run_id: UUID = known_run.RUN) -> Path:
         file = tmp_path / f"{run_id}-{what}.{kind}"

@@ -12,8 +12,9 @@ import pytest
 
 import known_run
 from ampmon_server.cli import main
-from ampmon_server.exchange.exporting import TABLES, formats, pieces
-from ampmon_server.exchange.exporting.tables import COLUMNS
+from ampmon_server.exchange import formats, tables
+from ampmon_server.exchange.formats import COLUMNS, TABLES
+from ampmon_server.exchange.tables import pieces
 from ampmon_server.store import Store
 from batches import Trainer
 from files.conftest import store_with_known_run
@@ -105,8 +106,6 @@ def test_samples_hold_every_parameter_whole(held: Held, written: Export) -> None
 
 def test_every_piece_is_asked_for(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of any size together hold each row once and in order."""
-    from ampmon_server.exchange.exporting import tables
-
     _, store = held
     whole = [step for each in pieces(store, known_run.RUN, "updates") for step in each["step"]]
     monkeypatch.setattr(tables, "ROWS", 5)

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from ampmon import wire
-from ampmon_server.exchange.exporting import TABLES
-from ampmon_server.exchange.importing.exported import Exported, NotAnExport, tables_of
+from ampmon_server.exchange.exported import Exported, tables_of
+from ampmon_server.exchange.formats import TABLES
+from ampmon_server.exchange.logs import CannotImport
 from ampmon_server.store import Store
 from batches import Trainer
 
@@ -98,7 +99,7 @@ def test_what_is_no_export_is_refused(held: Held, written: Export, tmp_path: Pat
     _, store = held
     other = tmp_path / "other.jsonl"
     other.write_text('{"step": 1}\n')
-    with pytest.raises(NotAnExport, match="its columns do not match"):
+    with pytest.raises(CannotImport, match="its columns do not match"):
         tables_of([other])
-    with pytest.raises(NotAnExport, match="name the exported updates too"):
+    with pytest.raises(CannotImport, match="name the exported updates too"):
         tables_of([written(store, "skips", "jsonl")])

@@ -11,7 +11,8 @@ import pytest
 
 from ampmon_server.analysis.diagnosis.diagnose import diagnose
 from ampmon_server.cli import main
-from ampmon_server.exchange.importing import NoScale, log_batches, read_log
+from ampmon_server.exchange.logs import CannotImport, read_log
+from ampmon_server.exchange.sending import log_batches
 from ampmon_server.model.thresholds import Thresholds
 from ampmon_server.store import Store
 from files.train_logs import HEALTHY, KNOWN, always, deepspeed, megatron
@@ -79,10 +80,10 @@ def test_what_tells_of_no_scale_is_refused(tmp_path: Path) -> None:
     """A log without a loss scale, and one of bf16, are rejected with a reason."""
     file = tmp_path / "train.log"
     file.write_text("epoch 1 loss 0.5\n")
-    with pytest.raises(NoScale, match="no line reports a loss scale"):
+    with pytest.raises(CannotImport, match="no line reports a loss scale"):
         read_log(file)
     file.write_text("step 1 loss scale: 1.0\nstep 2 loss scale: 1.0\n")
-    with pytest.raises(NoScale, match="bf16"):
+    with pytest.raises(CannotImport, match="bf16"):
         read_log(file)
 
 

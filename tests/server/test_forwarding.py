@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.exchange.importing.events import _values as read_events
+from ampmon_server.exchange.events import _values as read_events
 from ampmon_server.http.app import create_app
 from ampmon_server.settings import Settings
 from batches import Trainer as Batches

@@ -20,7 +20,7 @@ from ampmon_server.model.names import file_name
 
 if TYPE_CHECKING:
     from ampmon_server.client import ApiClient
-    from ampmon_server.exchange.exporting import Table
+    from ampmon_server.exchange.formats import Table
 
 _ANSWERS = ("", "/diagnosis")
 _TABLES: tuple[Table, ...] = ("updates", "skips", "events", "scalars")

@@ -18,7 +18,7 @@ from ampmon_server.model.names import file_name
 
 if TYPE_CHECKING:
     from ampmon_server.client import ApiClient
-    from ampmon_server.exchange.exporting import Format, Table
+    from ampmon_server.exchange.formats import Format, Table
 
 FORMATS: tuple[Format, ...] = ("csv", "jsonl", "parquet", "arrow")
 TABLES = ("updates", "skips", "events", "samples", "scalars")
@@ -39,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the file and print its size. Return 0, or 2 if no file was written."""
+    from ampmon.errors import AmpmonError
     from ampmon.system.plain import plain
     from ampmon_server.cli.progress import progress
     from ampmon_server.client import ClientError, answering, choose
-    from ampmon_server.exchange.exporting import MissingFormat
 
     kind, what = _format(arguments), arguments.what
     try:
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
                 )
     except BrokenPipeError:  # main ends quietly then
         raise
-    except (ClientError, MissingFormat, OSError, EOFError) as why:
+    except (ClientError, AmpmonError, OSError) as why:
         print(f"ampmon export: {reason(why)}", file=sys.stderr)
         return CANNOT
     if str(file) != "-":
@@ -87,7 +87,7 @@ def _lines(answer: object, what: Table, kind: Format) -> Iterator[tuple[bytes, i
 
 def _columns(answer: object, what: Table, kind: Format) -> Iterator[tuple[bytes, int]]:
     """Build Parquet here from Arrow batches, which also know their number of rows."""
-    from ampmon_server.exchange.exporting.formats import columnar
+    from ampmon_server.exchange.formats import columnar
 
     into, batches = columnar(what, kind)
     for batch in batches(answer):

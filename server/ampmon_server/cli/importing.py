@@ -37,8 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ampmon.system.installing import install
     from ampmon.system.plain import plain
     from ampmon_server.client import ClientError, answering
-    from ampmon_server.exchange.importing import NoScale, TooLong, name_of, send
-    from ampmon_server.exchange.importing.exported import NotAnExport
+    from ampmon_server.exchange.sending import name_of, send
 
     name = arguments.name or name_of(arguments.files[0])
     try:
@@ -49,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         if missing.name not in {"pyarrow", "tensorboard"}:
             raise
         why = f"these files need {missing.name}: {install('files')}"
-    except (ClientError, AmpmonError, NoScale, TooLong, NotAnExport, OSError, ValueError) as error:
+    except (ClientError, AmpmonError, OSError, ValueError) as error:
         why = reason(error)
     else:
         print(f"{plain(name)}: {records:,} records, in the project {plain(arguments.project)}")
@@ -59,7 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _batches(arguments: argparse.Namespace, name: str) -> Iterable[wire.Batch]:
-    from ampmon_server.exchange.importing import events, exported, log_batches, read_log
+    from ampmon_server.exchange import events, exported
+    from ampmon_server.exchange.logs import CannotImport, read_log
+    from ampmon_server.exchange.sending import log_batches
 
     files, project = arguments.files, arguments.project
     if all(file.suffix in exported.SUFFIXES for file in files):
@@ -68,7 +69,7 @@ def _batches(arguments: argparse.Namespace, name: str) -> Iterable[wire.Batch]:
     if recorded:
         return events.event_batches(recorded, name, project)
     if any(file.suffix == ".csv" for file in files):
-        raise exported.NotAnExport("a CSV cannot be imported: export it as Parquet or JSON Lines")
+        raise CannotImport("a CSV cannot be imported: export it as Parquet or JSON Lines")
     if len(files) > 1:
-        raise exported.NotAnExport("name one text log, or only exports, or only event files")
+        raise CannotImport("name one text log, or only exports, or only event files")
     return log_batches(read_log(files[0], arguments.log_of), name, project)

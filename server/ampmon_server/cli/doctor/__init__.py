@@ -165,19 +165,13 @@ def _asked(arguments: argparse.Namespace) -> Iterator[ApiClient]:
             yield server
         return
     from ampmon_server.client.embedded_server import filled
-    from ampmon_server.exchange.importing import (
-        NoScale,
-        TooLong,
-        log_batches,
-        name_of,
-        read_log,
-        send,
-    )
+    from ampmon_server.exchange.logs import CannotImport, read_log
+    from ampmon_server.exchange.sending import log_batches, name_of, send
 
     try:
         log = read_log(arguments.log, arguments.log_of)
         batches = list(log_batches(log, name_of(arguments.log), "logs"))
-    except (NoScale, TooLong) as why:
+    except CannotImport as why:
         raise ClientError(str(why)) from None
     print(
         f"{arguments.log}: read as a log of {log.framework}, {len(log.marks):,} lines report the scale; "

@@ -9,8 +9,15 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
-from ampmon_server.exchange.exporting import Format, MissingFormat, Table, pieces
-from ampmon_server.exchange.exporting.formats import MEDIA_TYPES, writer, written
+from ampmon_server.exchange.formats import (
+    MEDIA_TYPES,
+    Format,
+    MissingFormat,
+    Table,
+    writer,
+    written,
+)
+from ampmon_server.exchange.tables import pieces
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import problem, refusals
 from ampmon_server.http.routes.answers import ServiceDependency

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ampmon.wire import UpdateEvent
-from ampmon_server.exchange.importing.logs import LogLine, Rules
+from ampmon_server.exchange.logs import CannotImport, LogLine, Rules
 
 
 APART = 10
@@ -39,13 +39,13 @@ class ReconstructedUpdate(NamedTuple):
     loss: float | None
 
 
-class TooLong(Exception):
-    """The log counts more updates than `UPDATES_MAX`."""
+def reconstruct(marks: Sequence[LogLine], rules: Rules) -> tuple[list[ReconstructedUpdate], int]:
+    """Return the updates of a log, by attempt and then by step, and their growth interval.
 
-
-def reconstruct(marks: Sequence[LogLine], rules: Rules) -> list[ReconstructedUpdate]:
-    """Return the updates of a log, by attempt and then by step. Raises TooLong."""
-    return _Laying(rules).all_of(marks)
+    Raises CannotImport if the log counts more updates than `UPDATES_MAX`.
+    """
+    rows = _Laying(rules).all_of(marks)
+    return rows, _growth_interval(marks, rows, rules)
 
 
 class _Laying:
@@ -83,7 +83,7 @@ class _Laying:
             self._logged = self._step
         updates = done - self._logged
         if self._step + updates > UPDATES_MAX:
-            raise TooLong(f"the log counts {done:,} updates: more than {UPDATES_MAX:,}")
+            raise CannotImport(f"the log counts {done:,} updates: more than {UPDATES_MAX:,}")
         self._logged, self._width = done, max(updates, 1)
         began = len(self._rows)
         skips = [*pending, *self._counted(mark, updates - len(pending), bool(pending))]
@@ -180,11 +180,9 @@ class _Laying:
         self._put(left, event if left > 2.0**-128 else "dead", True, time)
 
     def _put(self, after: float, event: UpdateEvent, skipped: bool, time: int | None) -> None:
+        place = self._attempt, self._step, self._scale or 0.0
         self._rows.append(
-            ReconstructedUpdate(
-                *(self._attempt, self._step, self._scale or 0.0, after, event, skipped),
-                *(self._tracker, time, None),
-            )
+            ReconstructedUpdate(*place, after, event, skipped, self._tracker, time, None)
         )
         self._scale = after
         self._step += 1
@@ -207,7 +205,7 @@ class _Laying:
         self._time = mark.time or self._time
 
 
-def growth_interval(
+def _growth_interval(
     marks: Sequence[LogLine], rows: Sequence[ReconstructedUpdate], rules: Rules
 ) -> int:
     """The interval that the log states, or a shorter one if the scale grew faster. 0 if it cannot be known.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ampmon_server.exchange.exporting.formats import ROW_GROUP
-from ampmon_server.exchange.exporting.tables import Kind, Piece
+from ampmon.errors import TransportError
+from ampmon_server.exchange.formats import ROW_GROUP, Kind, Piece
 
 
 _CULPRITS = pa.list_(
@@ -72,45 +73,25 @@ class Columnar:
 
 
 def batches(stream: Any) -> Iterator[Any]:
-    """Yield the record batches of an Arrow stream, read piece by piece. Raises EOFError if the stream is cut off."""
+    """Yield the record batches of an Arrow stream, read piece by piece. Raises TransportError if it is cut off."""
     try:
         yield from pa.ipc.open_stream(stream)
     except pa.ArrowInvalid as error:
-        raise EOFError(f"the server's answer is incomplete ({error})") from None
+        raise TransportError(f"the server's answer is incomplete ({error})") from None
 
 
-class _Bytes:
-    """A write-only file in memory. `take` removes and returns what was written."""
-
-    closed = False
+class _Bytes(io.RawIOBase):
+    """A write-only file in memory. `take` removes and returns what was written, also after `close`."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        self._size = 0
-
-    def write(self, part: Any) -> int:
-        held = bytes(part)
-        self._parts.append(held)
-        self._size += len(held)
-        return len(held)
-
-    def tell(self) -> int:
-        return self._size
 
     def writable(self) -> bool:
         return True
 
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        """Do nothing: no bytes are buffered."""
-
-    def close(self) -> None:
-        """Keep the bytes, which can still be taken."""
+    def write(self, part: Any) -> int:
+        self._parts.append(bytes(part))
+        return len(self._parts[-1])
 
     def take(self) -> bytes:
         taken = b"".join(self._parts)

@@ -20,8 +20,9 @@ import orjson
 
 from ampmon import wire
 from ampmon.numerics.histogram import Statistics
-from ampmon_server.exchange.exporting.tables import COLUMNS, TABLES, Table
-from ampmon_server.exchange.importing.sending import batched, owner
+from ampmon_server.exchange.formats import COLUMNS, TABLES, Table
+from ampmon_server.exchange.logs import CannotImport
+from ampmon_server.exchange.sending import batched, header_of, scalar
 
 
 Row: TypeAlias = Mapping[str, Any]
@@ -30,22 +31,18 @@ SUFFIXES = frozenset({".parquet", ".arrow", ".jsonl"})
 _READ = 4096
 
 
-class NotAnExport(Exception):
-    """The files are not an export. The message says why."""
-
-
 def tables_of(paths: Sequence[Path]) -> Files:
-    """Return the file of each table. Raises NotAnExport, also if no file holds the updates."""
+    """Return the file of each table. Raises CannotImport, also if no file holds the updates."""
     found: dict[Table, Path] = {}
     for path in paths:
         names = set(next(iter(_rows(path)), {}))
         table = next((each for each in TABLES if names == set(COLUMNS[each])), None)
         if table is None and names:
-            raise NotAnExport(f"{path}: its columns do not match an ampmon export")
+            raise CannotImport(f"{path}: its columns do not match an ampmon export")
         if table is not None:
             found[table] = path
     if "updates" not in found:
-        raise NotAnExport("name the exported updates too: the other rows refer to them")
+        raise CannotImport("name the exported updates too: the other rows refer to them")
     return found
 
 
@@ -110,12 +107,17 @@ class Exported:
 
     def __init__(self, files: Files, name: str, project: str) -> None:
         self._files = files
-        self._name, self._project, self._run_id = name, project, uuid4()
         self._scalers: dict[str, _Scaler] = {}
         self._starts: dict[int, tuple[int, int]] = {}
         self._updated: Counter[tuple[str, int]] = Counter()
         self._survey()
-        self._ids = {attempt: uuid4() for attempt in self._starts}
+        run_id, first = uuid4(), min(self._starts)
+        self._headers = {
+            attempt: header_of(
+                run_id, name, project, step if step or attempt != first else None, time
+            )
+            for attempt, (step, time) in self._starts.items()
+        }
         events = self._lowest("events")
         self._fresh = {
             row["attempt"]: not _detail(row).get("restored", True)
@@ -135,7 +137,7 @@ class Exported:
         for records in (self._updates(), self._logged(), self._happened()):
             for attempt, group in groupby(records, key=lambda each: each[0]):
                 streams = tuple(each.header for each in self._scalers.values())
-                yield from batched(self._header(attempt), streams, (record for _, record in group))
+                yield from batched(self._headers[attempt], streams, (record for _, record in group))
 
     def _survey(self) -> None:
         for row in self._of("updates"):
@@ -184,19 +186,6 @@ class Exported:
         rows = list(self._of(table))
         lowest = min((row["rank"] for row in rows), default=0)
         return [row for row in rows if row["rank"] == lowest]
-
-    def _header(self, attempt: int) -> wire.AttemptHeader:
-        step, time = self._starts[attempt]
-        return wire.AttemptHeader(
-            run_id=self._run_id,
-            attempt_id=self._ids[attempt],
-            project=self._project,
-            name=self._name,
-            owner=owner(),
-            started=time,
-            resume_step=step if step or attempt != min(self._starts) else None,
-            tags=("imported",),
-        )
 
     def _updates(self) -> Iterator[tuple[int, wire.Record]]:
         groups = groupby(self._samples(), key=lambda row: (row["scaler"], row["step"]))
@@ -263,19 +252,16 @@ class Exported:
     def _logged(self) -> Iterator[tuple[int, wire.Record]]:
         for row in self._of("scalars"):
             attempt = self._attempt_at(row["step"])
-            value, kind = row["value"], row["value_kind"]
-            yield (
-                attempt,
-                wire.Scalars(
-                    stream=row["scaler"],
-                    seq=self._seqs.next(row["scaler"], attempt),
-                    ordinal=row["step"] - self._starts[attempt][0],
-                    time=row["time"],
-                    values={row["name"]: value},
-                    kinds={} if kind is None else {row["name"]: kind},
-                    user_step=row["user_step"],
-                ),
+            record = scalar(
+                row["scaler"],
+                self._seqs.next(row["scaler"], attempt),
+                row["step"] - self._starts[attempt][0],
+                row["time"],
+                row["name"],
+                _number(row, "value"),
+                row["user_step"],
             )
+            yield attempt, record
 
     def _happened(self) -> Iterator[tuple[int, wire.Record]]:
         for row in self._events:

@@ -11,6 +11,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from ampmon.errors import AmpmonError
+
 
 class LogLine(NamedTuple):
     """What one line says.
@@ -53,8 +55,8 @@ class Log(NamedTuple):
     marks: list[LogLine]
 
 
-class NoScale(Exception):
-    """The log contains no loss scale, or none worth importing. The message says what was looked for."""
+class CannotImport(AmpmonError):
+    """The files hold no run that can be imported. The message says why."""
 
 
 Lines: TypeAlias = Iterable[tuple[int, str]]
@@ -206,11 +208,10 @@ _SETTING = re.compile(
     r"\b(loss_scale_window|fp16_scale_window|scale_window|growth_interval|hysteresis|delayed_shift|min_loss_scale|"
     r"min_scale)[\"']?\s*(?:\.{2,}|[:=])\s*(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\b"
 )
-_MEANS = {"hysteresis": "hysteresis", "delayed_shift": "hysteresis"}
 
 
 def read_log(path: Path, framework: str | None = None) -> Log:
-    """Read a log as that of the first framework whose lines it contains. Raises NoScale and OSError."""
+    """Read a log as that of the first framework whose lines it contains. Raises CannotImport and OSError."""
     for name in (framework,) if framework else FRAMEWORKS:
         reader, rules = _READERS[name]
         marks = list(reader(_lines(path)))
@@ -218,10 +219,14 @@ def read_log(path: Path, framework: str | None = None) -> Log:
         if not scales:
             continue
         if scales == {1.0} and not any(each.skipped for each in marks):
-            raise NoScale(f"{path}: the loss scale is always 1: a run in bf16 or fp32 needs none")
+            raise CannotImport(
+                f"{path}: the loss scale is always 1: a run in bf16 or fp32 needs none"
+            )
         return Log(name, rules._replace(**_settings(path)), marks)
     known = "DeepSpeed, Megatron-LM, fairseq, Apex, or a printed scaler.get_scale()"
-    raise NoScale(f"{path}: no line reports a loss scale in the format of {framework or known}")
+    raise CannotImport(
+        f"{path}: no line reports a loss scale in the format of {framework or known}"
+    )
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -235,7 +240,7 @@ def _settings(path: Path) -> dict[str, Any]:
     for _, line in _lines(path):
         if "scale" in line or "hysteresis" in line:
             for name, value in _SETTING.findall(line):
-                if name in _MEANS:
+                if name in {"hysteresis", "delayed_shift"}:
                     found["hysteresis"] = max(int(float(value)), 1)
                 elif name.startswith("min"):
                     found["min_scale"] = float(value)

@@ -11,20 +11,9 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from ampmon import wire
-from ampmon_server.exchange.importing.logs import Log, LogLine, NoScale, Rules
-from ampmon_server.exchange.importing.reconstructing import (
-    ReconstructedUpdate,
-    growth_interval,
-    reconstruct,
-)
-from ampmon_server.exchange.importing.sending import (
-    STREAM,
-    batched,
-    header_of,
-    scalar,
-    stream_of,
-    updates,
-)
+from ampmon_server.exchange.logs import CannotImport, LogLine, Rules
+from ampmon_server.exchange.reconstructing import ReconstructedUpdate, reconstruct
+from ampmon_server.exchange.sending import STREAM, batched, header_of, scalar, stream_of, updates
 
 
 _SCALE = re.compile(r"(^|[/_. -])(loss|grad|amp)[_ -]?scale(r)?$|^(scale|.*/scale)$", re.IGNORECASE)
@@ -48,17 +37,14 @@ def event_files(path: Path) -> list[Path]:
 
 
 def event_batches(files: list[Path], name: str, project: str) -> Iterator[wire.Batch]:
-    """Yield the batches of an ended run from its files in order. Raises NoScale if they hold no scalar."""
+    """Yield the batches of an ended run from its files in order. Raises CannotImport if they hold no scalar."""
     values = [each for file in files for each in _values(file)]
     if not values:
-        raise NoScale(f"{files[0].parent}: the event files hold no scalar")
+        raise CannotImport(f"{files[0].parent}: the event files hold no scalar")
     scales = [each for each in values if _SCALE.search(each.tag)]
-    log = Log("tensorboard", _RULES, _marks(scales))
-    rows = reconstruct(log.marks, _RULES)
+    rows, interval = reconstruct(_marks(scales), _RULES)
     header = header_of(uuid4(), name, project, None, min(each.time for each in values))
-    interval = growth_interval(log.marks, rows, _RULES)
-    first = rows[0] if rows else ReconstructedUpdate(0, 0, 1.0, 1.0, "steady", False, 0, None, None)
-    streams = (stream_of(_RULES, first, interval),)
+    streams = (stream_of(_RULES, rows[0].scale if rows else 1.0, interval),)
     # Steps of event files never start over, so unlike in a text log a jump is not a new attempt.
     ordered = [row._replace(attempt=0) for row in rows]
     yield from batched(header, streams, _records(ordered, values, header, interval))

@@ -12,12 +12,8 @@ from uuid import UUID, uuid4
 
 from ampmon import wire
 from ampmon.transport import HttpTransport
-from ampmon_server.exchange.importing.logs import Log, Rules
-from ampmon_server.exchange.importing.reconstructing import (
-    ReconstructedUpdate,
-    growth_interval,
-    reconstruct,
-)
+from ampmon_server.exchange.logs import Log, Rules
+from ampmon_server.exchange.reconstructing import ReconstructedUpdate, reconstruct
 
 
 RECORDS = 5000
@@ -37,11 +33,10 @@ def send(url: str, token: str, batches: Iterable[wire.Batch]) -> int:
 
 
 def log_batches(log: Log, name: str, project: str, now: int | None = None) -> Iterator[wire.Batch]:
-    """Yield the batches of a log, as a run that has ended. Raises TooLong."""
-    rows = reconstruct(log.marks, log.rules)
+    """Yield the batches of a log, as a run that has ended. Raises CannotImport."""
+    rows, interval = reconstruct(log.marks, log.rules)
     run_id, ended = uuid4(), time.time_ns() // 1000 if now is None else now
-    interval = growth_interval(log.marks, rows, log.rules)
-    stream = stream_of(log.rules, rows[0], interval)
+    stream = stream_of(log.rules, rows[0].scale, interval)
     for attempt, group in groupby(rows, key=lambda row: row.attempt):
         mine = list(group)
         origin = mine[0].step
@@ -71,14 +66,6 @@ def batched(
         )
 
 
-def owner() -> str:
-    """The system's name of the user who imports, or `unknown`."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # no such user
-        return "unknown"
-
-
 def header_of(
     run_id: UUID, name: str, project: str, resume_step: int | None, started: int
 ) -> wire.AttemptHeader:
@@ -88,14 +75,22 @@ def header_of(
         attempt_id=uuid4(),
         project=project,
         name=name,
-        owner=owner(),
+        owner=_owner(),
         started=started,
         resume_step=resume_step,
         tags=("imported",),
     )
 
 
-def stream_of(rules: Rules, first: ReconstructedUpdate, interval: int) -> wire.StreamHeader:
+def _owner() -> str:
+    """The system's name of the user who imports, or `unknown`."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no such user
+        return "unknown"
+
+
+def stream_of(rules: Rules, init_scale: float, interval: int) -> wire.StreamHeader:
     """The stream header of a log's scaler, described as `ampmon.Policy` would describe it."""
     more = f"(hysteresis={rules.hysteresis}, min_scale={rules.min_scale:g})"
     plain = rules.hysteresis == 1 and not rules.min_scale
@@ -103,7 +98,7 @@ def stream_of(rules: Rules, first: ReconstructedUpdate, interval: int) -> wire.S
         stream=STREAM,
         scaler=f"{rules.scaler}{'' if plain else more}",
         device=rules.device,
-        init_scale=first.scale,
+        init_scale=init_scale,
         growth_interval=interval,
     )
 
@@ -136,13 +131,26 @@ def updates(
             seq += 1
 
 
-def scalar(stream: str, seq: int, ordinal: int, at: int, name: str, value: float) -> wire.Scalars:
+def scalar(
+    stream: str,
+    seq: int,
+    ordinal: int,
+    at: int,
+    name: str,
+    value: float,
+    user_step: int | None = None,
+) -> wire.Scalars:
     """A record of one value. A value that is not finite is stored as its kind."""
-    if math.isfinite(value):
-        return wire.Scalars(stream=stream, seq=seq, ordinal=ordinal, time=at, values={name: value})
     kind: wire.NonFinite = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    finite = math.isfinite(value)
     return wire.Scalars(
-        stream=stream, seq=seq, ordinal=ordinal, time=at, values={name: None}, kinds={name: kind}
+        stream=stream,
+        seq=seq,
+        ordinal=ordinal,
+        time=at,
+        values={name: value if finite else None},
+        kinds={} if finite else {name: kind},
+        user_step=user_step,
     )
 
 

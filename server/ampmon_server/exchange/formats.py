@@ -1,4 +1,7 @@
-"""Writes pieces of a table as CSV, JSON lines, Parquet or an Arrow stream. Only the last two load pyarrow."""
+"""The tables of an export, their columns, and their files: CSV, JSON lines, Parquet or an Arrow stream.
+
+Only the last two load pyarrow.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
 import orjson
 
+from ampmon.errors import AmpmonError
 from ampmon.system.installing import install
-from ampmon_server.exchange.exporting.tables import COLUMNS, Kind, Piece, Table
 
 
 if TYPE_CHECKING:
-    from ampmon_server.exchange.exporting.columnar import Columnar
+    from ampmon_server.exchange.columnar import Columnar
+
+Table: TypeAlias = Literal["updates", "skips", "events", "samples", "scalars"]
+TABLES: Sequence[Table] = get_args(Table)
+Kind: TypeAlias = Literal["int", "float", "text", "bool", "json", "ints", "culprits"]
+Piece: TypeAlias = Mapping[str, Sequence[Any]]
+"""Columns of equal length."""
 
 Format: TypeAlias = Literal["csv", "jsonl", "parquet", "arrow"]
 FORMATS: Sequence[Format] = get_args(Format)
@@ -29,7 +38,46 @@ ROW_GROUP = 65_536
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
-class MissingFormat(Exception):
+_NUMBERS: Mapping[Kind, str] = {
+    "int": "step time attempt rank seq user_step growth_tracker memory_peak culprit_parameters looked zeros on_grid "
+    "inf nan",
+    "float": "duration_us cost_us scale scale_after zero_fraction below_grid_fraction subnormal_fraction "
+    "zero_fraction_error below_grid_fraction_error subnormal_fraction_error headroom_bits gradient_norm value amax "
+    "sum_squares",
+    "bool": "skipped",
+    "json": "detail",
+    "ints": "histogram run_squares shape",
+    "culprits": "culprits",
+}
+_KINDS = {name: kind for kind, names in _NUMBERS.items() for name in names.split()}
+
+
+def _columns(names: str) -> Mapping[str, Kind]:
+    """Columns in this order. Names without a kind in `_KINDS` are text."""
+    return {name: _KINDS.get(name, "text") for name in names.split()}
+
+
+COLUMNS: Mapping[Table, Mapping[str, Kind]] = {
+    "updates": _columns(
+        "step scaler attempt time duration_us scale scale_kind scale_after scale_after_kind growth_tracker event "
+        "skipped path cost_us memory_peak zero_fraction below_grid_fraction subnormal_fraction zero_fraction_error "
+        "below_grid_fraction_error subnormal_fraction_error headroom_bits headroom_bits_kind gradient_norm "
+        "gradient_norm_kind"
+    ),
+    "skips": _columns(
+        "step time stream rank scaler attempt optimizer path cause scale scale_kind scale_after scale_after_kind "
+        "culprits culprit_order culprit_parameters origin origin_module loss"
+    ),
+    "events": _columns("time kind stream rank scaler attempt seq step detail"),
+    "samples": _columns(
+        "step time scaler rank attempt scale parameter shape dtype looked zeros on_grid inf nan amax amax_kind "
+        "sum_squares sum_squares_kind histogram run_squares"
+    ),
+    "scalars": _columns("step time name stream rank scaler user_step value value_kind"),
+}
+
+
+class MissingFormat(AmpmonError):
     """The format needs a library that is not installed. The message names the command that installs it."""
 
 
@@ -55,7 +103,7 @@ def writer(kind: Format, table: Table) -> TableWriter:
 def columnar(table: Table, kind: Format) -> tuple[Columnar, Callable[[Any], Iterator[Any]]]:
     """Return a writer of Parquet or an Arrow stream, and a reader of that stream's batches. Raises MissingFormat."""
     try:
-        from ampmon_server.exchange.exporting.columnar import Columnar, batches
+        from ampmon_server.exchange.columnar import Columnar, batches
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":
             raise

@@ -1,0 +1,124 @@
+"""Reads the tables of an export from the store, in pieces of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+
+from ampmon_server.exchange.formats import COLUMNS, Piece, Table
+from ampmon_server.model.series import Floats
+from ampmon_server.store import Store, Summary
+from ampmon_server.store.engine.numbers import INTEGER_MAX
+from ampmon_server.store.reading_export import ExportedSample, read_samples
+
+
+ROWS = 32_768
+"""Most rows in a piece. A piece of `skips` or `events` has the rows of one read of the store."""
+_PAGE = 1000
+_PARAMETERS = 4096
+
+
+def pieces(store: Store, run_id: UUID, table: Table) -> Iterator[Piece]:
+    """Yield a table's rows: updates, samples and scalars in order of step, skips and events newest first.
+
+    Each piece is read in its own transaction, so later pieces may contain rows written meanwhile. Raises NotFound.
+    """
+    summary, _ = store.run(run_id)
+    if table == "updates":
+        return _updates(store, run_id, summary)
+    if table == "samples":
+        return _samples(store, run_id)
+    if table == "scalars":
+        return _scalars(store, run_id)
+    read = store.skips if table == "skips" else store.events
+    return _listed(partial(read, run_id, limit=_PAGE), COLUMNS[table])
+
+
+def _updates(store: Store, run_id: UUID, summary: Summary) -> Iterator[Piece]:
+    streams = {each["scaler"]: int(each["stream"]) for each in reversed(summary.streams)}
+    for scaler, stream in sorted(streams.items()):
+        start: int | None = 0
+        while scaler and start is not None:
+            page = store.updates(
+                run_id, stream=stream, start=start, stop=INTEGER_MAX + 1, limit=ROWS
+            )
+            start = page.following
+            if rows := len(page.columns["step"] or ()):
+                nothing = [None] * rows
+                columns = {
+                    name: nothing if each is None else each for name, each in page.columns.items()
+                }
+                columns["scaler"] = [scaler] * rows
+                yield {name: columns[name] for name in COLUMNS["updates"]}
+
+
+def _listed(read: Callable[..., Any], columns: Iterable[str]) -> Iterator[Piece]:
+    """Yield rows that the store lists page by page."""
+    cursor: str | None = None
+    while True:
+        page = read(cursor=cursor)
+        rows = [asdict(row) for row in page.rows]
+        yield {name: [row[name] for row in rows] for name in columns}
+        if (cursor := page.next) is None:
+            return
+
+
+def _scalars(store: Store, run_id: UUID) -> Iterator[Piece]:
+    for of in store.scalar_names(run_id):
+        beside = {"name": of.name, "stream": of.stream, "rank": of.rank, "scaler": of.scaler}
+        start: int | None = 0
+        while start is not None:
+            page = store.scalars(
+                run_id,
+                of.name,
+                stream=int(of.stream),
+                start=start,
+                stop=INTEGER_MAX + 1,
+                limit=ROWS,
+            )
+            start = page.next
+            yield {
+                name: [beside[name]] * len(page.step) if name in beside else getattr(page, name)
+                for name in COLUMNS["scalars"]
+            }
+
+
+def _samples(store: Store, run_id: UUID) -> Iterator[Piece]:
+    for sampled in read_samples(store, run_id):
+        for first in range(0, len(sampled.sample.statistics.parameters), _PARAMETERS):
+            yield _sample(sampled, slice(first, first + _PARAMETERS))
+
+
+def _sample(of: ExportedSample, part: slice) -> Piece:
+    sample, statistics = of.sample, of.sample.statistics
+    found = [of.parameters[index] for index in statistics.parameters[part].tolist()]
+    columns: dict[str, Sequence[Any]] = {
+        "step": [sample.step] * len(found),
+        "time": [sample.time] * len(found),
+        "scale": [sample.scale] * len(found),
+        "scaler": [of.scaler] * len(found),
+        "rank": [of.rank] * len(found),
+        "attempt": [of.attempt] * len(found),
+        "parameter": [each.name for each in found],
+        "shape": [list(each.shape) for each in found],
+        "dtype": [each.dtype for each in found],
+    }
+    for name in ("amax", "sum_squares"):
+        columns[name], columns[f"{name}_kind"] = _finite(getattr(statistics, name)[part])
+    for name in COLUMNS["samples"].keys() - columns.keys():
+        columns[name] = getattr(statistics, name)[part].tolist()
+    return {name: columns[name] for name in COLUMNS["samples"]}
+
+
+def _finite(values: Floats) -> tuple[list[float | None], list[str | None]]:
+    """Split numbers into finite values, which any format holds, and the kinds of the others (inf, -inf, nan)."""
+    kept = np.isfinite(values).tolist()
+    pairs = list(zip(values.tolist(), kept, strict=True))
+    return [value if ok else None for value, ok in pairs], [
+        None if ok else str(value) for value, ok in pairs
+    ]
