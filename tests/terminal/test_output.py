@@ -70,7 +70,10 @@ def test_a_character_that_the_terminal_lacks_is_escaped(server: Server) -> None:
     assert r"2\u2078 wide" in out
 
 
-@pytest.mark.parametrize("url", ["http://[::1", "http://127.0.0.1:x", "http://127.0.0.1:99999"])
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1", "http://127.0.0.1:x", "http://127.0.0.1:99999", "http://", "https:///runs"],
+)
 @pytest.mark.parametrize("command", [["runs"], ["token", "list"], ["health"], ["export"]])
 def test_an_address_that_is_none_is_named(
     command: list[str], url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -79,7 +82,7 @@ def test_an_address_that_is_none_is_named(
     (tmp_path / "token").write_text("t" * 43)
     assert main([*command, "--url", url, "--data-dir", str(tmp_path)]) in {1, 2}
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"{url} is not an address: write one such as http://127.0.0.1:8267" in line
+    assert f"{url.rstrip('/')} is not an address: write one such as http://127.0.0.1:8267" in line
 
 
 @pytest.mark.parametrize("token", ["t" * 43 + "\r", "t" * 43 + "\nsecond", "tö" * 30])

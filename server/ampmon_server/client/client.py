@@ -65,17 +65,17 @@ class ApiClient:
         self._headers = {"Authorization": f"Bearer {token}"}
         try:
             place = urllib3.util.parse_url(self.url)
-        except urllib3.exceptions.LocationParseError:
+            self._base = place.path or ""
+            host, port, time_s = place.host or "", place.port, timeout_s
+            self._http: urllib3.HTTPConnectionPool = (
+                urllib3.HTTPSConnectionPool(host, port, timeout=time_s)
+                if place.scheme == "https"
+                else ProvenPool(host, port, timeout=time_s, token=token, base=self._base)
+            )
+        except urllib3.exceptions.LocationValueError:  # it has no host, or a port that is none
             raise ClientError(
                 f"{self.url} is not an address: write one such as http://127.0.0.1:8267"
             ) from None
-        self._base = place.path or ""
-        host, port, time_s = place.host or "", place.port, timeout_s
-        self._http: urllib3.HTTPConnectionPool = (
-            urllib3.HTTPSConnectionPool(host, port, timeout=time_s)
-            if place.scheme == "https"
-            else ProvenPool(host, port, timeout=time_s, token=token, base=self._base)
-        )
 
     def __enter__(self) -> ApiClient:
         return self
