@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ampmon_server.cli import main
-from ampmon_server.http.auth.caller import OPERATOR
+from ampmon_server.http.auth.access import OPERATOR
 from ampmon_server.http.auth.guard import Guard
 
 

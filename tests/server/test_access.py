@@ -18,9 +18,8 @@ from starlette.testclient import TestClient
 
 from ampmon import wire
 from ampmon_server.alerting.targets import Target
-from ampmon_server.http.auth import Keys
-from ampmon_server.http.auth.access import SCOPE_OF, required_access
-from ampmon_server.http.auth.caller import OWN, SCOPES, Scope
+from ampmon_server.http.auth.access import OWN, SCOPE_OF, SCOPES, Scope, required_access
+from ampmon_server.http.auth.keys import Keys
 from ampmon_server.http.auth.tokens import Tokens
 from ampmon_server.store import Judgement, Mute, Sender, Store
 from ampmon_server.store.schema.tables import runs

@@ -25,23 +25,23 @@ from starlette.types import Message
 from ampmon.testing import ManualClock
 from ampmon.transport.proof import PROOF_PATH
 from ampmon_server.http.app import create_app
-from ampmon_server.http.auth import (
-    Caller,
-    Callers,
-    KeyProblem,
-    Keys,
+from ampmon_server.http.auth import guard
+from ampmon_server.http.auth.access import OWN as OWN_TOKEN
+from ampmon_server.http.auth.access import Caller
+from ampmon_server.http.auth.callers import Callers
+from ampmon_server.http.auth.guard import security_headers
+from ampmon_server.http.auth.keys import COOKIE_SECONDS, SESSION_SECONDS, KeyProblem, Keys
+from ampmon_server.http.auth.limits import Rate, TooManyAttempts
+from ampmon_server.http.auth.tokens import (
+    KNOWN_S,
+    LISTED_S,
+    PRINTED_SECONDS,
+    WRONG_BURST,
+    WRONG_PER_S,
     Logins,
     Sessions,
     Tokens,
-    TooManyAttempts,
-    guard,
 )
-from ampmon_server.http.auth.caller import OWN as OWN_TOKEN
-from ampmon_server.http.auth.headers import security_headers
-from ampmon_server.http.auth.keys import COOKIE_SECONDS, SESSION_SECONDS
-from ampmon_server.http.auth.logins import LISTED_S, PRINTED_SECONDS, WRONG_BURST, WRONG_PER_S
-from ampmon_server.http.auth.rates import Rate
-from ampmon_server.http.auth.tokens import KNOWN_S
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.store.access import logins as stored_logins

@@ -24,8 +24,7 @@ from ampmon.transport.proof import ID_LENGTH, NONCE_LENGTH, PROOF_PATH
 from ampmon_server.http import request_log
 from ampmon_server.http.app import create_app
 from ampmon_server.http.auth import guard
-from ampmon_server.http.auth.limits import Limits
-from ampmon_server.http.auth.rates import Rate, TooManyAttempts
+from ampmon_server.http.auth.limits import Limits, Rate, TooManyAttempts
 from ampmon_server.http.request_log import LINES_BURST
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from ampmon_server.analysis.policy.scalers import NAMES
 from ampmon_server.http.app import create_app
-from ampmon_server.http.auth import Tokens
+from ampmon_server.http.auth.tokens import Tokens
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Sender

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ampmon.transport.proof import digest_of, id_of, proof
-from ampmon_server.http.auth.rates import Rate
+from ampmon_server.http.auth.limits import Rate
 
 
 NONCE = "0123456789abcdef" * 4

@@ -12,9 +12,8 @@ from sqlalchemy import event, text
 
 from ampmon.testing import ManualClock
 from ampmon.transport.proof import id_of
-from ampmon_server.http.auth import Tokens, TooManyAttempts
-from ampmon_server.http.auth.rates import Rate
-from ampmon_server.http.auth.tokens import KNOWN_MAX, KNOWN_S, NOTED_US, PREFIX
+from ampmon_server.http.auth.limits import Rate, TooManyAttempts
+from ampmon_server.http.auth.tokens import KNOWN_MAX, KNOWN_S, NOTED_US, PREFIX, Tokens
 from ampmon_server.store import NameTaken, NotFound, Sender, Store, Token, Wanted
 from batches import Trainer
 

@@ -11,10 +11,10 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
-from ampmon_server.http.auth import Caller, guard
-from ampmon_server.http.auth.access import SCOPE_OF, named_access, required_access
-from ampmon_server.http.routes import compare
-from ampmon_server.http.routes.callers import OF_OWN_RUN, OF_RUN, OVER_ALL
+from ampmon_server.http.auth import guard
+from ampmon_server.http.auth.access import SCOPE_OF, Caller, named_access, required_access
+from ampmon_server.http.routes import figures
+from ampmon_server.http.routes.dependencies import OF_OWN_RUN, OF_RUN, OVER_ALL
 from ampmon_server.store import Sender
 from batches import Trainer
 from exact import ask_each
@@ -168,4 +168,4 @@ def test_only_what_asks_the_store_takes_a_thread(app: FastAPI) -> None:
             waiting.append(each)
             if not iscoroutinefunction(each.call):
                 found.add(each.call)
-    assert found == {compare._compared}
+    assert found == {figures._compared}

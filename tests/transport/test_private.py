@@ -17,7 +17,7 @@ from ampmon.transport import HttpTransport
 from ampmon_server.client.client import ClientError
 from ampmon_server.client.resolve_server import answering
 from ampmon_server.http.address import address_written
-from ampmon_server.http.auth import KeyProblem, Keys
+from ampmon_server.http.auth.keys import KeyProblem, Keys
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Unusable
 from attempts import Attempt

@@ -21,7 +21,7 @@ from ampmon.transport import HttpTransport
 from ampmon.transport.proof import digest_of, id_of, proof
 from ampmon_server.client.client import ApiClient, ClientError
 from ampmon_server.demo.service import DemoServer as Demo
-from ampmon_server.http.auth.proofs import Proofs
+from ampmon_server.http.auth.callers import Proofs
 from batches import Trainer
 from campaigns.soak.proxy import Proxy
 from recording_server import RecordingServer

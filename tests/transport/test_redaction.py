@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ampmon import identity, wire
 from ampmon.config import resolve
 from ampmon.identity.redaction import REMOVED, redacted
-from ampmon_server.http.auth import Keys
+from ampmon_server.http.auth.keys import Keys
 
 
 SECRET = "s3cr3t-value-of-somebody"

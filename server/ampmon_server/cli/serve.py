@@ -21,11 +21,12 @@ from ampmon_server.cli.orphan_senders import OrphanSenders
 from ampmon_server.cli.thresholds import BadThreshold, parse
 from ampmon_server.cli.workers import Workers
 from ampmon_server.client.invitation import Invitation, invitation
-from ampmon_server.http import descriptors, logs
+from ampmon_server.http import logs
 from ampmon_server.http.address import address_written
-from ampmon_server.http.auth import KeyProblem, Keys, Logins
-from ampmon_server.http.auth.logins import LOGIN_PATH, PRINTED_SECONDS
+from ampmon_server.http.auth.keys import KeyProblem, Keys
+from ampmon_server.http.auth.tokens import LOGIN_PATH, PRINTED_SECONDS, Logins
 from ampmon_server.http.certificate import BadCertificate, Certificate
+from ampmon_server.http.connection import raise_limit
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
 from ampmon_server.pages import assets
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         logs.set_up(settings.log_format)
         if (untested := assets.check_plotly()) is not None:
             _log.warning("%s", untested)
-        descriptors.raise_limit()
+        raise_limit()
         with listening(settings) as listener:
             if arguments.workers == 1:
                 _serve_alone(settings, listener, open_browser=arguments.open)

@@ -20,7 +20,7 @@ from typing import Any
 
 from ampmon.system import interpreter
 from ampmon_server.http import logs
-from ampmon_server.http.auth import KeyProblem
+from ampmon_server.http.auth.keys import KeyProblem
 from ampmon_server.http.process import END_SECONDS, KEEP_ALIVE_SECONDS, ServerProcess, in_a_terminal
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings

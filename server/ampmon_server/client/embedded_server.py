@@ -15,7 +15,7 @@ from uuid import UUID
 from ampmon_server.client.client import ApiClient, ClientError
 from ampmon_server.client.spool_import import SpoolImport, import_spools, waiting
 from ampmon_server.http.address import address_written
-from ampmon_server.http.auth import KeyProblem
+from ampmon_server.http.auth.keys import KeyProblem
 from ampmon_server.http.process import ServerProcess
 from ampmon_server.http.service import Service
 from ampmon_server.settings import Settings

@@ -11,19 +11,20 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ampmon_server.background.upkeep import keep_pruned
 from ampmon_server.background.writer import QueueFull
-from ampmon_server.http.auth import Guard, TooManyAttempts
 from ampmon_server.http.auth.access import methods
-from ampmon_server.http.base_path import BasePath
+from ampmon_server.http.auth.guard import Guard
+from ampmon_server.http.auth.limits import TooManyAttempts
 from ampmon_server.http.metrics import Metrics
 from ampmon_server.http.openapi import describe
 from ampmon_server.http.problems import problem
 from ampmon_server.http.request_log import ID_HEADER, RequestLogMiddleware
 from ampmon_server.http.routes import all_routes
-from ampmon_server.http.routes.callers import NotAllowed
+from ampmon_server.http.routes.dependencies import NotAllowed
 from ampmon_server.http.service import Service
 from ampmon_server.pages import documentation
 from ampmon_server.settings import Settings
@@ -166,3 +167,25 @@ _ANSWERS = {
     RequestValidationError: _invalid,
     HTTPException: _http_error,
 }
+
+
+class BasePath:
+    """ASGI middleware that strips ``base_path`` from request paths before the guard and the routes see them.
+
+    Paths without it stay unchanged: they come from a proxy that strips it, or from callers on this machine.
+    """
+
+    def __init__(self, app: ASGIApp, base_path: str) -> None:
+        self._app = app
+        self._base_path = base_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if self._base_path and path.startswith(f"{self._base_path}/"):
+            # In place, so that outer middleware sees the route too.
+            scope["path"] = path[len(self._base_path) :]
+        elif self._base_path and path == self._base_path and scope["type"] == "http":
+            # The page's own addresses are relative, so its address must end in a slash.
+            await RedirectResponse(f"{path}/", 308)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)

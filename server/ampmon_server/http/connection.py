@@ -1,9 +1,10 @@
-"""A client connection of uvicorn: which clients may connect, and how long they may take."""
+"""A client connection of uvicorn: which clients may connect, how many at once, and how long they may take."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -12,8 +13,36 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import get_remote_addr
 
 from ampmon_server.http.auth.proxies import Proxies
-from ampmon_server.http.descriptors import connections_max
 from ampmon_server.settings import Settings
+
+
+LIMIT_MAX = 65_536
+"""The highest limit to set, and the assumed limit of systems without one."""
+RESERVED = 128
+"""Descriptors that are kept free for the database, the log and files."""
+
+
+def raise_limit() -> None:
+    """Raise this process's soft limit to its hard limit, at most `LIMIT_MAX`. Child processes inherit it."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = LIMIT_MAX if hard == resource.RLIM_INFINITY else min(hard, LIMIT_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def connections_max() -> int:
+    """How many connections may be open under the current limit."""
+    if sys.platform == "win32":
+        return LIMIT_MAX
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = LIMIT_MAX if soft == resource.RLIM_INFINITY else soft
+    return limit - min(RESERVED, limit // 4)
 
 
 HEAD_BYTES_MAX = 64 * 1024

@@ -1,13 +1,14 @@
-"""Prometheus metrics of this server process, with few label values whatever clients request.
+"""Prometheus metrics of this server process, with few label values whatever clients request, and of running runs.
 
-They name no project, run or owner, because every token with the scope `read` can see them.
+Those of the process name no project, run or owner, because every token with the scope `read` can see them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal, get_args
 
@@ -23,9 +24,18 @@ from prometheus_client.registry import Collector
 
 from ampmon_server.alerting.delivery import TROUBLES
 from ampmon_server.background.writer import QueueFull
-from ampmon_server.http import readiness
 from ampmon_server.http.service import Service
-from ampmon_server.store import BadBatch, Busy, NotFound, StoreError, UnknownHeader
+from ampmon_server.store import (
+    BadBatch,
+    Busy,
+    NotFound,
+    Store,
+    StoreError,
+    Summary,
+    UnknownHeader,
+    Wanted,
+)
+from ampmon_server.store.engine.numbers import KINDS, join
 
 
 Reason = Literal[
@@ -225,7 +235,7 @@ class _Standing(Collector):
         ready = GaugeMetricFamily(
             "ampmon_ready", "1 if the part is ready, else 0.", labels=["part"]
         )
-        for part, why in readiness.look(service).parts.items():
+        for part, why in service.readiness().items():
             ready.add_metric([part], why is None)
         yield ready
         yield GaugeMetricFamily(
@@ -236,3 +246,53 @@ class _Standing(Collector):
         size = service.store.file_bytes()
         if size is not None:
             yield GaugeMetricFamily("ampmon_database_bytes", "Size of the SQLite file.", size)
+
+
+LABELS = ("run", "project", "name")
+
+_GAUGES = (
+    ("scale", "Loss scale.", "scale"),
+    ("zero_ratio", "Share of gradient elements that are zero.", "zero_fraction"),
+    ("subnormal_ratio", "Share of gradient elements that are subnormal.", "subnormal_fraction"),
+    ("headroom_bits", "Bits between the largest scaled gradient and 65504.", "headroom_bits"),
+    ("overhead_ratio", "Share of the training time that monitoring takes.", "overhead"),
+)
+_COUNTERS = (
+    ("updates", "Updates.", "updates"),
+    ("skipped_updates", "Skipped updates.", "skipped"),
+    ("lost_records", "Records that are known to be missing.", "lost_records"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunMetrics(Collector):
+    """Metrics of the newest ``limit`` running runs, of ``projects`` or, if that is None, of all."""
+
+    store: Store
+    limit: int
+    projects: Collection[str] | None
+
+    def collect(self) -> Iterator[Metric]:
+        wanted = Wanted(status="running", projects=self.projects)
+        listed = self.store.runs(wanted, limit=self.limit)
+        yield GaugeMetricFamily(
+            "ampmon_runs_running",
+            "Running runs, including those without values here.",
+            listed.total,
+        )
+        for name, documentation, field in _COUNTERS:
+            counter = CounterMetricFamily(f"ampmon_run_{name}", documentation, labels=LABELS)
+            for run in listed.rows:
+                counter.add_metric(_labels(run), getattr(run, field))
+            yield counter
+        for name, documentation, field in _GAUGES:
+            gauge = GaugeMetricFamily(f"ampmon_run_{name}", documentation, labels=LABELS)
+            for run in listed.rows:
+                value = join(getattr(run, field), KINDS.index(getattr(run, f"{field}_kind", None)))
+                if value is not None:
+                    gauge.add_metric(_labels(run), value)
+            yield gauge
+
+
+def _labels(run: Summary) -> tuple[str, str, str]:
+    return run.run_id, run.project, run.name

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ampmon_server.http import logs
-from ampmon_server.http.auth.rates import Rate
+from ampmon_server.http.auth.limits import Rate
 from ampmon_server.http.metrics import Metrics
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ampmon_server.background.alert_sender import AlertSender
 from ampmon_server.background.bus import Bus, BusFollower
@@ -12,14 +13,19 @@ from ampmon_server.background.diagnosis_worker import DiagnosisWorker
 from ampmon_server.background.forwarding import Forwarder, opened
 from ampmon_server.background.rejected_clients import RejectedClients
 from ampmon_server.background.writer import LastWrite, WriteQueue, Writer
-from ampmon_server.http.auth import Callers, Keys, Limits, Logins, Proofs, Sessions, Tokens
+from ampmon_server.http.auth.callers import Callers, Proofs
+from ampmon_server.http.auth.keys import Keys
+from ampmon_server.http.auth.limits import Limits
+from ampmon_server.http.auth.tokens import Logins, Sessions, Tokens
 from ampmon_server.http.certificate import Certificate
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store
+from ampmon_server.store import Busy, Store, Unusable
 
 
+Part = Literal["database", "schema", "bus"]
 SHARED_WRITERS = 4
 """Write threads for a database that takes several writers: while one waits for the disk, the others work."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,35 @@ class Service:
             follower,
             certificate,
         )
+
+    def readiness(self) -> dict[Part, str | None]:
+        """Say why each part cannot be used, without names of hosts, users or files; None for a part that can.
+
+        Blocks on one small query to the database.
+        """
+        database = schema = None
+        try:
+            self.store.check()
+            if self.last_write.failed:
+                database = "The last batch could not be written: see the log."
+        except Busy as error:
+            _log.warning("Not ready: %s", error)  # only in the log: it may name host and user
+            database, schema = (
+                "The database does not answer.",
+                "Unknown: the database does not answer.",
+            )
+            # The outage explains a failed write, and every look checks for an outage.
+            self.last_write.note(failed=False)
+        except Unusable as error:
+            schema = str(error)
+        return {"database": database, "schema": schema, "bus": self._bus_trouble()}
+
+    def _bus_trouble(self) -> str | None:
+        if self.leaving.is_set() or self.bus.closed:
+            return "The server is stopping."
+        if self.follower is not None and self.follower.trouble is not None:
+            return "Cannot read updates from the other server processes."  # the log says why
+        return None
 
     def close(self) -> None:
         self.bus.close()

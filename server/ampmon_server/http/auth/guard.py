@@ -9,22 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ampmon_server.http.auth import stranger
-from ampmon_server.http.auth.access import SCOPE_OF, Access, find_route, is_plain, required_access
-from ampmon_server.http.auth.caller import Caller
+from ampmon_server.http.auth.access import (
+    SCOPE_OF,
+    Access,
+    Caller,
+    find_route,
+    is_plain,
+    required_access,
+)
 from ampmon_server.http.auth.callers import Callers
-from ampmon_server.http.auth.headers import SecurityHeadersSend, security_headers
-from ampmon_server.http.auth.limits import Limits
+from ampmon_server.http.auth.limits import Limits, Rate, TooManyAttempts
 from ampmon_server.http.auth.proxies import Proxies
-from ampmon_server.http.auth.rates import Rate, TooManyAttempts
 from ampmon_server.http.logs import method_of, route_of
 from ampmon_server.http.problems import problem
 from ampmon_server.settings import LOOPBACK, Settings
@@ -199,3 +203,40 @@ def _unless_own(scope: Scope, headers: Headers) -> Response | None:
     return problem(
         403, "A browser may change data only from this server's own page (Origin header)."
     )
+
+
+def security_headers(frame_ancestors: Sequence[str] = ()) -> dict[str, str]:
+    """The headers by name. ``frame_ancestors`` are origins in the syntax of a Content-Security-Policy."""
+    ancestors = " ".join(frame_ancestors) or "'none'"
+    headers = {
+        # Plotly sets styles on elements, and draws heatmaps and downloads through data: and blob: images.
+        "Content-Security-Policy": (
+            "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+            f"connect-src 'self'; font-src 'self'; frame-ancestors {ancestors}; base-uri 'none'; form-action 'self'"
+        ),
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+    }
+    if not frame_ancestors:  # it cannot name origins, and would forbid those that the policy allows
+        headers["X-Frame-Options"] = "DENY"
+    return headers
+
+
+class SecurityHeadersSend:
+    """A send that adds ``headers`` and records whether the response has begun."""
+
+    def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
+        self._send = send
+        self._headers = headers
+        self.started = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            headers = MutableHeaders(scope=message)
+            for name, value in self._headers.items():
+                headers[name] = value
+            headers.setdefault("Cache-Control", "no-cache")
+        await self._send(message)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ampmon.system import private
-from ampmon_server.http.auth.caller import OWN
+from ampmon_server.http.auth.access import OWN
 
 
 COOKIE_SECONDS = 30 * 24 * 3600

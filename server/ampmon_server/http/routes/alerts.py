@@ -17,20 +17,20 @@ from ampmon_server.alerting.delivery import words
 from ampmon_server.alerting.machine import Alert
 from ampmon_server.alerting.messages import Found
 from ampmon_server.background.bus import Advance
-from ampmon_server.http.auth import Caller
-from ampmon_server.http.auth.access import requires
+from ampmon_server.http.auth.access import Caller, requires
 from ampmon_server.http.problems import problem, refusals
-from ampmon_server.http.routes.answers import ServiceDependency, json_answer, tagged_json, takes
-from ampmon_server.http.routes.bodies import read_json
-from ampmon_server.http.routes.callers import (
+from ampmon_server.http.routes.answers import json_answer, tagged_json
+from ampmon_server.http.routes.bodies import read_json, takes
+from ampmon_server.http.routes.dependencies import (
     OF_OWN_RUN,
     OF_RUN,
     OVER_ALL,
     CallerDependency,
+    Limit,
     NotAllowed,
+    ServiceDependency,
     check_own,
 )
-from ampmon_server.http.routes.queries import Limit
 from ampmon_server.http.service import Service
 from ampmon_server.store import Change, DeliveryState, Mute, NotFound, RunAlerts
 

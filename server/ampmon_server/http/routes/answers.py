@@ -9,16 +9,11 @@ import gzip
 import hashlib
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
 
-import msgspec
 import orjson
 import zstandard
-from fastapi import Depends, Request
+from fastapi import Request
 from starlette.responses import FileResponse, Response
-
-from ampmon_server.http.metrics import Metrics
-from ampmon_server.http.service import Service
 
 
 _COMPRESSED_FROM = 1024
@@ -27,29 +22,6 @@ _GZIP_LEVEL = 4
 """Shrinks figures to two fifths in a few ms. A higher level takes twice as long to save a tenth more."""
 _ZSTD_LEVEL = 1
 """Shrinks figures as much as gzip, in an eighth of its time. A higher level saves nothing."""
-
-
-async def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    return service
-
-
-ServiceDependency = Annotated[Service, Depends(_service)]
-
-
-async def _metrics(request: Request) -> Metrics:
-    metrics: Metrics = request.app.state.metrics
-    return metrics
-
-
-MetricsDependency = Annotated[Metrics, Depends(_metrics)]
-
-
-def takes(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the OpenAPI entry of a request body that is this struct as JSON."""
-    _, schemas = msgspec.json.schema_components([kind], ref_template="{name}")
-    (schema,) = schemas.values()
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def json_answer(value: object, *, status: int = 200) -> Response:

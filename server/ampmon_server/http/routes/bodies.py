@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -37,6 +37,13 @@ _NEEDS = {
     wire.VISIBLE: "needs a visible character and no control characters",
     wire.PRINTABLE: "may hold no control characters",
 }
+
+
+def takes(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the OpenAPI entry of a request body that is this struct as JSON."""
+    _, schemas = msgspec.json.schema_components([kind], ref_template="{name}")
+    (schema,) = schemas.values()
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 class BodyRefused(Exception):

@@ -1,19 +1,18 @@
-"""Health routes: liveness, readiness and metrics."""
+"""What describes this server: liveness, readiness, metrics and the OpenAPI document."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 from starlette.responses import PlainTextResponse, Response
 
-from ampmon_server.http import readiness
 from ampmon_server.http.auth.access import requires
+from ampmon_server.http.metrics import RunMetrics
 from ampmon_server.http.problems import problem
-from ampmon_server.http.routes.answers import MetricsDependency, ServiceDependency, json_answer
-from ampmon_server.http.routes.callers import CallerDependency
-from ampmon_server.http.run_metrics import RunMetrics
+from ampmon_server.http.routes.answers import json_answer, tagged_json
+from ampmon_server.http.routes.dependencies import CallerDependency, ServiceDependency
 from ampmon_server.store import StoreError
 
 
@@ -31,21 +30,19 @@ async def healthz() -> Response:
 @requires("token")
 def readyz(service: ServiceDependency) -> Response:
     """Check the database, its schema and the notices between servers: 503 if one fails. ``parts`` says which."""
-    found = readiness.look(service)
-    parts = {part: why or "ok" for part, why in found.parts.items()}
-    if found.trouble is not None:
-        return problem(503, found.trouble, parts=parts)
+    troubles = service.readiness()
+    parts = {part: why or "ok" for part, why in troubles.items()}
+    if trouble := next(filter(None, troubles.values()), None):
+        return problem(503, trouble, parts=parts)
     news = service.follower.way if service.follower else "own"
     return json_answer({"status": "ready", "news": news, "parts": parts})
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
 @requires("read")
-def metrics(
-    metrics: MetricsDependency, service: ServiceDependency, caller: CallerDependency
-) -> Response:
+def metrics(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
     """Metrics of this process in Prometheus' format, and of running runs with ``--run-metrics``."""
-    text = generate_latest(metrics.registry)
+    text = generate_latest(request.app.state.metrics.registry)
     if service.settings.run_metrics:
         runs = CollectorRegistry()
         shown = RunMetrics(service.store, service.settings.run_metrics, caller.projects)
@@ -53,3 +50,10 @@ def metrics(
             runs.register(shown)
             text += generate_latest(runs)
     return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+@router.get("/api/v1/openapi.json", include_in_schema=False)
+@requires("read")
+def show_document(request: Request) -> Response:
+    """Return the OpenAPI document of this server."""
+    return tagged_json(request.app.openapi(), request)

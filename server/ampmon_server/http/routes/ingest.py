@@ -15,8 +15,7 @@ from starlette.responses import Response
 from ampmon import wire
 from ampmon.wire.decoding import TooLarge, UnsupportedVersion, decode_batch
 from ampmon_server.background.bus import Advance
-from ampmon_server.http.auth import Caller
-from ampmon_server.http.auth.access import requires
+from ampmon_server.http.auth.access import Caller, requires
 from ampmon_server.http.metrics import Metrics, reason_of
 from ampmon_server.http.problems import refusals
 from ampmon_server.http.routes import bodies

@@ -15,13 +15,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ampmon_server.background.bus import QUIET_S, Advance
-from ampmon_server.http.auth import Caller
-from ampmon_server.http.auth.access import requires
-from ampmon_server.http.auth.caller import OWN
+from ampmon_server.http.auth.access import OWN, Caller, requires
 from ampmon_server.http.auth.tokens import KNOWN_S
-from ampmon_server.http.routes.answers import ServiceDependency
-from ampmon_server.http.routes.callers import CallerDependency
-from ampmon_server.http.routes.queries import RunIds
+from ampmon_server.http.routes.dependencies import CallerDependency, RunIds, ServiceDependency
 from ampmon_server.http.service import Service
 from ampmon_server.store import Busy, Change, Store
 

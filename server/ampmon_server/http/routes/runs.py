@@ -18,10 +18,18 @@ from ampmon_server.charts.sparkline import sparkline
 from ampmon_server.http.auth.access import requires
 from ampmon_server.http.problems import refusals
 from ampmon_server.http.routes.alerts import standings_json
-from ampmon_server.http.routes.answers import ServiceDependency, json_answer, tagged_json, takes
-from ampmon_server.http.routes.bodies import read_json
-from ampmon_server.http.routes.callers import OF_OWN_RUN, OF_RUN, CallerDependency, visible
-from ampmon_server.http.routes.queries import NO_NUL, Limit, RunIds
+from ampmon_server.http.routes.answers import json_answer, tagged_json
+from ampmon_server.http.routes.bodies import read_json, takes
+from ampmon_server.http.routes.dependencies import (
+    NO_NUL,
+    OF_OWN_RUN,
+    OF_RUN,
+    CallerDependency,
+    Limit,
+    RunIds,
+    ServiceDependency,
+    visible,
+)
 from ampmon_server.queries.distance import loss_of
 from ampmon_server.store import Edit, Sort, Status, Wanted
 

@@ -1,25 +1,37 @@
-"""A run's rows: updates as columns, skips, events, logged values, and the parameters and modules of a sample."""
+"""A run's rows: updates as columns, skips, events, logged values, parameters, modules; and all rows as a file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from ampmon.wire import COUNT_MAX
+from ampmon_server.exchange.formats import (
+    MEDIA_TYPES,
+    Format,
+    MissingFormat,
+    Table,
+    writer,
+    written,
+)
+from ampmon_server.exchange.tables import pieces
 from ampmon_server.http.auth.access import requires
-from ampmon_server.http.routes.answers import ServiceDependency, json_answer, tagged_json
-from ampmon_server.http.routes.callers import OF_RUN
-from ampmon_server.http.routes.queries import (
+from ampmon_server.http.problems import problem, refusals
+from ampmon_server.http.routes.answers import json_answer, tagged_json
+from ampmon_server.http.routes.dependencies import (
     NO_NUL,
+    OF_RUN,
     Limit,
     Number,
     OneOf,
     ParameterName,
     RowCursor,
     ScalarName,
+    ServiceDependency,
     StreamNumber,
 )
 from ampmon_server.model.case import Skip
@@ -199,3 +211,30 @@ def list_scalars(
         limit=limit,
     )
     return tagged_json(values, request)
+
+
+@router.get(
+    "/export",
+    response_class=Response,
+    responses={
+        200: {"content": {media_type: {} for media_type in MEDIA_TYPES.values()}},
+        **refusals(501),
+    },
+)
+@requires("read")
+def export_run(
+    run_id: UUID,
+    service: ServiceDependency,
+    what: Table = "updates",
+    kind: Annotated[Format, Query(alias="format")] = "jsonl",
+) -> Response:
+    """Download all rows of one kind as a file. 501 if the server lacks pyarrow for ``parquet`` and ``arrow``."""
+    rows = pieces(service.store, run_id, what)
+    try:
+        parts: Iterator[bytes] = written(writer(kind, what), rows)
+    except MissingFormat as missing:
+        return problem(501, str(missing))
+    name = f'attachment; filename="{run_id}-{what}.{kind}"'
+    return StreamingResponse(
+        parts, media_type=MEDIA_TYPES[kind], headers={"Content-Disposition": name}
+    )

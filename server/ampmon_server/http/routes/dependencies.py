@@ -1,19 +1,23 @@
-"""Dependencies that check which runs a caller may see and change. The guard stores the caller in the request's state.
+"""What routes share as FastAPI dependencies: the service, the caller and its runs, and query parameters with bounds.
 
-Every route of a run depends on `OF_RUN`. Routes of lists pass the caller's projects on.
+The guard stores the caller in the request's state. Every route of a run depends on `OF_RUN`. Routes of lists pass the
+caller's projects on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from anyio import to_thread
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
+from pydantic import BeforeValidator, GetCoreSchemaHandler
 
-from ampmon_server.http.auth import Caller
-from ampmon_server.http.routes.answers import ServiceDependency
+from ampmon.wire import COUNT_MAX
+from ampmon_server.analysis.policy.scalers import BOUNDS
+from ampmon_server.http.auth.access import Caller
 from ampmon_server.http.service import Service
 from ampmon_server.store import Belonging, NotFound
 
@@ -24,6 +28,14 @@ class NotAllowed(Exception):
     def __init__(self, detail: str, scope: str) -> None:
         super().__init__(detail)
         self.scope = scope
+
+
+async def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceDependency = Annotated[Service, Depends(_service)]
 
 
 async def _caller(request: Request) -> Caller:
@@ -100,3 +112,54 @@ def _belonging(service: Service, caller: Caller, run_id: UUID) -> Belonging:
 def _missing(run_id: UUID) -> NotFound:
     """The error for a missing run, and in the same words for one that the caller may not see."""
     return NotFound(f"There is no run {run_id}.")
+
+
+NO_NUL = r"^[^\x00]*$"
+"""For text in database queries: PostgreSQL's text cannot contain a null character."""
+
+Number = Annotated[int | None, Query(ge=0, le=COUNT_MAX)]
+"""A step, or a time in microseconds since the epoch."""
+
+StreamNumber = Annotated[
+    int | None,
+    Query(
+        ge=0, le=COUNT_MAX, description="A stream of the run; its scaler is shown over all ranks."
+    ),
+]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+RowCursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}(-[0-9]{1,18}){3}$")]
+"""Where the next page of a run's rows begins, as the page before gives it."""
+
+ScalarName = Annotated[
+    str | None,
+    Query(max_length=256, pattern=NO_NUL, description="The value's name in `ampmon.log`."),
+]
+
+ParameterName = Annotated[
+    str | None,
+    Query(max_length=1024, pattern=NO_NUL, description="A parameter by its name in the model."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Accepts only these names, as `Literal` does for names that are known to the type checker."""
+
+    names: Collection[str]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return handler(Literal[tuple(self.names)])
+
+
+def setting(name: str, alias: str | None = None) -> Any:
+    """A numeric setting of a policy. The OpenAPI document shows its bounds; the policy enforces and explains them."""
+    return Query(alias=alias, json_schema_extra=dict(BOUNDS[name]))
+
+
+def _split(given: list[str]) -> list[str]:
+    return [each for listed in given for each in listed.split(",")]
+
+
+# Lists are comma-separated, as the OpenAPI document says of every list in a query.
+RunIds = Annotated[list[UUID], BeforeValidator(_split)]
+"""Ids of runs. Each route sets their maximum number."""

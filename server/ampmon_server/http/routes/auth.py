@@ -1,22 +1,34 @@
-"""Sign-in and sign-out of browsers: one-time links, and cookies or page sessions in exchange for their codes."""
+"""Sign-in and sign-out of browsers, access tokens, and the proof by which clients verify this server."""
 
 from __future__ import annotations
 
+import time
+from typing import Annotated, Any
+
 import msgspec
 from anyio import to_thread
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from ampmon_server.http.auth import Caller, stranger
-from ampmon_server.http.auth.access import requires
+from ampmon import wire
+from ampmon.transport.proof import ID_LENGTH, NONCE_LENGTH, PROOF_PATH
+from ampmon_server.http.auth import stranger
+from ampmon_server.http.auth.access import Caller, Scope, requires
 from ampmon_server.http.auth.keys import COOKIE_SECONDS
-from ampmon_server.http.auth.logins import CODE_SECONDS, LOGIN_PATH
+from ampmon_server.http.auth.tokens import CODE_SECONDS, LOGIN_PATH
 from ampmon_server.http.problems import problem, refusals
 from ampmon_server.http.routes import bodies
-from ampmon_server.http.routes.answers import ServiceDependency, json_answer, tagged_json, takes
-from ampmon_server.http.routes.bodies import BodyRefused
-from ampmon_server.http.routes.callers import CallerDependency, NotAllowed
+from ampmon_server.http.routes.answers import json_answer, tagged_json
+from ampmon_server.http.routes.bodies import BodyRefused, read_json, takes
+from ampmon_server.http.routes.dependencies import (
+    NO_NUL,
+    OVER_ALL,
+    CallerDependency,
+    NotAllowed,
+    ServiceDependency,
+)
 from ampmon_server.http.service import Service
+from ampmon_server.store import Token
 
 
 router = APIRouter()
@@ -129,3 +141,94 @@ def _with_cookie(answer: Response, request: Request, service: Service, caller: C
         secure=request.url.scheme == "https",
     )
     return answer
+
+
+@router.get(PROOF_PATH, responses=refusals(429))
+@requires("public")
+async def prove(
+    request: Request,
+    service: ServiceDependency,
+    nonce: Annotated[str, Query(pattern=f"^[0-9a-f]{{{NONCE_LENGTH}}}$")],
+    token: Annotated[str, Query(pattern=f"^[0-9a-f]{{{ID_LENGTH}}}$")],
+    address: Annotated[str, Query(pattern="^[!-~]{1,300}$")],
+) -> Response:
+    """Prove that the server knows the token with this id. The answer for an unknown id proves nothing."""
+    if not service.proofs.is_own(address, request.scope.get("server")):
+        return problem(
+            421,
+            "This server does not serve that address: allow it with --allow-host.",
+            field="address",
+        )
+    answer = json_answer({"proof": await service.proofs.prove(nonce, token, address)})
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+_TOKEN_BODY_BYTES_MAX = 64 * 1024
+_Called = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.@+-]{1,64}\Z")]
+_Scopes = Annotated[frozenset[Scope], msgspec.Meta(min_length=1)]
+_Projects = Annotated[frozenset[wire.Label], msgspec.Meta(min_length=1, max_length=64)]
+
+
+class _WantedToken(msgspec.Struct, forbid_unknown_fields=True):
+    """A token to create. ``projects`` is null for all. ``expires`` is in us since the epoch, null for never."""
+
+    name: _Called
+    owner: wire.Label
+    scopes: _Scopes
+    projects: _Projects | None = None
+    expires: Annotated[int, msgspec.Meta(ge=0, le=wire.COUNT_MAX)] | None = None
+
+
+@router.get("/api/v1/tokens", dependencies=[OVER_ALL])
+@requires("admin")
+def list_tokens(service: ServiceDependency) -> Response:
+    """List all tokens, newest first, with secrets hidden."""
+    return json_answer({"tokens": [_token_json(each) for each in service.store.tokens()]})
+
+
+@router.post(
+    "/api/v1/tokens",
+    status_code=201,
+    dependencies=[OVER_ALL],
+    responses=refusals(408, 409, 413),
+    openapi_extra=takes(_WantedToken),
+)
+@requires("admin")
+async def make_token(request: Request, service: ServiceDependency) -> Response:
+    """Create a token. This answer alone shows its secret. 409 if a valid token has the name."""
+    wanted = await read_json(request, service, _WantedToken, _TOKEN_BODY_BYTES_MAX)
+    if isinstance(wanted, Response):
+        return wanted
+    if wanted.expires is not None and wanted.expires <= time.time() * 1e6:
+        return problem(422, "The expiry is in the past.", field="expires")
+    secret, token = await service.writer.run(
+        lambda: service.tokens.new(
+            wanted.name, wanted.owner, sorted(wanted.scopes), wanted.projects, wanted.expires
+        )
+    )
+    return json_answer({"token": secret, **_token_json(token)}, status=201)
+
+
+@router.delete("/api/v1/tokens/{id}", status_code=204, dependencies=[OVER_ALL])
+@requires("admin")
+async def revoke_token(
+    token_id: Annotated[str, Path(alias="id", pattern=NO_NUL)], service: ServiceDependency
+) -> Response:
+    """Revoke a token by its id or name. It takes at most two seconds."""
+    await service.writer.run(lambda: service.tokens.revoke(token_id))
+    return Response(status_code=204)
+
+
+def _token_json(token: Token) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "owner": token.owner,
+        "scopes": token.scopes,
+        "projects": token.projects,
+        "made": token.made,
+        "expires": token.expires,
+        "last_used": token.last_used,
+        "revoked": token.revoked,
+    }
