@@ -24,6 +24,7 @@ from ampmon_server.http.openapi import describe
 from ampmon_server.http.problems import problem
 from ampmon_server.http.request_log import ID_HEADER, RequestLogMiddleware
 from ampmon_server.http.routes import all_routes
+from ampmon_server.http.routes.bodies import BodyRefused
 from ampmon_server.http.routes.dependencies import NotAllowed
 from ampmon_server.http.service import Service
 from ampmon_server.pages import documentation
@@ -93,8 +94,21 @@ def _elsewhere(settings: Settings) -> dict[str, Any]:
     }
 
 
-async def _not_found(request: Request, error: Exception) -> Response:
-    return _missing(request) or problem(404, str(error))
+async def _refused(request: Request, error: Exception) -> Response:
+    match error:
+        case NotFound():
+            return _missing(request) or problem(404, str(error))
+        case NotAllowed():
+            return problem(403, str(error), scope=error.scope)
+        case NameTaken():
+            return problem(409, str(error), field="name")
+        case UnknownHeader():
+            return problem(409, str(error), field="headers", header=error.header)
+        case BadBatch() | BadQuery():
+            return problem(422, str(error), field=error.field)
+        case BodyRefused():
+            return problem(error.status, str(error), field=error.field)
+    raise error
 
 
 def _missing(request: Request) -> Response | None:
@@ -103,25 +117,6 @@ def _missing(request: Request) -> Response | None:
     if path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
         return None
     return HTMLResponse(documentation.not_found(path), 404)
-
-
-async def _not_allowed(_: Request, error: Exception) -> Response:
-    assert isinstance(error, NotAllowed)
-    return problem(403, str(error), scope=error.scope)
-
-
-async def _name_taken(_: Request, error: Exception) -> Response:
-    return problem(409, str(error), field="name")
-
-
-async def _missing_header(_: Request, error: Exception) -> Response:
-    assert isinstance(error, UnknownHeader)
-    return problem(409, str(error), field="headers", header=error.header)
-
-
-async def _bad_input(_: Request, error: Exception) -> Response:
-    assert isinstance(error, (BadBatch, BadQuery))
-    return problem(422, str(error), field=error.field)
 
 
 async def _busy(request: Request, error: Exception) -> Response:
@@ -155,12 +150,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 _ANSWERS = {
-    NotFound: _not_found,
-    NotAllowed: _not_allowed,
-    NameTaken: _name_taken,
-    UnknownHeader: _missing_header,
-    BadBatch: _bad_input,
-    BadQuery: _bad_input,
+    **dict.fromkeys(
+        (NotFound, NotAllowed, NameTaken, UnknownHeader, BadBatch, BadQuery, BodyRefused), _refused
+    ),
     Busy: _busy,
     QueueFull: _busy,
     TooManyAttempts: _too_many_attempts,

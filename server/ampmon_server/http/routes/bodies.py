@@ -10,11 +10,9 @@ import anyio
 import msgspec
 from fastapi import Request
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
 
 from ampmon import wire
 from ampmon_server.http.metrics import Reason
-from ampmon_server.http.problems import problem
 from ampmon_server.http.service import Service
 
 
@@ -47,12 +45,13 @@ def takes(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 class BodyRefused(Exception):
-    """A body is rejected: the ``reason`` for the metrics, and the ``answer`` to send."""
+    """A body is rejected, for ``reason`` in the metrics. ``field`` is the part or the header at fault."""
 
     def __init__(self, reason: Reason, detail: str, field: str = "body") -> None:
         super().__init__(detail)
         self.reason: Reason = reason
-        self.answer = problem(_STATUS[reason], detail, field=field)
+        self.status = _STATUS[reason]
+        self.field = field
 
 
 async def read(
@@ -93,15 +92,10 @@ def fault(error: Exception) -> tuple[str, str]:
     return (f"{field} {needs}." if needs else words), field
 
 
-async def read_json(
-    request: Request, service: Service, kind: type[T], bytes_max: int
-) -> T | Response:
-    """Return the body as a ``kind``, or the error response if it is invalid, late or larger than ``bytes_max``."""
+async def read_json(request: Request, service: Service, kind: type[T], bytes_max: int) -> T:
+    """Return the body as a ``kind``. Raises BodyRefused if it is invalid, late or larger than ``bytes_max``."""
+    body = await read(request, bytes_max, service.settings.body_seconds_max)
     try:
-        body = await read(request, bytes_max, service.settings.body_seconds_max)
         return msgspec.json.decode(body, type=kind)
-    except BodyRefused as refused:
-        return refused.answer
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        detail, field = fault(error)
-        return problem(422, detail, field=field)
+        raise BodyRefused("invalid", *fault(error)) from None

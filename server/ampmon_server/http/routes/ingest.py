@@ -78,11 +78,8 @@ async def ingest(request: Request) -> Response:
             )
             sent = Sent(body, encoding, json, sender)
             receipt, batch = await service.line.wait(sent, len(body), partial(_store, service))
-    except BodyRefused as refused:
-        metrics.refused(refused.reason)
-        return refused.answer
     except Exception as error:
-        metrics.refused(reason_of(error))
+        metrics.refused(error.reason if isinstance(error, BodyRefused) else reason_of(error))
         if isinstance(error, Busy):
             service.last_write.note(failed=True)
         raise

@@ -139,8 +139,6 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
 async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """Change the name, the tags or the archived state of a run. Returns the new summary."""
     given = await read_json(request, service, _Edit, _EDIT_BYTES_MAX)
-    if isinstance(given, Response):
-        return given
     edit = Edit(given.name, given.tags, given.archived)
     summary = await service.writer.run(lambda: service.store.edit(run_id, edit))
     service.bus.publish(Advance(run_id, summary.version, summary.last_step))
