@@ -68,7 +68,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.add_middleware(Guard, known=lambda: app.state.service, settings=settings)
+    app.add_middleware(Guard, settings=settings)
     if settings.allowed_origins:
         app.add_middleware(CORSMiddleware, **_elsewhere(settings))
     app.add_middleware(BasePath, base_path=settings.base_path)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
@@ -27,10 +26,11 @@ from ampmon_server.http.auth.access import (
     required_access,
 )
 from ampmon_server.http.auth.callers import Callers
-from ampmon_server.http.auth.limits import Limits, Rate, TooManyAttempts
+from ampmon_server.http.auth.limits import Rate, TooManyAttempts
 from ampmon_server.http.auth.proxies import Proxies
 from ampmon_server.http.logs import method_of, route_of
 from ampmon_server.http.problems import problem
+from ampmon_server.http.service import Service
 from ampmon_server.settings import LOOPBACK, Settings
 from ampmon_server.store import Busy
 
@@ -44,22 +44,11 @@ STRANGERS_WAIT_S = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Known(Protocol):
-    """The parts of an open server that the guard uses."""
-
-    @property
-    def callers(self) -> Callers: ...
-
-    @property
-    def limits(self) -> Limits: ...
-
-
 class Guard:
-    """Denies by default. ``known`` returns the server's callers and their limits once the server is open."""
+    """Denies by default. Finds the open server at the app's `service`."""
 
-    def __init__(self, app: ASGIApp, known: Callable[[], Known], settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
-        self._known = known
         names = map(_host_name, (*LOOPBACK, *settings.allowed_hosts))
         self._hosts = frozenset(name for name in names if name)
         self._proxies = Proxies(settings.behind_proxy, settings.user_header)
@@ -71,42 +60,46 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._http(
-                scope, receive, SecurityHeadersSend(self._in_turn(scope, send), self._headers)
-            )
+            await self._http(scope, receive, send)
         else:  # no route handles other protocols
             await send({"type": "websocket.close", "code": 1008})
 
-    async def _http(self, scope: Scope, receive: Receive, send: SecurityHeadersSend) -> None:
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         # FastAPI parses all cookies, and older Pythons need quadratic time for a quoted one. Ours has no quotes.
         scope["headers"] = [
             (name, value.replace(b'"', b"") if name == b"cookie" else value)
             for name, value in scope["headers"]
         ]
-        refusal = await self._refusal(scope)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
+        started = False
+
+        async def sent(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                self._add_headers(message)
+                await self._wait_as_stranger(scope, message["status"])
+            await send(message)
+
         try:
-            await self._app(scope, receive, send)
+            answer = await self._refusal(scope) or self._app
+            await answer(scope, receive, sent)
         except Exception:
             fields = {"method": method_of(scope), "route": route_of(scope), "status": 500}
             _log.exception("%(method)s %(route)s failed", fields, extra=fields)
-            if send.started:
+            if started:
                 raise
-            answer = problem(500, "Internal error: see the server's log.")
-            await answer(scope, receive, send)
+            await problem(500, "Internal error: see the server's log.")(scope, receive, sent)
 
-    def _in_turn(self, scope: Scope, send: Send) -> Send:
-        """Return a send that delays 4xx responses to requests without a known caller, whichever code sends them."""
+    def _add_headers(self, start: Message) -> None:
+        headers = MutableHeaders(scope=start)
+        for name, value in self._headers.items():
+            headers[name] = value
+        headers.setdefault("Cache-Control", "no-cache")
 
-        async def sent(message: Message) -> None:
-            refused = message["type"] == "http.response.start" and 400 <= message["status"] < 500
-            if refused and "caller" not in scope.get("state", {}):
-                await asyncio.sleep(self._strangers.turn(STRANGERS_WAIT_S))
-            await send(message)
-
-        return sent
+    async def _wait_as_stranger(self, scope: Scope, status: int) -> None:
+        """Delay 4xx responses to requests without a known caller, whichever code sends them."""
+        if 400 <= status < 500 and "caller" not in scope.get("state", {}):
+            await asyncio.sleep(self._strangers.turn(STRANGERS_WAIT_S))
 
     async def _refusal(self, scope: Scope) -> Response | None:
         """The response that rejects a request; None if it may proceed."""
@@ -146,12 +139,12 @@ class Guard:
     ) -> Response | None:
         """The response if the caller is unknown or lacks a scope, else None. Raises Busy and TooManyAttempts."""
         key = _key(headers)
-        known = self._known()
-        caller = await self._caller(known.callers, scope, headers, key)
+        service: Service = scope["app"].state.service
+        caller = await self._caller(service.callers, scope, headers, key)
         if caller is None:
             return _unknown(headers)
         scope.setdefault("state", {})["caller"] = caller
-        known.limits.request(caller.token_id)
+        service.limits.request(caller.token_id)
         if key is None and scope["method"] not in _SAFE_METHODS:
             foreign = _unless_own(scope, headers)
             if foreign is not None:
@@ -222,21 +215,3 @@ def security_headers(frame_ancestors: Sequence[str] = ()) -> dict[str, str]:
     if not frame_ancestors:  # it cannot name origins, and would forbid those that the policy allows
         headers["X-Frame-Options"] = "DENY"
     return headers
-
-
-class SecurityHeadersSend:
-    """A send that adds ``headers`` and records whether the response has begun."""
-
-    def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
-        self._send = send
-        self._headers = headers
-        self.started = False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.started = True
-            headers = MutableHeaders(scope=message)
-            for name, value in self._headers.items():
-                headers[name] = value
-            headers.setdefault("Cache-Control", "no-cache")
-        await self._send(message)
