@@ -19,7 +19,6 @@ from ampmon_server.background.writer import QueueFull
 from ampmon_server.http.auth.access import methods
 from ampmon_server.http.auth.guard import Guard
 from ampmon_server.http.auth.limits import TooManyAttempts
-from ampmon_server.http.metrics import Metrics
 from ampmon_server.http.openapi import describe
 from ampmon_server.http.problems import problem
 from ampmon_server.http.request_log import ID_HEADER, RequestLogMiddleware
@@ -72,10 +71,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
     if settings.allowed_origins:
         app.add_middleware(CORSMiddleware, **_elsewhere(settings))
     app.add_middleware(BasePath, base_path=settings.base_path)
-    app.state.metrics = Metrics(lambda: app.state.service)
-    app.add_middleware(
-        RequestLogMiddleware, metrics=app.state.metrics
-    )  # the one added last runs first
+    app.add_middleware(RequestLogMiddleware)  # the one added last runs first
     app.router.routes.extend(all_routes())
     for kind, answer in _ANSWERS.items():
         app.add_exception_handler(kind, answer)

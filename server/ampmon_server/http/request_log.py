@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ampmon_server.http import logs
 from ampmon_server.http.auth.limits import Rate
-from ampmon_server.http.metrics import Metrics
+from ampmon_server.http.service import Service
 
 
 ID_HEADER = "X-Request-ID"
@@ -22,9 +22,8 @@ _log = logging.getLogger(__name__)
 class RequestLogMiddleware:
     """The outermost ASGI middleware. A request's time ends when its response begins, since event streams never end."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._metrics = metrics
         self._lines = Rate(LINES_PER_S, LINES_BURST)
         self._unlogged = 0
 
@@ -47,7 +46,8 @@ class RequestLogMiddleware:
 
     def _answered(self, scope: Scope, status: int, seconds: float) -> None:
         method, route = logs.method_of(scope), logs.route_of(scope)
-        self._metrics.answered(method, route, status, seconds)
+        service: Service = scope["app"].state.service
+        service.metrics.answered(method, route, status, seconds)
         if status < 400 or status == 500:  # the cause of a 500 is already logged
             return
         if self._lines.taken() > 0:

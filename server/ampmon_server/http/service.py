@@ -18,6 +18,7 @@ from ampmon_server.http.auth.keys import Keys
 from ampmon_server.http.auth.limits import Limits
 from ampmon_server.http.auth.tokens import Logins, Sessions, Tokens
 from ampmon_server.http.certificate import Certificate
+from ampmon_server.http.metrics import Metrics
 from ampmon_server.settings import Settings
 from ampmon_server.store import Busy, Store, Unusable
 
@@ -52,6 +53,7 @@ class Service:
     """Delivers news of other server processes; None if no others can share the database."""
     certificate: Certificate | None = None
     """The server's TLS certificate; None for plain HTTP."""
+    metrics: Metrics = field(default_factory=Metrics)
     refusals: RejectedClients = field(default_factory=RejectedClients)
     last_write: LastWrite = field(default_factory=LastWrite)
     leaving: threading.Event = field(default_factory=threading.Event)

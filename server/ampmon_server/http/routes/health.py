@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 from fastapi import APIRouter, Request
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.responses import PlainTextResponse, Response
 
 from ampmon_server.http.auth.access import requires
-from ampmon_server.http.metrics import RunMetrics
+from ampmon_server.http.gauges import RunMetrics, ServiceGauges
 from ampmon_server.http.problems import problem
 from ampmon_server.http.routes.answers import json_answer, tagged_json
 from ampmon_server.http.routes.dependencies import CallerDependency, ServiceDependency
@@ -40,15 +40,13 @@ def readyz(service: ServiceDependency) -> Response:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 @requires("read")
-def metrics(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
+def metrics(service: ServiceDependency, caller: CallerDependency) -> Response:
     """Metrics of this process in Prometheus' format, and of running runs with ``--run-metrics``."""
-    text = generate_latest(request.app.state.metrics.registry)
+    text = generate_latest(service.metrics.registry) + generate_latest(ServiceGauges(service))
     if service.settings.run_metrics:
-        runs = CollectorRegistry()
         shown = RunMetrics(service.store, service.settings.run_metrics, caller.projects)
         with suppress(StoreError):  # `ampmon_ready` reports it
-            runs.register(shown)
-            text += generate_latest(runs)
+            text += generate_latest(shown)
     return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
