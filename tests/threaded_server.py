@@ -39,7 +39,7 @@ class ThreadedServer:
 
     def start(self, **settings: Any) -> None:
         self._settings |= settings
-        self._service = Service.open(self.settings)
+        self._service = Service(self.settings)
         app = create_app(self.settings, self._service)
         self._uvicorn = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none"))
         # uvicorn closes the socket that it is given; until the next start, connections queue on this one.

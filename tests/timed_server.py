@@ -73,7 +73,7 @@ class Served:
 
 @contextlib.contextmanager
 def serving(settings: Settings, crowd: WaitingConnections | None = None) -> Iterator[Served]:
-    service, timers = Service.open(settings), Timers()
+    service, timers = Service(settings), Timers()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         ready = threading.Event()

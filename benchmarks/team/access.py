@@ -116,7 +116,7 @@ class _Sender:
 
 async def _checks(directory: Path, times: int) -> dict[str, float]:
     """Microseconds that the guard adds to a request, by kind of token."""
-    with closing(Service.open(Settings(data_directory=directory))) as service:
+    with closing(Service(Settings(data_directory=directory))) as service:
         secret, _ = service.tokens.new("bench", "bench", ["ingest"])
         app = create_app(service.settings, service)
         app.state.service = service  # as its startup does

@@ -92,7 +92,7 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._fresh = directory / "fresh"
-        service = Service.open(Settings(data_directory=self._fresh))
+        service = Service(Settings(data_directory=self._fresh))
         self._token = service.keys.token
         service.close()
         self._log = directory / "log"
@@ -281,7 +281,7 @@ class Bench:
 
     def _warm_up_server(self) -> None:
         directory, settings = self._directory / "cell", self._own()
-        service = Service.open(settings)
+        service = Service(settings)
         self._spool(directory, "own")
         drain(directory, lambda destination: _Stored(service))
         process = ServerProcess(service, ready=lambda: setattr(process, "should_exit", True))

@@ -238,7 +238,7 @@ def serve(trap: Trap, settings: Settings, listener: socket.socket, plant: str = 
     """Run `ampmon serve` on a listening socket until it is ended."""
     if plant == "stores whatever comes":
         store_whatever_comes()
-    service = Service.open(settings)
+    service = Service(settings)
     process = ServerProcess(service, ready=lambda: trap.tell(ready=True))
     process.config.app = Hostile(process.config.app)
     if plant == "acknowledges before commit":

@@ -144,7 +144,8 @@ def test_strangers_wait_and_hold_up_nobody(
     monkeypatch.setattr(guard, "STRANGERS_WAIT_S", math.inf)
     monkeypatch.setattr(guard, "Rate", partial(Rate, clock=ManualClock()))
     framed = replace(settings, frame_ancestors=("https://hub.example",), requests_per_s=0.25)
-    service = replace(Service.open(framed), limits=Limits(framed, ManualClock()))
+    service = Service(framed)
+    service.limits = Limits(framed, ManualClock())
     app = create_app(framed, service)
     app.state.service = service
     known = {**HOST, "Authorization": f"Bearer {service.keys.token}"}
@@ -191,7 +192,8 @@ def test_strangers_wait_and_hold_up_nobody(
 def narrow(settings: Settings) -> Iterator[FastAPI]:
     """A server with tight limits."""
     small = replace(settings, requests_per_s=1.0, streams_per_token_max=2, streams_max=3)
-    service = replace(Service.open(small), limits=Limits(small, ManualClock()))
+    service = Service(small)
+    service.limits = Limits(small, ManualClock())
     app = create_app(small, service)
     with TestClient(app, base_url=URL):
         yield app

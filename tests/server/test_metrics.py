@@ -353,10 +353,10 @@ def test_what_the_follower_cannot_read_is_told(client: TestClient, app: FastAPI)
         way = "polling"
 
     service = app.state.service
-    app.state.service = replace(service, follower=Deaf())
+    service.follower = Deaf()
     answer = client.get("/readyz")
     counted = scrape(client)
-    app.state.service = service
+    service.follower = None
 
     assert answer.status_code == 503
     assert answer.json()["parts"]["bus"] == answer.json()["detail"] != "ok"

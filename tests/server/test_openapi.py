@@ -108,7 +108,7 @@ def as_msgpack(_: object, value: Any) -> bytes:
 
 @pytest.fixture
 def service(settings: Settings) -> Iterator[Service]:
-    opened = Service.open(settings)
+    opened = Service(settings)
     yield opened
     asgi.shutdown_lifespans()
     opened.close()

@@ -156,7 +156,7 @@ def _check_workers(settings: Settings, workers: int) -> None:
 
 
 def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: bool) -> None:
-    service = Service.open(settings)
+    service = Service(settings)
     place = address(listener, settings) + settings.base_path
     try:
         with (

@@ -176,7 +176,7 @@ def _serve(settings: Settings, listener: socket.socket, line: Any, folder: str) 
     os.chdir(folder)
     logs.set_up(settings.log_format)
     try:
-        service = Service.open(settings)
+        service = Service(settings)
     except (KeyProblem, Unusable) as problem:
         print(f"ampmon serve: {problem}", file=sys.stderr, flush=True)
         sys.exit(_CANNOT_START)

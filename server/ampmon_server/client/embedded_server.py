@@ -38,7 +38,7 @@ def alone(settings: Settings, *, announced: bool = False) -> Iterator[ApiClient]
             "`ampmon run train.py`, or name a --data-dir, or a server's --url"
         )
     try:
-        service = Service.open(settings)
+        service = Service(settings)
     except (KeyProblem, Unusable) as problem:
         raise ClientError(str(problem)) from None
     try:
@@ -77,7 +77,7 @@ def filled(fill: Callable[[str, str], object]) -> Iterator[ApiClient]:
     The database is deleted at the end.
     """
     with tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder:
-        service = Service.open(Settings(data_directory=Path(folder) / "data", judging=False))
+        service = Service(Settings(data_directory=Path(folder) / "data", judging=False))
         try:
             token = service.keys.token
             with _served(service) as url, ApiClient(url, token, lasts=False) as server:

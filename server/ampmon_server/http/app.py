@@ -42,7 +42,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        opened = app.state.service = service or Service.open(settings)
+        opened = app.state.service = service or Service(settings)
         beside = [asyncio.create_task(keep_pruned(settings, opened.store, opened.writer))]
         if settings.judging:
             beside.append(asyncio.create_task(opened.judge.keep_judging()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ampmon_server.background.alert_sender import AlertSender
@@ -12,7 +11,7 @@ from ampmon_server.background.bus import Bus, BusFollower
 from ampmon_server.background.diagnosis_worker import DiagnosisWorker
 from ampmon_server.background.forwarding import Forwarder, opened
 from ampmon_server.background.rejected_clients import RejectedClients
-from ampmon_server.background.writer import LastWrite, WriteQueue, Writer
+from ampmon_server.background.writer import TOGETHER_MAX, LastWrite, WriteQueue, Writer
 from ampmon_server.http.auth.callers import Callers, Proofs
 from ampmon_server.http.auth.keys import Keys
 from ampmon_server.http.auth.limits import Limits
@@ -29,77 +28,47 @@ SHARED_WRITERS = 4
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
 class Service:
-    """An open server, without its routes."""
+    """An open server, without its routes. Creates its data directory and its database if needed.
 
-    settings: Settings
-    store: Store
-    keys: Keys
-    logins: Logins
-    tokens: Tokens
-    sessions: Sessions
-    callers: Callers
-    proofs: Proofs
-    limits: Limits
-    bus: Bus
-    writer: Writer
-    line: WriteQueue[Any, Any]
-    """The batches that wait to be stored."""
-    judge: DiagnosisWorker
-    alert_sender: AlertSender
-    forwarders: tuple[Forwarder, ...]
-    follower: BusFollower | None = None
-    """Delivers news of other server processes; None if no others can share the database."""
-    certificate: Certificate | None = None
-    """The server's TLS certificate; None for plain HTTP."""
-    metrics: Metrics = field(default_factory=Metrics)
-    refusals: RejectedClients = field(default_factory=RejectedClients)
-    last_write: LastWrite = field(default_factory=LastWrite)
-    leaving: threading.Event = field(default_factory=threading.Event)
-    """Set once the process begins to stop."""
+    Raises KeyProblem, BadCertificate, BadDestination or Unusable.
+    """
 
-    @classmethod
-    def open(cls, settings: Settings) -> Service:
-        """Open the data directory and the database, and create them if needed.
-
-        Raises KeyProblem, BadCertificate, BadDestination or Unusable.
-        """
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         destinations = opened(settings.forward)
-        certificate = Certificate.of(settings)
-        keys = Keys.load(settings.data_directory, settings.token_file)
-        store, bus, follower = Store.open(settings), Bus(), None
-        if store.shared:
-            follower = BusFollower(bus, store, store.notices())
-            follower.start()
-        writer = Writer(SHARED_WRITERS if store.shared else 1)
-        judge = DiagnosisWorker(store, writer, bus, settings.thresholds, settings.alerts)
-        alert_sender = AlertSender(store, writer, bus, settings.alerts)
-        tokens = Tokens(store)
-        sessions = Sessions(store)
-        callers = Callers(keys, tokens, sessions, settings)
-        proofs = Proofs(keys, tokens, settings.allowed_hosts)
-        logins = Logins(store)
-        return cls(
-            settings,
-            store,
-            keys,
-            logins,
-            tokens,
-            sessions,
-            callers,
-            proofs,
-            Limits(settings),
-            bus,
-            writer,
-            # On PostgreSQL, one batch per transaction: a cluster has runs on several nodes.
-            WriteQueue(writer, 1) if store.shared else WriteQueue(writer),
-            judge,
-            alert_sender,
-            tuple(Forwarder(*each, store, writer) for each in destinations.items()),
-            follower,
-            certificate,
+        self.certificate = Certificate.of(settings)
+        self.keys = Keys.load(settings.data_directory, settings.token_file)
+        self.store = Store.open(settings)
+        self.bus = Bus()
+        self.follower: BusFollower | None = None
+        """Delivers news of other server processes; None if no others can share the database."""
+        if self.store.shared:
+            self.follower = BusFollower(self.bus, self.store, self.store.notices())
+            self.follower.start()
+        self.writer = Writer(SHARED_WRITERS if self.store.shared else 1)
+        # On PostgreSQL, one batch per transaction: a cluster has runs on several nodes.
+        together = 1 if self.store.shared else TOGETHER_MAX
+        self.line: WriteQueue[Any, Any] = WriteQueue(self.writer, together)
+        """The batches that wait to be stored."""
+        self.judge = DiagnosisWorker(
+            self.store, self.writer, self.bus, settings.thresholds, settings.alerts
         )
+        self.alert_sender = AlertSender(self.store, self.writer, self.bus, settings.alerts)
+        self.forwarders = [
+            Forwarder(*each, self.store, self.writer) for each in destinations.items()
+        ]
+        self.logins = Logins(self.store)
+        self.tokens = Tokens(self.store)
+        self.sessions = Sessions(self.store)
+        self.callers = Callers(self.keys, self.tokens, self.sessions, settings)
+        self.proofs = Proofs(self.keys, self.tokens, settings.allowed_hosts)
+        self.limits = Limits(settings)
+        self.metrics = Metrics()
+        self.refusals = RejectedClients()
+        self.last_write = LastWrite()
+        self.leaving = threading.Event()
+        """Set once the process begins to stop."""
 
     def readiness(self) -> dict[Part, str | None]:
         """Say why each part cannot be used, without names of hosts, users or files; None for a part that can.
