@@ -8,8 +8,8 @@ from uuid import uuid4
 
 from fastapi.routing import APIRoute
 
+from ampmon_server.http.app import all_routes
 from ampmon_server.http.auth.access import required_access
-from ampmon_server.http.routes import all_routes
 from campaigns.attack.raw import Answer, Wire
 from campaigns.attack.tally import Tally, every
 

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ampmon_server.background.upkeep import keep_pruned
@@ -22,7 +23,18 @@ from ampmon_server.http.auth.limits import TooManyAttempts
 from ampmon_server.http.openapi import describe
 from ampmon_server.http.problems import problem
 from ampmon_server.http.request_log import ID_HEADER, RequestLogMiddleware
-from ampmon_server.http.routes import all_routes
+from ampmon_server.http.routes import (
+    alerts,
+    analysis,
+    auth,
+    figures,
+    health,
+    ingest,
+    live,
+    page,
+    runs,
+    series,
+)
 from ampmon_server.http.routes.bodies import BodyRefused
 from ampmon_server.http.routes.dependencies import NotAllowed
 from ampmon_server.http.service import Service
@@ -77,6 +89,12 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         app.add_exception_handler(kind, answer)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # as FastAPI documents it
     return app
+
+
+def all_routes() -> list[BaseRoute]:
+    """Return every route in one flat list, so that a test can walk them."""
+    parts = (ingest, runs, alerts, series, analysis, figures, live, auth, page, health)
+    return [route for part in parts for route in part.router.routes]
 
 
 def _elsewhere(settings: Settings) -> dict[str, Any]:
