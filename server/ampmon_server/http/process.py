@@ -20,10 +20,8 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ampmon.transport.proof import PROOF_PATH
 from ampmon_server.http.app import create_app
 from ampmon_server.http.auth.proxies import Proxies
 from ampmon_server.http.connection import HEAD_BYTES_MAX, Connection, Timers, WaitingConnections
@@ -58,7 +56,7 @@ class ServerProcess(uvicorn.Server):
         settings = service.settings
         super().__init__(
             uvicorn.Config(
-                _Bounded(_Parting(create_app(settings, service), service.leaving)),
+                _Bounded(create_app(settings, service)),
                 http=partial(  # type: ignore[arg-type]  # uvicorn only calls it
                     Connection,
                     proxies=Proxies(settings.behind_proxy),
@@ -220,24 +218,6 @@ def _head_bytes(scope: Scope) -> int:
     """Bytes of the address and the headers. Each header has two bytes after its name and two at its end."""
     fields = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
     return len(scope["raw_path"]) + len(scope["query_string"]) + fields
-
-
-class _Parting:
-    """ASGI middleware: while a server stops, its responses close their connections, so clients move to another one."""
-
-    def __init__(self, app: ASGIApp, leaving: threading.Event) -> None:
-        self._app = app
-        self._leaving = leaving
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def sent(message: Message) -> None:
-            # A proof counts only for its own connection, so the next request on it closes it.
-            proof = scope.get("path", "").endswith(PROOF_PATH)
-            if message["type"] == "http.response.start" and self._leaving.is_set() and not proof:
-                MutableHeaders(scope=message)["Connection"] = "close"
-            await send(message)
-
-        await self._app(scope, receive, sent)
 
 
 def in_a_terminal() -> bool:

@@ -1,4 +1,4 @@
-"""Gives each request an id, counts it, and logs one line if it was rejected or failed."""
+"""Gives each request an id, counts it, logs one line if it was rejected or failed, and ends connections at a stop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ampmon.transport.proof import PROOF_PATH
 from ampmon_server.http import logs
 from ampmon_server.http.auth.limits import Rate
 from ampmon_server.http.service import Service
@@ -38,15 +39,20 @@ class RequestLogMiddleware:
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[ID_HEADER] = request
-                self._answered(scope, message["status"], time.perf_counter() - begun)
+                service: Service = scope["app"].state.service
+                headers = MutableHeaders(scope=message)
+                headers[ID_HEADER] = request
+                # While a server stops, its clients move to another one. A proof counts only for its own connection,
+                # so the next request on it closes it.
+                if service.leaving.is_set() and not scope["path"].endswith(PROOF_PATH):
+                    headers["Connection"] = "close"
+                self._answered(service, scope, message["status"], time.perf_counter() - begun)
             await send(message)
 
         await self._app(scope, receive, sent)
 
-    def _answered(self, scope: Scope, status: int, seconds: float) -> None:
+    def _answered(self, service: Service, scope: Scope, status: int, seconds: float) -> None:
         method, route = logs.method_of(scope), logs.route_of(scope)
-        service: Service = scope["app"].state.service
         service.metrics.answered(method, route, status, seconds)
         if status < 400 or status == 500:  # the cause of a 500 is already logged
             return
