@@ -28,11 +28,6 @@ class Rate:
         self._per_s, self._burst, self._clock = per_s, burst, clock
         self._held, self._at = burst, clock()
 
-    def take(self, detail: str) -> None:
-        """Use it once. Raises TooManyAttempts with ``detail`` if that exceeds the rate."""
-        if (wait_s := self.taken()) > 0:
-            raise TooManyAttempts(detail, wait_s)
-
     def taken(self) -> float:
         """Use it once and return 0, or return the seconds until it may be used."""
         self._fill()
@@ -79,11 +74,10 @@ class Limits:
             if len(self._rates) >= _RATES_MAX:
                 del self._rates[next(iter(self._rates))]
             rate = self._rates[token_id] = Rate(self._per_s, self._per_s * BURST_S, self._clock)
-        try:
-            rate.take(f"This token sent more than {self._per_s:g} requests a second. Retry later.")
-        except TooManyAttempts:
+        if (wait_s := rate.taken()) > 0:
             self.refused["requests"] += 1
-            raise
+            detail = f"This token sent more than {self._per_s:g} requests a second. Retry later."
+            raise TooManyAttempts(detail, wait_s)
 
     @contextmanager
     def stream(self, token_id: str) -> Iterator[None]:
