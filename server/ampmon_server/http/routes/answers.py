@@ -34,8 +34,8 @@ def tagged_json(value: object, request: Request) -> Response:
     """Return JSON with its hash as ETag, or 304 if the client has the same."""
     answer = json_answer(value)
     tag = f'"{hashlib.blake2b(answer.body, digest_size=16).hexdigest()}"'
-    if _is_held(tag, request):
-        return _held(tag)
+    if (held := _held(tag, request)) is not None:
+        return held
     if len(answer.body) < _COMPRESSED_FROM:
         return _tagged(answer, tag)
     if _takes("zstd", request):
@@ -51,14 +51,13 @@ def file_answer(path: Path, request: Request, cache: str = "no-cache") -> Respon
     """Return a file, or 304 if the client has it."""
     stat = path.stat()
     tag = f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"'
-    if _is_held(tag, request):
-        return _held(tag, cache)
+    if (held := _held(tag, request, cache)) is not None:
+        return held
     answer: Response = FileResponse(path, stat_result=stat)
     is_text = answer.media_type is not None and not answer.media_type.startswith("image/")
     if is_text and _takes("gzip", request) and stat.st_size >= _COMPRESSED_FROM:
         answer = _compressed("gzip", _gzipped_file(path, stat.st_mtime_ns), answer.media_type)
-    answer.headers["Cache-Control"] = cache
-    return _tagged(answer, tag)
+    return _tagged(answer, tag, cache)
 
 
 def content_answer(
@@ -66,15 +65,11 @@ def content_answer(
 ) -> Response:
     """Return a file's content, held in memory, or 304 if the client has it."""
     tag = _tag_of(content)
-    if _is_held(tag, request):
-        return _held(tag, cache)
-    answer = (
-        _compressed("gzip", _gzipped_content(content), kind)
-        if _takes("gzip", request)
-        else Response(content, media_type=kind)
-    )
-    answer.headers["Cache-Control"] = cache
-    return _tagged(answer, tag)
+    if (held := _held(tag, request, cache)) is not None:
+        return held
+    if _takes("gzip", request):
+        return _tagged(_compressed("gzip", _gzipped_content(content), kind), tag, cache)
+    return _tagged(Response(content, media_type=kind), tag, cache)
 
 
 @lru_cache(maxsize=2)
@@ -102,20 +97,17 @@ def _takes(encoding: str, request: Request) -> bool:
     return encoding in takes
 
 
-def _tagged(answer: Response, tag: str) -> Response:
+def _tagged(answer: Response, tag: str, cache: str = "no-cache") -> Response:
     # Weak if compressed: the same content in other bytes.
     answer.headers["ETag"] = f"W/{tag}" if "Content-Encoding" in answer.headers else tag
     answer.headers["Vary"] = "Accept-Encoding"
+    answer.headers["Cache-Control"] = cache
     return answer
 
 
-def _is_held(tag: str, request: Request) -> bool:
+def _held(tag: str, request: Request, cache: str = "no-cache") -> Response | None:
+    """The response to a client that has the same; None if it has not."""
     held = request.headers.get("if-none-match", "")
-    return tag in {each.strip().removeprefix("W/") for each in held.split(",")}
-
-
-def _held(tag: str, cache: str | None = None) -> Response:
-    headers = {"ETag": tag, "Vary": "Accept-Encoding"}
-    return Response(
-        status_code=304, headers=headers if cache is None else {**headers, "Cache-Control": cache}
-    )
+    if tag not in {each.strip().removeprefix("W/") for each in held.split(",")}:
+        return None
+    return _tagged(Response(status_code=304), tag, cache)
