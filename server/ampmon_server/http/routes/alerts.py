@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -14,8 +14,6 @@ from starlette.responses import Response
 
 from ampmon import wire
 from ampmon_server.alerting.delivery import words
-from ampmon_server.alerting.machine import Alert
-from ampmon_server.alerting.messages import Found
 from ampmon_server.background.bus import Advance
 from ampmon_server.http.auth.access import Caller, requires
 from ampmon_server.http.problems import problem, refusals
@@ -144,7 +142,7 @@ def list_mutes(service: ServiceDependency, caller: CallerDependency) -> Response
     """List the mutes of projects that the caller sees, newest first, with name and owner of their runs."""
     listed = [
         {
-            **mute_json(mute),
+            **asdict(mute),
             "name": None if run is None else run.name,
             "owner": None if run is None else run.owner,
         }
@@ -171,7 +169,7 @@ async def make_mute(
     who = _name_of(caller)
     kept, change = await service.writer.run(lambda: service.store.mute(mute, who))
     _publish(service, change)
-    return json_answer(mute_json(kept), status=201)
+    return json_answer(kept, status=201)
 
 
 @router.delete("/mutes/{mute_id}", status_code=204)
@@ -210,10 +208,10 @@ def standings_json(stand: RunAlerts) -> list[dict[str, Any]]:
     """Return a run's alerts as its page shows them, each with its active mute and its deliveries since it fired."""
     return [
         {
-            **_alert(rule, alert, found),
-            "mute": next(
-                (mute_json(mute) for mute in stand.mutes if mute.rule in {None, rule}), None
-            ),
+            "rule": rule,
+            "title": found.title,
+            **asdict(alert),
+            "mute": next((mute for mute in stand.mutes if mute.rule in {None, rule}), None),
             "deliveries": [
                 _delivery(each)
                 for each in stand.deliveries
@@ -222,33 +220,6 @@ def standings_json(stand: RunAlerts) -> list[dict[str, Any]]:
         }
         for rule, (alert, found) in stand.alerts.items()
     ]
-
-
-def _alert(rule: str, alert: Alert, found: Found) -> dict[str, Any]:
-    return {
-        "rule": rule,
-        "state": alert.state,
-        "severity": alert.severity,
-        "title": found.title,
-        "since": alert.since,
-        "fired": alert.fired,
-        "resolved": alert.resolved,
-        "told": alert.told,
-        "acknowledged": alert.acknowledged,
-        "acknowledged_by": alert.acknowledged_by,
-    }
-
-
-def mute_json(mute: Mute) -> Mapping[str, Any]:
-    return {
-        "mute_id": str(mute.mute_id),
-        "run_id": None if mute.run_id is None else str(mute.run_id),
-        "project": mute.project,
-        "rule": mute.rule,
-        "until": mute.until,
-        "made": mute.made,
-        "made_by": mute.made_by,
-    }
 
 
 def _delivery(each: DeliveryState) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ampmon_server.analysis.diagnosis.effective import effective
 from ampmon_server.analysis.diagnosis.measured import RULES
 from ampmon_server.analysis.flushed import Flushed
 from ampmon_server.analysis.policy.advice import advise
-from ampmon_server.analysis.policy.scalers import Kind, Setting
+from ampmon_server.analysis.policy.scalers import Kind
 from ampmon_server.analysis.policy.simulate import Simulation
 from ampmon_server.analysis.policy.underflow import Share
 from ampmon_server.analysis.whatif import DOWN, FORMATS, UP, Gradient, best, curve
@@ -138,16 +138,11 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
 
 
 def simulation_json(simulation: Simulation) -> dict[str, Any]:
-    skips, lost = simulation.skips, simulation.lost
+    setting, lost = asdict(simulation.setting), simulation.lost
     return {
-        "policy": _setting(simulation.setting),
-        "skips": {
-            "low": skips.low,
-            "expected": skips.expected,
-            "high": skips.high,
-            "known": skips.known,
-        },
-        "scales": [{"scale": each.scale, "updates": each.updates} for each in simulation.scales],
+        "policy": {"name": setting.pop("kind"), **setting},
+        "skips": {**asdict(simulation.skips), "known": simulation.skips.known},
+        "scales": simulation.scales,
         **_share("zero_fraction", None if lost is None else lost.zero),
         **_share("subnormal_fraction", None if lost is None else lost.subnormal),
         "ended": simulation.ended,
@@ -159,16 +154,6 @@ def _share(name: str, share: Share | None) -> dict[str, float | None]:
         name: None if share is None else share.expected,
         f"{name}_low": None if share is None else share.low,
         f"{name}_high": None if share is None else share.high,
-    }
-
-
-def _setting(setting: Setting) -> dict[str, Any]:
-    return {
-        "name": setting.kind,
-        "init_scale": setting.init_scale,
-        "growth_factor": setting.growth_factor,
-        "backoff_factor": setting.backoff_factor,
-        "growth_interval": setting.growth_interval,
     }
 
 
