@@ -7,13 +7,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 from ampmon_server.client.client import ApiClient, ClientError
-from ampmon_server.client.spool_import import SpoolImport, import_spools, waiting
+from ampmon_server.client.spool_import import SpoolImport, waiting
 from ampmon_server.http.address import address_written
 from ampmon_server.http.auth.keys import KeyProblem
 from ampmon_server.http.process import ServerProcess
@@ -32,34 +32,23 @@ def alone(settings: Settings, *, announced: bool = False) -> Iterator[ApiClient]
     With ``announced``, other commands can find and use it. They need it, because it locks the database file.
     """
     left = waiting(settings.data_directory)
-    if not left and not (settings.server_directory / "ampmon.db").exists():
+    if not left and not settings.database_file.exists():
         raise ClientError(
             f"no server runs on {settings.data_directory}, and it holds no runs: record one with "
             "`ampmon run train.py`, or name a --data-dir, or a server's --url"
         )
-    try:
-        service = Service(settings)
-    except (KeyProblem, Unusable) as problem:
-        raise ClientError(str(problem)) from None
-    try:
-        token = service.keys.token
-        with (
-            _served(service) as url,
-            tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder,
-            ApiClient(url, token, lasts=False) as server,
-        ):
-            known = partial(_has, service.store)
-            spools = SpoolImport(settings.data_directory, Path(folder), url, token, known)
-            taken = import_spools(spools)
-            print(
-                f"no server runs on {settings.data_directory}: reading its database{taken}",
-                file=sys.stderr,
-            )
-            server.catch_up = lambda: import_spools(spools)
-            with address_written(settings.address_file, url) if announced else nullcontext():
-                yield server
-    finally:
-        service.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder,
+        _serving(settings) as (service, server),
+    ):
+        known = partial(_has, service.store)
+        directory = settings.data_directory
+        spools = SpoolImport(directory, Path(folder), server.url, server.token, known)
+        taken = spools.take()
+        print(f"no server runs on {directory}: reading its database{taken}", file=sys.stderr)
+        server.catch_up = spools.take
+        with address_written(settings.address_file, server.url) if announced else nullcontext():
+            yield server
 
 
 def _has(store: Store, run_id: UUID) -> bool:
@@ -76,20 +65,22 @@ def filled(fill: Callable[[str, str], object]) -> Iterator[ApiClient]:
 
     The database is deleted at the end.
     """
-    with tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder:
-        service = Service(Settings(data_directory=Path(folder) / "data", judging=False))
-        try:
-            token = service.keys.token
-            with _served(service) as url, ApiClient(url, token, lasts=False) as server:
-                fill(url, token)
-                yield server
-        finally:
-            service.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder,
+        _serving(Settings(data_directory=Path(folder) / "data", judging=False)) as (_, server),
+    ):
+        fill(server.url, server.token)
+        yield server
 
 
 @contextmanager
-def _served(service: Service) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+def _serving(settings: Settings) -> Iterator[tuple[Service, ApiClient]]:
+    """A service and a client of it, while a thread serves it. Raises ClientError."""
+    try:
+        service = Service(settings)
+    except (KeyProblem, Unusable) as problem:
+        raise ClientError(str(problem)) from None
+    with closing(service), socket.create_server(("127.0.0.1", 0)) as listener:
         ready = threading.Event()
         process = ServerProcess(service, ready=ready.set)
         thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
@@ -99,7 +90,9 @@ def _served(service: Service) -> Iterator[str]:
                 raise ClientError(
                     "the temporary server for the database did not start: start `ampmon serve`"
                 )
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            with ApiClient(url, service.keys.token, lasts=False) as server:
+                yield service, server
         finally:
             process.should_exit = True
             thread.join()

@@ -74,7 +74,16 @@ class SpoolImport:
     _copied: dict[str, dict[int, int]] = field(default_factory=dict)
     """For each spool, the bytes copied of each segment."""
 
-    def take(self) -> int:
+    def take(self) -> str:
+        """Send new records. Return how many, in words, or why a spool could not be read. Never raises for that."""
+        try:
+            left = self._take()
+        except (AmpmonError, OSError) as error:
+            return f" (unsent records could not be read: {error})"
+        rest = f", {left} spools incomplete" if left else ""
+        return f" and {self.records:,} unsent records{rest}" if self.records else rest
+
+    def _take(self) -> int:
         """Send new records. Return how many spools are not fully sent. Raises AmpmonError and OSError."""
         for path in waiting(self.directory, self.known):
             try:
@@ -134,13 +143,3 @@ def _append(path: Path, copy: Path, copied: dict[int, int], sizes: dict[int, int
             ):
                 source.seek(start)
                 copied[number] = start + target.write(source.read(size - start))
-
-
-def import_spools(spools: SpoolImport) -> str:
-    """Import waiting records. Return how many, in words, or why a spool could not be read. Never raises for that."""
-    try:
-        left = spools.take()
-    except (AmpmonError, OSError) as error:
-        return f" (unsent records could not be read: {error})"
-    rest = f", {left} spools incomplete" if left else ""
-    return f" and {spools.records:,} unsent records{rest}" if spools.records else rest
