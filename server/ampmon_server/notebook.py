@@ -64,7 +64,7 @@ def figure(
     ``statistic`` and so on. Pass the name of a logged value as ``logged``. If there is nothing to draw, the figure says
     why. Blocks until the server answers. Raises `ampmon_server.client.ClientError`, whose message says what to do.
     """
-    with _answering(url, data_dir, token_file) as server:
+    with answering(url, data_dir, token_file) as server:
         return _drawn(server, choose(server, run).run_id, name, theme, asked)
 
 
@@ -78,7 +78,7 @@ def figures(
     **asked: object,
 ) -> dict[str, go.Figure]:
     """Return every chart of a run by its name, as `figure` does. Blocks; raises `ampmon_server.client.ClientError`."""
-    with _answering(url, data_dir, token_file) as server:
+    with answering(url, data_dir, token_file) as server:
         run_id = choose(server, run).run_id
         return {name: _drawn(server, run_id, name, theme, asked) for name in RUN_FIGURES}
 
@@ -115,7 +115,7 @@ def page(
     behind a proxy, or in Colab. The server must allow the notebook's origin with ``--frame-ancestors``. ``height`` is
     in pixels. Blocks until the server answers. Raises `ampmon_server.client.ClientError`.
     """
-    ask = partial(_answering, url, data_dir, token_file)
+    ask = partial(answering, url, data_dir, token_file)
     with ask() as server:
         if server.page is None:
             raise ClientError("no running server found that serves the page: start `ampmon serve`")
@@ -163,7 +163,7 @@ def show(
     If no server answers, the cell says why. Takes the arguments of `page` and `figure`. Blocks, and waits up to
     ``wait_s`` seconds for a run that has just begun.
     """
-    ask = partial(_answering, url, data_dir, token_file)
+    ask = partial(answering, url, data_dir, token_file)
     try:
         with ask() as server:
             run_id = _awaited(server, run, wait_s).run_id
@@ -212,13 +212,6 @@ def _words(server: ApiClient, run_id: str) -> str:
 
 def _fix(finding: Finding) -> str:
     return f"{finding.second or RECOMMENDED}\n{finding.fix}" if finding.fix else ""
-
-
-def _answering(
-    url: str | None, data_dir: Path | str | None, token_file: Path | str | None
-) -> AbstractContextManager[ApiClient]:
-    directory, token = (None if path is None else Path(path) for path in (data_dir, token_file))
-    return answering(url, directory, token)
 
 
 def _code(ask: Callable[[], AbstractContextManager[ApiClient]]) -> str:

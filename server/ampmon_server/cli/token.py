@@ -18,8 +18,8 @@ from ampmon.errors import ConfigurationError
 from ampmon.identity.attempt import owner
 from ampmon.system.plain import plain
 from ampmon_server.cli import which
+from ampmon_server.client import held_token, running
 from ampmon_server.client.client import ApiClient, ClientError, RequestRefused
-from ampmon_server.client.resolve_server import held_token, running
 from ampmon_server.settings import Settings
 
 
