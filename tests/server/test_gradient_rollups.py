@@ -27,9 +27,8 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Verification
 from ampmon_server.store.engine import engine
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.pages import sparse
 from ampmon_server.store.pages.pyramid import BITS, LEVELS
-from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples import gradient_rollups, parameter_rollups
 from ampmon_server.store.samples.gradient_rollups import GRADIENTS
 from ampmon_server.store.samples.parameter_packing import ParameterPart
@@ -269,7 +268,7 @@ def hold_parameters(
 
 def held(connection: Connection, scaler: Scaler, level: int) -> Cells:
     """All cells of a level."""
-    series = sparse.SparseSeries(
+    series = WindowedSeries(
         connection,
         GRADIENTS,
         (scaler.run_id, scaler.number),

@@ -66,7 +66,8 @@ def fill(connection: Connection, rows: Cells, cuts: list[int]) -> None:
         if first < last:
             new = rows[first:last]["first"]
             held = between(np.sort(rows[:last], order="first"))
-            pyramid.put(connection, PYRAMID, KEY, held, (int(new.min()), int(new.max())))
+            series = WindowedSeries(connection, PYRAMID, KEY, held)
+            series.roll_up(int(new.min()), int(new.max()))
 
 
 def same(cells: Cells, rows: Cells) -> None:
@@ -158,7 +159,7 @@ def test_putting_less_takes_away(connection: Connection) -> None:
     """Cells that are not put again are removed, and so are pages left empty."""
     rows = rows_of([3, 400, 70_000])
     fill(connection, rows, [])
-    pyramid.put(connection, PYRAMID, KEY, between(rows_of([5])), (0, 70_000))
+    WindowedSeries(connection, PYRAMID, KEY, between(rows_of([5]))).roll_up(0, 70_000)
     assert len(connection.execute(select(rollups.c.level)).all()) == len(LEVELS)
     assert pyramid.read(connection, PYRAMID, KEY, 5, (0, 0))["first"].tolist() == [5]
 

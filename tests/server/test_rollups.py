@@ -23,7 +23,7 @@ from ampmon_server.store.engine import engine
 from ampmon_server.store.pages import pyramid
 from ampmon_server.store.pages.pages import PAGE_BITS
 from ampmon_server.store.pages.pyramid import BITS, LEVELS
-from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.schema.tables import rollups as pages
 from ampmon_server.store.schema.tables import runs, streams
 from ampmon_server.store.streams import scalers
@@ -292,13 +292,13 @@ def test_other_ranks_that_add_nothing_write_no_cell(
     run_id = uuid4()
     ranks = [Trainer(run_id, rank, world_size=3) for rank in range(3)]
     put: list[object] = []
-    kept = pyramid.put
+    kept = WindowedSeries.roll_up
 
-    def counted(*args: Any) -> Cells:
+    def counted(*args: Any) -> None:
         put.append(args)
-        return kept(*args)
+        kept(*args)
 
-    monkeypatch.setattr(pyramid, "put", counted)
+    monkeypatch.setattr(WindowedSeries, "roll_up", counted)
     for trainer, count in zip(ranks, (601, 300, 300), strict=True):
         store.ingest(trainer.batch(trainer.updates(count)))
     assert len(put) == 1

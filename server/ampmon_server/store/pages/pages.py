@@ -22,7 +22,6 @@ from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages.packing import compress, decompress
 from ampmon_server.store.pages.pyramid import Key, bound, key_is
-from ampmon_server.store.pages.ranges import Range
 
 
 PAGE_BITS = 8
@@ -44,17 +43,6 @@ Rows: TypeAlias = npt.NDArray[Any]
 def edge_of(last_step: int | None) -> int:
     """The first step of the newest page of a series. Cells are built only from rows before it."""
     return (last_step or 0) >> PAGE_BITS << PAGE_BITS
-
-
-def unsealed(first: int, last: int, before: int, after: int, rows_from: int = 0) -> Range | None:
-    """The steps whose cells must be rebuilt after rows from step ``first`` to ``last`` are stored; None for none.
-
-    They are the steps of these rows, and of pages that have stopped growing: the series' edge was ``before`` and is now
-    ``after``. Steps before ``rows_from`` are left out, because their rows are no longer all held.
-    """
-    low = max(min(first, before), rows_from)
-    high = after - 1 if after > before else min(last, before - 1)
-    return (low, high) if low <= high else None
 
 
 def pack(rows: Rows) -> bytes:

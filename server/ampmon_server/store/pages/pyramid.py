@@ -26,9 +26,9 @@ from sqlalchemy import (
     select,
 )
 
-from ampmon_server.model.aggregates.merging import Cells, joined, starts_of
+from ampmon_server.model.aggregates.merging import Cells, starts_of
 from ampmon_server.model.series import Ints
-from ampmon_server.store.engine.engine import fetch, insert_rows
+from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.pages.packing import compress, decompress
 from ampmon_server.store.pages.ranges import Range
@@ -46,12 +46,6 @@ VERSION = b"\x01"
 Key: TypeAlias = tuple[Any, ...]
 """Values of the table's key columns before `level`: run_id, stream, and a name where the table has one."""
 
-Rows: TypeAlias = Callable[[int, int], Cells]
-"""Returns the rows from a first to a last step, both included, as one cell per row, in order; none if last < first."""
-
-Complete: TypeAlias = Callable[[Cells, int, Range], Cells]
-"""Adds to the stored cells of a level those in the pages at both ends of a range of cells, except the range itself."""
-
 
 @dataclass(frozen=True, slots=True)
 class Pyramid:
@@ -67,9 +61,14 @@ class Pyramid:
     rows_per_cell: int = 0
 
     @property
+    def thin(self) -> range:
+        """The levels whose pages are stored only if they are worth it."""
+        return THIN if self.rows_per_cell else range(1, 1)
+
+    @property
     def lowest(self) -> int:
         """The lowest level whose pages are all stored."""
-        return THIN.stop if self.rows_per_cell else 1
+        return self.thin.stop
 
     def roll(self, cells: Cells, level: int) -> Cells:
         """Merge cells or rows of any lower level, given in order of step, into cells of ``level``."""
@@ -77,7 +76,7 @@ class Pyramid:
 
     def keeps(self, cells: Cells, level: int) -> bool:
         """Whether a page with these ``cells`` is worth storing."""
-        return level not in THIN or int(cells["n"].sum()) >= self.rows_per_cell * len(cells)
+        return level not in self.thin or int(cells["n"].sum()) >= self.rows_per_cell * len(cells)
 
     def pack(self, cells: Cells) -> bytes:
         return VERSION + compress(cells.tobytes())
@@ -112,52 +111,12 @@ def _unversioned(page: bytes) -> bytes:
     return page[1:]
 
 
-def cells_of(first: int, last: int) -> Range:
-    """The numbers of the level-1 cells that cover the steps from ``first`` to ``last``."""
-    return first >> BITS, last >> BITS
-
-
 def steps_of(within: Range, level: int = 1) -> Range:
     """The first and the last step that cells of ``level`` cover."""
     return within[0] << BITS * level, ((within[1] + 1) << BITS * level) - 1
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
-
-
-def put(
-    connection: Connection,
-    pyramid: Pyramid,
-    key: Key,
-    rows: Rows,
-    steps: Range,
-    complete: Complete | None = None,
-) -> None:
-    """Rebuild the cells of a range of steps from ``rows``, and the cells above them.
-
-    ``complete`` gets the stored cells of a level, and adds those of pages that are not stored, beside the rebuilt
-    cells. Runs two statements, plus one for each level that loses a page.
-    """
-    low, high = within = cells_of(*steps)
-    cells = pyramid.roll(rows(*steps_of(within)), 1)
-    held = _touched(connection, pyramid, key, within)
-    made: list[tuple[Any, ...]] = []
-    for level in LEVELS:
-        before = held[level]
-        if complete is not None and level in THIN:
-            before = complete(before, level, (low, high))
-        left, right = np.searchsorted(before["first"] >> BITS * level, [low, high + 1])
-        after = joined([before[:left], cells, before[right:]])
-        low, high = low >> BITS, high >> BITS
-        pages = paged(pyramid, after, level)
-        made += [(*key, level, bucket, pyramid.pack(page)) for bucket, page in pages.items()]
-        drop(connection, pyramid, key, level, _buckets(held[level], level) - set(pages))
-        if level < TOP:
-            cells = pyramid.roll(after, level + 1)
-    insert_rows(connection, pyramid.table, made, replace=True)
-
-
-def _touched(connection: Connection, pyramid: Pyramid, key: Key, within: Range) -> dict[int, Cells]:
+def touched(connection: Connection, pyramid: Pyramid, key: Key, within: Range) -> dict[int, Cells]:
     """By level, the cells of all pages that contain a cell of ``within`` or one above it."""
     wanted = bound(pyramid.table, key)
     for level in LEVELS:
@@ -183,10 +142,6 @@ def _touching(table: Table) -> Select[Any]:
     return statement.order_by(of.level, of.bucket)
 
 
-def _buckets(cells: Cells, level: int) -> set[int]:
-    return set((cells["first"] >> BITS * (level + 1)).tolist())
-
-
 def paged(pyramid: Pyramid, cells: Cells, level: int) -> dict[int, Cells]:
     """Cells of ``level`` by page (bucket), without the pages that are not worth storing."""
     buckets = cells["first"] >> BITS * (level + 1)
@@ -208,9 +163,6 @@ def drop(connection: Connection, pyramid: Pyramid, key: Key, level: int, buckets
         )
         of = bound(table, key)
         connection.execute(gone, [{**of, "gone": bucket} for bucket in buckets])
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def read(connection: Connection, pyramid: Pyramid, key: Key, level: int, within: Range) -> Cells:

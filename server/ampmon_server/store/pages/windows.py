@@ -1,24 +1,29 @@
-"""Finds the cells that fill a window: the coarsest level with enough cells, and rows where the window cuts a cell.
+"""Reads and rolls up a series. A window gets the coarsest level with enough cells, and rows where it cuts a cell.
 
 So all counts over the result are exact, and the amount read does not depend on the length of the series.
+
+Where a series has rows at few steps, pages with hardly fewer cells than rows are not stored: with a sample every
+hundred updates, each sample would have its own cell on each of the lowest levels. The cells of such a page are built
+from rows when they are read. These rows are few: with many, the page is stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection
 
 from ampmon_server.model.aggregates.merging import Cells, joined
+from ampmon_server.store.engine.engine import insert_rows
 from ampmon_server.store.engine.numbers import INTEGER_MAX
 from ampmon_server.store.pages import pyramid as levels
 from ampmon_server.store.pages import ranges
 from ampmon_server.store.pages.pages import PAGE_BITS, STEPS_AT_ONCE
-from ampmon_server.store.pages.pyramid import BITS, TOP, Key, Pyramid, Rows
+from ampmon_server.store.pages.pyramid import BITS, LEVELS, TOP, Key, Pyramid
 from ampmon_server.store.pages.ranges import Range
 
 
@@ -27,6 +32,9 @@ WIDE = 4
 
 READS_MAX = 8
 """Cells in more separate ranges of steps than this are read as one range."""
+
+Rows: TypeAlias = Callable[[int, int], Cells]
+"""Returns the rows from a first to a last step, both included, as one cell per row, in order; none if last < first."""
 
 _ENDS = {"step": ("first", "last"), "time": ("time_min", "time_max")}
 
@@ -67,7 +75,8 @@ class Stretch:
 class WindowedSeries:
     """One series and its cells. Only cells are held before step ``rows_from``, and only rows from step ``edge`` on.
 
-    ``following`` returns the first step at or after a given step that may have a row.
+    Where rows are pruned, cells of the levels that are always stored represent those that are not. ``following``
+    returns the first step at or after a given step that may have a row.
     """
 
     connection: Connection
@@ -85,8 +94,49 @@ class WindowedSeries:
         return -(-self.rows_from >> bits) << bits
 
     def roll_up(self, first: int, last: int) -> None:
-        """Rebuild the cells of the steps from ``first`` to ``last``, and the cells above them."""
-        levels.put(*self._of, self.rows, (first, last))
+        """Rebuild the cells of these steps that lie before the edge and whose rows are all held, and those above them.
+
+        Runs two statements, plus one for each level that loses a page.
+        """
+        first, last = max(first, self.whole_from), min(last, self.edge - 1)
+        if first > last:
+            return
+        low, high = within = _numbers((first, last), 1)
+        cells = self.pyramid.roll(self.rows(*levels.steps_of(within)), 1)
+        held = levels.touched(*self._of, within)
+        made: list[tuple[Any, ...]] = []
+        for level in LEVELS:
+            before = held[level]
+            if level in self.pyramid.thin:
+                before = self._complete(before, level, (low, high))
+            left, right = np.searchsorted(before["first"] >> BITS * level, [low, high + 1])
+            after = joined([before[:left], cells, before[right:]])
+            low, high = low >> BITS, high >> BITS
+            pages = levels.paged(self.pyramid, after, level)
+            made += [
+                (*self.key, level, bucket, self.pyramid.pack(page))
+                for bucket, page in pages.items()
+            ]
+            gone = set((held[level]["first"] >> BITS * (level + 1)).tolist()) - set(pages)
+            levels.drop(*self._of, level, gone)
+            if level < TOP:
+                cells = self.pyramid.roll(after, level + 1)
+        insert_rows(self.connection, self.pyramid.table, made, replace=True)
+
+    def refresh(self, first: int, last: int, before: int) -> None:
+        """Rebuild the cells that are out of date now that rows from step ``first`` to ``last`` are stored.
+
+        They are those of these steps, and those of pages that have stopped growing: the edge was ``before``.
+        """
+        self.roll_up(min(first, before), self.edge - 1 if self.edge > before else last)
+
+    def _complete(self, kept: Cells, level: int, within: Range) -> Cells:
+        """Add to ``kept`` the cells of ``level`` in the pages at both ends of ``within``, except those inside it."""
+        low, high = within
+        bits = BITS * level
+        start, stop = low >> BITS << BITS, (high >> BITS) + 1 << BITS
+        beside = [(start << bits, (low << bits) - 1), ((high + 1) << bits, (stop << bits) - 1)]
+        return self._with(kept, level, beside)
 
     def rebuild(self, at_once: int = STEPS_AT_ONCE) -> None:
         """Rebuild all cells whose rows are all held, with the rows of at most ``at_once`` steps in memory."""
@@ -134,8 +184,7 @@ class WindowedSeries:
                 break
             cells = self._cut(self._under(cells[~whole], level, level - 1), stretch)
             level -= 1
-        found = joined(parts)
-        return found[np.argsort(found["first"], kind="stable")]
+        return _in_order(parts)
 
     def _under(self, cells: Cells, level: int, below: int) -> Cells:
         """The cells of the level ``below`` that lie under ``cells`` of ``level``."""
@@ -144,7 +193,18 @@ class WindowedSeries:
         stretches = _stretches(cells["first"].tolist(), cells["last"].tolist())
         found = joined([self._read(below, first, last) for first, last in stretches])
         under = np.isin(found["first"] >> BITS * level, cells["first"] >> BITS * level)
-        return found if under.all() else found[under]
+        found = found if under.all() else found[under]
+        if not self.pyramid.thin or cells["first"][0] >= self.rows_from:
+            return found
+        of = np.searchsorted(cells["first"] >> BITS * level, found["first"] >> BITS * level)
+        # A level-1 page may be stored where the level-2 page is not, so the cells found may not be all of them.
+        whole = np.bincount(of, found["n"], len(cells)) == cells["n"]
+        if whole.all():
+            return found
+        rest = cells[~whole]
+        if below < level - 1:  # a level between may be stored for steps whose lower ones are not
+            rest = self._under(self._under(rest, level, level - 1), level - 1, below)
+        return _in_order([found[whole[of]], rest])
 
     def _read(self, level: int, first: int, last: int) -> Cells:
         if level:
@@ -166,7 +226,32 @@ class WindowedSeries:
         return self.pyramid.roll(joined([cells, self.rows(start, stop - 1)]), level)
 
     def _held(self, level: int, low: int, high: int) -> Cells:
-        return levels.read(*self._of, level, (low, high))
+        kept = levels.read(*self._of, level, (low, high))
+        if level not in self.pyramid.thin:
+            return kept
+        start = max(low << BITS * level, self.rows_from)
+        stop = min((high + 1) << BITS * level, self.edge) - 1
+        found = self._with(kept, level, [(start, stop)])
+        left, right = np.searchsorted(found["first"] >> BITS * level, [low, high + 1])
+        return found[left:right]
+
+    def _with(self, kept: Cells, level: int, stretches: Sequence[Range]) -> Cells:
+        """Add to ``kept`` the cells of ``level`` in the ``stretches`` of steps whose pages are not stored."""
+        bits = BITS * (level + 1)
+        held = set((kept["first"] >> bits).tolist())
+        parts = [kept]
+        for first, last in stretches:
+            for low, high in ranges.gaps(sorted(held), first >> bits, last >> bits):
+                start = max(first, low << bits)
+                stop = min(last, ((high + 1) << bits) - 1, self.edge - 1)
+                if start <= stop:
+                    parts.append(self.pyramid.roll(self.rows(start, stop), level))
+        return kept if len(parts) == 1 else _in_order(parts)
+
+
+def _in_order(parts: Sequence[Cells]) -> Cells:
+    cells = joined(parts)
+    return cells[np.argsort(cells["first"], kind="stable")]
 
 
 def _numbers(steps: Range, level: int) -> Range:

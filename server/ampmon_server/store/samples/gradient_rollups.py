@@ -16,11 +16,8 @@ from sqlalchemy import Connection, func, select
 from ampmon_server.model.aggregates.gradients import LAYOUT, empty, of_series
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.pages import sparse
-from ampmon_server.store.pages.pages import unsealed
 from ampmon_server.store.pages.pyramid import Pyramid
-from ampmon_server.store.pages.ranges import Range
-from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples.samples import read_series
 from ampmon_server.store.schema.tables import gradient_rollups, gradient_totals
 from ampmon_server.store.streams.attempts import Attempt
@@ -51,14 +48,6 @@ class Change:
     sampled: bool
     begins: bool
 
-    def rolls(self, before: int, edge: int, *, changed: bool) -> Range | None:
-        """The steps whose cells must be rebuilt, after the edge moved from ``before`` to ``edge``.
-
-        ``changed``: the batch changed cells of its own steps.
-        """
-        first = self.first if changed else before
-        return unsealed(first, self.last, before, edge) if changed or edge > before else None
-
 
 GRADIENTS = Pyramid(gradient_rollups, LAYOUT.dtype, LAYOUT.merge, rows_per_cell=2)
 
@@ -78,17 +67,13 @@ def note(
     changed = change.redone or (
         change.sampled and _is_last(connection, scaler, stream, attempt, change.first)
     )
-    rolls = change.rolls(change.edges.scaler, scaler.edge, changed=changed)
-    if rolls is not None and (changed or _some(connection, scaler, *rolls)):
-        series(connection, scaler).roll_up(*rolls)
-
-
-def _some(connection: Connection, scaler: Scaler, first: int, last: int) -> bool:
-    """Whether there may be a sample from step ``first`` to ``last``."""
-    if not any(source.sampled for source in scaler.sampled):
-        return False
-    found = next_step(connection, scaler, first)
-    return found is not None and found <= last
+    before = change.edges.scaler
+    if changed:
+        series(connection, scaler).refresh(change.first, change.last, before)
+    elif scaler.edge > before and any(source.sampled for source in scaler.sampled):
+        first = next_step(connection, scaler, before)
+        if first is not None and first < scaler.edge:
+            series(connection, scaler).roll_up(before, scaler.edge - 1)
 
 
 def _changes_all(scaler: Scaler, stream: IngestStream) -> bool:
@@ -125,9 +110,9 @@ def next_step(connection: Connection, scaler: Scaler, first: int) -> int | None:
     return None if found is None else max(found, first)
 
 
-def series(connection: Connection, scaler: Scaler) -> sparse.SparseSeries:
+def series(connection: Connection, scaler: Scaler) -> WindowedSeries:
     """A scaler's samples. The scaler must have a stream."""
-    return sparse.SparseSeries(
+    return WindowedSeries(
         connection,
         GRADIENTS,
         (scaler.run_id, scaler.number),

@@ -23,9 +23,9 @@ from ampmon_server.model.series import Ints
 from ampmon_server.store.engine.engine import fetch, insert_rows
 from ampmon_server.store.engine.errors import Damaged
 from ampmon_server.store.engine.numbers import INTEGER_MAX
-from ampmon_server.store.pages import packing, sparse
+from ampmon_server.store.pages import packing
 from ampmon_server.store.pages.pyramid import BITS
-from ampmon_server.store.pages.windows import Stretch
+from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples.gradient_rollups import Change
 from ampmon_server.store.samples.parameter_packing import ParameterPart, ParameterPyramid
 from ampmon_server.store.samples.samples import reading
@@ -73,8 +73,8 @@ class StreamSamples:
     part: ParameterPart | None = None
 
     @property
-    def series(self) -> sparse.SparseSeries:
-        return sparse.SparseSeries(
+    def series(self) -> WindowedSeries:
+        return WindowedSeries(
             self.connection,
             self.pyramid,
             (self.run_id, self.source.number),
@@ -214,10 +214,13 @@ def note(
                 _drop_others(connection, scaler)
             if change.sampled:
                 _add_names(connection, scaler.run_id, source, attempt)
-            changed = change.redone or change.sampled
-            rolls = change.rolls(change.edges.stream, source.edge, changed=changed)
-            if rolls is not None:
-                stream_samples(connection, scaler.run_id, source).series.roll_up(*rolls)
+            before = change.edges.stream
+            if change.redone or change.sampled:
+                series = stream_samples(connection, scaler.run_id, source).series
+                series.refresh(change.first, change.last, before)
+            elif source.edge > before:
+                series = stream_samples(connection, scaler.run_id, source).series
+                series.roll_up(before, source.edge - 1)
 
 
 def _drop_others(connection: Connection, scaler: Scaler) -> None:

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, update
 
 from ampmon_server.model.aggregates.merging import Cells
 from ampmon_server.model.aggregates.updates import LAYOUT, Counts, count, empty
-from ampmon_server.store.pages.pages import unsealed
 from ampmon_server.store.pages.pyramid import Pyramid
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
 from ampmon_server.store.samples import gradient_rollups, parameter_rollups
@@ -23,17 +22,6 @@ from ampmon_server.store.updates.updates import next_step, read_cells
 
 
 UPDATES = Pyramid(rollups, LAYOUT.dtype, LAYOUT.merge)
-
-
-def refresh(connection: Connection, scaler: Scaler, first: int, last: int, edge: int) -> None:
-    """Rebuild the cells of the steps from ``first`` to ``last``, and of pages that have stopped growing.
-
-    ``edge`` is the scaler's edge before these steps were stored. Cells whose rows are no longer all held stay as they
-    are.
-    """
-    steps = unsealed(first, last, edge, scaler.edge, scaler.rows_from)
-    if steps is not None:
-        series(connection, scaler).roll_up(*steps)
 
 
 def rebuild(connection: Connection, run_id: bytes) -> None:

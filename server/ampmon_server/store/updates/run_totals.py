@@ -61,7 +61,7 @@ class Tally:
             kept = rows[rows["step"] >= after.rows_from]
             counts = count_rows(kept) if newest else self._counted(after, first, last)
             self.state.count(counts.minus(held))
-            rollups.refresh(self.connection, after, first, last, before.edge)
+            rollups.series(self.connection, after).refresh(first, last, before.edge)
         self.roster.save(stream)
         self.state.last_step = max(self.state.last_step or 0, last)
 

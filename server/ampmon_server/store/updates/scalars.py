@@ -20,14 +20,7 @@ from ampmon_server.model.aggregates.merging import Cells, joined
 from ampmon_server.model.aggregates.scalars import LAYOUT, ROWS, Rows
 from ampmon_server.store.engine.engine import fetch
 from ampmon_server.store.engine.numbers import INTEGER_MAX, split
-from ampmon_server.store.pages import pyramid
-from ampmon_server.store.pages.pages import (
-    PAGE_BITS,
-    PagedSeries,
-    Tails,
-    last_of_each_step,
-    unsealed,
-)
+from ampmon_server.store.pages.pages import PAGE_BITS, PagedSeries, Tails, last_of_each_step
 from ampmon_server.store.pages.pyramid import TOP, Key, Pyramid
 from ampmon_server.store.pages.ranges import Range
 from ampmon_server.store.pages.windows import Stretch, WindowedSeries
@@ -106,13 +99,7 @@ def write(
     for key, rows in new.items():
         first, last = int(rows["step"][0]), int(rows["step"][-1])
         before, after = edges[key], tails[key].edge
-        steps = unsealed(first, last, before, after, min(of.rows_from, before))
-        _roll_up(connection, of, key, steps)
-
-
-def _roll_up(connection: Connection, of: LoggedSeries, key: Key, steps: Range | None) -> None:
-    if steps is not None:
-        pyramid.put(connection, SCALARS, key, partial(read_cells, connection, of, key[-1]), steps)
+        _series(connection, of, key[-1], before, after).refresh(first, last, before)
 
 
 def supersede(connection: Connection, of: LoggedSeries, attempt: int, within: Range) -> None:
@@ -121,11 +108,11 @@ def supersede(connection: Connection, of: LoggedSeries, attempt: int, within: Ra
     wanted = {**_bound(of), "low": first >> PAGE_BITS, "high": last >> PAGE_BITS}
     for name, newest in fetch(connection, _paged_within(), wanted):
         edge = newest << PAGE_BITS
-        steps = unsealed(first, last, edge, edge, min(of.rows_from, edge))
-        if steps is not None:
-            rows = PAGES.read(connection, of.key(name), *steps)
+        start, end = max(first, min(of.rows_from, edge)), min(last, edge - 1)
+        if start <= end:
+            rows = PAGES.read(connection, of.key(name), start, end)
             if (rows["attempt"] < attempt).any():
-                _roll_up(connection, of, of.key(name), steps)
+                _series(connection, of, name, edge, edge).roll_up(start, end)
 
 
 def rebuild(connection: Connection, run_id: bytes) -> None:
@@ -146,12 +133,19 @@ def series(connection: Connection, of: LoggedSeries, name: str) -> WindowedSerie
     """The values of a name. Without a page, only cells before the stream's ``rows_from`` exist."""
     newest = PAGES.preceding(connection, of.key(name), INTEGER_MAX + 1)
     edge = of.rows_from if newest is None else newest << PAGE_BITS
+    return _series(connection, of, name, edge, edge)
+
+
+def _series(
+    connection: Connection, of: LoggedSeries, name: str, sealed: int, edge: int
+) -> WindowedSeries:
+    """The values of a name, whose newest page begins at step ``edge``. The page at ``sealed`` still has its rows."""
     return WindowedSeries(
         connection,
         SCALARS,
         of.key(name),
         partial(read_cells, connection, of, name),
-        min(of.rows_from, edge),
+        min(of.rows_from, sealed),
         edge,
         partial(next_step, connection, of, name),
     )
